@@ -1,0 +1,53 @@
+# Ten verbs at the most. Everything happens in .venv, made from the lock file.
+PYTHON ?= python3
+BIN := .venv/bin
+LOCK := requirements/dev.txt
+
+.PHONY: setup demo test check bench chaos docs lock clean
+
+## setup: make .venv with everything a contributor needs
+setup: .venv/ready
+
+.venv/ready: $(LOCK) pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+## demo: run a skill on the scripted model and look at what it left
+demo: setup
+	@$(BIN)/python examples/demo.py
+
+## test: everything CI checks; under ten minutes on two cores
+test: check
+	$(BIN)/python -m pytest -n 2
+
+## check: style, types, layers, generated pages, the site
+check: setup
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python docs/generate.py --check
+
+## bench: the measured targets, each beside its figure
+bench: setup
+	$(BIN)/python -m bench
+
+## chaos: thousands of kills at random moments
+chaos: setup
+	$(BIN)/python -m tests.chaos --kills 2000
+
+## docs: build the site into site/
+docs: setup
+	$(BIN)/python docs/generate.py
+	$(BIN)/zensical build --clean
+
+## lock: pin the development environment anew
+lock:
+	$(BIN)/pip-compile --quiet --extra dev --generate-hashes --no-emit-index-url --no-emit-find-links \
+		--strip-extras --allow-unsafe --output-file $(LOCK) pyproject.toml
+
+## clean: remove everything that can be made again
+clean:
+	rm -rf .venv .venv-* site .mypy_cache .ruff_cache .import_linter_cache .hypothesis examples/*/.reyn

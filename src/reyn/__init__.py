@@ -1,0 +1,55 @@
+"""Reyn: an operating system for LLM work. The model decides; the OS controls.
+
+The door is small; everything behind it is imported when first asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from reyn._version import __version__
+
+if TYPE_CHECKING:
+    from reyn.errors import ReynError
+    from reyn.journal import Event
+    from reyn.kernel import OSRuntime, RunResult, SyncRuntime
+    from reyn.kernel import OSRuntime as Runtime
+    from reyn.models import Model, ModelReply, ModelRequest
+
+__all__ = [
+    "Event",
+    "Model",
+    "ModelReply",
+    "ModelRequest",
+    "OSRuntime",
+    "ReynError",
+    "RunResult",
+    "Runtime",
+    "SyncRuntime",
+    "__version__",
+]
+
+_HOMES = {
+    "Event": ("reyn.journal", "Event"),
+    "Model": ("reyn.models", "Model"),
+    "ModelReply": ("reyn.models", "ModelReply"),
+    "ModelRequest": ("reyn.models", "ModelRequest"),
+    "OSRuntime": ("reyn.kernel", "OSRuntime"),
+    "ReynError": ("reyn.errors", "ReynError"),
+    "RunResult": ("reyn.kernel", "RunResult"),
+    "Runtime": ("reyn.kernel", "OSRuntime"),
+    "SyncRuntime": ("reyn.kernel", "SyncRuntime"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'reyn' has no attribute {name!r}")
+    from importlib import import_module
+
+    module, attribute = _HOMES[name]
+    return getattr(import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,3 @@
+from reyn.cli import main
+
+main()

@@ -1,0 +1,41 @@
+"""`reyn resume`."""
+
+from __future__ import annotations
+
+import click
+
+from reyn.cli.commands.run import tell_interrupted
+from reyn.cli.output import Progress, json_option, print_json, tell_result
+from reyn.cli.project import open_project
+from reyn.errors import LimitUnknown
+
+
+@click.command(epilog="Example: reyn resume 20260704T120000-k3m9qxdt --raise max_phase_visits=50")
+@click.argument("run")
+@click.option("--retry", is_flag=True, help="Try again what failed.")
+@click.option("--raise", "raised", multiple=True, metavar="LIMIT=N", help="Raise the cap that stopped the run.")
+@json_option
+def command(run: str, retry: bool, raised: tuple[str, ...], as_json: bool) -> int:
+    """Continue RUN from its last durable event. RUN may be the beginning of an id.
+
+    The run goes on with its own copy of the skill and its own settings; editing files never changes a run in flight.
+    """
+    progress = Progress(err=as_json)
+    limits = dict(_parse_limit(words) for words in raised)
+    try:
+        with open_project() as runtime:
+            result = runtime.resume(run, retry=retry, raise_limits=limits, listener=progress)
+    except KeyboardInterrupt:
+        return tell_interrupted(progress)
+    if as_json:
+        print_json(result)
+    else:
+        tell_result(result)
+    return result.exit_code
+
+
+def _parse_limit(words: str) -> tuple[str, int]:
+    name, _, number = words.partition("=")
+    if not number.isdigit():
+        raise LimitUnknown(f"`{words}` is not of the form LIMIT=N")
+    return name, int(number)

@@ -1,0 +1,48 @@
+"""`reyn run`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from reyn.cli.app import INTERRUPTED
+from reyn.cli.output import Progress, json_option, print_json, tell_result
+from reyn.cli.project import open_project, parse_input
+
+
+@click.command(epilog='Example: reyn run hello \'{"name": "Ada"}\' --model scripted:answers.jsonl')
+@click.argument("skill")
+@click.argument("input", required=False)
+@click.option("--model", metavar="MODEL", help="scripted:FILE, recorded:RUN, or a name from reyn.yaml.")
+@click.option("--run-id", metavar="KEY", help="Name the run; if it exists already, continue it.")
+@click.option("--strict/--lenient", default=None, help="Enforce required fields at every depth.")
+@click.option("--output-language", metavar="LANG", help="The language of natural-language output.")
+@click.option("--max-phase-visits", type=click.IntRange(min=1), metavar="N", help="Visits of one phase, at most.")
+@click.option("--max-phase-retries", type=click.IntRange(min=0), metavar="N", help="Re-prompts in one visit, at most.")
+@json_option
+def command(skill: str, input: str | None, run_id: str | None, as_json: bool, **settings: Any) -> int:
+    """Start a run of SKILL with INPUT.
+
+    SKILL is a name or a path. INPUT is text, a JSON object of the entry phase's type, an object with `type` and `data`,
+    `-` for standard input or `@FILE`.
+    """
+    given = parse_input(input)
+    progress = Progress(err=as_json)
+    try:
+        with open_project(**settings) as runtime:
+            result = runtime.run(skill, given, run_id=run_id, listener=progress)
+    except KeyboardInterrupt:
+        return tell_interrupted(progress)
+    if as_json:
+        print_json(result)
+    else:
+        tell_result(result)
+    return result.exit_code
+
+
+def tell_interrupted(progress: Progress) -> int:
+    """A single Ctrl-C leaves the run as it is recorded."""
+    if progress.run_id:
+        click.echo(f"interrupted; nothing is lost. Next: reyn resume {progress.run_id}", err=True)
+    return INTERRUPTED

@@ -1,0 +1,25 @@
+"""`reyn verify`."""
+
+from __future__ import annotations
+
+import click
+
+from reyn.cli.output import json_option, print_json
+from reyn.cli.project import open_project
+
+
+@click.command(epilog="Example: reyn verify 20260704T120000-k3m9qxdt")
+@click.argument("run")
+@json_option
+def command(run: str, as_json: bool) -> None:
+    """Check every event of RUN against its hash and every piece of content against its name.
+
+    What is damaged or missing first is named, with exit code 1.
+    """
+    with open_project() as runtime:
+        report = runtime.verify(run)
+    if as_json:
+        print_json(report)
+    else:
+        click.echo(f"{report.run_id}: {report.events} events and {report.blobs} blobs are as they were written")
+        click.echo(f"head {report.head}")

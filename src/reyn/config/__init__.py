@@ -1,0 +1,9 @@
+"""What did the operator set?
+
+`reyn.yaml`, then `reyn.local.yaml`, then `REYN_*`, then flags become one `Config`; each value remembers its origin.
+"""
+
+from reyn.config.load import load_config
+from reyn.config.values import Config, Limits, RunSettings, Sizes
+
+__all__ = ["Config", "Limits", "RunSettings", "Sizes", "load_config"]

@@ -1,0 +1,68 @@
+"""Files, environment and flags become one `Config`, later ones over earlier ones; all that is wrong is told at once."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from reyn.config.values import Config
+from reyn.documents import Document, DocumentError, check_keys, parse_yaml, plain_scalar, read_text
+from reyn.errors import ConfigInvalid, Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+FILES = ("reyn.yaml", "reyn.local.yaml")
+PREFIX = "REYN_"
+CODE = "RYN701"
+
+
+def load_config(root: Path, flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None) -> Config:
+    """The configuration of the project at `root`. A flag that is `None` was not given."""
+    findings: list[Finding] = []
+    merged: dict[str, Any] = {}
+    for document in _documents(root, os.environ if environ is None else environ, findings):
+        if document.value is None:
+            continue
+        wrong = check_keys(document, Config, unknown=CODE, missing=CODE, wrong=CODE)
+        findings += wrong
+        if not wrong:
+            merged = _merge(merged, document.value)
+    merged |= {key: value for key, value in (flags or {}).items() if value is not None}
+    if not findings:
+        try:
+            return msgspec.convert(merged, Config)
+        except msgspec.ValidationError as error:
+            findings.append(Finding("flags", 1, 1, CODE, str(error)))
+    raise ConfigInvalid("the configuration has errors:", findings)
+
+
+def _documents(root: Path, environ: Mapping[str, str], findings: list[Finding]) -> list[Document]:
+    found = []
+    for name in FILES:
+        path = root / name
+        if path.exists():
+            try:
+                found.append(parse_yaml(read_text(path, name), name))
+            except DocumentError as error:
+                findings.append(error.finding)
+    keys = {field.name.upper(): field.name for field in msgspec.structs.fields(Config)}
+    for variable, text in sorted(environ.items()):
+        if variable.startswith(PREFIX):
+            word = variable.removeprefix(PREFIX)
+            key = keys.get(word, word.lower())
+            value = text if key in ("model", "output_language") else plain_scalar(text)
+            found.append(Document(variable, {key: value}, {}))
+    return found
+
+
+def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Mappings merge key by key; anything else is replaced."""
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        merged[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged

@@ -1,0 +1,77 @@
+"""The context frame: everything the model gets to see in one visit, and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from reyn.contract import Candidate
+
+if TYPE_CHECKING:
+    from reyn.skills import Skill
+
+PATH_LENGTH = 20
+"""How many phases `execution.path` holds; `total_steps` tells the rest, so that a frame's size stays constant."""
+
+
+class Constraints(msgspec.Struct, frozen=True):
+    max_phase_visits: int | None
+
+
+class Execution(msgspec.Struct, frozen=True):
+    """Where the run stands: the last phases entered, visits of this one, visits in all."""
+
+    path: tuple[str, ...]
+    current_visit: int
+    total_steps: int
+
+
+class StableFrame(msgspec.Struct, frozen=True):
+    """The part of the frame that is the same on every visit of a phase."""
+
+    current_phase: str
+    current_phase_role: str | None
+    instructions: str
+    candidate_outputs: tuple[Candidate, ...]
+    available_control_ops: tuple[dict[str, Any], ...]
+    finish_criteria: tuple[str, ...]
+    constraints: Constraints
+    output_language: str | None
+
+
+class ContextFrame(msgspec.Struct, frozen=True):
+    """The frame as one value, with the keys of its documentation."""
+
+    stable: StableFrame
+    input_artifact: dict[str, Any]
+    execution: Execution
+
+    def as_json(self) -> dict[str, Any]:
+        frame: dict[str, Any] = msgspec.to_builtins(self.stable)
+        return frame | {
+            "input_artifact": self.input_artifact,
+            "execution": msgspec.to_builtins(self.execution),
+        }
+
+
+def stable_frame(
+    skill: Skill,
+    phase: str,
+    candidates: tuple[Candidate, ...],
+    *,
+    max_phase_visits: int | None,
+    output_language: str | None,
+) -> StableFrame:
+    finishes = any(candidate.control_type == "finish" for candidate in candidates)
+    described = skill.phases[phase]
+    return StableFrame(
+        current_phase=phase,
+        current_phase_role=described.role,
+        instructions=described.instructions,
+        candidate_outputs=candidates,
+        available_control_ops=(),
+        finish_criteria=skill.finish_criteria if finishes else (),
+        constraints=Constraints(max_phase_visits),
+        output_language=output_language,
+    )

@@ -1,0 +1,37 @@
+"""The exits that the OS offers from a phase, computed from the graph alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from reyn.skills import may_finish, successors
+from reyn.skills.values import END, Schema
+
+if TYPE_CHECKING:
+    from reyn.skills import Skill
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """One exit, as the model sees it. `artifact_schema` is the schema of the artifact's `data`."""
+
+    next_phase: str
+    control_type: Literal["transition", "finish"]
+    schema_name: str
+    artifact_schema: Schema
+    description: str
+
+
+def candidates_of(skill: Skill, phase: str) -> tuple[Candidate, ...]:
+    """One per next phase and member of its union, in the author's order; then the finish, if there is one."""
+    onward = [
+        Candidate(name, "transition", artifact.name, artifact.schema, artifact.description or f"Go on to {name}.")
+        for name in successors(skill, phase)
+        for artifact in skill.phases[name].inputs
+    ]
+    if not may_finish(skill, phase):
+        return tuple(onward)
+    final = skill.final_output
+    description = skill.final_output_description or final.description or "Finish with the final output."
+    return (*onward, Candidate(END, "finish", final.name, final.schema, description.strip()))

@@ -1,0 +1,87 @@
+"""Candidates become schemas: one that describes every allowed answer, and the leniency of the default mode."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reyn.contract.candidates import Candidate
+    from reyn.skills.values import Schema
+
+
+def answer_schema(candidates: tuple[Candidate, ...]) -> dict[str, Any]:
+    """One branch per candidate and a fixed one for abort. For providers that can constrain what they generate."""
+    return {"anyOf": [*(_branch(candidate) for candidate in candidates), _abort_branch()]}
+
+
+def _branch(candidate: Candidate) -> dict[str, Any]:
+    finish = candidate.control_type == "finish"
+    control = _control(
+        "finish" if finish else "transition",
+        "finish" if finish else "continue",
+        None if finish else candidate.next_phase,
+    )
+    data = _standalone(candidate.artifact_schema, candidate.schema_name)
+    artifact = _closed({"type": {"const": candidate.schema_name}, "data": data})
+    return _closed({"control": control, "artifact": artifact, "control_ir": _NO_OPS}, optional=("control_ir",))
+
+
+def _abort_branch() -> dict[str, Any]:
+    properties = {"control": _control("abort", "abort", None), "artifact": {}, "control_ir": _NO_OPS}
+    return _closed(properties, optional=("artifact", "control_ir"))
+
+
+_NO_OPS = {"type": "array", "maxItems": 0}
+
+
+def _control(kind: str, decision: str, next_phase: str | None) -> dict[str, Any]:
+    return _closed(
+        {
+            "type": {"const": kind},
+            "decision": {"const": decision},
+            "next_phase": {"const": next_phase},
+            "confidence": {"type": "number", "minimum": 0, "maximum": 1},
+            "reason": _closed({"summary": {"type": "string"}}),
+        }
+    )
+
+
+def _closed(properties: dict[str, Any], optional: tuple[str, ...] = ()) -> dict[str, Any]:
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _standalone(schema: Schema, name: str) -> Schema:
+    """A name of its own, so that `#/…` inside the schema still means the schema and not what it is put into."""
+    if isinstance(schema, bool) or "$id" in schema:
+        return schema
+    return {"$id": f"urn:reyn:artifact:{name}", **schema}
+
+
+def lenient(schema: Schema) -> Schema:
+    """Required fields only at the top. Dropped along plain structure, never inside a combinator, where a missing
+    `required` would change which branch is meant."""
+    return _along(schema, _relaxed)
+
+
+def _relaxed(schema: Schema) -> Schema:
+    if isinstance(schema, bool):
+        return schema
+    return _along({key: value for key, value in schema.items() if key != "required"}, _relaxed)
+
+
+def _along(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:
+    if isinstance(schema, bool):
+        return schema
+    changed = dict(schema)
+    if isinstance(schema.get("properties"), dict):
+        changed["properties"] = {name: change(child) for name, child in schema["properties"].items()}
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            changed[key] = change(schema[key])
+    for key in ("items", "prefixItems"):
+        if isinstance(schema.get(key), list):
+            changed[key] = [change(child) for child in schema[key]]
+    return changed

@@ -1,0 +1,323 @@
+"""What went wrong, and what now?
+
+Every error a user can meet, in one tree. A code is stable for good; a hint says what to do next.
+
+    ReynError
+    ├── SkillError                 RYN1xx  what an author wrote
+    │   ├── SkillNotFound          RYN101
+    │   ├── SkillInvalid           RYN102  carries every finding at once
+    │   └── SkillUnsupported       RYN103
+    ├── ContractError              RYN2xx  what entered or left a phase
+    │   └── InputInvalid           RYN201
+    ├── JournalError               RYN4xx  what is recorded
+    │   ├── RunNotFound            RYN401
+    │   ├── RunBusy                RYN402
+    │   ├── AppendConflict         RYN403
+    │   ├── ChainBroken            RYN404
+    │   ├── ReplayMismatch         RYN405
+    │   ├── BlobMissing            RYN406
+    │   ├── EventInvalid           RYN407
+    │   ├── StoreUnavailable       RYN408
+    │   ├── RunKeyTaken            RYN409
+    │   ├── RunNotResumable        RYN410
+    │   └── RunBlocked             RYN411
+    ├── ModelError                 RYN5xx  what a model could not do
+    │   ├── ModelUnknown           RYN501
+    │   ├── ScriptInvalid          RYN502
+    │   ├── ScriptExhausted        RYN503
+    │   └── RecordingMissing       RYN504
+    ├── LimitError                 RYN6xx  which cap was reached
+    │   └── LimitUnknown           RYN601
+    ├── ConfigError                RYN7xx  what the operator set
+    │   ├── ConfigInvalid          RYN701
+    │   └── ProjectNotFound        RYN702
+    └── InternalError              RYN9xx  a fault of Reyn itself
+        └── ForeignAwait           RYN901
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+
+class Finding(msgspec.Struct, frozen=True, order=True):
+    """One thing wrong at one place of a file; the currency of loader, config and lint."""
+
+    file: str
+    line: int
+    column: int
+    code: str
+    message: str
+    fix: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.file}:{self.line}:{self.column}: {self.code} {self.message}"
+        return f"{text}\n    fix: {self.fix}" if self.fix else text
+
+
+class ReynError(Exception):
+    """The root. `code` and `hint` are the class's unless an instance says more."""
+
+    code: ClassVar[str] = "RYN000"
+    hint: str = ""
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        if hint is not None:
+            self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message
+
+    @property
+    def docs(self) -> str:
+        """Where the error is explained."""
+        return f"docs/errors.md#{self.code.lower()}"
+
+    def as_json(self) -> dict[str, object]:
+        return {"code": self.code, "message": self.message, "hint": self.hint, "docs": self.docs}
+
+
+class FindingsError(ReynError):
+    """An error that is a list of findings; the message holds them all."""
+
+    def __init__(self, summary: str, findings: list[Finding]) -> None:
+        self.findings = sorted(findings)
+        super().__init__("\n".join([summary, *(str(finding) for finding in self.findings)]))
+
+    def as_json(self) -> dict[str, object]:
+        return super().as_json() | {"findings": [msgspec.to_builtins(finding) for finding in self.findings]}
+
+
+# -- RYN1xx: what an author wrote ---------------------------------------------------------------------
+
+
+class SkillError(ReynError):
+    exit_code = 2
+
+
+class SkillNotFound(SkillError):
+    """No folder of that name has a `skill.md`, in any of the places that are searched."""
+
+    code = "RYN101"
+    hint = "Check the name, or give the path of the skill's folder."
+
+
+class SkillInvalid(SkillError, FindingsError):
+    """A skill's files break rules of the language; every finding has its place and its fix."""
+
+    code = "RYN102"
+    hint = "Mend the findings and try again; nothing has run."
+
+
+class SkillUnsupported(SkillError):
+    """The skill is well-formed but asks for something this version does not perform."""
+
+    code = "RYN103"
+    hint = "Remove that part of the skill, or use a version that performs it."
+
+
+# -- RYN2xx: what entered or left a phase -------------------------------------------------------------
+
+
+class ContractError(ReynError):
+    exit_code = 2
+
+
+class InputInvalid(ContractError):
+    """The input of a run does not fit what the entry phase takes."""
+
+    code = "RYN201"
+    hint = "Give text, a JSON object of the entry phase's type, or an object with `type` and `data`."
+
+
+# -- RYN4xx: what is recorded -------------------------------------------------------------------------
+
+
+class JournalError(ReynError):
+    pass
+
+
+class RunNotFound(JournalError):
+    """No run has that id or that prefix."""
+
+    code = "RYN401"
+    hint = "`reyn runs` lists the runs of this project."
+    exit_code = 2
+
+
+class RunBusy(JournalError):
+    """Another process drives this run right now."""
+
+    code = "RYN402"
+    hint = "Let it work, or stop it and say `reyn resume` again; `reyn events` shows what it does."
+
+
+class AppendConflict(JournalError):
+    """Another driver appended first; this one stops so that the history stays single."""
+
+    code = "RYN403"
+    hint = "Nothing is lost: the other driver's history is whole. `reyn show` tells where it stands."
+
+
+class ChainBroken(JournalError):
+    """An event's stored bytes do not give its recorded hash, or the chain skips."""
+
+    code = "RYN404"
+    hint = "The journal was changed from outside or damaged; restore it from a backup."
+
+
+class ReplayMismatch(JournalError):
+    """Driving the recorded inputs again derives another event than the recorded one."""
+
+    code = "RYN405"
+    hint = "The journal was changed from outside, or the rules changed without a new rules version."
+
+    def __init__(self, message: str, *, seq: int, kind: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.seq = seq
+        self.kind = kind
+
+
+class BlobMissing(JournalError):
+    """Content that an event refers to is absent, or its bytes do not give its name."""
+
+    code = "RYN406"
+    hint = "The journal is damaged; restore it from a backup."
+
+
+class EventInvalid(JournalError):
+    """An event of unknown kind or wrong shape was refused before it was stored."""
+
+    code = "RYN407"
+    hint = "Nothing was written. A journal from a newer version needs that version."
+
+
+class StoreUnavailable(JournalError):
+    """The journal's database cannot be opened, read or written."""
+
+    code = "RYN408"
+    hint = "Check that the disk has room and the state directory is writable, then resume; nothing is lost."
+
+
+class RunKeyTaken(JournalError):
+    """`--run-id` names a run of another skill or another input."""
+
+    code = "RYN409"
+    hint = "Use another key, or the skill and input that the run was started with."
+    exit_code = 2
+
+
+class RunNotResumable(JournalError):
+    """The run's state does not move on with what was asked."""
+
+    code = "RYN410"
+    exit_code = 2
+
+
+class RunBlocked(JournalError):
+    """The run cannot be driven here: its rules are no longer carried, or its pinned copy is unreadable."""
+
+    code = "RYN411"
+    hint = "The journal stays readable: `reyn show` and `reyn verify` work. Drive it with the version it names."
+    exit_code = 7
+
+
+# -- RYN5xx: what a model could not do ----------------------------------------------------------------
+
+
+class ModelError(ReynError):
+    pass
+
+
+class ModelUnknown(ModelError):
+    """The model's name has no adapter, or no model is set at all."""
+
+    code = "RYN501"
+    hint = "Give `--model scripted:answers.jsonl` or `--model recorded:RUN`, or set `model:` in reyn.yaml."
+    exit_code = 2
+
+
+class ScriptInvalid(ModelError):
+    """A file of scripted answers cannot be read."""
+
+    code = "RYN502"
+    hint = "One answer a line: a JSON object, or a JSON string for raw text; blank lines are skipped."
+    exit_code = 2
+
+
+class ScriptExhausted(ModelError):
+    """The scripted model has no answer left for this call."""
+
+    code = "RYN503"
+    hint = "Add the missing answers to the file, then `reyn resume RUN --retry`."
+
+
+class RecordingMissing(ModelError):
+    """The recorded run holds no answer to this request."""
+
+    code = "RYN504"
+    hint = "The request differs from every recorded one; compare the frames, or use a live model."
+
+
+# -- RYN6xx: which cap was reached --------------------------------------------------------------------
+
+
+class LimitError(ReynError):
+    exit_code = 3
+
+
+class LimitUnknown(LimitError):
+    """`--raise` names no limit, or a value that does not raise it."""
+
+    code = "RYN601"
+    hint = "Write `--raise NAME=N` with the name that `reyn show` gives and a larger number."
+    exit_code = 2
+
+
+# -- RYN7xx: what the operator set --------------------------------------------------------------------
+
+
+class ConfigError(ReynError):
+    exit_code = 2
+
+
+class ConfigInvalid(ConfigError, FindingsError):
+    """`reyn.yaml`, `reyn.local.yaml`, a `REYN_*` variable or a flag holds what is not understood."""
+
+    code = "RYN701"
+    hint = "docs/config.md lists every key."
+
+
+class ProjectNotFound(ConfigError):
+    """The project's folder does not exist."""
+
+    code = "RYN702"
+    hint = "Give an existing folder."
+
+
+# -- RYN9xx: a fault of Reyn itself -------------------------------------------------------------------
+
+
+class InternalError(ReynError):
+    code = "RYN900"
+    hint = "This is a fault of Reyn: please report it with the output of the same command and `--debug`."
+
+
+class ForeignAwait(InternalError):
+    """A visit awaited something that is not an effect, so it could not be replayed."""
+
+    code = "RYN901"
+
+
+def all_errors() -> list[type[ReynError]]:
+    """Every class with a code of its own, in the order of the codes."""
+
+    def below(cls: type[ReynError]) -> list[type[ReynError]]:
+        return [cls, *(found for child in cls.__subclasses__() for found in below(child))]
+
+    return sorted({cls for cls in below(ReynError) if "code" in vars(cls)}, key=lambda cls: cls.code)

@@ -1,0 +1,81 @@
+"""One driver per run on one machine: a lock file that the kernel frees when its holder dies, however it dies."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from reyn.errors import RunBusy, StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_PATIENCE = 0.1
+"""Seconds to try for: somebody may be looking whether the run is claimed, which holds the lock for an instant."""
+
+
+class FileClaims:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @contextmanager
+    def hold(self, run_id: str) -> Iterator[None]:
+        path = self._folder / f"{run_id}.lock"
+        handle = self._acquire(path, run_id)
+        try:
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, str(os.getpid()).encode(), 0)
+            yield
+        finally:
+            with suppress(OSError):
+                path.unlink()
+            os.close(handle)
+
+    def is_held(self, run_id: str) -> bool:
+        try:
+            handle = os.open(self._folder / f"{run_id}.lock", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)
+        return False
+
+    def _acquire(self, path: Path, run_id: str) -> int:
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            handle = self._open(path)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = os.pread(handle, 20, 0).decode(errors="replace") or "unknown"
+                os.close(handle)
+                if time.monotonic() > deadline:
+                    raise RunBusy(f"run `{run_id}` is being driven by process {holder}") from None
+                time.sleep(0.005)
+                continue
+            if self._is_at(path, handle):
+                return handle
+            os.close(handle)  # the last holder removed the file while we waited: take the new one
+
+    def _open(self, path: Path) -> int:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StoreUnavailable(f"cannot create `{path}`: {error.strerror}") from error
+
+    @staticmethod
+    def _is_at(path: Path, handle: int) -> bool:
+        try:
+            there, here = path.stat(), os.fstat(handle)
+        except FileNotFoundError:
+            return False
+        return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)

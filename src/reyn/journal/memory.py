@@ -1,0 +1,88 @@
+"""The journal's twin in memory: the same rules, nothing kept. For tests and throw-away runs."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from reyn.errors import BlobMissing, JournalError, RunBusy
+from reyn.journal.canonical import Blob, digest
+from reyn.journal.event import GENESIS
+from reyn.journal.port import Batch, Message, check_batch, check_message
+from reyn.journal.projections import RunRow, project
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from reyn.journal.event import Event
+
+
+class MemoryJournal:
+    def __init__(self) -> None:
+        self._events: dict[str, list[Event]] = {}
+        self._rows: dict[str, RunRow] = {}
+        self._blobs: dict[str, bytes] = {}
+        self._inbox: list[tuple[str, Message]] = []
+        self._claims: set[str] = set()
+
+    def append(self, run_id: str, expected_seq: int, events: Sequence[Event], blobs: Sequence[Blob] = ()) -> int:
+        row = self._rows.get(run_id)
+        bodies = check_batch(
+            Batch(run_id, expected_seq, events, blobs), row.seq if row else 0, row.hash if row else GENESIS
+        )
+        self._blobs.update((blob.hash, blob.content) for blob in blobs)
+        if not events:
+            return expected_seq
+        self._events.setdefault(run_id, []).extend(events)
+        self._rows[run_id] = project(row, events, bodies)
+        return events[-1].seq
+
+    def append_many(self, batches: Sequence[Batch]) -> list[int | JournalError]:
+        results: list[int | JournalError] = []
+        for batch in batches:
+            try:
+                results.append(self.append(batch.run_id, batch.expected_seq, batch.events, batch.blobs))
+            except JournalError as error:
+                results.append(error)
+        return results
+
+    def read(self, run_id: str, after: int = 0) -> Iterator[Event]:
+        return iter(self._events.get(run_id, [])[after:])
+
+    def blob(self, hash: str) -> bytes:
+        content = self._blobs.get(hash)
+        if content is None or digest(content) != hash:
+            raise BlobMissing(f"blob `{hash}` is {'absent' if content is None else 'damaged'}")
+        return content
+
+    def post(self, run_id: str, kind: str, payload: dict[str, Any]) -> int:
+        check_message(kind)
+        message = Message(len(self._inbox) + 1, kind, payload)
+        self._inbox.append((run_id, message))
+        return message.id
+
+    def drain(self, run_id: str, after: int = 0) -> list[Message]:
+        return [message for to, message in self._inbox[after:] if to == run_id]
+
+    @contextmanager
+    def claim(self, run_id: str) -> Iterator[None]:
+        if run_id in self._claims:
+            raise RunBusy(f"run `{run_id}` is being driven")
+        self._claims.add(run_id)
+        try:
+            yield
+        finally:
+            self._claims.discard(run_id)
+
+    def is_claimed(self, run_id: str) -> bool:
+        return run_id in self._claims
+
+    def find(self, run_id: str) -> RunRow | None:
+        return self._rows.get(run_id)
+
+    def runs(self, prefix: str = "") -> list[RunRow]:
+        rows = [row for run_id, row in self._rows.items() if run_id.startswith(prefix)]
+        return sorted(rows, key=lambda row: (row.started, row.run_id), reverse=True)
+
+    def close(self) -> None:
+        pass

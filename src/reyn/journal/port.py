@@ -1,0 +1,120 @@
+"""The seam: what every journal does, whatever it is kept in. `reyn.testing.journal_conformance` proves one.
+
+An append is all or nothing and names the sequence number it expects to follow, so that two drivers can never write two
+histories. Messages from outside go through the inbox, so that an outsider's append never costs a driver a paid answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from reyn.errors import AppendConflict, EventInvalid, JournalError
+from reyn.journal import registry
+from reyn.journal.canonical import Blob
+from reyn.journal.event import GENESIS, Event
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+    from reyn.journal.projections import RunRow
+    from reyn.journal.registry import Body
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Events of one run that become durable together, with the content they refer to."""
+
+    run_id: str
+    expected_seq: int
+    events: Sequence[Event]
+    blobs: Sequence[Blob] = ()
+
+
+MESSAGES = ("cancel", "raise_limit")
+"""What can be said to a run."""
+
+
+class Message(msgspec.Struct, frozen=True):
+    """Something said to a run from outside. Ids grow; a run remembers the last one it took."""
+
+    id: int
+    kind: str
+    payload: dict[str, Any]
+
+
+class Journal(Protocol):
+    """All runs: their events, the content those refer to, and what was said to them."""
+
+    def append(self, run_id: str, expected_seq: int, events: Sequence[Event], blobs: Sequence[Blob] = ()) -> int:
+        """Store the events in one transaction and return the new last sequence number.
+
+        `AppendConflict` if the run's last event is not `expected_seq`; `EventInvalid` if an event is not known or not
+        chained; in both cases nothing is stored.
+        """
+        ...
+
+    def append_many(self, batches: Sequence[Batch]) -> list[int | JournalError]:
+        """Store batches of different runs in one transaction. A batch that is refused does not touch the others."""
+        ...
+
+    def read(self, run_id: str, after: int = 0) -> Iterator[Event]:
+        """The events of a run in order. An unknown run has none."""
+        ...
+
+    def blob(self, hash: str) -> bytes:
+        """Content by its name; `BlobMissing` if it is absent or does not give its name."""
+        ...
+
+    def post(self, run_id: str, kind: str, payload: dict[str, Any]) -> int:
+        """Say something to a run, one of `MESSAGES`; returns the message's id."""
+        ...
+
+    def drain(self, run_id: str, after: int = 0) -> list[Message]:
+        """What was said to a run since message `after`. Taking is recorded by an event, so nothing is taken twice."""
+        ...
+
+    def claim(self, run_id: str) -> AbstractContextManager[None]:
+        """Hold the right to drive a run; `RunBusy` while another holds it. Freed when its process dies."""
+        ...
+
+    def is_claimed(self, run_id: str) -> bool:
+        """Whether a live driver holds the run."""
+        ...
+
+    def find(self, run_id: str) -> RunRow | None:
+        """Where a run stands."""
+        ...
+
+    def runs(self, prefix: str = "") -> list[RunRow]:
+        """Where every run stands, newest first; only those whose id begins with `prefix`."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def check_message(kind: str) -> None:
+    """The rule of every post."""
+    if kind not in MESSAGES:
+        raise EventInvalid(f"`{kind}` cannot be said to a run", hint=f"Known are: {', '.join(MESSAGES)}.")
+
+
+def check_batch(batch: Batch, head_seq: int, head_hash: str) -> list[Body]:
+    """The rule of every append: follows the head, chained, known, well-formed. Returns the typed data."""
+    if head_seq != batch.expected_seq:
+        raise AppendConflict(
+            f"run `{batch.run_id}` is at event {head_seq}, not {batch.expected_seq}: another driver appended first"
+        )
+    seq, prev, bodies = head_seq, head_hash if head_seq else GENESIS, []
+    for event in batch.events:
+        seq += 1
+        if event.seq != seq or event.prev != prev or event.run_id != batch.run_id:
+            raise EventInvalid(f"event {event.seq} of run `{event.run_id}` does not follow event {seq - 1}")
+        body = registry.decode(event)
+        if (body.origin == "start") != (seq == 1):
+            raise EventInvalid(f"event {seq}: a run begins with one `run_started`, not with `{event.kind}`")
+        bodies.append(body)
+        prev = event.hash
+    return bodies

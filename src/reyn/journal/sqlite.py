@@ -1,0 +1,300 @@
+"""The journal in one SQLite file.
+
+WAL with `synchronous=FULL`: a commit is durable when it returns and costs one fsync. One connection writes, one reads;
+both may be used from any thread, one at a time. Settled by measuring: 8 KB pages; blobs by rowid with a unique index on
+the hash (a table clustered by hash scatters large rows); events clustered by run and number; hashes remembered only
+after commit; large blobs committed alone first, so that they hold no other run up. Checkpoints are ours, one process at
+a time: SQLite before 3.51.3 can damage a WAL that two connections reset at once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import threading
+from collections import OrderedDict
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from reyn.errors import BlobMissing, JournalError, StoreUnavailable
+from reyn.journal.canonical import Blob, canonical, digest
+from reyn.journal.claims import FileClaims
+from reyn.journal.event import GENESIS, Event
+from reyn.journal.port import Batch, Message, check_batch, check_message
+from reyn.journal.projections import RunRow, project
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+FORMAT = 1
+_BUSY_SECONDS = 30
+_LARGE_BLOB = 256_000
+_KNOWN_HASHES = 8_192
+_COMMITS_PER_CHECKPOINT = 150
+_PAGE_OF_EVENTS = 2_000
+
+_SCHEMA = """
+CREATE TABLE runs (
+    id INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, seq INTEGER NOT NULL, hash BLOB NOT NULL, skill TEXT NOT NULL,
+    rules INTEGER NOT NULL,
+    status TEXT NOT NULL, phase TEXT NOT NULL, reason TEXT NOT NULL,
+    started INTEGER NOT NULL, updated INTEGER NOT NULL);
+CREATE TABLE events (
+    run INTEGER NOT NULL, seq INTEGER NOT NULL, ts INTEGER NOT NULL, kind TEXT NOT NULL, v INTEGER NOT NULL,
+    data BLOB NOT NULL, hash BLOB NOT NULL, PRIMARY KEY (run, seq)) WITHOUT ROWID;
+CREATE TABLE blobs (id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, content BLOB NOT NULL);
+CREATE TABLE inbox (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, kind TEXT NOT NULL, payload BLOB NOT NULL);
+CREATE INDEX inbox_by_run ON inbox (run_id, id);
+"""
+_ROW = "run_id, seq, hash, skill, rules, status, phase, reason, started, updated"
+
+
+class SqliteJournal:
+    """`SqliteJournal(folder)` opens or makes `folder/journal.db`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "journal.db"
+        self._claims = FileClaims(folder / "locks")
+        self._checkpoint_lock = folder / "checkpoint.lock"
+        self._write_lock = threading.Lock()
+        self._read_lock = threading.Lock()
+        self._known: OrderedDict[str, None] = OrderedDict()
+        self._keys: dict[str, int] = {}
+        self._commits = 0
+        with _translated(self.path):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._writer = self._connect()
+            self._prepare()
+            self._reader = self._connect()
+
+    # -- writing --------------------------------------------------------------------------------------
+
+    def append(self, run_id: str, expected_seq: int, events: Sequence[Event], blobs: Sequence[Blob] = ()) -> int:
+        [result] = self.append_many([Batch(run_id, expected_seq, events, blobs)])
+        if isinstance(result, JournalError):
+            raise result
+        return result
+
+    def append_many(self, batches: Sequence[Batch]) -> list[int | JournalError]:
+        with self._write_lock, _translated(self.path):
+            blobs = self._new_blobs(batches)
+            for blob in blobs:
+                if len(blob.content) >= _LARGE_BLOB:
+                    with self._transaction():
+                        self._store_blobs([blob])
+            with self._transaction():
+                self._store_blobs(blobs)
+                results = [self._store(batch) for batch in batches]
+            self._remember(blobs)
+            self._checkpoint_sometimes()
+            return results
+
+    def post(self, run_id: str, kind: str, payload: dict[str, Any]) -> int:
+        check_message(kind)
+        with self._write_lock, _translated(self.path), self._transaction():
+            cursor = self._writer.execute(
+                "INSERT INTO inbox (run_id, kind, payload) VALUES (?, ?, ?)",
+                (run_id, kind, canonical(payload)),
+            )
+            assert cursor.lastrowid is not None
+            return cursor.lastrowid
+
+    def _store(self, batch: Batch) -> int | JournalError:
+        row = self._row(self._writer, batch.run_id)
+        try:
+            bodies = check_batch(batch, row.seq if row else 0, row.hash if row else GENESIS)
+        except JournalError as error:
+            return error
+        if not batch.events:
+            return batch.expected_seq
+        run = self._put_row(project(row, batch.events, bodies), is_new=row is None)
+        self._writer.executemany(
+            "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [(run, e.seq, e.ts, e.kind, e.v, e.raw, bytes.fromhex(e.hash)) for e in batch.events],
+        )
+        return batch.events[-1].seq
+
+    def _put_row(self, row: RunRow, *, is_new: bool) -> int:
+        if is_new:
+            cursor = self._writer.execute(
+                f"INSERT INTO runs ({_ROW}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - a constant
+                (row.run_id, row.seq, bytes.fromhex(row.hash), *msgspec.structs.astuple(row)[3:]),
+            )
+            assert cursor.lastrowid is not None
+            return cursor.lastrowid
+        key = self._key(self._writer, row.run_id)
+        self._writer.execute(
+            "UPDATE runs SET seq = ?, hash = ?, status = ?, phase = ?, reason = ?, updated = ? WHERE id = ?",
+            (row.seq, bytes.fromhex(row.hash), row.status, row.phase, row.reason, row.updated, key),
+        )
+        return key
+
+    def _new_blobs(self, batches: Sequence[Batch]) -> list[Blob]:
+        unique = {blob.hash: blob for batch in batches for blob in batch.blobs if blob.hash not in self._known}
+        return list(unique.values())
+
+    def _store_blobs(self, blobs: Sequence[Blob]) -> None:
+        if blobs:
+            self._writer.executemany(
+                "INSERT OR IGNORE INTO blobs (hash, content) VALUES (?, ?)",
+                [(bytes.fromhex(blob.hash), blob.content) for blob in blobs],
+            )
+
+    def _remember(self, blobs: Sequence[Blob]) -> None:
+        """Only after the commit: a hash remembered earlier would be skipped by the retry of a failed one."""
+        self._known.update(dict.fromkeys(blob.hash for blob in blobs))
+        while len(self._known) > _KNOWN_HASHES:
+            self._known.popitem(last=False)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._writer.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._writer.execute("COMMIT")
+        except BaseException:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            raise
+
+    # -- reading --------------------------------------------------------------------------------------
+
+    def read(self, run_id: str, after: int = 0) -> Iterator[Event]:
+        """In pages, each its own short read, so that a slow reader never holds a checkpoint up."""
+        with self._read_lock, _translated(self.path):
+            key = self._key(self._reader, run_id)
+            prev = self._hash_at(key, after)
+        while page := self._page(key, after):
+            for seq, ts, kind, v, raw, hashed in page:
+                name = hashed.hex()
+                yield Event(seq, run_id, ts, kind, v, raw, prev, name)
+                prev, after = name, seq
+
+    def _page(self, key: int, after: int) -> list[tuple[int, int, str, int, bytes, bytes]]:
+        with self._read_lock, _translated(self.path):
+            return self._reader.execute(
+                "SELECT seq, ts, kind, v, data, hash FROM events WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?",
+                (key, after, _PAGE_OF_EVENTS),
+            ).fetchall()
+
+    def _hash_at(self, key: int, seq: int) -> str:
+        found = self._reader.execute("SELECT hash FROM events WHERE run = ? AND seq = ?", (key, seq)).fetchone()
+        return found[0].hex() if found else GENESIS
+
+    def blob(self, hash: str) -> bytes:
+        with self._read_lock, _translated(self.path):
+            found = self._reader.execute("SELECT content FROM blobs WHERE hash = ?", (bytes.fromhex(hash),)).fetchone()
+        if found is None:
+            raise BlobMissing(f"blob `{hash}` is absent")
+        content: bytes = found[0]
+        if digest(content) != hash:
+            raise BlobMissing(f"blob `{hash}` is damaged: its bytes do not give its name")
+        return content
+
+    def drain(self, run_id: str, after: int = 0) -> list[Message]:
+        with self._read_lock, _translated(self.path):
+            rows = self._reader.execute(
+                "SELECT id, kind, payload FROM inbox WHERE run_id = ? AND id > ? ORDER BY id", (run_id, after)
+            ).fetchall()
+        return [Message(number, kind, msgspec.json.decode(payload)) for number, kind, payload in rows]
+
+    def find(self, run_id: str) -> RunRow | None:
+        with self._read_lock, _translated(self.path):
+            return self._row(self._reader, run_id)
+
+    def runs(self, prefix: str = "") -> list[RunRow]:
+        with self._read_lock, _translated(self.path):
+            found = self._reader.execute(
+                f"SELECT {_ROW} FROM runs WHERE substr(run_id, 1, ?) = ? ORDER BY started DESC, run_id DESC",  # noqa: S608
+                (len(prefix), prefix),
+            ).fetchall()
+        return [_to_row(columns) for columns in found]
+
+    def _row(self, connection: sqlite3.Connection, run_id: str) -> RunRow | None:
+        found = connection.execute(f"SELECT {_ROW} FROM runs WHERE run_id = ?", (run_id,)).fetchone()  # noqa: S608
+        return _to_row(found) if found else None
+
+    def _key(self, connection: sqlite3.Connection, run_id: str) -> int:
+        key = self._keys.get(run_id)
+        if key is None:
+            found = connection.execute("SELECT id FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+            if found is None:
+                return 0
+            key = self._keys[run_id] = found[0]
+        return key
+
+    # -- claims, opening, closing ---------------------------------------------------------------------
+
+    def claim(self, run_id: str) -> AbstractContextManager[None]:
+        return self._claims.hold(run_id)
+
+    def is_claimed(self, run_id: str) -> bool:
+        return self._claims.is_held(run_id)
+
+    def close(self) -> None:
+        self._reader.close()
+        self._writer.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path,
+            timeout=_BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=64,
+        )
+        connection.execute("PRAGMA page_size = 8192")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        return connection
+
+    def _prepare(self) -> None:
+        if self._format() == 0:
+            with self._transaction():
+                if self._format() == 0:  # nobody else made the tables meanwhile
+                    for statement in _SCHEMA.split(";")[:-1]:
+                        self._writer.execute(statement)
+                    self._writer.execute(f"PRAGMA user_version = {FORMAT}")
+        if self._format() != FORMAT:
+            raise StoreUnavailable(
+                f"`{self.path}` has format {self._format()}; this version reads format {FORMAT}",
+                hint="Use the version of Reyn that wrote it.",
+            )
+
+    def _format(self) -> int:
+        (version,) = self._writer.execute("PRAGMA user_version").fetchone()
+        return int(version)
+
+    def _checkpoint_sometimes(self) -> None:
+        self._commits += 1
+        if self._commits % _COMMITS_PER_CHECKPOINT:
+            return
+        handle = os.open(self._checkpoint_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except BlockingIOError:
+            pass  # another process is at it
+        finally:
+            os.close(handle)
+
+
+def _to_row(columns: tuple[Any, ...]) -> RunRow:
+    run_id, seq, hashed, *rest = columns
+    return RunRow(run_id, seq, hashed.hex(), *rest)
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    """SQLite's and the file system's errors as ours."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise StoreUnavailable(f"the journal `{path}` cannot be used: {error}") from error

@@ -1,0 +1,70 @@
+"""What a caller hands to a run becomes an artifact that the entry phase takes, or an error before anything starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from reyn.contract.schema import lenient
+from reyn.errors import InputInvalid, SkillUnsupported
+from reyn.journal import check_json
+from reyn.skills import USER_MESSAGE, compile_schema
+from reyn.skills.schemas import path_of
+from reyn.skills.values import DEFAULT_OPS
+
+if TYPE_CHECKING:
+    from reyn.skills import Skill
+
+
+def to_artifact(given: Any, skill: Skill, *, strict: bool = False) -> dict[str, Any]:
+    """Text is a `user_message`; an object with `type` and `data` is an artifact; any other object is the data of the
+    entry phase's type."""
+    entry = skill.phases[skill.entry]
+    if given is None:
+        given = {}
+    if isinstance(given, str):
+        artifact: dict[str, Any] = {"type": USER_MESSAGE.name, "data": {"text": given}}
+    elif isinstance(given, dict) and given.keys() == {"type", "data"}:
+        artifact = given
+    elif isinstance(given, dict) and len(entry.inputs) == 1:
+        artifact = {"type": entry.inputs[0].name, "data": given}
+    elif isinstance(given, dict):
+        raise InputInvalid(f"the entry phase takes `{entry.input_name}`: say which with `type` and `data`")
+    else:
+        raise InputInvalid(f"the input is a {type(given).__name__}; a run takes text or a JSON object")
+    _check(artifact, skill, strict=strict)
+    return artifact
+
+
+def _check(artifact: dict[str, Any], skill: Skill, *, strict: bool) -> None:
+    entry = skill.phases[skill.entry]
+    try:
+        check_json(artifact)
+    except ValueError as error:
+        raise InputInvalid(f"the input is not JSON: {error}") from error
+    taken = {member.name: member.schema for member in entry.inputs}
+    if artifact["type"] not in taken:
+        raise InputInvalid(
+            f"the input is a `{artifact['type']}`, but the entry phase `{entry.name}` takes `{entry.input_name}`"
+        )
+    schema = taken[artifact["type"]]
+    for wrong in compile_schema(schema if strict else lenient(schema)).iter_errors(artifact["data"]):
+        place = path_of(wrong, "data")
+        raise InputInvalid(f"the input does not fit `{artifact['type']}`: {place}: {wrong.message[:500]}")
+
+
+def check_supported(skill: Skill) -> None:
+    """Refuse a skill that asks for what this version does not perform; nothing is left out silently."""
+    asks: list[str] = []
+    if skill.postprocessor is not None:
+        asks.append("`postprocessor` in skill.md")
+    if skill.on_phase_failure != "fail":
+        asks.append(f"`on_phase_failure: {skill.on_phase_failure}` in skill.md")
+    if skill.context is not None:
+        asks.append("`context` in skill.md")
+    for name, phase in skill.phases.items():
+        if phase.allowed_ops and phase.allowed_ops != DEFAULT_OPS:
+            asks.append(f"`allowed_ops: [{', '.join(phase.allowed_ops)}]` in phase `{name}`")
+        keys = ("preprocessor", "context", "model_class")
+        asks += [f"`{key}` in phase `{name}`" for key in keys if getattr(phase, key)]
+    if asks:
+        raise SkillUnsupported(f"skill `{skill.name}` asks for what this version does not perform: {'; '.join(asks)}")

@@ -1,0 +1,50 @@
+"""One model call: the intent before, the call itself, its record after. Never parses a decision."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reyn.context import join
+from reyn.errors import ModelError
+from reyn.journal import Blob, canonical, digest, kinds
+from reyn.kernel.effects import CallModel, Reply
+from reyn.models import Message, ModelRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reyn.journal import Body
+    from reyn.kernel.briefs import PhaseBrief
+    from reyn.kernel.tape import Tape
+    from reyn.models import Model
+
+
+async def ask(brief: PhaseBrief, messages: tuple[kinds.FrameMessage, ...], call: str, model: str, tape: Tape) -> Reply:
+    """The half that a visit sees: record the intent, await the answer."""
+    request = digest(canonical((messages, brief.schema.hash)))
+    tape.emit(kinds.LlmRequested(call, model, brief.schema.hash, request), brief.schema)
+    return await CallModel(call, messages, brief.contract.schema, request)
+
+
+class LlmCallRecorder:
+    """The half that touches the world: ask the model and turn what it says into an outcome."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    async def perform(
+        self, call: CallModel, content: Callable[[str], bytes], answered: int
+    ) -> tuple[Body, tuple[Blob, ...]]:
+        request = ModelRequest(
+            messages=tuple(Message(message.role, join(message, content)) for message in call.messages),
+            contract=call.contract,
+            call=call.key,
+            request_hash=call.request_hash,
+            answered=answered,
+        )
+        try:
+            reply = await self.model.complete(request)
+        except ModelError as error:
+            return kinds.LlmFailed(call.key, error.code, error.message), ()
+        text = Blob.of(reply.text.encode("utf-8", "replace"))
+        return kinds.LlmResponded(call.key, text.hash, reply.usage), (text,)

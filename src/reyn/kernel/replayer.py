@@ -1,0 +1,68 @@
+"""The journal held against the rules: `replay` derives every event again, `verify` proves that nothing was changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reyn.errors import ReplayMismatch, RunNotFound
+from reyn.journal import GENESIS, decode, kinds
+from reyn.journal.registry import content_of
+from reyn.kernel.driver import Driver
+from reyn.kernel.loading import check_chain, check_drivable
+from reyn.kernel.run_state import EMPTY, apply
+from reyn.kernel.runtime_types import ReplayReport, VerifyReport
+from reyn.kernel.tape import Tape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reyn.journal import Journal
+    from reyn.kernel.briefs import Briefs
+
+
+class Replayer:
+    """No model, no effect, nothing written: only the recorded inputs and the rules."""
+
+    def __init__(self, journal: Journal, briefs_of: Callable[[kinds.RunStarted], Briefs]) -> None:
+        self._journal = journal
+        self._briefs_of = briefs_of
+
+    async def replay(self, run_id: str) -> ReplayReport:
+        """Derive the run again. `ReplayMismatch` names the first event that comes out otherwise."""
+        events = iter(self._journal.read(run_id))
+        first = next(events, None)
+        if first is None:
+            raise RunNotFound(f"no run `{run_id}`")
+        body = decode(first)
+        state = apply(EMPTY, body)
+        check_drivable(run_id, state)
+        assert isinstance(body, kinds.RunStarted)
+        tape = Tape(
+            run_id,
+            state,
+            seq=first.seq,
+            hash=next(iter(check_chain([first]))).hash,
+            ts=first.ts,
+            recorded=events,
+            content=self._journal.blob,
+        )
+        state = await Driver(tape, self._briefs_of(body), None).drive()
+        if (extra := tape.upcoming) is not None:
+            message = f"event {extra.seq} `{extra.kind}` is recorded, but the rules derive nothing after {tape.seq}"
+            raise ReplayMismatch(message, seq=extra.seq, kind=extra.kind)
+        assert state.status is not None
+        return ReplayReport(run_id, tape.seq, state.total_steps, state.status)
+
+
+def verify(journal: Journal, run_id: str) -> VerifyReport:
+    """Read everything the run consists of. `ChainBroken` or `BlobMissing` names the first that is wrong."""
+    head, count, seen = GENESIS, 0, set[str]()
+    for event in check_chain(journal.read(run_id)):
+        for name in content_of(decode(event)):
+            if name not in seen:
+                journal.blob(name)
+                seen.add(name)
+        head, count = event.hash, event.seq
+    if not count:
+        raise RunNotFound(f"no run `{run_id}`")
+    return VerifyReport(run_id, count, len(seen), head)

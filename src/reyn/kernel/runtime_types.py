@@ -1,0 +1,100 @@
+"""What callers of the kernel hold and catch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from reyn.errors import (
+    AppendConflict,
+    InputInvalid,
+    ReplayMismatch,
+    ReynError,
+    RunBlocked,
+    RunBusy,
+    RunNotFound,
+    RunNotResumable,
+)
+from reyn.journal import Status
+from reyn.journal.kinds import Usage
+from reyn.kernel.run_orchestrator import CARRIED
+
+if TYPE_CHECKING:
+    from reyn.journal import RunRow
+
+__all__ = [
+    "EXIT_CODES",
+    "AppendConflict",
+    "InputInvalid",
+    "ReplayMismatch",
+    "ReplayReport",
+    "ReynError",
+    "RunBlocked",
+    "RunBusy",
+    "RunNotFound",
+    "RunNotResumable",
+    "RunResult",
+    "VerifyReport",
+    "standing",
+]
+
+EXIT_CODES: dict[Status, int] = {
+    "running": 0,
+    "finished": 0,
+    "failed": 1,
+    "limited": 3,
+    "waiting": 4,
+    "aborted": 5,
+    "cancelled": 6,
+    "blocked": 7,
+}
+
+
+class RunResult(msgspec.Struct, frozen=True):
+    """How a run ended or why it stopped. `path` holds the last 20 phases."""
+
+    run_id: str
+    status: Status
+    reason: str
+    artifact: dict[str, Any] | None
+    usage: Usage
+    path: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "finished"
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.status]
+
+
+class ReplayReport(msgspec.Struct, frozen=True):
+    """What a replay compared: every one of these events was derived again, hash for hash."""
+
+    run_id: str
+    events: int
+    visits: int
+    status: Status
+
+
+class VerifyReport(msgspec.Struct, frozen=True):
+    """What a verification read: every event in its chain, every piece of content under its name."""
+
+    run_id: str
+    events: int
+    blobs: int
+    head: str
+
+
+def standing(row: RunRow, *, is_claimed: bool) -> str:
+    """A run's state in words: also whether anybody drives it, and whether it can be driven at all."""
+    if row.status not in ("running", "limited", "failed", "waiting"):
+        return row.status
+    if row.rules not in CARRIED:
+        return "blocked"
+    if row.status == "running" and not is_claimed:
+        return "running (interrupted)"
+    return row.status

@@ -1,0 +1,77 @@
+"""The runtime for code that does not await: the same calls, each driven to its end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from reyn.kernel.os_runtime import OSRuntime
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Self
+
+    from reyn.journal import Event, RunRow
+    from reyn.kernel.live import Listener
+    from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
+
+
+class SyncRuntime:
+    """`with SyncRuntime.open(".") as rt: result = rt.run("hello", {...})`."""
+
+    def __init__(self, runtime: OSRuntime) -> None:
+        self.runtime = runtime
+        self._runner = asyncio.Runner()
+
+    @classmethod
+    def open(cls, root: str | Path = ".", **options: Any) -> Self:
+        return cls(OSRuntime.open(root, **options))
+
+    def run(
+        self,
+        skill: str,
+        input: Any = None,
+        *,
+        run_id: str | None = None,
+        listener: Listener | None = None,
+    ) -> RunResult:
+        return self._runner.run(self.runtime.run(skill, input, run_id=run_id, listener=listener))
+
+    def resume(
+        self,
+        run: str,
+        *,
+        retry: bool = False,
+        raise_limits: Mapping[str, int | None] | None = None,
+        listener: Listener | None = None,
+    ) -> RunResult:
+        return self._runner.run(self.runtime.resume(run, retry=retry, raise_limits=raise_limits, listener=listener))
+
+    def replay(self, run: str) -> ReplayReport:
+        return self._runner.run(self.runtime.replay(run))
+
+    def verify(self, run: str) -> VerifyReport:
+        return self.runtime.verify(run)
+
+    def events(self, run: str, after: int = 0) -> Iterator[Event]:
+        return self.runtime.events(run, after)
+
+    def runs(self) -> list[RunRow]:
+        return self.runtime.runs()
+
+    def result(self, run: str) -> RunResult:
+        return self.runtime.result(run)
+
+    def close(self) -> None:
+        self._runner.run(self.runtime.aclose())
+        self._runner.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,167 @@
+"""The run's history while it is being driven: first what is recorded, then what is new.
+
+While recorded events remain, an emitted event must be the recorded one, hash for hash; after that, emitted events are
+buffered and become durable together at the next flush. A visit cannot tell the two apart, which is why starting,
+resuming and replaying are one thing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from reyn.errors import ChainBroken, ReplayMismatch
+from reyn.journal import Blob, Event, decode, encode, link
+from reyn.kernel.run_state import RunState, apply
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+
+    from reyn.journal import Body
+
+    Append = Callable[[str, int, Sequence[Event], Sequence[Blob]], Awaitable[int]]
+
+
+class Tape:
+    """`seq`, `hash` and `ts` are those of the last event passed, recorded or new."""
+
+    def __init__(
+        self,
+        run_id: str,
+        state: RunState,
+        *,
+        seq: int,
+        hash: str,
+        ts: int,
+        recorded: Iterable[Event],
+        content: Callable[[str], bytes],
+    ) -> None:
+        self.run_id = run_id
+        self.state = state
+        self.seq = seq
+        self.hash = hash
+        self.ts = ts
+        self._recorded: Iterator[Event] = iter(recorded)
+        self._next: Event | None = next(self._recorded, None)
+        self._stored_content = content
+        self._fresh: dict[str, bytes] = {}
+        self._pending: list[Event] = []
+        self._pending_blobs: dict[str, Blob] = {}
+
+    # -- what is recorded -----------------------------------------------------------------------------
+
+    @property
+    def upcoming(self) -> Event | None:
+        """The next recorded event; `None` once everything recorded has been passed."""
+        return self._next
+
+    def recall(self, wanted: tuple[type[Body], ...], key: str) -> Body | None:
+        """The recorded outcome of an effect; `None` if the recording ends here."""
+        if self._next is None:
+            return None
+        body = decode(self._next)
+        if not isinstance(body, wanted) or getattr(body, "call", None) != key:
+            raise self._mismatch(f"an outcome of `{key}`")
+        return self._take(body)
+
+    def take_outside(self) -> bool:
+        """Pass recorded events that reached the run from outside; whether there were any."""
+        passed = False
+        while self._next is not None and (body := decode(self._next)).origin == "outside":
+            self._take(body)
+            passed = True
+        return passed
+
+    def _take(self, body: Body) -> Body:
+        """Pass a recorded input. Its content cannot be derived, but its place in the chain can."""
+        event = self._next
+        assert event is not None
+        if link(self.seq + 1, event.ts, event.kind, event.v, event.raw, self.hash) != event.hash:
+            raise ChainBroken(f"event {event.seq} `{event.kind}` of run `{self.run_id}` does not give its hash")
+        self._pass(event, body)
+        return body
+
+    def _match(self, body: Body, raw: bytes) -> None:
+        """Pass a recorded event that was derived again; it must be the same."""
+        event = self._next
+        assert event is not None
+        if link(self.seq + 1, self.ts, body.kind, body.version, raw, self.hash) != event.hash:
+            raise self._mismatch(f"`{body.kind}`", body, raw)
+        self._pass(event, body)
+
+    def _pass(self, event: Event, body: Body) -> None:
+        self._advance(event, body)
+        self._next = next(self._recorded, None)
+
+    def _mismatch(self, derived: str, body: Body | None = None, raw: bytes = b"") -> ReplayMismatch:
+        event = self._next
+        assert event is not None
+        message = f"event {event.seq} is recorded as `{event.kind}`, but the rules derive {derived} here"
+        if body is not None and body.kind == event.kind:
+            message = f"event {event.seq} `{event.kind}`: {_difference(event, raw)}"
+        return ReplayMismatch(message, seq=event.seq, kind=event.kind)
+
+    # -- what is new ----------------------------------------------------------------------------------
+
+    def emit(self, body: Body, *blobs: Blob) -> None:
+        """An event that follows from those before it, with the content it refers to."""
+        raw = encode(body)
+        for blob in blobs:
+            self._fresh[blob.hash] = blob.content
+        if self._next is not None:
+            self._match(body, raw)
+        else:
+            self._buffer(body, raw, blobs)
+
+    def record(self, body: Body, now: int, *blobs: Blob) -> None:
+        """An input from the world. Its time is the time of all that is derived from it."""
+        assert self._next is None, "an input cannot be recorded in the middle of a recording"
+        self.ts = max(self.ts, now)
+        for blob in blobs:
+            self._fresh[blob.hash] = blob.content
+        self._buffer(body, encode(body), blobs)
+
+    def _buffer(self, body: Body, raw: bytes, blobs: tuple[Blob, ...]) -> None:
+        seq = self.seq + 1
+        hashed = link(seq, self.ts, body.kind, body.version, raw, self.hash)
+        event = Event(seq, self.run_id, self.ts, body.kind, body.version, raw, self.hash, hashed)
+        self._pending.append(event)
+        for blob in blobs:
+            self._pending_blobs[blob.hash] = blob
+        self._advance(event, body)
+
+    def _advance(self, event: Event, body: Body) -> None:
+        self.seq, self.hash, self.ts = event.seq, event.hash, event.ts
+        self.state = apply(self.state, body)
+
+    async def flush(self, append: Append) -> list[Event]:
+        """Make what is buffered durable, in one commit; returns it."""
+        events, blobs = self._pending, self._pending_blobs
+        if not events:
+            return []
+        await append(self.run_id, events[0].seq - 1, events, list(blobs.values()))
+        self._pending, self._pending_blobs = [], {}
+        return events
+
+    # -- content --------------------------------------------------------------------------------------
+
+    def content(self, name: str) -> bytes:
+        """Content that was just made, or that the journal keeps."""
+        fresh = self._fresh.get(name)
+        return fresh if fresh is not None else self._stored_content(name)
+
+    def forget(self) -> None:
+        """Drop content that a past visit made; what the next one takes is asked for first."""
+        keep = self.state.input.hash if self.state.input else ""
+        self._fresh = {name: content for name, content in self._fresh.items() if name == keep}
+
+
+def _difference(event: Event, raw: bytes) -> str:
+    """Which field of a derived event differs from the recorded one."""
+    import msgspec
+
+    recorded: dict[str, Any] = event.data
+    derived: dict[str, Any] = msgspec.json.decode(raw)
+    for name in sorted(recorded.keys() | derived.keys()):
+        if recorded.get(name) != derived.get(name):
+            return f"`{name}` is recorded as {recorded.get(name)!r}, but the rules derive {derived.get(name)!r}"
+    return "its time or its place in the chain is not the one that the rules derive"

@@ -1,0 +1,9 @@
+"""Who decides?
+
+Messages in, one text out. The seam is `Model.complete`; adapters are imported only when named.
+"""
+
+from reyn.models.catalog import open_model
+from reyn.models.protocol import Message, Model, ModelReply, ModelRequest
+
+__all__ = ["Message", "Model", "ModelReply", "ModelRequest", "open_model"]

@@ -1,0 +1,28 @@
+"""What did the author write?
+
+A folder of Markdown and YAML becomes a frozen `Skill`, with every error at its place; a `Skill` becomes the copy that a
+run pins. Knows nothing of models, journals' contents or how a run proceeds.
+"""
+
+from reyn.skills.graph import may_finish, successors
+from reyn.skills.loader import load_skill
+from reyn.skills.pin import Pin, pin, unpin
+from reyn.skills.resolve import find_skill
+from reyn.skills.schemas import Validator, compile_schema
+from reyn.skills.values import USER_MESSAGE, ArtifactType, Phase, Skill
+
+__all__ = [
+    "USER_MESSAGE",
+    "ArtifactType",
+    "Phase",
+    "Pin",
+    "Skill",
+    "Validator",
+    "compile_schema",
+    "find_skill",
+    "load_skill",
+    "may_finish",
+    "pin",
+    "successors",
+    "unpin",
+]

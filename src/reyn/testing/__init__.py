@@ -1,0 +1,1 @@
+"""How does a user test a skill?"""
