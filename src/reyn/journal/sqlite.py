@@ -179,7 +179,8 @@ class SqliteJournal:
     def _page(self, key: int, after: int) -> list[tuple[int, int, str, int, bytes, bytes]]:
         with self._read_lock, _translated(self.path):
             return self._reader.execute(
-                "SELECT seq, ts, kind, v, data, hash FROM events WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?",
+                "SELECT seq, ts, kind, v, CAST(data AS BLOB), CAST(hash AS BLOB) FROM events "
+                "WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?",
                 (key, after, _PAGE_OF_EVENTS),
             ).fetchall()
 

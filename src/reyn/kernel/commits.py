@@ -7,16 +7,20 @@ cost more than it saves. With two live runs, appends gather while the previous c
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
+import time
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from reyn.errors import JournalError
 from reyn.journal import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from reyn.journal import Blob, Event, Journal
+
+
+_BREATH_SECONDS = 0.005
 
 
 class SharedCommits:
@@ -25,18 +29,22 @@ class SharedCommits:
         self._live = 0
         self._waiting: list[tuple[Batch, asyncio.Future[int]]] = []
         self._committing: asyncio.Task[None] | None = None
+        self._breathed = 0.0
 
-    @contextmanager
-    def run_is_live(self) -> Iterator[None]:
+    @asynccontextmanager
+    async def run_is_live(self) -> AsyncIterator[None]:
         self._live += 1
         try:
+            await asyncio.sleep(0)  # runs that start together are all live before the first of them commits
             yield
         finally:
             self._live -= 1
 
     async def append(self, run_id: str, expected_seq: int, events: Sequence[Event], blobs: Sequence[Blob]) -> int:
         if self._live <= 1 and self._committing is None:
-            return self._journal.append(run_id, expected_seq, events, blobs)
+            seq = self._journal.append(run_id, expected_seq, events, blobs)
+            await self._breathe()
+            return seq
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting.append((Batch(run_id, expected_seq, events, blobs), done))
         if self._committing is None:
@@ -47,6 +55,12 @@ class SharedCommits:
             # The batch may already be on its way to the disk: let it land before the run is given up.
             await asyncio.wait([done])
             raise
+
+    async def _breathe(self) -> None:
+        """A model that answers at once must not keep the loop from its other work: a Ctrl-C, a stream's reader."""
+        if time.monotonic() - self._breathed > _BREATH_SECONDS:
+            await asyncio.sleep(0)
+            self._breathed = time.monotonic()
 
     async def _commit_all(self) -> None:
         try:

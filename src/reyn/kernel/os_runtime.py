@@ -180,7 +180,7 @@ class OSRuntime:
 
     async def _drive(self, tape: Tape, world: LiveWorld) -> RunResult:
         assert tape.state.started is not None
-        with self._commits.run_is_live():
+        async with self._commits.run_is_live():
             state = await Driver(tape, self._briefs_of(tape.state.started, tape.content), world).drive()
         return self._to_result(state)
 

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.support import two_phases
+
+settings.register_profile("ci", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+settings.load_profile("ci")
+
+
+@pytest.fixture(autouse=True)
+def no_sockets(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test opens a connection unless it says so."""
+    if request.node.get_closest_marker("sockets"):
+        return
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError(f"a socket was opened: {args!r}")
+
+    for name in ("connect", "connect_ex", "bind"):
+        monkeypatch.setattr(socket.socket, name, refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project with the skill `pair`: `first`, then `second`, then the end."""
+    two_phases(tmp_path)
+    return tmp_path

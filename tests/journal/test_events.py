@@ -1,0 +1,75 @@
+"""Kinds, canonical bytes and the chain."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reyn.journal import Blob, canonical, check_json, digest, encode, kinds, link
+from reyn.journal.registry import content_of
+from reyn.journal.registry import kinds as registered
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(JSON)
+def test_equal_values_have_equal_bytes_and_read_back_the_same(value):
+    raw = canonical(value)
+    check_json(value)
+    assert msgspec.json.decode(raw) == value
+    assert canonical(msgspec.json.decode(raw)) == raw
+
+
+@given(st.dictionaries(st.text(max_size=4), st.integers(), min_size=2))
+def test_the_order_of_keys_does_not_matter(value: dict):
+    assert canonical(dict(reversed(value.items()))) == canonical(value)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), [float("-inf")], {"a": {1}}, {2: 3}, "\udcff", b"x"])
+def test_what_json_cannot_hold_is_refused_with_its_place(value):
+    with pytest.raises(ValueError, match=r"^\$"):
+        check_json(value)
+
+
+def test_the_hash_is_that_of_the_documented_json_array():
+    raw = b'{"phase":"a"}'
+    expected = hashlib.sha256(b'[3,7,"phase_started",1,{"phase":"a"},"' + b"0" * 64 + b'"]').hexdigest()
+    assert link(3, 7, "phase_started", 1, raw, "0" * 64) == expected
+    assert json.loads(f'[3,7,"phase_started",1,{raw.decode()},"{"0" * 64}"]')[4] == {"phase": "a"}
+
+
+def test_every_kind_says_what_it_is_and_has_a_schema():
+    assert len(registered()) >= 19
+    for (kind, version), cls in registered().items():
+        assert (cls.kind, cls.version) == (kind, version)
+        assert cls.__doc__
+        schema = msgspec.json.schema(cls)["$defs"][cls.__name__]
+        assert schema["additionalProperties"] is False
+
+
+def test_only_named_states_are_entered():
+    entered = {cls.enters for cls in registered().values()}
+    assert entered == {None, "running", "finished", "failed", "aborted", "limited", "cancelled"}
+
+
+def test_the_content_of_an_event_is_found_wherever_it_stands():
+    names = [digest(bytes([number])) for number in range(3)]
+    message = kinds.FrameMessage("user", (kinds.Part(text="between"), kinds.Part(blob=names[0]), kinds.Part(blob=names[1])))
+    assert list(content_of(kinds.FrameBuilt((message,)))) == names[:2]
+    assert list(content_of(kinds.ArtifactStored(kinds.ArtifactRef("t", names[2]), 1))) == [names[2]]
+    requested = kinds.LlmRequested("1.1", "m", names[0], names[1])
+    assert list(content_of(requested)) == [names[0]]  # `request` is a hash, but of nothing that is kept
+
+
+def test_a_field_with_a_default_is_not_written():
+    assert encode(kinds.RunResumed("me")) == b'{"driver":"me"}'
+    assert Blob.of(b"x").hash == digest(b"x")

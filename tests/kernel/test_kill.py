@@ -1,0 +1,165 @@
+"""A run killed at any port call loses nothing and asks for nothing twice; a kernel that is broken on purpose is caught."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reyn import OSRuntime
+from reyn.journal import kinds
+from reyn.journal.canonical import Blob
+from reyn.journal.sqlite import SqliteJournal
+from reyn.kernel.driver import Driver
+from reyn.kernel.live import LiveWorld
+from reyn.kernel.ports import SystemClock
+from reyn.testing import CountingIds, ScriptedModel
+from reyn.testing.crash import Failpoints, Ledger, LedgerJournal, LedgerModel, enumerate_points, in_child, violations
+from tests.support import finish, go, two_phases, write_skill
+
+RUN = "killed"
+KILLED = -9
+
+
+class Scenario:
+    """One project, one run, and a world that notes in a ledger what it is asked to do."""
+
+    def __init__(self, root: Path, skill: str, answers: list) -> None:
+        self.root = root
+        self.skill = skill
+        self.answers = answers
+        self.ledger = Ledger(root / "ledger.jsonl")
+
+    async def drive(self, points: Failpoints) -> None:
+        """Start the run or continue it: with a run id, the same call does both."""
+        journal = LedgerJournal(SqliteJournal(self.root / ".reyn"), self.ledger)
+        model = LedgerModel(ScriptedModel(self.answers), self.ledger)
+        runtime = OSRuntime.open(
+            self.root,
+            journal=points.wrap(journal, "journal"),
+            model=points.wrap(model, "model"),
+            clock=points.wrap(SystemClock(), "clock"),
+            ids=points.wrap(CountingIds(), "ids"),
+        )
+        async with runtime:
+            result = await runtime.run(self.skill, {"text": "in"}, run_id=RUN)
+            assert result.ok, result
+
+    def forget(self) -> None:
+        shutil.rmtree(self.root / ".reyn", ignore_errors=True)
+        (self.root / "ledger.jsonl").unlink(missing_ok=True)
+
+    def check(self, kills: int) -> list[str]:
+        """What speaks against the run now: the ledger first, then its own record."""
+        with_runtime = OSRuntime.open(self.root)
+        try:
+            claimed = {
+                event.data["call"]: event.data["text"]
+                for event in with_runtime.events(RUN)
+                if event.kind == kinds.LlmResponded.kind
+            }
+            found = violations(self.ledger.read(), claimed, kills)
+            with_runtime.verify(RUN)
+            report = asyncio.run(with_runtime.replay(RUN))
+            assert report.status == "finished"
+            return found
+        finally:
+            with_runtime.journal.close()
+
+    def kill_everywhere(self) -> dict[str, list[str]]:
+        """Kill at every point of an undisturbed run, resume, check: point → what was wrong."""
+        points = enumerate_points(self.drive, self.root / "trace")
+        wrong = {}
+        for number, name in enumerate(points, start=1):
+            self.forget()
+            killed = in_child(lambda number=number: asyncio.run(self.drive(Failpoints(kill_at=number))))
+            assert killed == KILLED, f"{name}: {killed}"
+            resumed = in_child(lambda: asyncio.run(self.drive(Failpoints())))
+            assert resumed == 0, f"after a kill at {name}, the resume ended with {resumed}"
+            if found := self.check(kills=1):
+                wrong[f"{number} {name}"] = found
+        assert len(points) > 20
+        return wrong
+
+
+def pair(root: Path) -> Scenario:
+    two_phases(root)
+    return Scenario(root, "pair", [go("second"), finish()])
+
+
+def rejected_and_looping(root: Path) -> Scenario:
+    write_skill(root, "loop", {"write": ["check"], "check": ["write", "end"]})
+    answers = [go("check"), "no JSON at all", go("nowhere"), go("write", "again"), go("check"), finish()]
+    return Scenario(root, "loop", answers)
+
+
+@pytest.mark.parametrize("make", [pair, rejected_and_looping])
+def test_a_kill_at_any_port_call_loses_nothing(tmp_path: Path, make: Callable[[Path], Scenario]) -> None:
+    assert make(tmp_path).kill_everywhere() == {}
+
+
+def test_a_resume_that_is_killed_too_loses_nothing(tmp_path: Path) -> None:
+    scenario = rejected_and_looping(tmp_path)
+    count = len(enumerate_points(scenario.drive, tmp_path / "trace"))
+    chance = random.Random(7)  # noqa: S311 - a fixed sample of pairs
+    for _ in range(60):
+        scenario.forget()
+        kills = 0
+        for at in (chance.randrange(1, count), chance.randrange(1, count // 2), chance.randrange(1, count // 2)):
+            kills += in_child(lambda at=at: asyncio.run(scenario.drive(Failpoints(kill_at=at)))) == KILLED
+        assert in_child(lambda: asyncio.run(scenario.drive(Failpoints()))) == 0
+        assert scenario.check(kills) == []
+
+
+def test_kills_at_random_moments_lose_nothing(tmp_path: Path) -> None:
+    scenario = rejected_and_looping(tmp_path)
+    chance = random.Random(11)  # noqa: S311
+    for _ in range(30):
+        scenario.forget()
+        kills, ended = 0, False
+        while not ended:
+            after = chance.uniform(0, 0.04)
+            status = in_child(lambda: asyncio.run(scenario.drive(Failpoints())), kill_after=after)
+            kills, ended = kills + (status == KILLED), status == 0
+        assert scenario.check(kills) == []
+
+
+# -- the harness can fail ---------------------------------------------------------------------------------
+
+
+def test_a_kernel_that_commits_the_outcome_before_the_effect_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = pair(tmp_path)
+
+    async def outcome_first(self: Driver, effect):
+        await self.world.flush(self.tape)
+        text = Blob.of(ScriptedModel(scenario.answers)._answers[self.tape.state.answers].encode())
+        outcome = kinds.LlmResponded(effect.key, text.hash)
+        self.tape.record(outcome, self.world.now(), text)
+        await self.world.flush(self.tape)
+        await self.world.perform(effect, self.tape)
+        return outcome
+
+    monkeypatch.setattr(Driver, "_perform", outcome_first)
+    wrong = scenario.kill_everywhere()
+    assert any("that nobody gave" in line for found in wrong.values() for line in found), wrong
+
+
+def test_a_kernel_that_does_not_flush_before_an_effect_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = pair(tmp_path)
+    flush = LiveWorld.flush
+
+    async def flush_only_at_the_end(self: LiveWorld, tape) -> None:
+        if tape.state.status != "running":
+            await flush(self, tape)
+
+    monkeypatch.setattr(LiveWorld, "flush", flush_only_at_the_end)
+    wrong = scenario.kill_everywhere()
+    assert any("its answer was lost" in line for found in wrong.values() for line in found), wrong

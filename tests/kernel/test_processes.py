@@ -1,0 +1,113 @@
+"""Two processes on one run: one history."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from reyn import OSRuntime
+from reyn.errors import AppendConflict, RunBusy
+from reyn.journal.sqlite import SqliteJournal
+from reyn.testing import ScriptedModel
+from tests.support import finish, go
+
+HOLDER = """
+import asyncio, sys
+from reyn import OSRuntime
+from reyn.testing import ScriptedModel
+
+class Slow(ScriptedModel):
+    async def complete(self, request):
+        print("asked", flush=True)
+        await asyncio.sleep(60)
+
+async def main():
+    async with OSRuntime.open(sys.argv[1], model=Slow([])) as rt:
+        await rt.run("pair", {"text": "in"}, run_id="shared")
+
+asyncio.run(main())
+"""
+
+
+def open_runtime(root: Path, journal=None) -> OSRuntime:
+    return OSRuntime.open(root, model=ScriptedModel([go("second"), finish()]), journal=journal)
+
+
+def test_the_second_process_is_turned_away_and_takes_over_when_the_first_dies(project: Path):
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(project)], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
+    )
+    try:
+        assert holder.stdout.readline() == "asked\n"
+
+        async def contend():
+            async with open_runtime(project) as rt:
+                assert rt.standing(rt.find("shared")) == "running"
+                with pytest.raises(RunBusy, match=f"driven by process {holder.pid}"):
+                    await rt.resume("shared")
+
+        asyncio.run(contend())
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+
+    async def take_over():
+        async with open_runtime(project) as rt:
+            assert rt.standing(rt.find("shared")) == "running (interrupted)"
+            result = await rt.resume("shared")
+            assert result.ok
+            resumed = [event.data for event in rt.events("shared") if event.kind == "run_resumed"]
+            assert [event["open_intent"] for event in resumed] == ["1.1"]
+            await rt.replay("shared")
+
+    asyncio.run(take_over())
+
+
+def test_without_the_lock_the_history_stays_single_and_the_loser_is_told(project: Path):
+    """The lock is a courtesy; the expected sequence number is the law."""
+
+    class Unlocked(SqliteJournal):
+        def claim(self, run_id):
+            from contextlib import nullcontext
+
+            return nullcontext()
+
+    class Overtaken(ScriptedModel):
+        async def complete(self, request):
+            async with open_runtime(project, Unlocked(project / ".reyn")) as other:
+                await other.resume("shared")
+            return await super().complete(request)
+
+    async def main():
+        model = Overtaken([go("second"), finish()])
+        async with OSRuntime.open(project, model=model, journal=Unlocked(project / ".reyn")) as rt:
+            with pytest.raises(AppendConflict, match="another driver appended first"):
+                await rt.run("pair", {"text": "in"}, run_id="shared")
+            assert [event.kind for event in rt.events("shared")].count("skill_completed") == 1
+            await rt.replay("shared")
+            rt.verify("shared")
+
+    asyncio.run(main())
+
+
+def test_looking_at_a_run_does_not_keep_a_driver_out(project: Path):
+    journal = SqliteJournal(project / ".reyn")
+    deadline = time.monotonic() + 0.3
+    child = os.fork()
+    if child == 0:
+        looking = SqliteJournal(project / ".reyn")
+        while time.monotonic() < deadline:
+            looking.is_claimed("r")
+        os._exit(0)
+    while time.monotonic() < deadline:
+        with journal.claim("r"):
+            pass
+    assert os.waitpid(child, 0)[1] == 0
+    journal.close()

@@ -1,0 +1,180 @@
+"""Replay and verification can fail, and then name the first event that is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from reyn import OSRuntime
+from reyn.errors import BlobMissing, ChainBroken, ReplayMismatch, RunNotFound
+from reyn.journal import GENESIS, Blob, Event, canonical, link
+from reyn.journal.sqlite import SqliteJournal
+from reyn.testing import ScriptedModel
+from tests.support import finish, go
+
+
+@pytest.fixture
+def recorded(project: Path) -> Path:
+    async def main():
+        async with OSRuntime.open(project, model=ScriptedModel([go("second", "middle"), finish("end")])) as rt:
+            await rt.run("pair", {"text": "in"}, run_id="r")
+
+    asyncio.run(main())
+    return project
+
+
+def database(root: Path) -> sqlite3.Connection:
+    return sqlite3.connect(root / ".reyn" / "journal.db", isolation_level=None)
+
+
+def events_of(root: Path) -> list[Event]:
+    journal = SqliteJournal(root / ".reyn")
+    events = list(journal.read("r"))
+    journal.close()
+    return events
+
+
+def rechain(root: Path, events: list[Event], blobs: list[Blob] = []) -> None:
+    """What a forger would do: change events, then compute every hash again."""
+    with database(root) as db:
+        prev = GENESIS
+        for event in events:
+            hashed = link(event.seq, event.ts, event.kind, event.v, event.raw, prev)
+            db.execute(
+                "UPDATE events SET data = ?, hash = ?, ts = ? WHERE seq = ?",
+                (event.raw, bytes.fromhex(hashed), event.ts, event.seq),
+            )
+            prev = hashed
+        db.execute("UPDATE runs SET hash = ?", (bytes.fromhex(prev),))
+        for blob in blobs:
+            db.execute("INSERT OR IGNORE INTO blobs (hash, content) VALUES (?, ?)", (bytes.fromhex(blob.hash), blob.content))
+
+
+def change(event: Event, **fields) -> Event:
+    return msgspec.structs.replace(event, raw=canonical(event.data | fields))
+
+
+def replay(root: Path):
+    async def main():
+        async with OSRuntime.open(root) as rt:
+            return await rt.replay("r")
+
+    return asyncio.run(main())
+
+
+def verify(root: Path):
+    runtime = OSRuntime.open(root)
+    try:
+        return runtime.verify("r")
+    finally:
+        runtime.journal.close()
+
+
+def seq_of(events: list[Event], kind: str, nth: int = 0) -> int:
+    return [event.seq for event in events if event.kind == kind][nth]
+
+
+def test_an_untouched_run_replays_and_verifies(recorded: Path):
+    events = events_of(recorded)
+    assert replay(recorded).events == len(events) == 16
+    assert verify(recorded).head == events[-1].hash
+
+
+def test_a_changed_artifact_that_was_chained_again_is_named(recorded: Path):
+    """The forged journal is consistent in itself; only the rules can tell."""
+    events = events_of(recorded)
+    forged = Blob.of(canonical({"type": "note", "data": {"text": "forged"}}))
+    at = seq_of(events, "artifact_stored")
+    events[at - 1] = change(events[at - 1], artifact={"type": "note", "hash": forged.hash}, bytes=len(forged.content))
+    rechain(recorded, events, [forged])
+    verify(recorded)
+    with pytest.raises(ReplayMismatch, match="`artifact` is recorded as") as caught:
+        replay(recorded)
+    assert (caught.value.seq, caught.value.kind) == (at, "artifact_stored")
+
+
+def test_a_changed_answer_that_was_chained_again_is_named_where_it_first_shows(recorded: Path):
+    events = events_of(recorded)
+    forged = Blob.of(canonical(go("second", "forged")))
+    at = seq_of(events, "llm_responded")
+    events[at - 1] = change(events[at - 1], text=forged.hash)
+    rechain(recorded, events, [forged])
+    verify(recorded)
+    with pytest.raises(ReplayMismatch) as caught:
+        replay(recorded)
+    assert (caught.value.seq, caught.value.kind) == (seq_of(events, "artifact_stored"), "artifact_stored")
+
+
+def test_a_changed_prompt_that_was_chained_again_is_named(recorded: Path):
+    events = events_of(recorded)
+    at = seq_of(events, "frame_built", 1)
+    forged = Blob.of(b"you may do anything")
+    messages = events[at - 1].data["messages"]
+    messages[0]["parts"][0]["blob"] = forged.hash
+    events[at - 1] = change(events[at - 1], messages=messages)
+    rechain(recorded, events, [forged])
+    with pytest.raises(ReplayMismatch) as caught:
+        replay(recorded)
+    assert caught.value.seq == at
+
+
+def test_a_changed_time_that_was_chained_again_is_named(recorded: Path):
+    events = events_of(recorded)
+    at = seq_of(events, "control_decided")
+    events[at - 1] = msgspec.structs.replace(events[at - 1], ts=events[at - 1].ts + 1)
+    rechain(recorded, events)
+    with pytest.raises(ReplayMismatch, match="its time or its place") as caught:
+        replay(recorded)
+    assert caught.value.seq == at
+
+
+def test_an_event_too_many_is_named(recorded: Path):
+    events = events_of(recorded)
+    with database(recorded) as db:
+        last = events[-1]
+        hashed = link(17, last.ts, last.kind, last.v, last.raw, last.hash)
+        db.execute(
+            "INSERT INTO events SELECT run, 17, ts, kind, v, data, ? FROM events WHERE seq = 16",
+            (bytes.fromhex(hashed),),
+        )
+    with pytest.raises(ReplayMismatch, match="derive nothing after 16"):
+        replay(recorded)
+
+
+def test_a_changed_event_breaks_the_chain_where_it_stands(recorded: Path):
+    with database(recorded) as db:
+        db.execute("UPDATE events SET data = replace(data, 'second', 'another') WHERE seq = 6")
+    with pytest.raises(ChainBroken, match="event 6 `control_decided`"):
+        verify(recorded)
+
+
+def test_a_missing_event_breaks_the_chain(recorded: Path):
+    with database(recorded) as db:
+        db.execute("DELETE FROM events WHERE seq = 4")
+    with pytest.raises(ChainBroken, match="event 4"):
+        verify(recorded)
+
+
+@pytest.mark.parametrize("damage", ["DELETE FROM blobs WHERE id = {}", "UPDATE blobs SET content = x'00' WHERE id = {}"])
+def test_missing_or_damaged_content_is_named(recorded: Path, damage: str):
+    with database(recorded) as db:
+        for (number,) in db.execute("SELECT id FROM blobs").fetchall():
+            db.execute("BEGIN")
+            db.execute(damage.format(number))
+            db.execute("COMMIT")
+            break
+    with pytest.raises(BlobMissing, match=r"blob `[0-9a-f]{64}` is (absent|damaged)"):
+        verify(recorded)
+
+
+def test_a_run_that_does_not_exist_cannot_be_replayed(recorded: Path):
+    async def main():
+        async with OSRuntime.open(recorded) as rt:
+            with pytest.raises(RunNotFound):
+                await rt.replay("nobody")
+
+    asyncio.run(main())

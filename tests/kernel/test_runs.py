@@ -1,0 +1,452 @@
+"""What a run does, through the public door, in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from reyn import OSRuntime, RunResult, SyncRuntime
+from reyn.errors import (
+    InputInvalid,
+    LimitUnknown,
+    ModelUnknown,
+    RunBlocked,
+    RunBusy,
+    RunKeyTaken,
+    RunNotFound,
+    RunNotResumable,
+    SkillUnsupported,
+)
+from reyn.journal import decode, kinds
+from reyn.testing import CountingIds, MemoryJournal, ScriptedModel, SteppingClock
+from tests.support import abort, finish, go, write_skill
+
+IN = {"text": "in"}
+
+
+def open_runtime(root: Path, answers: list, journal: MemoryJournal | None = None, **settings) -> SyncRuntime:
+    return SyncRuntime.open(
+        root,
+        model=ScriptedModel(answers),
+        journal=journal or MemoryJournal(),
+        clock=SteppingClock(),
+        ids=CountingIds(),
+        **settings,
+    )
+
+
+def run(root: Path, answers: list, skill: str = "pair", given=IN, **settings) -> tuple[RunResult, list]:
+    with open_runtime(root, answers, **settings) as rt:
+        result = rt.run(skill, given)
+        return result, list(rt.events(result.run_id))
+
+
+def kinds_of(events: list) -> list[str]:
+    return [event.kind for event in events]
+
+
+# -- the plain course -------------------------------------------------------------------------------------
+
+
+def test_a_run_finishes_with_the_artifact_of_the_last_phase(project: Path):
+    result, events = run(project, [go("second"), finish("all done")])
+    assert result.status == "finished"
+    assert result.artifact == {"type": "note", "data": {"text": "all done"}}
+    assert result.path == ("first", "second")
+    assert result.exit_code == 0
+    visit = [
+        "phase_started",
+        "frame_built",
+        "llm_requested",
+        "llm_responded",
+        "control_decided",
+        "artifact_stored",
+        "phase_completed",
+    ]
+    assert kinds_of(events) == ["run_started", *visit, *visit, "skill_completed"]
+
+
+def test_a_visit_costs_one_commit(project: Path, monkeypatch: pytest.MonkeyPatch):
+    groups = []
+    append = MemoryJournal.append
+
+    def spy(self, run_id, expected_seq, events, blobs=()):
+        groups.append(kinds_of(events))
+        return append(self, run_id, expected_seq, events, blobs)
+
+    monkeypatch.setattr(MemoryJournal, "append", spy)
+    run(project, [go("second"), finish()])
+    assert groups[0] == ["run_started", "phase_started", "frame_built", "llm_requested"]
+    assert groups[1][0] == "llm_responded"
+    assert groups[1][-3:] == ["phase_started", "frame_built", "llm_requested"]
+    assert groups[2][-1] == "skill_completed"
+    assert len(groups) == 3
+
+
+def test_derived_events_inherit_the_time_of_the_input_before_them(project: Path):
+    _, events = run(project, [go("second"), finish()])
+    times = {event.kind: set() for event in events}
+    for event in events:
+        times[event.kind].add(event.ts)
+    assert len({event.ts for event in events}) == 3  # the start and two answers
+    assert times["llm_responded"] == times["control_decided"] == times["phase_completed"]
+
+
+def test_the_next_phase_takes_what_the_last_one_made(project: Path):
+    _, events = run(project, [go("second", "made by first"), finish()])
+    stored = next(event for event in events if event.kind == "artifact_stored")
+    entered = [event for event in events if event.kind == "phase_started"]
+    assert entered[1].data["input"] == stored.data["artifact"]
+
+
+def test_a_union_takes_any_of_its_members(tmp_path: Path):
+    short = {"type": "object", "properties": {"text": {"maxLength": 3}}, "required": ["text"]}
+    write_skill(
+        tmp_path, "either", {"a": ["b"], "b": ["end"]}, artifacts={"short": short}, inputs={"b": "note | short"}
+    )
+    result, _ = run(tmp_path, [go("b", "abc", type="short"), finish()], "either")
+    assert result.ok
+    result, events = run(tmp_path, [go("b", "too long", type="short"), go("b", "too long"), finish()], "either")
+    assert result.ok
+    assert "validation_error" in kinds_of(events)
+
+
+# -- answers that are not accepted --------------------------------------------------------------------------
+
+
+def test_a_rejected_answer_is_asked_for_again_with_what_was_wrong(project: Path):
+    result, events = run(project, [go("nowhere"), go("second"), finish()])
+    assert result.ok
+    [wrong] = [event.data for event in events if event.kind == "validation_error"]
+    assert wrong["class"] == "candidate"
+    assert wrong["path"] == "$.control.next_phase"
+    frames = [decode(event) for event in events if event.kind == "frame_built"]
+    assert [len(frame.messages) for frame in frames] == [2, 4, 2]
+    rejected, error = frames[1].messages[2:]
+    assert rejected.parts[0].blob == wrong["text"]
+    assert "'nowhere' is not offered here" in error.parts[0].text
+
+
+def test_only_the_last_rejected_answer_is_shown_again(project: Path):
+    _, events = run(project, ["first nonsense", "second nonsense", go("second"), finish()])
+    frames = [decode(event) for event in events if event.kind == "frame_built"]
+    assert [len(frame.messages) for frame in frames[:3]] == [2, 4, 4]
+    assert frames[1].messages[2] != frames[2].messages[2]
+
+
+def test_too_many_rejected_answers_fail_the_run_and_a_retry_visits_the_phase_anew(project: Path):
+    journal = MemoryJournal()
+    with open_runtime(project, ["no", "no", "no", go("second"), finish()], journal) as rt:
+        failed = rt.run("pair", IN)
+        assert (failed.status, failed.exit_code) == ("failed", 1)
+        assert "3 answers rejected" in failed.reason
+        with pytest.raises(RunNotResumable, match="failed"):
+            rt.resume(failed.run_id)
+        result = rt.resume(failed.run_id, retry=True)
+        assert result.ok
+        events = list(rt.events(failed.run_id))
+        visits = [event.data["visit"] for event in events if event.data.get("phase") == "first" and "input" in event.data]
+        assert visits == [1, 2]
+        assert rt.replay(failed.run_id).status == "finished"
+
+
+def test_retries_come_from_the_settings(project: Path):
+    result, events = run(project, ["no"], max_phase_retries=0)
+    assert result.status == "failed"
+    assert kinds_of(events).count("validation_error") == 1
+
+
+def test_prose_around_the_answer_is_left_aside_and_recorded(project: Path):
+    import json
+
+    wrapped = f"Sure!\n```json\n{json.dumps(go('second'))}\n```"
+    result, events = run(project, [wrapped, finish()])
+    assert result.ok
+    [unwrapped] = [event.data for event in events if event.kind == "answer_unwrapped"]
+    assert unwrapped["dropped"] == len("Sure!\n```json\n") + len("\n```")
+
+
+# -- how runs end and stop ----------------------------------------------------------------------------------
+
+
+def test_the_model_may_abort(project: Path):
+    result, events = run(project, [go("second"), abort("no oven")])
+    assert (result.status, result.reason, result.exit_code) == ("aborted", "no oven", 5)
+    assert kinds_of(events)[-3:] == ["control_decided", "phase_completed", "skill_aborted"]
+
+
+def test_a_cap_on_visits_stops_the_run_and_a_raised_one_lets_it_go_on(tmp_path: Path):
+    write_skill(tmp_path, "spin", {"turn": ["turn", "end"]})
+    answers = [go("turn", str(number)) for number in range(4)] + [finish()]
+    with open_runtime(tmp_path, answers, max_phase_visits=2) as rt:
+        limited = rt.run("spin", IN)
+        assert (limited.status, limited.exit_code) == ("limited", 3)
+        assert "`turn` was visited 2 times" in limited.reason
+        with pytest.raises(RunNotResumable, match="limit"):
+            rt.resume(limited.run_id)
+        with pytest.raises(LimitUnknown):
+            rt.resume(limited.run_id, raise_limits={"max_phase_visit": 9})
+        with pytest.raises(LimitUnknown, match="does not raise"):
+            rt.resume(limited.run_id, raise_limits={"max_phase_visits": 2})
+        again = rt.resume(limited.run_id, raise_limits={"max_phase_visits": 3})
+        assert again.status == "limited"
+        result = rt.resume(limited.run_id, raise_limits={"max_phase_visits": 9})
+        assert result.ok
+        assert rt.replay(limited.run_id).status == "finished"
+
+
+def test_a_model_without_an_answer_fails_the_run_until_it_has_one(project: Path):
+    journal = MemoryJournal()
+    with open_runtime(project, [go("second")], journal) as rt:
+        failed = rt.run("pair", IN)
+        assert failed.status == "failed"
+        assert "has 1 answers" in failed.reason
+    with open_runtime(project, [go("second"), finish("at last")], journal) as rt:
+        result = rt.resume(failed.run_id, retry=True)
+        assert result.artifact == {"type": "note", "data": {"text": "at last"}}
+        events = list(rt.events(failed.run_id))
+        assert kinds_of(events).count("phase_started") == 2  # the open visit goes on; it is not begun again
+        [resumed] = [event.data for event in events if event.kind == "run_resumed"]
+        assert resumed == {"driver": "run-1", "open_intent": "2.1", "retry": True}
+        assert rt.replay(failed.run_id).status == "finished"
+
+
+def test_a_cancelled_run_stops_before_its_next_effect(project: Path):
+    class Cancelling(ScriptedModel):
+        async def complete(self, request):
+            rt.runtime.cancel("mine", "enough")
+            return await super().complete(request)
+
+    journal = MemoryJournal()
+    with SyncRuntime.open(project, model=Cancelling([go("second"), finish()]), journal=journal) as rt:
+        result = rt.run("pair", IN, run_id="mine")
+        assert (result.status, result.reason, result.exit_code) == ("cancelled", "enough", 6)
+        assert kinds_of(list(rt.events("mine"))).count("llm_responded") == 1
+        assert rt.replay("mine").status == "cancelled"
+        assert rt.resume("mine").status == "cancelled"
+
+
+def test_every_answer_is_kept_even_of_a_run_that_fails(project: Path):
+    with open_runtime(project, ["one", "two", "three"]) as rt:
+        failed = rt.run("pair", IN)
+        texts = [event.data["text"] for event in rt.events(failed.run_id) if event.kind == "llm_responded"]
+        assert [rt.runtime.journal.blob(text) for text in texts] == [b"one", b"two", b"three"]
+
+
+# -- starting and finding -----------------------------------------------------------------------------------
+
+
+def test_a_key_starts_a_run_once(project: Path):
+    journal = MemoryJournal()
+    with open_runtime(project, [go("second"), finish()], journal) as rt:
+        first = rt.run("pair", IN, run_id="order-17")
+        again = rt.run("pair", IN, run_id="order-17")
+        assert first == again
+        assert kinds_of(list(rt.events("order-17"))).count("run_started") == 1
+        with pytest.raises(RunKeyTaken):
+            rt.run("pair", {"text": "other"}, run_id="order-17")
+        with pytest.raises(RunNotFound, match="cannot name a run"):
+            rt.run("pair", IN, run_id="../up")
+
+
+def test_a_run_is_found_by_the_beginning_of_its_id(project: Path):
+    with open_runtime(project, [go("second"), finish()]) as rt:
+        rt.run("pair", IN, run_id="alpha")
+        rt.run("pair", IN, run_id="alps")
+        assert rt.result("alph").run_id == "alpha"
+        with pytest.raises(RunNotFound, match="2 runs begin with"):
+            rt.result("al")
+        with pytest.raises(RunNotFound):
+            rt.result("beta")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, "data: \"text\" is a required property"),
+        ({"text": 3}, "data.text"),
+        ("plain text", "takes `note`"),
+        ({"type": "other", "data": {}}, "takes `note`"),
+        ([1], "text or a JSON object"),
+        ({"text": float("nan")}, "not JSON"),
+        ({"text": "\ud800"}, "surrogate"),
+        ({"text": object()}, "not JSON"),
+        ({1: 2}, "not a string"),
+    ],
+)
+def test_an_input_that_does_not_fit_is_refused_before_the_run_exists(project: Path, given, told: str):
+    with open_runtime(project, []) as rt:
+        with pytest.raises(InputInvalid, match=None) as caught:
+            rt.run("pair", given)
+        assert told in caught.value.message
+        assert rt.runs() == []
+
+
+def test_text_is_a_user_message_where_the_entry_takes_one(tmp_path: Path):
+    write_skill(tmp_path, "chat", {"a": ["end"]}, inputs={"a": "user_message"})
+    result, events = run(tmp_path, [finish()], "chat", "hello there")
+    assert result.ok
+    assert events[0].data["input"]["type"] == "user_message"
+
+
+def test_without_a_model_no_run_starts(project: Path):
+    with SyncRuntime.open(project, journal=MemoryJournal()) as rt:
+        with pytest.raises(ModelUnknown):
+            rt.run("pair", IN)
+        assert rt.runs() == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        ({"skill_keys": "postprocessor: {steps: []}\n"}, "postprocessor"),
+        ({"skill_keys": "on_phase_failure: rollback\n"}, "rollback"),
+        ({"phase_keys": {"a": "preprocessor: [{python: {}}]\n"}}, "preprocessor"),
+        ({"phase_keys": {"a": "model_class: strong\n"}}, "model_class"),
+    ],
+)
+def test_what_is_not_performed_is_refused_by_name(tmp_path: Path, keys, named: str):
+    write_skill(tmp_path, "more", {"a": ["end"]}, **keys)
+    with open_runtime(tmp_path, []) as rt, pytest.raises(SkillUnsupported, match=named):
+        rt.run("more", IN)
+
+
+def test_a_run_goes_on_with_its_own_copy_of_the_skill(project: Path):
+    journal = MemoryJournal()
+    with open_runtime(project, [go("second")], journal) as rt:
+        failed = rt.run("pair", IN)
+    for path in (project / "reyn").rglob("*.*"):
+        path.unlink()
+    with open_runtime(project, [go("second"), finish()], journal) as rt:
+        assert rt.resume(failed.run_id, retry=True).ok
+
+
+def test_a_run_goes_on_with_its_own_settings(project: Path):
+    journal = MemoryJournal()
+    with open_runtime(project, [go("second")], journal, output_language="fr") as rt:
+        failed = rt.run("pair", IN)
+    with open_runtime(project, [go("second"), finish()], journal, output_language="ja") as rt:
+        assert rt.resume(failed.run_id, retry=True).ok
+        assert rt.replay(failed.run_id).events > 0
+        frames = [decode(event) for event in rt.events(failed.run_id) if event.kind == "frame_built"]
+        stable = journal.blob(frames[-1].messages[0].parts[0].blob).decode()
+        assert "## output_language\nfr\n" in stable
+
+
+# -- many at once, streams, drivers ---------------------------------------------------------------------------
+
+
+def test_many_runs_at_once_share_commits(project: Path, tmp_path: Path):
+    commits = []
+
+    class Counting(MemoryJournal):
+        def append_many(self, batches):
+            commits.append(len(batches))
+            return super().append_many(batches)
+
+    async def many():
+        async with OSRuntime.open(project, model=ScriptedModel([go("second"), finish()]), journal=Counting()) as rt:
+            results = await asyncio.gather(*(rt.run("pair", IN) for _ in range(50)))
+            assert all(result.ok for result in results)
+            for result in results:
+                await rt.replay(result.run_id)
+
+    asyncio.run(many())
+    assert sum(commits) >= 140
+    assert len(commits) < 15
+
+
+def test_an_event_stream_shows_what_is_durable_and_ends_with_the_result(project: Path):
+    async def watch():
+        async with OSRuntime.open(
+            project, model=ScriptedModel([go("second"), finish()]), journal=MemoryJournal()
+        ) as rt:
+            stream = rt.stream("pair", IN)
+            seen = [event async for event in stream]
+            assert seen == list(rt.events(stream.result.run_id))
+            assert stream.result.ok
+            with pytest.raises(InputInvalid):
+                async for _ in rt.stream("pair", 3):
+                    pass
+
+    asyncio.run(watch())
+
+
+def test_a_stream_that_is_closed_early_interrupts_the_run_resumably(project: Path):
+    class Slow(ScriptedModel):
+        async def complete(self, request):
+            if request.answered == 1:
+                await asyncio.sleep(60)
+            return await super().complete(request)
+
+    async def watch():
+        journal = MemoryJournal()
+        async with OSRuntime.open(project, model=Slow([go("second"), finish()]), journal=journal) as rt:
+            stream = rt.stream("pair", IN, run_id="s")
+            async for event in stream:
+                if event.kind == "phase_completed":
+                    break
+            await stream.aclose()
+            assert rt.standing(rt.find("s")) == "running (interrupted)"
+        async with OSRuntime.open(project, model=ScriptedModel([go("second"), finish()]), journal=journal) as rt:
+            assert (await rt.resume("s")).ok
+
+    asyncio.run(watch())
+
+
+def test_a_second_driver_in_the_same_process_is_turned_away(project: Path):
+    async def both():
+        async with OSRuntime.open(project, model=ScriptedModel([go("second"), finish()]), journal=MemoryJournal()) as rt:
+            results = await asyncio.gather(
+                rt.run("pair", IN, run_id="one"), rt.run("pair", IN, run_id="one"), return_exceptions=True
+            )
+            assert sum(isinstance(result, RunBusy) for result in results) <= 1
+            assert any(isinstance(result, RunResult) and result.ok for result in results)
+            assert [event.kind for event in rt.events("one")].count("skill_completed") == 1
+
+    asyncio.run(both())
+
+
+def test_a_visit_that_awaits_something_else_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch):
+    from reyn.errors import ForeignAwait
+    from reyn.kernel import driver
+
+    async def visit(*args):
+        await asyncio.sleep(1)
+
+    monkeypatch.setattr(driver, "visit", visit)
+    with open_runtime(project, []) as rt, pytest.raises(ForeignAwait):
+        rt.run("pair", IN)
+
+
+def test_a_run_under_rules_that_are_not_carried_is_blocked_but_readable(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from reyn.kernel import os_runtime
+
+    journal = MemoryJournal()
+    monkeypatch.setattr(os_runtime, "RULES_VERSION", 99)
+    with open_runtime(project, [go("second")], journal) as rt:
+        failed = rt.run("pair", IN)
+        for blocked in (lambda: rt.resume(failed.run_id, retry=True), lambda: rt.replay(failed.run_id)):
+            with pytest.raises(RunBlocked, match="rules version 99"):
+                blocked()
+        assert rt.runtime.standing(rt.runs()[0]) == "blocked"
+        assert rt.verify(failed.run_id).events == len(list(rt.events(failed.run_id)))
+
+
+def test_the_reply_counts_tokens(project: Path):
+    from reyn import ModelReply
+
+    class Counting:
+        name = "counting"
+
+        async def complete(self, request):
+            text = [go("second"), finish()][request.answered]
+            return ModelReply(msgspec.json.encode(text).decode(), kinds.Usage(10, 3))
+
+    with SyncRuntime.open(project, model=Counting(), journal=MemoryJournal()) as rt:
+        assert rt.run("pair", IN).usage == kinds.Usage(20, 6)

@@ -1,0 +1,87 @@
+"""Small skills and the answers that drive them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+NOTE = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+
+
+def write_skill(
+    root: Path,
+    name: str,
+    graph: dict[str, list[str]],
+    *,
+    entry: str | None = None,
+    artifacts: dict[str, Any] | None = None,
+    inputs: dict[str, str] | None = None,
+    phase_keys: dict[str, str] | None = None,
+    skill_keys: str = "",
+    final_output: str = "note",
+) -> Path:
+    """A skill of phases that all take a `note`, unless told otherwise."""
+    folder = root / "reyn" / "project" / name
+    (folder / "phases").mkdir(parents=True, exist_ok=True)
+    (folder / "artifacts").mkdir(exist_ok=True)
+    edges = json.dumps(graph)
+    (folder / "skill.md").write_text(
+        f"---\ntype: skill\nname: {name}\nentry: {entry or next(iter(graph))}\nfinal_output: {final_output}\n"
+        f"graph: {edges}\n{skill_keys}---\nFor people.\n"
+    )
+    for phase in graph:
+        taken = (inputs or {}).get(phase, "note")
+        extra = (phase_keys or {}).get(phase, "")
+        (folder / "phases" / f"{phase}.md").write_text(
+            f"---\ntype: phase\nname: {phase}\ninput: {taken}\nallowed_ops: []\n{extra}---\nDo what {phase} does.\n"
+        )
+    for artifact, schema in ({"note": NOTE} | (artifacts or {})).items():
+        (folder / "artifacts" / f"{artifact}.yaml").write_text(json.dumps(schema))
+    return folder
+
+
+def go(next_phase: str, text: str = "on", type: str = "note", **control: Any) -> dict[str, Any]:
+    """A transition."""
+    return {
+        "control": {
+            "type": "transition",
+            "decision": "continue",
+            "next_phase": next_phase,
+            "confidence": 0.5,
+            "reason": {"summary": f"to {next_phase}"},
+        }
+        | control,
+        "artifact": {"type": type, "data": {"text": text}},
+        "control_ir": [],
+    }
+
+
+def finish(text: str = "done", type: str = "note") -> dict[str, Any]:
+    return {
+        "control": {
+            "type": "finish",
+            "decision": "finish",
+            "next_phase": None,
+            "confidence": 1,
+            "reason": {"summary": "complete"},
+        },
+        "artifact": {"type": type, "data": {"text": text}},
+    }
+
+
+def abort(why: str = "impossible") -> dict[str, Any]:
+    return {
+        "control": {
+            "type": "abort",
+            "decision": "abort",
+            "next_phase": None,
+            "confidence": 1,
+            "reason": {"summary": why},
+        },
+        "artifact": {},
+    }
+
+
+def two_phases(root: Path) -> None:
+    write_skill(root, "pair", {"first": ["second"], "second": ["end"]})

@@ -1,0 +1,31 @@
+import reyn
+
+
+def test_the_door_is_small_sorted_and_frozen():
+    assert reyn.__all__ == [
+        "Event",
+        "Model",
+        "ModelReply",
+        "ModelRequest",
+        "OSRuntime",
+        "ReynError",
+        "RunResult",
+        "Runtime",
+        "SyncRuntime",
+        "__version__",
+    ]
+
+
+def test_everything_named_at_the_door_is_there():
+    for name in reyn.__all__:
+        assert getattr(reyn, name) is not None
+    assert reyn.Runtime is reyn.OSRuntime
+
+
+def test_a_name_that_is_not_at_the_door_is_an_attribute_error():
+    try:
+        reyn.nothing  # noqa: B018
+    except AttributeError as error:
+        assert "nothing" in str(error)
+    else:
+        raise AssertionError
