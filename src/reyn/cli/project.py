@@ -37,6 +37,17 @@ def open_project(**settings: Any) -> Iterator[SyncRuntime]:
         yield runtime
 
 
+@contextmanager
+def look_at_project() -> Iterator[SyncRuntime]:
+    """For commands that only read: where nothing was recorded yet, nothing is made."""
+    from reyn.journal import MemoryJournal
+    from reyn.kernel.os_runtime import STATE
+
+    is_there = (project_root() / STATE / "journal.db").exists()
+    with open_project(journal=None if is_there else MemoryJournal()) as runtime:
+        yield runtime
+
+
 def parse_input(words: str | None) -> Any:
     """Text stays text; a JSON object becomes one; `-` is standard input, `@file` a file's content."""
     if words is None:

@@ -84,7 +84,8 @@ class Tape:
         """Pass a recorded event that was derived again; it must be the same."""
         event = self._next
         assert event is not None
-        if link(self.seq + 1, self.ts, body.kind, body.version, raw, self.hash) != event.hash:
+        derived = link(self.seq + 1, self.ts, body.kind, body.version, raw, self.hash)
+        if derived != event.hash or raw != event.raw or self.ts != event.ts:
             raise self._mismatch(f"`{body.kind}`", body, raw)
         self._pass(event, body)
 

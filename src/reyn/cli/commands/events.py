@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from reyn.cli.output import json_option, print_json, time_of
-from reyn.cli.project import open_project
+from reyn.cli.project import look_at_project
 
 
 @click.command(epilog="Example: reyn events 20260704T120000-k3m9qxdt --kind llm_responded --json")
@@ -15,7 +15,7 @@ from reyn.cli.project import open_project
 @json_option
 def command(run: str, kinds: tuple[str, ...], after: int, as_json: bool) -> None:
     """Print the events of RUN, one a line. RUN may be the beginning of an id."""
-    with open_project() as runtime:
+    with look_at_project() as runtime:
         for event in runtime.events(run, after):
             if kinds and event.kind not in kinds:
                 continue

@@ -6,14 +6,14 @@ import click
 import msgspec
 
 from reyn.cli.output import coloured, json_option, print_json, time_of
-from reyn.cli.project import open_project
+from reyn.cli.project import look_at_project
 
 
 @click.command(epilog="Example: reyn runs --json")
 @json_option
 def command(as_json: bool) -> None:
     """List the runs of this project, newest first, each with the state it is in."""
-    with open_project() as runtime:
+    with look_at_project() as runtime:
         rows = [(row, runtime.runtime.standing(row)) for row in runtime.runs()]
     if as_json:
         print_json([msgspec.to_builtins(row) | {"standing": standing} for row, standing in rows])

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from reyn.cli.output import coloured, json_option, print_json, tell_result, time_of
-from reyn.cli.project import open_project
+from reyn.cli.project import look_at_project
 from reyn.journal import decode, kinds
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @json_option
 def command(run: str, as_json: bool) -> None:
     """Tell what RUN did: every visit with its decision, then how it stands. RUN may be the beginning of an id."""
-    with open_project() as runtime:
+    with look_at_project() as runtime:
         row = runtime.runtime.find(run)
         standing = runtime.runtime.standing(row)
         steps = timeline(runtime.events(row.run_id))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from reyn.cli.output import json_option, print_json
-from reyn.cli.project import open_project
+from reyn.cli.project import look_at_project
 
 
 @click.command(epilog="Example: reyn verify 20260704T120000-k3m9qxdt")
@@ -16,7 +16,7 @@ def command(run: str, as_json: bool) -> None:
 
     What is damaged or missing first is named, with exit code 1.
     """
-    with open_project() as runtime:
+    with look_at_project() as runtime:
         report = runtime.verify(run)
     if as_json:
         print_json(report)

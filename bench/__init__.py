@@ -1,0 +1,1 @@
+"""Figures, not tests: each target beside what was measured in this run."""

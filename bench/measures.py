@@ -1,0 +1,129 @@
+"""One measurement a function, each meant for a fresh process: `python -m bench.measures NAME N` prints JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.workload import FIRST, SETTINGS, Answers, answer, item, write_project
+from reyn import OSRuntime
+from reyn.journal.sqlite import SqliteJournal
+from reyn.kernel.loading import load_tape
+
+Figures = dict[str, float]
+
+
+@contextmanager
+def project() -> Iterator[Path]:
+    root = Path(tempfile.mkdtemp(prefix="reyn-bench-"))
+    try:
+        write_project(root)
+        yield root
+    finally:
+        shutil.rmtree(root)
+
+
+class Timed(Answers):
+    """Notes the CPU time at every tenth of the run, when the model is asked."""
+
+    def __init__(self, visits: int) -> None:
+        super().__init__(visits)
+        self._tenth = max(1, visits // 10)
+        self.marks: list[float] = []
+
+    async def complete(self, request: Any) -> Any:
+        if request.answered % self._tenth == 0:
+            self.marks.append(time.process_time())
+        return await super().complete(request)
+
+
+async def visits(count: int) -> Figures:
+    """One run: CPU a visit, drift between its ends, bytes a visit, memory; then its resume and its replay."""
+    with project() as root:
+        model = Timed(count)
+        async with OSRuntime.open(root, model=model, **SETTINGS) as rt:
+            await rt.run("loop", FIRST, run_id="warm-up") if count < 100 else None
+            model.marks.clear()
+            started = time.process_time()
+            result = await rt.run("loop", FIRST, run_id="measured")
+            cpu = time.process_time() - started
+            assert result.ok, result
+            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            resumed = _timed(lambda: load_tape(rt.journal, "measured"))
+            started = time.process_time()
+            report = await rt.replay("measured")
+            replayed = time.process_time() - started
+            assert report.visits == count
+        marks = [*model.marks, model.marks[0] + cpu]
+        tenths = [after - before for before, after in zip(marks, marks[1:], strict=False)]
+        content = len(answer(1, last=False)) + len(json.dumps(item(1), separators=(",", ":")))
+        stored = (root / ".reyn" / "journal.db").stat().st_size / count
+        return {
+            "cpu_us": cpu / count * 1e6,
+            "drift": tenths[9] / tenths[0] if len(tenths) > 9 else 1.0,
+            "bytes_overhead": stored - content,
+            "bytes_content": content,
+            "rss_mb": memory,
+            "resume_s": resumed,
+            "replay_per_s": count / replayed,
+        }
+
+
+async def one_run(count: int) -> Figures:
+    """One run and nothing else: to be watched from outside."""
+    with project() as root:
+        async with OSRuntime.open(root, model=Answers(count), **SETTINGS) as rt:
+            assert (await rt.run("loop", FIRST)).ok
+    return {"visits": count}
+
+
+async def many_runs(count: int, runs: int = 200) -> Figures:
+    """Many runs at once, sharing commits: to be watched from outside."""
+    each = max(2, count // runs)
+    with project() as root:
+        async with OSRuntime.open(root, model=Answers(each), **SETTINGS) as rt:
+            results = await asyncio.gather(*(rt.run("loop", FIRST) for _ in range(runs)))
+            assert all(result.ok for result in results)
+    return {"visits": each * runs}
+
+
+class SlowCommits(SqliteJournal):
+    """Every commit takes a millisecond longer, as on a slower disk."""
+
+    def append_many(self, batches: Any) -> Any:
+        time.sleep(0.001)
+        return super().append_many(batches)
+
+
+async def sharing(count: int, runs: int = 200) -> Figures:
+    """Visits a second of one run and of many at once, when a commit is given 1 ms of extra latency."""
+    rates = []
+    for parallel in (1, runs):
+        each = max(2, count // parallel)
+        with project() as root:
+            journal = SlowCommits(root / ".reyn")
+            async with OSRuntime.open(root, model=Answers(each), journal=journal, **SETTINGS) as rt:
+                started = time.perf_counter()
+                await asyncio.gather(*(rt.run("loop", FIRST) for _ in range(parallel)))
+                rates.append(each * parallel / (time.perf_counter() - started))
+    return {"one_per_s": rates[0], "many_per_s": rates[1], "ratio": rates[1] / rates[0]}
+
+
+def _timed(work: Callable[[], Any]) -> float:
+    started = time.process_time()
+    work()
+    return time.process_time() - started
+
+
+if __name__ == "__main__":
+    measure = {"visits": visits, "one_run": one_run, "many_runs": many_runs, "sharing": sharing}[sys.argv[1]]
+    print(json.dumps(asyncio.run(measure(int(sys.argv[2])))))

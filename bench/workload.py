@@ -1,0 +1,77 @@
+"""The work that is measured: two phases in a loop, a validated artifact of about 2 KB a visit, a model that costs nothing.
+
+Answers are made before the clock starts. Every visit has an answer and an artifact of its own, so nothing is stored
+twice and nothing is found in a cache that a real run would not find there.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from reyn import ModelReply, ModelRequest
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "step": {"type": "integer"},
+        "lines": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"what": {"type": "string"}, "grams": {"type": "number", "minimum": 0}},
+                "required": ["what", "grams"],
+            },
+        },
+    },
+    "required": ["step", "lines"],
+}
+
+
+def item(step: int) -> dict[str, Any]:
+    """An artifact's data: a little over 2 KB of JSON."""
+    return {
+        "step": step,
+        "lines": [{"what": f"ingredient {line} of step {step}, finely chopped", "grams": line * 2.5} for line in range(30)],
+    }
+
+
+def answer(step: int, last: bool) -> str:
+    control = (
+        {"type": "finish", "decision": "finish", "next_phase": None}
+        if last
+        else {"type": "transition", "decision": "continue", "next_phase": "b" if step % 2 == 0 else "a"}
+    )
+    control |= {"confidence": 0.9, "reason": {"summary": "the next step is clear"}}
+    return json.dumps({"control": control, "artifact": {"type": "item", "data": item(step)}, "control_ir": []})
+
+
+class Answers:
+    """The model: the prepared answers of one run length, for any number of runs."""
+
+    name = "bench"
+
+    def __init__(self, visits: int) -> None:
+        self._texts = [answer(step, last=step == visits - 1) for step in range(visits)]
+
+    async def complete(self, request: ModelRequest) -> ModelReply:
+        return ModelReply(self._texts[request.answered])
+
+
+def write_project(root: Path) -> None:
+    folder = root / "reyn" / "project" / "loop"
+    (folder / "phases").mkdir(parents=True)
+    (folder / "artifacts").mkdir()
+    (folder / "skill.md").write_text(
+        "---\ntype: skill\nname: loop\nentry: a\nfinal_output: item\ngraph:\n  a: [b, end]\n  b: [a, end]\n---\n"
+    )
+    for name in ("a", "b"):
+        (folder / "phases" / f"{name}.md").write_text(
+            f"---\ntype: phase\nname: {name}\ninput: item\nallowed_ops: []\n---\nWork on the list, step {name}.\n"
+        )
+    (folder / "artifacts" / "item.yaml").write_text(json.dumps(SCHEMA))
+
+
+SETTINGS: dict[str, Any] = {"max_phase_visits": 1_000_000}
+FIRST = item(-1)

@@ -1,0 +1,222 @@
+"""The command line as a person or a script uses it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reyn.cli.app import COMMANDS, run_app
+from tests.support import abort, finish, go, write_skill
+
+
+@pytest.fixture
+def here(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (project / "reyn.yaml").write_text("model: scripted:answers.jsonl\n")
+    (project / "answers.jsonl").write_text("\n".join(json.dumps(a) for a in (go("second"), finish("end"))))
+    monkeypatch.chdir(project)
+    return project
+
+
+class Said:
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def reyn(capsys: pytest.CaptureFixture[str]):
+    def call(*words: str) -> Said:
+        code = run_app(words)
+        captured = capsys.readouterr()
+        return Said(code, captured.out, captured.err)
+
+    return call
+
+
+IN = '{"text": "in"}'
+
+
+def test_run_tells_its_id_first_and_then_its_steps(here: Path, reyn):
+    said = reyn("run", "pair", IN, "--run-id", "r1")
+    assert said.code == 0
+    lines = said.out.splitlines()
+    assert lines[0] == "run r1 · pair · scripted:answers.jsonl"
+    assert lines[1:6] == ["  first (visit 1)", "    → second  to second", "  second (visit 1)", "    → finish  complete", "finished"]
+    assert json.loads("\n".join(lines[6:])) == {"type": "note", "data": {"text": "end"}}
+
+
+def test_run_with_json_prints_the_result_alone(here: Path, reyn):
+    said = reyn("run", "pair", IN, "--run-id", "r1", "--json")
+    assert said.json == {
+        "run_id": "r1",
+        "status": "finished",
+        "reason": "",
+        "artifact": {"type": "note", "data": {"text": "end"}},
+        "usage": {"input_tokens": 0, "output_tokens": 0},
+        "path": ["first", "second"],
+        "warnings": [],
+    }
+    assert "run r1" in said.err
+
+
+def test_input_comes_from_a_file_or_from_standard_input(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
+    (here / "in.json").write_text(IN)
+    assert reyn("run", "pair", "@in.json").code == 0
+    import io
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO(IN))
+    assert reyn("run", "pair", "-").code == 0
+    assert reyn("run", "pair", "@missing.json").code == 2
+    said = reyn("run", "pair", "{not json")
+    assert (said.code, "begins like a JSON object" in said.err) == (2, True)
+
+
+def test_every_reading_command_has_both_faces(here: Path, reyn):
+    reyn("run", "pair", IN, "--run-id", "r1")
+    assert reyn("runs").out.startswith("r1  ")
+    assert reyn("runs", "--json").json[0]["standing"] == "finished"
+    assert "→ second (0.50) to second" in reyn("show", "r1").out
+    shown = reyn("show", "r", "--json").json
+    assert [step["next"] for step in shown["steps"]] == ["second", "finish"]
+    events = [json.loads(line) for line in reyn("events", "r1", "--json").out.splitlines()]
+    assert [event["seq"] for event in events] == list(range(1, 17))
+    assert set(events[0]) == {"seq", "run_id", "ts", "kind", "v", "data", "prev", "hash"}
+    assert len(reyn("events", "r1", "--kind", "phase_started", "--after", "3").out.splitlines()) == 1
+    assert reyn("replay", "r1").out == "r1: 16 events in 2 visits derived again, all the same\n"
+    assert reyn("replay", "r1", "--json").json["visits"] == 2
+    assert "16 events and 11 blobs" in reyn("verify", "r1").out
+    assert reyn("verify", "r1", "--json").json["events"] == 16
+
+
+def test_a_run_that_failed_says_what_moves_it_on_and_does(here: Path, reyn):
+    (here / "answers.jsonl").write_text(json.dumps(go("second")))
+    failed = reyn("run", "pair", IN, "--run-id", "r1")
+    assert failed.code == 1
+    assert "next: reyn resume r1 --retry" in failed.out
+    assert reyn("resume", "r1").code == 2
+    (here / "answers.jsonl").write_text("\n".join(json.dumps(a) for a in (go("second"), finish("end"))))
+    assert reyn("resume", "r1", "--retry").code == 0
+    shown = reyn("show", "r1").out
+    assert "llm_failed" in shown
+    assert "run_resumed" in shown
+
+
+def test_exit_codes_are_those_of_the_states(here: Path, reyn):
+    (here / "answers.jsonl").write_text(json.dumps(abort("no")))
+    assert reyn("run", "pair", IN).code == 5
+    write_skill(here, "spin", {"turn": ["turn", "end"]})
+    (here / "answers.jsonl").write_text("\n".join(json.dumps(a) for a in (go("turn"), go("turn"), finish())))
+    limited = reyn("run", "spin", IN, "--run-id", "s", "--max-phase-visits", "1")
+    assert limited.code == 3
+    assert "--raise max_phase_visits=N" in limited.out
+    assert reyn("resume", "s", "--raise", "max_phase_visits=many").code == 2
+    assert reyn("resume", "s", "--raise", "max_phase_visits=9").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("run", "nothing"), "RYN101"),
+        (("run", "pair", "plain text"), "RYN201"),
+        (("run", "pair", IN, "--model", "oracle"), "RYN501"),
+        (("run", "pair", IN, "--model", "scripted:missing.jsonl"), "RYN502"),
+        (("show", "nobody"), "RYN401"),
+        (("--project", "/nonexistent", "runs"), "RYN702"),
+    ],
+)
+def test_bad_input_is_an_error_with_a_code_a_hint_and_exit_2(here: Path, reyn, words, code: str):
+    said = reyn(*words)
+    assert said.code == 2
+    assert f"error {code}: " in said.err
+    assert "hint: " in said.err
+    assert "Traceback" not in said.err
+    as_json = reyn(*words, "--json")
+    assert as_json.json["error"]["code"] == code
+
+
+def test_a_changed_record_is_exit_1(here: Path, reyn):
+    import sqlite3
+
+    reyn("run", "pair", IN, "--run-id", "r1")
+    with sqlite3.connect(here / ".reyn" / "journal.db") as db:
+        db.execute("UPDATE events SET ts = ts + 1 WHERE seq = 7")
+    for verb, code in (("verify", "RYN404"), ("replay", "RYN405")):
+        said = reyn(verb, "r1")
+        assert (said.code, f"error {code}: event 7 `artifact_stored`" in said.err) == (1, True)
+
+
+def test_usage_errors_are_exit_2(here: Path, reyn):
+    assert reyn("run").code == 2
+    assert reyn("sing").code == 2
+    assert reyn("run", "pair", "--colour").code == 2
+
+
+def test_every_command_explains_itself_with_an_example(reyn):
+    assert reyn("--help").code == 0
+    for name in COMMANDS:
+        said = reyn(name, "--help")
+        assert said.code == 0
+        assert f"Example: reyn {name}" in said.out
+
+
+def test_the_project_is_found_from_below(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
+    below = here / "some" / "folder"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    assert reyn("run", "pair", IN).code == 0
+    assert (here / ".reyn").is_dir()
+    assert not (below / ".reyn").exists()
+
+
+def test_without_runs_the_list_says_how_to_start_one(here: Path, reyn):
+    assert "reyn run SKILL" in reyn("runs").out
+    assert reyn("runs", "--json").json == []
+    assert not (here / ".reyn").exists()  # looking leaves nothing behind
+
+
+def test_debug_shows_the_traceback(here: Path, reyn):
+    from reyn.errors import SkillNotFound
+
+    with pytest.raises(SkillNotFound):
+        reyn("--debug", "run", "nothing")
+
+
+def test_ctrl_c_leaves_a_run_that_can_be_resumed(here: Path, reyn):
+    write_skill(here, "spin", {"turn": ["turn", "end"]})
+    answers = [json.dumps(go("turn", str(number))) for number in range(20_000)] + [json.dumps(finish())]
+    (here / "answers.jsonl").write_text("\n".join(answers))
+    words = ["run", "spin", IN, "--run-id", "long", "--max-phase-visits", "100000"]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "reyn", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=here
+    )
+    assert child.stdout.readline().startswith("run long")
+    for _ in range(200):
+        child.stdout.readline()
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=30)
+    assert child.returncode == 130, err
+    assert "nothing is lost. Next: reyn resume long" in err
+    assert "Traceback" not in err
+    assert "running (interrupted)" in reyn("runs").out
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; from reyn.cli.app import run_app; run_app(['--help']); "
+        "print(','.join(sorted({name.split('.')[0] for name in sys.modules})), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ))
+    loaded = set(done.stderr.strip().split(","))
+    heavy = {"openai", "litellm", "httpx", "aiohttp", "requests", "flask", "starlette", "pytest", "hypothesis"}
+    ours = {"rich", "yaml", "jsonschema_rs", "sqlite3", "asyncio"}
+    assert not loaded & (heavy | ours)
+

@@ -1,0 +1,83 @@
+"""What the model sees: the documented keys, the stable part first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reyn.config import RunSettings
+from reyn.context import ContextFrame, Execution, join, stable_text, volatile_parts
+from reyn.kernel.briefs import PhaseBrief
+from reyn.skills import load_skill
+from tests.support import write_skill
+
+
+def brief(tmp_path: Path, phase: str = "check", **settings) -> PhaseBrief:
+    folder = write_skill(
+        tmp_path,
+        "s",
+        {"write": ["check"], "check": ["write", "end"]},
+        skill_keys="finish_criteria: [it is short, it is true]\nfinal_output_description: The final note.\n",
+        phase_keys={"check": "role: editor\n"},
+    )
+    return PhaseBrief(load_skill(folder), phase, RunSettings(**settings), 25)
+
+
+def test_the_frame_has_exactly_the_documented_keys(tmp_path: Path):
+    frame = ContextFrame(brief(tmp_path).frame, {"type": "note", "data": {}}, Execution(("write",), 1, 1)).as_json()
+    assert set(frame) == {
+        "current_phase",
+        "current_phase_role",
+        "instructions",
+        "input_artifact",
+        "execution",
+        "candidate_outputs",
+        "finish_criteria",
+        "constraints",
+        "available_control_ops",
+        "output_language",
+    }
+    assert set(frame["execution"]) == {"path", "current_visit", "total_steps"}
+    assert frame["constraints"] == {"max_phase_visits": 25}
+    assert [set(entry) for entry in frame["candidate_outputs"]] == [
+        {"next_phase", "control_type", "schema_name", "artifact_schema", "description"}
+    ] * 2
+    assert [(c["next_phase"], c["control_type"]) for c in frame["candidate_outputs"]] == [
+        ("write", "transition"),
+        ("end", "finish"),
+    ]
+    assert frame["instructions"] == "Do what check does."
+
+
+def test_the_criteria_are_shown_only_where_the_run_may_finish(tmp_path: Path):
+    assert brief(tmp_path).frame.finish_criteria == ("it is short", "it is true")
+    assert brief(tmp_path, "write").frame.finish_criteria == ()
+
+
+def test_the_text_holds_instructions_verbatim_under_the_keys_of_the_frame(tmp_path: Path):
+    text = stable_text(brief(tmp_path, output_language="fr").frame)
+    headings = [line[3:] for line in text.splitlines() if line.startswith("## ")]
+    assert headings == [
+        "current_phase",
+        "current_phase_role",
+        "instructions",
+        "candidate_outputs",
+        "finish_criteria",
+        "constraints",
+        "output_language",
+    ]
+    assert "\nDo what check does.\n" in text
+    assert "The final note." in text
+
+
+def test_the_contract_is_short_enough_for_small_models(tmp_path: Path):
+    from reyn.context.render import CONTRACT
+
+    assert len(CONTRACT) / 4 <= 400  # tokens, at four characters each
+
+
+def test_the_changing_part_is_the_input_and_where_the_run_stands():
+    message = volatile_parts("f" * 64, Execution(("a", "b"), 2, 7))
+    text = join(message, lambda name: b'{"type":"note"}')
+    assert text == (
+        '## input_artifact\n{"type":"note"}\n\n## execution\n{"path":["a","b"],"current_visit":2,"total_steps":7}\n'
+    )

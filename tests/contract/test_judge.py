@@ -1,0 +1,233 @@
+"""What the model may say: every class of rejection, its path, and that nothing slips through."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reyn.config import Sizes
+from reyn.contract import Accepted, Candidate, Contract, Rejected
+from reyn.contract.schema import lenient
+from tests.support import abort, finish, go
+
+NOTE = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string", "maxLength": 20},
+        "tags": {
+            "type": "array",
+            "items": {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]},
+        },
+    },
+    "required": ["text"],
+    "additionalProperties": False,
+}
+LIST = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+CANDIDATES = (
+    Candidate("check", "transition", "note", NOTE, "to check"),
+    Candidate("check", "transition", "list", LIST, "to check with a list"),
+    Candidate("end", "finish", "note", NOTE, "done"),
+)
+CONTRACT = Contract(CANDIDATES)
+
+
+def changed(answer: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    answer = copy.deepcopy(answer)
+    *way, last = path.split(".")
+    place = answer
+    for step in way:
+        place = place[step]
+    if value is ...:
+        del place[last]
+    else:
+        place[last] = value
+    return answer
+
+
+OK = go("check")
+DEEP = json.dumps(changed(OK, "artifact.data.text", "x")).replace('"x"', "[" * 70 + "]" * 70)
+
+
+@pytest.mark.parametrize(
+    ("answer", "rule", "path", "told"),
+    [
+        ("", "empty", "$", "empty"),
+        (" \n\t", "empty", "$", "empty"),
+        ("nothing", "not_json", "$", "not one JSON object"),
+        ('{"control": ', "not_json", "$", "not one JSON object"),
+        (json.dumps(OK) + json.dumps(OK), "not_json", "$", "not one JSON object"),
+        ("[" * 100_000, "depth", "$", "too deep"),
+        (DEEP, "depth", "$", "64 deep"),
+        ("[]", "not_object", "$", "a JSON list"),
+        ('"text"', "not_object", "$", "a JSON string"),
+        ("null", "not_object", "$", "a JSON null"),
+        ("3.5", "not_object", "$", "a JSON number"),
+        ("true", "not_object", "$", "a JSON boolean"),
+        ("x" * 1_000_001, "size", "$", "1000000 bytes"),
+        ("é" * 600_000, "size", "$", "1000000 bytes"),
+        ({}, "shape", "$", "control"),
+        (changed(OK, "extra", 1), "shape", "$", "extra"),
+        (changed(OK, "control.extra", 1), "shape", "$.control", "extra"),
+        (changed(OK, "control.type", "jump"), "shape", "$.control.type", "jump"),
+        (changed(OK, "control.decision", "revise"), "shape", "$.control.decision", "revise"),
+        (changed(OK, "control.decision", ...), "shape", "$.control", "decision"),
+        (changed(OK, "control.confidence", "high"), "shape", "$.control.confidence", "float"),
+        (changed(OK, "control.confidence", 1.5), "shape", "$.control.confidence", "<= 1"),
+        (changed(OK, "control.confidence", -0.1), "shape", "$.control.confidence", ">= 0"),
+        (changed(OK, "control.reason", "because"), "shape", "$.control.reason", "object"),
+        (changed(OK, "control.reason.summary", None), "shape", "$.control.reason.summary", "str"),
+        (changed(OK, "control.next_phase", 3), "shape", "$.control.next_phase", "str"),
+        (changed(OK, "control.decision", "finish"), "consistency", "$.control.decision", "'continue'"),
+        (changed(OK, "control.next_phase", None), "consistency", "$.control.next_phase", "name of a phase"),
+        (changed(finish(), "control.next_phase", "check"), "consistency", "$.control.next_phase", "null"),
+        (changed(finish(), "control.next_phase", "end"), "consistency", "$.control.next_phase", "null"),
+        (changed(finish(), "control.decision", "abort"), "consistency", "$.control.decision", "'finish'"),
+        (changed(abort(), "control.next_phase", "check"), "consistency", "$.control.next_phase", "null"),
+        (go("abort"), "candidate", "$.control.next_phase", "'check'"),
+        (go("end"), "candidate", "$.control.next_phase", "or finish with next_phase null"),
+        (go("rollback"), "candidate", "$.control.next_phase", "'rollback' is not offered"),
+        (changed(OK, "artifact", ...), "shape", "$.artifact", "object"),
+        (changed(OK, "artifact.data", ...), "shape", "$.artifact", "data"),
+        (changed(OK, "artifact.extra", 1), "shape", "$.artifact", "extra"),
+        (changed(OK, "artifact.type", "menu"), "artifact_type", "$.artifact.type", "'note' or 'list'"),
+        (changed(finish(), "artifact.type", "list"), "artifact_type", "$.artifact.type", "'note'"),
+        (changed(OK, "artifact.data.text", 1), "schema", "$.artifact.data.text", "string"),
+        (changed(OK, "artifact.data.text", "x" * 21), "schema", "$.artifact.data.text", "20"),
+        (changed(OK, "artifact.data.text", ...), "schema", "$.artifact.data", "required"),
+        (changed(OK, "artifact.data.more", 1), "schema", "$.artifact.data", "more"),
+        (changed(OK, "artifact.data.tags", [{"id": 1}, {"id": "x"}]), "schema", "$.artifact.data.tags[1].id", "integer"),
+        (changed(OK, "control_ir", [{"kind": "file"}]), "ops", "$.control_ir", "no ops"),
+        ({"control_ir": [{"kind": "shell", "cmd": "true"}]}, "ops", "$.control_ir", "decide instead"),
+        (changed(OK, "control_ir", "none"), "shape", "$.control_ir", "array"),
+    ],
+)
+def test_what_is_not_allowed_is_rejected_with_its_class_and_path(answer, rule: str, path: str, told: str):
+    verdict = CONTRACT.judge(answer if isinstance(answer, str) else json.dumps(answer))
+    assert isinstance(verdict, Rejected)
+    assert (verdict.rule, verdict.path) == (rule, path)
+    assert told in verdict.message
+    assert len(verdict.message) <= 500
+
+
+@pytest.mark.parametrize("answer", [OK, go("check", type="list"), finish(), abort(), changed(OK, "control_ir", ...)])
+def test_what_is_offered_is_accepted(answer):
+    verdict = CONTRACT.judge(json.dumps(answer))
+    assert isinstance(verdict, Accepted)
+    assert verdict.dropped == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("```json\n", "\n```"), ("```\n", "```"), ("Here you are:\n", ""), ("", "\n\nAnything else?"), ("Sure. ", " Bye.")],
+)
+def test_a_fence_or_prose_around_one_object_is_left_aside_and_counted(before: str, after: str):
+    verdict = CONTRACT.judge(before + json.dumps(OK) + after)
+    assert isinstance(verdict, Accepted)
+    assert verdict.dropped == len(before) + len(after)
+    wrong = CONTRACT.judge(before + json.dumps(go("nowhere")) + after)
+    assert isinstance(wrong, Rejected)
+    assert wrong.dropped == len(before) + len(after)
+
+
+def test_white_space_around_the_object_is_nothing():
+    verdict = CONTRACT.judge(f"\n  {json.dumps(OK)}\n")
+    assert isinstance(verdict, Accepted)
+    assert verdict.dropped == 0
+
+
+def test_a_phase_that_cannot_finish_says_so():
+    verdict = Contract(CANDIDATES[:1]).judge(json.dumps(finish()))
+    assert isinstance(verdict, Rejected)
+    assert verdict.message == "finishing is not offered here; next_phase must be 'check'"
+
+
+def test_caps_come_from_the_settings():
+    contract = Contract(CANDIDATES, sizes=Sizes(answer_bytes=50, answer_depth=3))
+    verdict = contract.judge(json.dumps(OK))
+    assert isinstance(verdict, Rejected)
+    assert verdict.rule == "size"
+
+
+def test_lenient_drops_required_below_the_top_and_strict_keeps_it():
+    nested = changed(OK, "artifact.data.tags", [{}])
+    assert isinstance(CONTRACT.judge(json.dumps(nested)), Accepted)
+    verdict = Contract(CANDIDATES, strict=True).judge(json.dumps(nested))
+    assert isinstance(verdict, Rejected)
+    assert verdict.path == "$.artifact.data.tags[0]"
+
+
+def test_leniency_follows_plain_structure_only():
+    inner = {"type": "object", "required": ["x"]}
+    schema = {
+        "required": ["a"],
+        "properties": {"a": inner, "b": {"properties": {"c": inner}}},
+        "items": [inner],
+        "prefixItems": [inner],
+        "additionalProperties": inner,
+        "oneOf": [inner],
+        "anyOf": [inner],
+        "allOf": [inner],
+        "not": inner,
+        "if": inner,
+        "$defs": {"d": inner},
+    }
+    relaxed = lenient(schema)
+    bare = {"type": "object"}
+    assert relaxed == schema | {
+        "properties": {"a": bare, "b": {"properties": {"c": bare}}},
+        "items": [bare],
+        "prefixItems": [bare],
+        "additionalProperties": bare,
+    }
+    assert lenient(True) is True
+    assert schema["properties"]["a"] == inner  # the author's schema is left as it was
+
+
+def test_references_inside_an_artifact_schema_still_mean_that_schema():
+    tree = {
+        "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}, "required": ["id"]}},
+        "$ref": "#/$defs/node",
+    }
+    contract = Contract((Candidate("b", "transition", "tree", tree, ""),))
+    good = changed(go("b", type="tree"), "artifact.data", {"id": 1, "next": {"id": 2}})
+    bad = changed(go("b", type="tree"), "artifact.data", {"id": 1, "next": {}})
+    combined = jsonschema_rs.validator_for(contract.schema)
+    assert combined.is_valid(good)
+    assert not combined.is_valid(bad)
+    assert isinstance(contract.judge(json.dumps(good)), Accepted)
+    assert isinstance(contract.judge(json.dumps(bad)), Rejected)
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 30) | st.sampled_from(["check", "end", "note", "list", "finish", "abort"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["text", "tags", "id", "type"]), inner),
+    max_leaves=6,
+)
+PATHS = st.sampled_from(
+    ["control", "artifact", "control_ir", "control.type", "control.decision", "control.next_phase", "control.confidence"]
+    + ["control.reason", "artifact.type", "artifact.data", "artifact.data.text", "artifact.data.tags", "extra"]
+)
+
+
+@given(st.sampled_from([OK, finish(), abort(), go("check", type="list")]), st.lists(st.tuples(PATHS, ANY), max_size=3))
+def test_the_staged_verdict_and_the_combined_schema_agree(answer, changes):
+    """Two ways to the same judgement: the stages that explain, and the schema that providers are given."""
+    for path, value in changes:
+        try:
+            answer = changed(answer, path, value)
+        except (TypeError, KeyError):
+            continue
+    strict = Contract(CANDIDATES, strict=True)
+    verdict = strict.judge(json.dumps(answer))
+    assert isinstance(verdict, Accepted) == jsonschema_rs.validator_for(strict.schema).is_valid(answer)
+
+
+@given(st.text())
+def test_no_text_whatsoever_is_more_than_rejected(text: str):
+    assert isinstance(CONTRACT.judge(text), Rejected)

@@ -1,0 +1,80 @@
+"""The two models that need nobody: scripted and recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from reyn import ModelRequest, OSRuntime
+from reyn.errors import ModelUnknown, RecordingMissing, ScriptExhausted, ScriptInvalid
+from reyn.journal import MemoryJournal
+from reyn.models import open_model
+from reyn.models.scripted import ScriptedModel
+from reyn.testing import SteppingClock
+from tests.support import finish, go, write_skill
+
+
+def ask(model, answered: int, request_hash: str = "") -> str:
+    request = ModelRequest((), {}, f"{answered}.1", request_hash, answered)
+    return asyncio.run(model.complete(request)).text
+
+
+def test_a_script_is_read_line_by_line(tmp_path: Path):
+    (tmp_path / "answers.jsonl").write_text('{"a": 1}\n\n"raw\\ntext"\n')
+    model = open_model("scripted:answers.jsonl", root=tmp_path, journal=MemoryJournal())
+    assert model.name == "scripted:answers.jsonl"
+    assert (ask(model, 0), ask(model, 1), ask(model, 0)) == ('{"a":1}', "raw\ntext", '{"a":1}')
+    with pytest.raises(ScriptExhausted, match="has 2 answers; call 2.1"):
+        ask(model, 2)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"), [(b"{", ":1: not JSON"), (b'"a"\n[1]', ":2: an answer is"), (b"\xff", "cannot read")]
+)
+def test_a_bad_script_is_refused_with_its_line(tmp_path: Path, content: bytes, told: str):
+    (tmp_path / "a.jsonl").write_bytes(content)
+    with pytest.raises(ScriptInvalid, match=told):
+        ScriptedModel.from_file(tmp_path / "a.jsonl", "x")
+    with pytest.raises(ScriptInvalid, match="cannot read"):
+        ScriptedModel.from_file(tmp_path / "missing.jsonl", "x")
+
+
+@pytest.mark.parametrize("name", ["", "gpt", "scripted", "scripted:", "recorded:"])
+def test_a_name_without_an_adapter_is_an_error(tmp_path: Path, name: str):
+    with pytest.raises(ModelUnknown):
+        open_model(name, root=tmp_path, journal=MemoryJournal())
+
+
+def test_a_name_from_the_configuration_stands_for_its_model(tmp_path: Path):
+    (tmp_path / "a.jsonl").write_text('"hi"')
+    model = open_model("light", root=tmp_path, journal=MemoryJournal(), names={"light": "scripted:a.jsonl"})
+    assert model.name == "scripted:a.jsonl"
+
+
+def test_a_recorded_run_answers_the_same_requests_and_no_others(tmp_path: Path):
+    write_skill(tmp_path, "spin", {"turn": ["turn", "end"]})
+    journal = MemoryJournal()
+    script = ["nonsense", go("turn", "same"), go("turn", "same"), finish()]
+
+    async def main():
+        async with OSRuntime.open(tmp_path, model=ScriptedModel(script), journal=journal, clock=SteppingClock()) as rt:
+            first = await rt.run("spin", {"text": "in"}, run_id="first")
+        async with OSRuntime.open(tmp_path, model="recorded:first", journal=journal) as rt:
+            again = await rt.run("spin", {"text": "in"}, run_id="again")
+            assert again.artifact == first.artifact
+            changed = await rt.run("spin", {"text": "another"}, run_id="other")
+            assert changed.status == "failed"
+            assert "holds no answer" in changed.reason
+
+    asyncio.run(main())
+    answers = [[e.data["text"] for e in journal.read(run) if e.kind == "llm_responded"] for run in ("first", "again")]
+    assert answers[0] == answers[1]
+
+
+def test_a_recording_of_nothing_answers_nothing(tmp_path: Path):
+    model = open_model("recorded:nobody", root=tmp_path, journal=MemoryJournal())
+    with pytest.raises(RecordingMissing):
+        ask(model, 0, json.dumps("x"))
