@@ -128,7 +128,7 @@ def targets(count: int, rounds: int, *, compare: bool) -> list[Target]:
         Target("memory of a run, MB", one["rss_mb"], 60),
     ]
     print("many runs …", file=sys.stderr)
-    shared = measure("sharing", count)
+    shared = measure("sharing", 2 * count)
     rates = f"{shared['many_per_s']:.0f}/s, one run {shared['one_per_s']:.0f}/s"
     found += [
         Target("fsyncs a visit, 200 runs at once", fsyncs_a_visit("many_runs", count), 0.05),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import msgspec
@@ -129,7 +130,7 @@ def check_keys(
     """Everything that keeps a mapping from being a `shape`, all at once; the three words are codes of findings."""
     if not isinstance(document.value, dict):
         return [document.finding(wrong, "must be a mapping of keys to values")]
-    fields = {field.name: field for field in msgspec.structs.fields(shape)}
+    fields = {field.name: field for field in _fields(shape)}
     findings = [
         document.finding(missing, f"misses the key `{name}`", fix=f"Add `{name}:`.")
         for name, field in fields.items()
@@ -153,13 +154,18 @@ def usable_keys(document: Document, shape: type[msgspec.Struct]) -> dict[str, An
     if not isinstance(document.value, dict):
         return None
     usable = {}
-    for field in msgspec.structs.fields(shape):
+    for field in _fields(shape):
         try:
             usable[field.name] = msgspec.convert(document.value[field.name], field.type)
         except (KeyError, msgspec.ValidationError):
             if field.required:
                 return None
     return usable
+
+
+@cache
+def _fields(shape: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(shape)
 
 
 class _Open:
