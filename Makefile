@@ -28,7 +28,7 @@ check: setup
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python docs/generate.py --check
+	$(BIN)/python tools/docs_pages.py --check
 
 ## bench: the measured targets, each beside its figure
 bench: setup
@@ -40,7 +40,7 @@ chaos: setup
 
 ## docs: build the site into site/
 docs: setup
-	$(BIN)/python docs/generate.py
+	$(BIN)/python tools/docs_pages.py
 	$(BIN)/zensical build --clean
 
 ## lock: pin the development environment anew

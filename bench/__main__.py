@@ -122,7 +122,12 @@ def targets(count: int, rounds: int, *, compare: bool) -> list[Target]:
     found += [
         Target("fsyncs a visit, one run", fsyncs_a_visit("one_run", count), 1.1),
         Target("CPU of the last tenth / the first", one["drift"], 1.15),
-        Target("database bytes a visit beside content", one["bytes_overhead"], 4096, note=f"content {one['bytes_content']:.0f}"),
+        Target(
+            "database bytes a visit beside content",
+            one["bytes_overhead"],
+            4096,
+            note=f"content {one['bytes_content']:.0f}",
+        ),
         Target("resume, s of CPU", one["resume_s"], 0.3),
         Target("replay, visits a second", one["replay_per_s"], 5000, at_most=False),
         Target("memory of a run, MB", one["rss_mb"], 60),
@@ -144,15 +149,14 @@ def main() -> int:
     parser.add_argument("--visits", type=int, default=3000)
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
-    if options.short:
-        found = targets(400, 1, compare=False)
-    else:
-        found = targets(options.visits, 5, compare=True)
+    found = targets(400, 1, compare=False) if options.short else targets(options.visits, 5, compare=True)
     if options.json:
         print(json.dumps([target._asdict() | {"met": target.is_met} for target in found]))
     else:
         for target in found:
-            figure = "not measured (no strace)" if target.figure is None else f"{target.figure:.3f}".rstrip("0").rstrip(".")
+            figure = (
+                "not measured (no strace)" if target.figure is None else f"{target.figure:.3f}".rstrip("0").rstrip(".")
+            )
             sign = "≤" if target.at_most else "≥"
             verdict = "met" if target.is_met else "MISSED"
             print(f"{target.name:<40} {figure:>12}  {sign} {target.bound:<6g} {verdict:<7} {target.note}")

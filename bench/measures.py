@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ async def visits(count: int) -> Figures:
             replayed = time.process_time() - started
             assert report.visits == count
         marks = [*model.marks, model.marks[0] + cpu]
-        tenths = [after - before for before, after in zip(marks, marks[1:], strict=False)]
+        tenths = [after - before for before, after in pairwise(marks)]
         content = len(answer(1, last=False)) + len(json.dumps(item(1), separators=(",", ":")))
         stored = (root / ".reyn" / "journal.db").stat().st_size / count
         return {

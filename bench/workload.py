@@ -1,4 +1,4 @@
-"""The work that is measured: two phases in a loop, a validated artifact of about 2 KB a visit, a model that costs nothing.
+"""The work that is measured: two phases in a loop, a validated artifact of 2 KB a visit, a model that costs nothing.
 
 Answers are made before the clock starts. Every visit has an answer and an artifact of its own, so nothing is stored
 twice and nothing is found in a cache that a real run would not find there.
@@ -33,12 +33,14 @@ def item(step: int) -> dict[str, Any]:
     """An artifact's data: a little over 2 KB of JSON."""
     return {
         "step": step,
-        "lines": [{"what": f"ingredient {line} of step {step}, finely chopped", "grams": line * 2.5} for line in range(30)],
+        "lines": [
+            {"what": f"ingredient {line} of step {step}, finely chopped", "grams": line * 2.5} for line in range(30)
+        ],
     }
 
 
 def answer(step: int, last: bool) -> str:
-    control = (
+    control: dict[str, Any] = (
         {"type": "finish", "decision": "finish", "next_phase": None}
         if last
         else {"type": "transition", "decision": "continue", "next_phase": "b" if step % 2 == 0 else "a"}

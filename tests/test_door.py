@@ -1,3 +1,5 @@
+import pytest
+
 import reyn
 
 
@@ -23,9 +25,5 @@ def test_everything_named_at_the_door_is_there():
 
 
 def test_a_name_that_is_not_at_the_door_is_an_attribute_error():
-    try:
+    with pytest.raises(AttributeError, match="nothing"):
         reyn.nothing  # noqa: B018
-    except AttributeError as error:
-        assert "nothing" in str(error)
-    else:
-        raise AssertionError

@@ -8,7 +8,8 @@ Every error a user can meet, in one tree. A code is stable for good; a hint says
     │   ├── SkillInvalid           RYN102  carries every finding at once
     │   └── SkillUnsupported       RYN103
     ├── ContractError              RYN2xx  what entered or left a phase
-    │   └── InputInvalid           RYN201
+    │   ├── InputInvalid           RYN201
+    │   └── AnswersRejected        RYN202
     ├── JournalError               RYN4xx  what is recorded
     │   ├── RunNotFound            RYN401
     │   ├── RunBusy                RYN402
@@ -55,6 +56,25 @@ class Finding(msgspec.Struct, frozen=True, order=True):
     def __str__(self) -> str:
         text = f"{self.file}:{self.line}:{self.column}: {self.code} {self.message}"
         return f"{text}\n    fix: {self.fix}" if self.fix else text
+
+
+FINDINGS = {
+    "RYN103": "The skill uses a part of the language that this version does not perform.",
+    "RYN110": "The file cannot be read as UTF-8 text of a bearable size.",
+    "RYN111": "The file, or its front matter, is not plain YAML: a syntax error, a key twice, a tag, too much nesting.",
+    "RYN112": "A key that nobody knows; the nearest known one is named.",
+    "RYN113": "Something required is missing: a key, or the instructions of a phase.",
+    "RYN114": "A value of the wrong type, or outside its range.",
+    "RYN115": "A name that cannot be used, or that differs from the file it stands in.",
+    "RYN116": "The graph or `entry` names a phase that has no file.",
+    "RYN117": "`input` or `final_output` names an artifact that has no file.",
+    "RYN118": "A phase declares what is not its business: its output, its successor, its permissions.",
+    "RYN119": "A phase from which no finish can be reached.",
+    "RYN121": "An artifact that is not a usable JSON Schema, or that refers to something outside itself.",
+    "RYN122": "`allowed_ops` names an op that does not exist.",
+    "RYN701": "A key or value of the configuration that is not understood.",
+}
+"""What each code of a finding means."""
 
 
 class ReynError(Exception):
@@ -133,6 +153,14 @@ class InputInvalid(ContractError):
 
     code = "RYN201"
     hint = "Give text, a JSON object of the entry phase's type, or an object with `type` and `data`."
+
+
+class AnswersRejected(ContractError):
+    """A phase's model gave only answers that its contract rejects, as often as `max_phase_retries` allows."""
+
+    code = "RYN202"
+    hint = "`reyn show` tells why each was rejected; `reyn resume RUN --retry` visits the phase anew."
+    exit_code = 1
 
 
 # -- RYN4xx: what is recorded -------------------------------------------------------------------------

@@ -55,8 +55,8 @@ def main() -> int:
         print(json.dumps(figures))
     else:
         print(
-            f"{kills} kills in {runs} runs: {lost} answers lost, {figures['doubled']} asked for twice, {stuck} runs stuck "
-            f"(seed {options.seed})"
+            f"{kills} kills in {runs} runs: {lost} answers lost, {figures['doubled']} asked for twice, "
+            f"{stuck} runs stuck (seed {options.seed})"
         )
         for line in wrong:
             print(f"  {line}")

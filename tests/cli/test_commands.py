@@ -50,7 +50,13 @@ def test_run_tells_its_id_first_and_then_its_steps(here: Path, reyn):
     assert said.code == 0
     lines = said.out.splitlines()
     assert lines[0] == "run r1 · pair · scripted:answers.jsonl"
-    assert lines[1:6] == ["  first (visit 1)", "    → second  to second", "  second (visit 1)", "    → finish  complete", "finished"]
+    assert lines[1:6] == [
+        "  first (visit 1)",
+        "    → second  to second",
+        "  second (visit 1)",
+        "    → finish  complete",
+        "finished",
+    ]
     assert json.loads("\n".join(lines[6:])) == {"type": "note", "data": {"text": "end"}}
 
 
@@ -202,7 +208,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(here: Path, reyn):
     for _ in range(200):
         child.stdout.readline()
     child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=30)
+    _, err = child.communicate(timeout=30)
     assert child.returncode == 130, err
     assert "nothing is lost. Next: reyn resume long" in err
     assert "Traceback" not in err
@@ -214,9 +220,10 @@ def test_help_imports_nothing_heavy():
         "import sys; from reyn.cli.app import run_app; run_app(['--help']); "
         "print(','.join(sorted({name.split('.')[0] for name in sys.modules})), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ))
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ)
+    )
     loaded = set(done.stderr.strip().split(","))
     heavy = {"openai", "litellm", "httpx", "aiohttp", "requests", "flask", "starlette", "pytest", "hypothesis"}
     ours = {"rich", "yaml", "jsonschema_rs", "sqlite3", "asyncio"}
     assert not loaded & (heavy | ours)
-

@@ -101,7 +101,12 @@ DEEP = json.dumps(changed(OK, "artifact.data.text", "x")).replace('"x"', "[" * 7
         (changed(OK, "artifact.data.text", "x" * 21), "schema", "$.artifact.data.text", "20"),
         (changed(OK, "artifact.data.text", ...), "schema", "$.artifact.data", "required"),
         (changed(OK, "artifact.data.more", 1), "schema", "$.artifact.data", "more"),
-        (changed(OK, "artifact.data.tags", [{"id": 1}, {"id": "x"}]), "schema", "$.artifact.data.tags[1].id", "integer"),
+        (
+            changed(OK, "artifact.data.tags", [{"id": 1}, {"id": "x"}]),
+            "schema",
+            "$.artifact.data.tags[1].id",
+            "integer",
+        ),
         (changed(OK, "control_ir", [{"kind": "file"}]), "ops", "$.control_ir", "no ops"),
         ({"control_ir": [{"kind": "shell", "cmd": "true"}]}, "ops", "$.control_ir", "decide instead"),
         (changed(OK, "control_ir", "none"), "shape", "$.control_ir", "array"),
@@ -124,7 +129,13 @@ def test_what_is_offered_is_accepted(answer):
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [("```json\n", "\n```"), ("```\n", "```"), ("Here you are:\n", ""), ("", "\n\nAnything else?"), ("Sure. ", " Bye.")],
+    [
+        ("```json\n", "\n```"),
+        ("```\n", "```"),
+        ("Here you are:\n", ""),
+        ("", "\n\nAnything else?"),
+        ("Sure. ", " Bye."),
+    ],
 )
 def test_a_fence_or_prose_around_one_object_is_left_aside_and_counted(before: str, after: str):
     verdict = CONTRACT.judge(before + json.dumps(OK) + after)
@@ -205,14 +216,16 @@ def test_references_inside_an_artifact_schema_still_mean_that_schema():
 
 
 ANY = st.recursive(
-    st.none() | st.booleans() | st.integers(-3, 30) | st.sampled_from(["check", "end", "note", "list", "finish", "abort"]),
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 30)
+    | st.sampled_from(["check", "end", "note", "list", "finish", "abort"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["text", "tags", "id", "type"]), inner),
     max_leaves=6,
 )
-PATHS = st.sampled_from(
-    ["control", "artifact", "control_ir", "control.type", "control.decision", "control.next_phase", "control.confidence"]
-    + ["control.reason", "artifact.type", "artifact.data", "artifact.data.text", "artifact.data.tags", "extra"]
-)
+CONTROL = [f"control.{name}" for name in ("type", "decision", "next_phase", "confidence", "reason")]
+ARTIFACT = [f"artifact.{name}" for name in ("type", "data", "data.text", "data.tags")]
+PATHS = st.sampled_from(["control", "artifact", "control_ir", "extra", *CONTROL, *ARTIFACT])
 
 
 @given(st.sampled_from([OK, finish(), abort(), go("check", type="list")]), st.lists(st.tuples(PATHS, ANY), max_size=3))

@@ -63,7 +63,9 @@ def test_only_named_states_are_entered():
 
 def test_the_content_of_an_event_is_found_wherever_it_stands():
     names = [digest(bytes([number])) for number in range(3)]
-    message = kinds.FrameMessage("user", (kinds.Part(text="between"), kinds.Part(blob=names[0]), kinds.Part(blob=names[1])))
+    message = kinds.FrameMessage(
+        "user", (kinds.Part(text="between"), kinds.Part(blob=names[0]), kinds.Part(blob=names[1]))
+    )
     assert list(content_of(kinds.FrameBuilt((message,)))) == names[:2]
     assert list(content_of(kinds.ArtifactStored(kinds.ArtifactRef("t", names[2]), 1))) == [names[2]]
     requested = kinds.LlmRequested("1.1", "m", names[0], names[1])

@@ -1,4 +1,4 @@
-"""A run killed at any port call loses nothing and asks for nothing twice; a kernel that is broken on purpose is caught."""
+"""A run killed at any port call loses nothing and asks for nothing twice; a kernel broken on purpose is caught."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_kill_at_any_port_call_loses_nothing(tmp_path: Path, make: Callable[[P
 def test_a_resume_that_is_killed_too_loses_nothing(tmp_path: Path) -> None:
     scenario = rejected_and_looping(tmp_path)
     count = len(enumerate_points(scenario.drive, tmp_path / "trace"))
-    chance = random.Random(7)  # noqa: S311 - a fixed sample of pairs
+    chance = random.Random(7)
     for _ in range(60):
         scenario.forget()
         kills = 0
@@ -117,7 +117,7 @@ def test_a_resume_that_is_killed_too_loses_nothing(tmp_path: Path) -> None:
 
 def test_kills_at_random_moments_lose_nothing(tmp_path: Path) -> None:
     scenario = rejected_and_looping(tmp_path)
-    chance = random.Random(11)  # noqa: S311
+    chance = random.Random(11)
     for _ in range(30):
         scenario.forget()
         kills, ended = 0, False

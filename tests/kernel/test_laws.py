@@ -28,7 +28,9 @@ ANSWERS = st.lists(
         st.builds(finish, st.text(max_size=8)),
         st.builds(abort, st.text(max_size=8)),
         st.text(max_size=20),
-        st.builds(lambda text, answer: f"{text}{json.dumps(answer)}", st.text("ab \n", max_size=5), st.builds(go, PHASES)),
+        st.builds(
+            lambda text, answer: f"{text}{json.dumps(answer)}", st.text("ab \n", max_size=5), st.builds(go, PHASES)
+        ),
         st.sampled_from(["", "[]", "null", "{}", '{"control_ir": [{}]}', "[" * 100]),
     ),
     max_size=14,

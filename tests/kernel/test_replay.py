@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -38,7 +39,7 @@ def events_of(root: Path) -> list[Event]:
     return events
 
 
-def rechain(root: Path, events: list[Event], blobs: list[Blob] = []) -> None:
+def rechain(root: Path, events: list[Event], blobs: Sequence[Blob] = ()) -> None:
     """What a forger would do: change events, then compute every hash again."""
     with database(root) as db:
         prev = GENESIS
@@ -51,7 +52,9 @@ def rechain(root: Path, events: list[Event], blobs: list[Blob] = []) -> None:
             prev = hashed
         db.execute("UPDATE runs SET hash = ?", (bytes.fromhex(prev),))
         for blob in blobs:
-            db.execute("INSERT OR IGNORE INTO blobs (hash, content) VALUES (?, ?)", (bytes.fromhex(blob.hash), blob.content))
+            db.execute(
+                "INSERT OR IGNORE INTO blobs (hash, content) VALUES (?, ?)", (bytes.fromhex(blob.hash), blob.content)
+            )
 
 
 def change(event: Event, **fields) -> Event:
@@ -159,7 +162,9 @@ def test_a_missing_event_breaks_the_chain(recorded: Path):
         verify(recorded)
 
 
-@pytest.mark.parametrize("damage", ["DELETE FROM blobs WHERE id = {}", "UPDATE blobs SET content = x'00' WHERE id = {}"])
+@pytest.mark.parametrize(
+    "damage", ["DELETE FROM blobs WHERE id = {}", "UPDATE blobs SET content = x'00' WHERE id = {}"]
+)
 def test_missing_or_damaged_content_is_named(recorded: Path, damage: str):
     with database(recorded) as db:
         for (number,) in db.execute("SELECT id FROM blobs").fetchall():

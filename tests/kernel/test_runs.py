@@ -148,7 +148,9 @@ def test_too_many_rejected_answers_fail_the_run_and_a_retry_visits_the_phase_ane
         result = rt.resume(failed.run_id, retry=True)
         assert result.ok
         events = list(rt.events(failed.run_id))
-        visits = [event.data["visit"] for event in events if event.data.get("phase") == "first" and "input" in event.data]
+        visits = [
+            event.data["visit"] for event in events if event.data.get("phase") == "first" and "input" in event.data
+        ]
         assert visits == [1, 2]
         assert rt.replay(failed.run_id).status == "finished"
 
@@ -266,7 +268,7 @@ def test_a_run_is_found_by_the_beginning_of_its_id(project: Path):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({}, "data: \"text\" is a required property"),
+        ({}, 'data: "text" is a required property'),
         ({"text": 3}, "data.text"),
         ("plain text", "takes `note`"),
         ({"type": "other", "data": {}}, "takes `note`"),
@@ -399,7 +401,9 @@ def test_a_stream_that_is_closed_early_interrupts_the_run_resumably(project: Pat
 
 def test_a_second_driver_in_the_same_process_is_turned_away(project: Path):
     async def both():
-        async with OSRuntime.open(project, model=ScriptedModel([go("second"), finish()]), journal=MemoryJournal()) as rt:
+        async with OSRuntime.open(
+            project, model=ScriptedModel([go("second"), finish()]), journal=MemoryJournal()
+        ) as rt:
             results = await asyncio.gather(
                 rt.run("pair", IN, run_id="one"), rt.run("pair", IN, run_id="one"), return_exceptions=True
             )
@@ -422,9 +426,7 @@ def test_a_visit_that_awaits_something_else_is_refused(project: Path, monkeypatc
         rt.run("pair", IN)
 
 
-def test_a_run_under_rules_that_are_not_carried_is_blocked_but_readable(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_run_under_rules_that_are_not_carried_is_blocked_but_readable(project: Path, monkeypatch: pytest.MonkeyPatch):
     from reyn.kernel import os_runtime
 
     journal = MemoryJournal()

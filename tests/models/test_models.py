@@ -27,7 +27,7 @@ def test_a_script_is_read_line_by_line(tmp_path: Path):
     model = open_model("scripted:answers.jsonl", root=tmp_path, journal=MemoryJournal())
     assert model.name == "scripted:answers.jsonl"
     assert (ask(model, 0), ask(model, 1), ask(model, 0)) == ('{"a":1}', "raw\ntext", '{"a":1}')
-    with pytest.raises(ScriptExhausted, match="has 2 answers; call 2.1"):
+    with pytest.raises(ScriptExhausted, match=r"has 2 answers; call 2\.1"):
         ask(model, 2)
 
 

@@ -71,8 +71,18 @@ def test_a_skill_is_loaded_whole(tmp_path: Path):
         ("phases/a.md", "allowed_ops: []", "max_act_turns: -1", [("phases/a.md", 5, "RYN114")]),
         ("phases/a.md", "Do what a does.", "", [("phases/a.md", 2, "RYN113")]),
         ("artifacts/note.yaml", '"string"', '"strang"', [("artifacts/note.yaml", 1, "RYN121")]),
-        ("artifacts/note.yaml", '{"type": "string"}', '{"$ref": "https://example.org/x"}', [("artifacts/note.yaml", 1, "RYN121")]),
-        ("artifacts/note.yaml", '{"type": "string"}', '{"$ref": "file:///etc/hosts"}', [("artifacts/note.yaml", 1, "RYN121")]),
+        (
+            "artifacts/note.yaml",
+            '{"type": "string"}',
+            '{"$ref": "https://example.org/x"}',
+            [("artifacts/note.yaml", 1, "RYN121")],
+        ),
+        (
+            "artifacts/note.yaml",
+            '{"type": "string"}',
+            '{"$ref": "file:///etc/hosts"}',
+            [("artifacts/note.yaml", 1, "RYN121")],
+        ),
     ],
 )
 def test_each_fault_is_found_where_it_stands(folder: Path, file: str, old: str, new: str, expected: list):
@@ -99,6 +109,12 @@ def test_an_unknown_word_comes_with_the_nearest_known_one(folder: Path):
         load_skill(folder)
 
 
+ALIAS_BOMB = b"---\na: &a [x,x,x,x,x,x,x,x]\n" + b"".join(
+    b"%c: &%c [%s]\n" % (name, name, b",".join([b"*%c" % (name - 1)] * 8)) for name in b"bcdefg"
+)
+ALIAS_BOMB += b"---\n"
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -108,8 +124,7 @@ def test_an_unknown_word_comes_with_the_nearest_known_one(folder: Path):
         b"---\n- a\n---\n",
         b"---\na: &a [*a]\n---\n",
         b"---\n" + b"a: " + b"[" * 500 + b"\n---\n",
-        b"---\na: &a [x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\n"
-        b"d: &d [*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e,*e,*e,*e]\n---\n",
+        ALIAS_BOMB,
         b"---\na: !!python/object/apply:os.system [x]\n---\n",
         b"---\n? [a, b]\n: c\n---\n",
         b"---\na: .nan\n---\n",

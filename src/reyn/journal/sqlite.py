@@ -156,7 +156,8 @@ class SqliteJournal:
     def _update_row(self, head: _Head, row: RunRow) -> bool:
         """Move a run's head on, if it is where it is believed to be."""
         cursor = self._writer.execute(
-            "UPDATE runs SET seq = ?, hash = ?, status = ?, phase = ?, reason = ?, updated = ? WHERE id = ? AND seq = ?",
+            "UPDATE runs SET seq = ?, hash = ?, status = ?, phase = ?, reason = ?, updated = ? "
+            "WHERE id = ? AND seq = ?",
             (row.seq, bytes.fromhex(row.hash), row.status, row.phase, row.reason, row.updated, head.key, head.row.seq),
         )
         return cursor.rowcount == 1

@@ -281,7 +281,8 @@ class OSRuntime:
         assert state.status is not None
         artifact = None
         if state.status == "finished" and state.artifact is not None:
-            artifact = msgspec.json.decode(self.journal.blob(state.artifact.hash))
+            kept = msgspec.json.decode(self.journal.blob(state.artifact.hash))
+            artifact = {"type": kept["type"], "data": kept["data"]}
         return RunResult(state.started.run_id, state.status, state.reason, artifact, state.usage, state.path, ())
 
     async def aclose(self) -> None:

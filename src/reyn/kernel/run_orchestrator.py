@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.context.frame import PATH_LENGTH
+from reyn.errors import AnswersRejected
 from reyn.journal import kinds
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def _ending(state: RunState) -> kinds.SkillCompleted | kinds.SkillAborted | kind
     if state.ending == "abort":
         return kinds.SkillAborted(state.phase, state.reason)
     if state.ending == "failure":
-        return kinds.RunFailed("phase_failed", state.reason)
+        return kinds.RunFailed(AnswersRejected.code, state.reason)
     return None
 
 

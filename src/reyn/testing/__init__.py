@@ -1,7 +1,8 @@
 """How does a user test a skill, a model or a journal?
 
-The twins of the ports in memory, a clock and ids that can be told, the suite that every journal must pass, and the harness
-that kills a run at every port call. Needs nothing that the core does not; pytest runs the suites but is not imported.
+The twins of the ports in memory, a clock and ids that can be told, the suite that every journal must pass, and the
+harness that kills a run at every port call. Needs nothing that the core does not; pytest runs the suites but is not
+imported.
 """
 
 from reyn.journal import MemoryJournal

@@ -1,0 +1,149 @@
+"""Every code block of README and docs runs, and says what the page says it says."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.M | re.S)
+
+
+class Block:
+    def __init__(self, language: str, title: str, text: str) -> None:
+        self.language, self.title, self.text = language, title, text
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    found = [Block(*match.groups()) for match in FENCE.finditer(text)]
+    assert text.count("\n```") == 2 * len(found), f"{page.name}: a fence without a language, or not closed"
+    return found
+
+
+def matches(said: str, told: str) -> bool:
+    """Whether an output is what the page shows; `…` stands for anything."""
+    pattern = "".join(".*" if part == "…" else re.escape(part) for part in re.split("(…)", told.strip()))
+    return re.fullmatch(pattern, said.strip(), re.S) is not None
+
+
+def run_console(block: Block, folder: Path, environ: dict[str, str]) -> None:
+    for session in re.split(r"^\$ ", block.text, flags=re.M)[1:]:
+        command, _, told = session.partition("\n")
+        done = subprocess.run(
+            command, shell=True, cwd=folder, env=environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        said = done.stdout + (f"[exit {done.returncode}]\n" if done.returncode else "")
+        assert matches(said, told), f"$ {command}\n{said}\nbut the page shows:\n{told}"
+
+
+def run_python(block: Block, folder: Path, environ: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error::SyntaxWarning", "-c", block.text],
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_of_a_page_runs(page: Path, tmp_path: Path):
+    folder = tmp_path / "project"
+    if page.name == "tutorial.md":
+        folder.mkdir()
+    else:
+        shutil.copytree(ROOT / "examples" / "greeting", folder, ignore=shutil.ignore_patterns(".reyn"))
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("REYN_")} | {"PATH": path}
+    for block in blocks(page):
+        if block.title:
+            target = folder / block.title
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(block.text, encoding="utf-8")
+        elif block.language == "console":
+            run_console(block, folder, environ)
+        elif block.language == "python":
+            run_python(block, folder, environ)
+        elif block.language == "sh":
+            check_make(block)
+        elif block.language == "json":
+            json.loads(block.text)
+        elif block.language == "yaml":
+            yaml.safe_load(block.text)
+        else:
+            assert block.language == "text", f"nobody runs a block of `{block.language}`"
+
+
+def check_make(block: Block) -> None:
+    """Commands of the repository itself would call these tests; it is enough that make knows them."""
+    verbs = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M))
+    for line in block.text.splitlines():
+        assert line.split() == ["make", line.split()[1]]
+        assert line.split()[1] in verbs
+
+
+def test_the_makefile_has_at_most_ten_verbs():
+    text = (ROOT / "Makefile").read_text()
+    verbs = set(re.findall(r"^## (\w+):", text, re.M))
+    assert len(verbs) <= 10
+    assert verbs == set(re.search(r"^\.PHONY: (.*)$", text, re.M).group(1).split())
+
+
+def test_the_readme_and_the_docs_have_something_to_run():
+    kinds = {page.name: {block.language for block in blocks(page)} for page in PAGES}
+    assert {"console", "python", "sh"} <= kinds["README.md"]
+    assert "console" in kinds["tutorial.md"]
+    assert "console" in kinds["one-decision.md"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_name_in_the_code_that_a_page_uses_exists(page: Path):
+    for name in set(re.findall(r"`(reyn(?:\.\w+)+)`", page.read_text(encoding="utf-8"))):
+        if name in ("reyn.yaml", "reyn.local.yaml") or name.endswith("__all__"):
+            continue
+        parts = name.split(".")
+        for length in range(len(parts), 0, -1):
+            try:
+                found = importlib.import_module(".".join(parts[:length]))
+            except ModuleNotFoundError:
+                continue
+            for part in parts[length:]:
+                found = getattr(found, part)
+            break
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_to_a_file_leads_somewhere(page: Path):
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+
+
+def test_every_error_has_its_place_in_the_documentation():
+    from reyn.errors import all_errors
+
+    text = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    tree = importlib.import_module("reyn.errors").__doc__
+    for cls in all_errors():
+        if cls.code not in ("RYN000", "RYN900"):
+            assert f"\n## {cls.code}\n" in text
+            assert cls.__name__ in tree
+            assert cls.code in tree
+
+
+def test_the_docs_site_can_show_every_page():
+    navigation = (ROOT / "zensical.toml").read_text()
+    for page in (ROOT / "docs").glob("*.md"):
+        assert f'"{page.name}"' in navigation

@@ -1,0 +1,168 @@
+"""The pages of the documentation that are made from tables: errors, events, configuration, command line, words.
+
+`python tools/docs_pages.py` writes them; with `--check` it only tells whether they are as they should be.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from reyn.cli.app import COMMANDS, app
+from reyn.config import Config
+from reyn.errors import FINDINGS, all_errors
+from reyn.journal.registry import kinds
+from reyn.vocabulary import STANDARD
+
+DOCS = Path(__file__).parent.parent / "docs"
+MADE = "<!-- Made by tools/docs_pages.py from the code; edit the code. -->\n\n"
+
+
+def errors() -> Iterator[str]:
+    import reyn.errors
+
+    yield "# Errors\n\nEvery error has a stable code, a message and a next step. With `--json` it is one object.\n"
+    tree = textwrap.dedent((reyn.errors.__doc__ or "").split("\n\n", 2)[2])
+    yield f"\n```text\n{tree.strip()}\n```\n"
+    for cls in all_errors():
+        if cls.code in ("RYN000", "RYN900"):
+            continue
+        yield f"\n## {cls.code}\n\n**{cls.__name__}** (exit code {cls.exit_code}). {inspect.getdoc(cls)}\n"
+        if cls.hint:
+            yield f"\nNext step: {cls.hint}\n"
+    yield "\n## Findings\n\nWhat `RYN102` and `RYN701` consist of, each at its `file:line:column`.\n\n"
+    yield from _table(("code", "meaning"), [(code, meaning) for code, meaning in FINDINGS.items()])
+
+
+def events() -> Iterator[str]:
+    yield (
+        "# Events\n\nEvery kind of event that a journal can hold, with its version and its data. An event is "
+        "`{seq, run_id, ts, kind, v, data, prev, hash}`; `ts` is in microseconds since 1970, UTC. *start*, *outcome* "
+        "and *outside* events are inputs with a time of their own; *derived* events follow from the ones before and "
+        "are computed again by a replay.\n"
+    )
+    for (kind, version), cls in kinds().items():
+        state = f", enters `{cls.enters}`" if cls.enters else ""
+        yield f"\n## {kind}\n\n*{cls.origin}*, version {version}{state}. {inspect.getdoc(cls)}\n\n"
+        fields = msgspec.inspect.type_info(cls)
+        assert isinstance(fields, msgspec.inspect.StructType)
+        rows = [(f"`{f.encode_name}`", _type(f.type), "" if f.required else "optional") for f in fields.fields]
+        yield from _table(("field", "type", ""), rows)
+
+
+def config() -> Iterator[str]:
+    yield (
+        "# Configuration\n\n`reyn.yaml` in the project's folder, then `reyn.local.yaml` beside it (yours alone; keep "
+        "it out of version control), then variables `REYN_<KEY>`, then the flags of a command: later ones win. A key "
+        "that is not in this table is an error.\n\n"
+    )
+    docs = _field_docs(Config)
+    rows = []
+    for field in msgspec.structs.fields(Config):
+        default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+        rows.append((f"`{field.name}`", f"`{msgspec.json.encode(default).decode()}`", docs[field.name]))
+    yield from _table(("key", "default", "meaning"), rows)
+
+
+def cli() -> Iterator[str]:
+    yield "# Command line\n\nWhat `--help` says, for every command.\n"
+    context = click.Context(app, info_name="reyn", max_content_width=100, terminal_width=100)
+    yield f"\n## reyn\n\n```text\n{app.get_help(context)}\n```\n"
+    for name in COMMANDS:
+        command = app.get_command(context, name)
+        assert command is not None
+        below = click.Context(command, info_name=name, parent=context, max_content_width=100, terminal_width=100)
+        yield f"\n## reyn {name}\n\n```text\n{command.get_help(below)}\n```\n"
+
+
+def vocabulary() -> Iterator[str]:
+    yield (
+        "# Words\n\nThe op kinds, step kinds and permission keys that Reyn knows, so that a skill that names another "
+        "one is told. This version performs no ops and no steps: a phase that asks for one is refused with `RYN103`.\n"
+    )
+    yield "\n## Ops\n\nThe effect says how a crash between the intent and the outcome of an op is dealt with.\n\n"
+    ops = [
+        (f"`{op.kind}`", op.summary, op.effect, f"`{op.permission}`" if op.permission else "") for op in STANDARD.ops
+    ]
+    yield from _table(("kind", "what it does", "effect", "permission"), ops)
+    yield "\n## Steps\n\n"
+    steps = [(f"`{s.kind}`", s.summary, ", ".join(f"`{key}`" for key in s.keys)) for s in STANDARD.steps]
+    yield from _table(("kind", "what it does", "keys"), steps)
+    yield "\n## Permissions\n\n"
+    yield from _table(("key", "what it allows"), [(f"`{entry.key}`", entry.summary) for entry in STANDARD.permissions])
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |\n|{'---|' * len(head)}\n"
+    for row in rows:
+        cells = (cell.replace("|", "\\|") for cell in row)
+        yield f"| {' | '.join(cells)} |\n"
+
+
+def _type(shape: Any) -> str:
+    """A type in the words of JSON."""
+    match shape:
+        case msgspec.inspect.Metadata(type=inner):
+            return _type(inner) + (" (names content)" if "content" in (shape.extra or {}) else "")
+        case msgspec.inspect.StrType():
+            return "SHA-256" if shape.min_length == 64 else "string"
+        case msgspec.inspect.LiteralType():
+            return " or ".join(f"`{value}`" for value in shape.values)
+        case msgspec.inspect.UnionType():
+            return " or ".join(_type(member) for member in shape.types)
+        case msgspec.inspect.VarTupleType():
+            return f"list of {_type(shape.item_type)}"
+        case msgspec.inspect.StructType():
+            fields = ", ".join(f"`{field.encode_name}`: {_type(field.type)}" for field in shape.fields)
+            return f"object ({fields})"
+    names = {"IntType": "integer", "FloatType": "number", "BoolType": "boolean", "NoneType": "null"}
+    return names[type(shape).__name__]
+
+
+def _field_docs(cls: type) -> dict[str, str]:
+    """The strings below the fields of a class."""
+    import ast
+
+    [tree] = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    assert isinstance(tree, ast.ClassDef)
+    docs = {}
+    for field, text in zip(tree.body, tree.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            assert isinstance(field.target, ast.Name)
+            docs[field.target.id] = str(text.value.value)
+    return docs
+
+
+PAGES = {
+    "errors.md": errors,
+    "events.md": events,
+    "config.md": config,
+    "cli.md": cli,
+    "vocabulary.md": vocabulary,
+}
+
+
+def main() -> int:
+    stale = []
+    for name, make in PAGES.items():
+        path, text = DOCS / name, MADE + "".join(make())
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        if "--check" in sys.argv:
+            stale.append(name)
+        else:
+            path.write_text(text, encoding="utf-8")
+    if stale:
+        print(f"out of date: {', '.join(stale)}; `make docs` writes them anew")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
