@@ -9,6 +9,7 @@ LOCK := requirements/dev.txt
 setup: .venv/ready
 
 .venv/ready: $(LOCK) pyproject.toml
+	@echo "Making .venv from $(LOCK); the first time this takes about half a minute ..."
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .

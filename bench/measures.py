@@ -9,16 +9,16 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from bench.workload import FIRST, SETTINGS, Answers, answer, item, write_project
-from reyn import OSRuntime
+from reyn import ModelReply, ModelRequest, OSRuntime
+from reyn.errors import ModelError
 from reyn.journal.sqlite import SqliteJournal
-from reyn.kernel.loading import load_tape
 
 Figures = dict[str, float]
 
@@ -48,7 +48,7 @@ class Timed(Answers):
 
 
 async def visits(count: int) -> Figures:
-    """One run: CPU a visit, drift between its ends, bytes a visit, memory; then its resume and its replay."""
+    """One run: CPU a visit, drift between its ends, bytes a visit, memory; then its replay."""
     with project() as root:
         model = Timed(count)
         async with OSRuntime.open(root, model=model, **SETTINGS) as rt:
@@ -59,7 +59,6 @@ async def visits(count: int) -> Figures:
             cpu = time.process_time() - started
             assert result.ok, result
             memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-            resumed = _timed(lambda: load_tape(rt.journal, "measured"))
             started = time.process_time()
             report = await rt.replay("measured")
             replayed = time.process_time() - started
@@ -74,9 +73,29 @@ async def visits(count: int) -> Figures:
             "bytes_overhead": stored - content,
             "bytes_content": content,
             "rss_mb": memory,
-            "resume_s": resumed,
             "replay_per_s": count / replayed,
         }
+
+
+class Withheld(Answers):
+    """Gives every answer but the last."""
+
+    async def complete(self, request: ModelRequest) -> ModelReply:
+        if request.answered == len(self.texts) - 1:
+            raise ModelError("not now")
+        return await super().complete(request)
+
+
+async def resume(count: int) -> Figures:
+    """A run that stopped before its last answer: CPU of the whole `resume`, from opening the project to the result."""
+    with project() as root:
+        async with OSRuntime.open(root, model=Withheld(count), **SETTINGS) as rt:
+            await rt.run("loop", FIRST, run_id="measured")
+        model = Answers(count)
+        started = time.process_time()
+        async with OSRuntime.open(root, model=model, **SETTINGS) as rt:
+            assert (await rt.resume("measured", retry=True)).ok
+        return {"resume_s": time.process_time() - started}
 
 
 async def one_run(count: int) -> Figures:
@@ -119,12 +138,8 @@ async def sharing(count: int, runs: int = 200) -> Figures:
     return {"one_per_s": rates[0], "many_per_s": rates[1], "ratio": rates[1] / rates[0]}
 
 
-def _timed(work: Callable[[], Any]) -> float:
-    started = time.process_time()
-    work()
-    return time.process_time() - started
-
-
 if __name__ == "__main__":
-    measure = {"visits": visits, "one_run": one_run, "many_runs": many_runs, "sharing": sharing}[sys.argv[1]]
+    measure = {"visits": visits, "resume": resume, "one_run": one_run, "many_runs": many_runs, "sharing": sharing}[
+        sys.argv[1]
+    ]
     print(json.dumps(asyncio.run(measure(int(sys.argv[2])))))

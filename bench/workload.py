@@ -55,10 +55,10 @@ class Answers:
     name = "bench"
 
     def __init__(self, visits: int) -> None:
-        self._texts = [answer(step, last=step == visits - 1) for step in range(visits)]
+        self.texts = [answer(step, last=step == visits - 1) for step in range(visits)]
 
     async def complete(self, request: ModelRequest) -> ModelReply:
-        return ModelReply(self._texts[request.answered])
+        return ModelReply(self.texts[request.answered])
 
 
 def write_project(root: Path) -> None:

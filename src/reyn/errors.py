@@ -26,7 +26,8 @@ Every error a user can meet, in one tree. A code is stable for good; a hint says
     │   ├── ModelUnknown           RYN501
     │   ├── ScriptInvalid          RYN502
     │   ├── ScriptExhausted        RYN503
-    │   └── RecordingMissing       RYN504
+    │   ├── RecordingMissing       RYN504
+    │   └── ModelBroken            RYN505
     ├── LimitError                 RYN6xx  which cap was reached
     │   └── LimitUnknown           RYN601
     ├── ConfigError                RYN7xx  what the operator set
@@ -290,6 +291,13 @@ class RecordingMissing(ModelError):
 
     code = "RYN504"
     hint = "The request differs from every recorded one; compare the frames, or use a live model."
+
+
+class ModelBroken(ModelError):
+    """A model's adapter raised something else than a `ModelError`."""
+
+    code = "RYN505"
+    hint = "The fault is in the adapter; mend it, then `reyn resume RUN --retry`."
 
 
 # -- RYN6xx: which cap was reached --------------------------------------------------------------------

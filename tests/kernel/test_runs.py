@@ -427,10 +427,10 @@ def test_a_visit_that_awaits_something_else_is_refused(project: Path, monkeypatc
 
 
 def test_a_run_under_rules_that_are_not_carried_is_blocked_but_readable(project: Path, monkeypatch: pytest.MonkeyPatch):
-    from reyn.kernel import os_runtime
+    from reyn.kernel import loading
 
     journal = MemoryJournal()
-    monkeypatch.setattr(os_runtime, "RULES_VERSION", 99)
+    monkeypatch.setattr(loading, "RULES_VERSION", 99)
     with open_runtime(project, [go("second")], journal) as rt:
         failed = rt.run("pair", IN)
         for blocked in (lambda: rt.resume(failed.run_id, retry=True), lambda: rt.replay(failed.run_id)):
@@ -452,3 +452,63 @@ def test_the_reply_counts_tokens(project: Path):
 
     with SyncRuntime.open(project, model=Counting(), journal=MemoryJournal()) as rt:
         assert rt.run("pair", IN).usage == kinds.Usage(20, 6)
+
+
+def test_a_model_that_breaks_fails_the_run_with_what_it_raised(project: Path):
+    class Broken:
+        name = "broken"
+
+        async def complete(self, request):
+            raise KeyError("choices")
+
+    journal = MemoryJournal()
+    with SyncRuntime.open(project, model=Broken(), journal=journal) as rt:
+        result = rt.run("pair", IN, run_id="r")
+        assert result.status == "failed"
+        assert "KeyError: 'choices'" in result.reason
+    with open_runtime(project, [go("second"), finish()], journal) as rt:
+        assert rt.resume("r", retry=True).ok
+
+
+def test_a_listener_that_breaks_is_left_out_and_the_run_goes_on(project: Path):
+    seen = []
+
+    def listener(event):
+        seen.append(event.seq)
+        raise BrokenPipeError("gone")
+
+    with open_runtime(project, [go("second"), finish()]) as rt:
+        result = rt.run("pair", IN, listener=listener)
+        assert result.ok
+        assert seen == [1]
+        assert result.warnings == ("the listener broke at event 1 and was left out: BrokenPipeError('gone')",)
+
+
+def test_a_key_whose_run_stopped_tells_how_it_stands_and_does_not_try_again(project: Path):
+    with open_runtime(project, ["no"] * 3 + [go("second"), finish()]) as rt:
+        failed = rt.run("pair", IN, run_id="k")
+        assert failed.status == "failed"
+        assert rt.run("pair", IN, run_id="k") == failed
+        assert rt.resume("k", retry=True).ok
+        with pytest.raises(RunNotResumable, match="finished already"):
+            rt.runtime.cancel("k")
+
+
+def test_a_key_continues_its_run_although_the_skill_is_gone(project: Path):
+    class Gone(BaseException):
+        pass
+
+    class Dying(ScriptedModel):
+        async def complete(self, request):
+            if request.answered == 1:
+                raise Gone
+            return await super().complete(request)
+
+    journal = MemoryJournal()
+    with SyncRuntime.open(project, model=Dying([go("second")]), journal=journal) as rt, pytest.raises(Gone):
+        rt.run("pair", IN, run_id="k")
+    (project / "reyn/project/pair/skill.md").unlink()
+    with open_runtime(project, [go("second"), finish()], journal) as rt:
+        with pytest.raises(RunKeyTaken):
+            rt.run("other", IN, run_id="k")
+        assert rt.run("pair", IN, run_id="k").ok

@@ -48,6 +48,7 @@ class LiveWorld:
         self._clock = clock
         self._resumption = resumption
         self._listener = listener
+        self.warnings: list[str] = []
 
     async def perform(self, effect: Effect[Any], tape: Tape) -> tuple[Body, tuple[Blob, ...]]:
         if isinstance(effect, CallModel):
@@ -67,10 +68,17 @@ class LiveWorld:
         return said + [_to_event(message) for message in inbox]
 
     async def flush(self, tape: Tape) -> None:
-        """Only what is durable is shown."""
+        """Only what is durable is shown; whoever looks on cannot break the run."""
         for event in await tape.flush(self._commits.append):
             if self._listener is not None:
-                self._listener(event)
+                self._show(event, self._listener)
+
+    def _show(self, event: Event, listener: Listener) -> None:
+        try:
+            listener(event)
+        except Exception as error:  # noqa: BLE001 - somebody else's code
+            self._listener = None
+            self.warnings.append(f"the listener broke at event {event.seq} and was left out: {error!r}")
 
 
 def _to_event(message: Message) -> Body:

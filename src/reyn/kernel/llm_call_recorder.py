@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reyn.context import join
-from reyn.errors import ModelError
+from reyn.errors import ModelBroken, ModelError
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.effects import CallModel, Reply
 from reyn.models import Message, ModelRequest
@@ -46,5 +46,8 @@ class LlmCallRecorder:
             reply = await self.model.complete(request)
         except ModelError as error:
             return kinds.LlmFailed(call.key, error.code, error.message), ()
+        except Exception as error:  # noqa: BLE001 - somebody else's code: its fault is recorded, not passed on
+            fault = f"the model `{self.model.name}` broke: {type(error).__name__}: {error}"
+            return kinds.LlmFailed(call.key, ModelBroken.code, fault), ()
         text = Blob.of(reply.text.encode("utf-8", "replace"))
         return kinds.LlmResponded(call.key, text.hash, reply.usage), (text,)

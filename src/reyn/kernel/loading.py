@@ -1,28 +1,56 @@
-"""A journal becomes a tape: whole visits are folded into the state, the visit in flight is left to be driven again."""
+"""A journal becomes a tape: whole visits are folded into the state, the visit in flight is left to be driven again.
+Starting is the same with an empty journal and one event to begin with."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from reyn.errors import ChainBroken, RunBlocked, RunNotFound
-from reyn.journal import GENESIS, decode, link
-from reyn.kernel.run_orchestrator import CARRIED
+from reyn.journal import GENESIS, Blob, canonical, decode, kinds, link
+from reyn.kernel.run_orchestrator import CARRIED, RULES_VERSION
 from reyn.kernel.run_state import EMPTY, RunState, apply
 from reyn.kernel.tape import Tape
+from reyn.skills import pin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from reyn.config import RunSettings
     from reyn.journal import Event, Journal
+    from reyn.skills import Skill
 
 
-def new_tape(journal: Journal, run_id: str) -> Tape:
-    """The tape of a run that does not exist yet, or of one that is to be replayed from its first event."""
-    return Tape(run_id, EMPTY, seq=0, hash=GENESIS, ts=0, recorded=(), content=journal.blob)
+class Loaded(NamedTuple):
+    """A run as it is recorded: the tape to drive it with, and the fold of everything on it."""
+
+    tape: Tape
+    state: RunState
+    started: kinds.RunStarted
 
 
-def load_tape(journal: Journal, run_id: str) -> Tape:
-    """The tape of a run as far as it is recorded."""
+def new_tape(
+    journal: Journal, run_id: str, skill: Skill, settings: RunSettings, artifact: Blob, *, model: str, now: int
+) -> Tape:
+    """The tape of a run that begins: one event, which pins everything that can change what the run does."""
+    tape = Tape(run_id, EMPTY, seq=0, hash=GENESIS, ts=0, recorded=(), content=journal.blob)
+    copy, pinned = pin(skill), Blob.of(canonical(settings))
+    started = kinds.RunStarted(
+        run_id=run_id,
+        skill=skill.name,
+        skill_hash=copy.hash,
+        input=kinds.ArtifactRef(msgspec.json.decode(artifact.content)["type"], artifact.hash),
+        model=model,
+        settings=pinned.hash,
+        rules=RULES_VERSION,
+    )
+    tape.record(started, now, copy, pinned, artifact)
+    return tape
+
+
+def load_run(journal: Journal, run_id: str) -> Loaded:
+    """A run as far as it is recorded, read once."""
     before: RunState = EMPTY
     opened: list[Event] = []
     state, seq, hashed, ts = EMPTY, 0, GENESIS, 0
@@ -36,8 +64,9 @@ def load_tape(journal: Journal, run_id: str) -> Tape:
         else:
             before, opened, seq, hashed, ts = after, [], event.seq, event.hash, event.ts
         state = after
-    check_drivable(run_id, state)
-    return Tape(run_id, before, seq=seq, hash=hashed, ts=ts, recorded=opened, content=journal.blob)
+    started = check_drivable(run_id, state)
+    tape = Tape(run_id, before, seq=seq, hash=hashed, ts=ts, recorded=opened, content=journal.blob)
+    return Loaded(tape, state, started)
 
 
 def check_chain(events: Iterable[Event]) -> Iterable[Event]:
@@ -50,10 +79,12 @@ def check_chain(events: Iterable[Event]) -> Iterable[Event]:
         yield event
 
 
-def check_drivable(run_id: str, state: RunState) -> None:
+def check_drivable(run_id: str, state: RunState) -> kinds.RunStarted:
+    """How the run was started; an error if there is none, or if its rules are not known here."""
     if state.started is None:
         raise RunNotFound(f"no run `{run_id}`")
     if state.started.rules not in CARRIED:
         raise RunBlocked(
             f"run `{run_id}` follows rules version {state.started.rules}; this version drives {sorted(CARRIED)}"
         )
+    return state.started

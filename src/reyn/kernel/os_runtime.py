@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.config import Limits, RunSettings, load_config
+from reyn.config import RunSettings, load_config
 from reyn.errors import (
-    LimitUnknown,
     ProjectNotFound,
     RunBlocked,
     RunKeyTaken,
@@ -27,15 +26,15 @@ from reyn.kernel.commits import SharedCommits
 from reyn.kernel.driver import Driver
 from reyn.kernel.inputs import check_supported, to_artifact
 from reyn.kernel.live import LiveWorld, Resumption
-from reyn.kernel.loading import load_tape, new_tape
+from reyn.kernel.loading import load_run, new_tape
 from reyn.kernel.ports import SystemClock, TimedIds
 from reyn.kernel.replayer import Replayer, verify
-from reyn.kernel.run_orchestrator import RULES_VERSION, limit_of
+from reyn.kernel.resuming import ENDED, check_raise, check_resume
 from reyn.kernel.run_state import fold
 from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport, standing
 from reyn.kernel.stream import RunStream
 from reyn.models import open_model
-from reyn.skills import find_skill, load_skill, pin, unpin
+from reyn.skills import find_skill, load_skill, unpin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from reyn.config import Config
     from reyn.journal import Event, Journal, RunRow
     from reyn.kernel.live import Listener
+    from reyn.kernel.loading import Loaded
     from reyn.kernel.ports import Clock, Ids
     from reyn.kernel.run_state import RunState
     from reyn.kernel.tape import Tape
@@ -116,34 +116,17 @@ class OSRuntime:
         name = run_id or self._ids.new()
         if not _RUN_ID.fullmatch(name):
             raise RunNotFound(f"`{name}` cannot name a run", hint="Use letters, digits, `.`, `_` and `-`.")
-        loaded = self.load(skill)
-        settings = RunSettings.of(self.config)
-        artifact = Blob.of(canonical(to_artifact(input, loaded, strict=settings.strict)))
         with self.journal.claim(name):
             if self.journal.find(name) is not None:
-                self._check_same(name, loaded, artifact)
-                return await self._continue(name, listener)
+                return await self._run_again(name, skill, input, listener)
+            loaded = self.load(skill)
+            settings = RunSettings.of(self.config)
+            artifact = Blob.of(canonical(to_artifact(input, loaded, strict=settings.strict)))
             model = self._open_model(self.config.model)
-            tape = new_tape(self.journal, name)
-            copy, pinned = pin(loaded), Blob.of(canonical(settings))
-            kind = msgspec.json.decode(artifact.content)["type"]
-            tape.record(
-                kinds.RunStarted(
-                    run_id=name,
-                    skill=loaded.name,
-                    skill_hash=copy.hash,
-                    input=kinds.ArtifactRef(kind, artifact.hash),
-                    model=model.name,
-                    settings=pinned.hash,
-                    rules=RULES_VERSION,
-                ),
-                self._clock.now(),
-                copy,
-                pinned,
-                artifact,
+            tape = new_tape(self.journal, name, loaded, settings, artifact, model=model.name, now=self._clock.now())
+            return await self._drive(
+                tape, LiveWorld(self.journal, self._commits, model, self._clock, listener=listener)
             )
-            world = LiveWorld(self.journal, self._commits, model, self._clock, listener=listener)
-            return await self._drive(tape, world)
 
     async def resume(
         self,
@@ -155,12 +138,16 @@ class OSRuntime:
     ) -> RunResult:
         """Continue a run that was interrupted; with `retry`, one that failed; with raised limits, one that a cap
         stopped."""
-        row = self.find(run)
+        row, raised = self.find(run), raise_limits or {}
         with self.journal.claim(row.run_id):
-            state = self._movable(row.run_id, retry=retry, raised=raise_limits or {})
-            for limit, value in (raise_limits or {}).items():
+            loaded = load_run(self.journal, row.run_id)
+            if loaded.state.status in ENDED:
+                return self._to_result(loaded.state)
+            check_raise(loaded.state, self._briefs_of(loaded.started).settings, raised)
+            check_resume(row.run_id, loaded.state, retry=retry, raised=raised)
+            for limit, value in raised.items():
                 self.journal.post(row.run_id, "raise_limit", {"limit": limit, "value": value})
-            return await self._continue(row.run_id, listener, retry=retry) if state else self.result(row.run_id)
+            return await self._continue(loaded, listener, retry=retry)
 
     def stream(self, skill: str, input: Any = None, *, run_id: str | None = None) -> RunStream:
         """Start a run and iterate over its events as they become durable; `.result` holds the result at the end."""
@@ -168,44 +155,28 @@ class OSRuntime:
         self._streams.add(stream)
         return stream
 
-    async def _continue(self, run_id: str, listener: Listener | None, *, retry: bool = False) -> RunResult:
-        tape = load_tape(self.journal, run_id)
-        assert tape.state.started is not None
-        if tape.upcoming is None and tape.state.status in ("finished", "aborted", "cancelled"):
-            return self.result(run_id)
+    async def _run_again(self, run_id: str, skill: str, given: Any, listener: Listener | None) -> RunResult:
+        """The run of a key: go on if it was interrupted, else say how it stands. Works from the run's own copy."""
+        loaded = load_run(self.journal, run_id)
+        briefs = self._briefs_of(loaded.started)
+        artifact = Blob.of(canonical(to_artifact(given, briefs.skill, strict=briefs.settings.strict)))
+        if loaded.started.skill not in (skill, Path(skill).name) or loaded.started.input.hash != artifact.hash:
+            raise RunKeyTaken(f"run `{run_id}` is one of skill `{loaded.started.skill}`, with another skill or input")
+        if loaded.state.status != "running":
+            return self._to_result(loaded.state)
+        return await self._continue(loaded, listener)
+
+    async def _continue(self, loaded: Loaded, listener: Listener | None, *, retry: bool = False) -> RunResult:
+        model = self._open_model(loaded.started.model)
         resumption = Resumption(self._ids.new(), retry=retry)
-        model = self._open_model(tape.state.started.model)
         world = LiveWorld(self.journal, self._commits, model, self._clock, resumption=resumption, listener=listener)
-        return await self._drive(tape, world)
+        return await self._drive(loaded.tape, world)
 
     async def _drive(self, tape: Tape, world: LiveWorld) -> RunResult:
         assert tape.state.started is not None
         async with self._commits.run_is_live():
             state = await Driver(tape, self._briefs_of(tape.state.started, tape.content), world).drive()
-        return self._to_result(state)
-
-    def _movable(self, run_id: str, *, retry: bool, raised: Mapping[str, int | None]) -> bool:
-        """Whether there is anything to go on with; an error that names the way where another one is needed."""
-        state = fold(self.journal.read(run_id))
-        assert state.started is not None
-        unknown = raised.keys() - {field.name for field in msgspec.structs.fields(Limits)}
-        if unknown:
-            raise LimitUnknown(f"no limit is called {', '.join(f'`{name}`' for name in sorted(unknown))}")
-        settings = self._briefs_of(state.started).settings
-        for name, value in raised.items():
-            cap = limit_of(state, settings, name)
-            if cap is None or (value is not None and value <= cap):
-                raise LimitUnknown(f"`{name}` is {'not set' if cap is None else cap}; {value} does not raise it")
-        if state.status == "failed" and not retry:
-            raise RunNotResumable(
-                f"run `{run_id}` failed: {state.reason}", hint=f"`reyn resume {run_id} --retry` tries again."
-            )
-        if state.status == "limited" and not raised:
-            raise RunNotResumable(
-                f"run `{run_id}` stopped at a limit: {state.reason}",
-                hint=f"`reyn resume {run_id} --raise max_phase_visits=N` goes on with a larger cap.",
-            )
-        return state.status in ("running", "failed", "limited")
+        return self._to_result(state, tuple(world.warnings))
 
     # -- looking --------------------------------------------------------------------------------------
 
@@ -247,7 +218,10 @@ class OSRuntime:
 
     def cancel(self, run: str, reason: str = "") -> None:
         """Ask a run to stop for good; whoever drives it, or resumes it next, does so before its next effect."""
-        self.journal.post(self.find(run).run_id, "cancel", {"reason": reason})
+        row = self.find(run)
+        if row.status in ENDED:
+            raise RunNotResumable(f"run `{row.run_id}` is {row.status} already", hint="There is nothing to cancel.")
+        self.journal.post(row.run_id, "cancel", {"reason": reason})
 
     # -- wiring ---------------------------------------------------------------------------------------
 
@@ -270,20 +244,14 @@ class OSRuntime:
             self._briefs[key] = Briefs(unpin(content(started.skill_hash)), _to_settings(content(started.settings)))
         return self._briefs[key]
 
-    def _check_same(self, run_id: str, skill: Skill, artifact: Blob) -> None:
-        started = fold(self.journal.read(run_id)).started
-        assert started is not None
-        if (started.skill, started.input.hash) != (skill.name, artifact.hash):
-            raise RunKeyTaken(f"run `{run_id}` is one of skill `{started.skill}` with another input")
-
-    def _to_result(self, state: RunState) -> RunResult:
+    def _to_result(self, state: RunState, warnings: tuple[str, ...] = ()) -> RunResult:
         assert state.started is not None
         assert state.status is not None
         artifact = None
         if state.status == "finished" and state.artifact is not None:
             kept = msgspec.json.decode(self.journal.blob(state.artifact.hash))
             artifact = {"type": kept["type"], "data": kept["data"]}
-        return RunResult(state.started.run_id, state.status, state.reason, artifact, state.usage, state.path, ())
+        return RunResult(state.started.run_id, state.status, state.reason, artifact, state.usage, state.path, warnings)
 
     async def aclose(self) -> None:
         for stream in list(self._streams):

@@ -6,6 +6,11 @@ import click
 
 from reyn.cli.output import json_option, print_json, time_of
 from reyn.cli.project import look_at_project
+from reyn.documents import nearest
+from reyn.journal import kinds as _all_kinds  # noqa: F401 - registers them
+from reyn.journal.registry import kinds as registered
+
+KINDS = {kind for kind, _ in registered()}
 
 
 @click.command(epilog="Example: reyn events 20260704T120000-k3m9qxdt --kind llm_responded --json")
@@ -15,6 +20,11 @@ from reyn.cli.project import look_at_project
 @json_option
 def command(run: str, kinds: tuple[str, ...], after: int, as_json: bool) -> None:
     """Print the events of RUN, one a line. RUN may be the beginning of an id."""
+    unknown = [kind for kind in kinds if kind not in KINDS]
+    if unknown:
+        raise click.BadParameter(
+            f"no event is called `{unknown[0]}`. {nearest(unknown[0], KINDS)}", param_hint="--kind"
+        )
     with look_at_project() as runtime:
         for event in runtime.events(run, after):
             if kinds and event.kind not in kinds:
