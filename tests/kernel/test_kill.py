@@ -28,8 +28,9 @@ KILLED = -9
 class Scenario:
     """One project, one run, and a world that notes in a ledger what it is asked to do."""
 
-    def __init__(self, root: Path, skill: str, answers: list) -> None:
+    def __init__(self, root: Path, skill: str, answers: list, runs: int = 1) -> None:
         self.root = root
+        self.runs = [f"{RUN}-{number}" for number in range(runs)]
         self.skill = skill
         self.answers = answers
         self.ledger = Ledger(root / "ledger.jsonl")
@@ -46,29 +47,32 @@ class Scenario:
             ids=points.wrap(CountingIds(), "ids"),
         )
         async with runtime:
-            result = await runtime.run(self.skill, {"text": "in"}, run_id=RUN)
-            assert result.ok, result
+            given = {"text": "in"}
+            results = await asyncio.gather(*(runtime.run(self.skill, given, run_id=run) for run in self.runs))
+            assert all(result.ok for result in results), results
 
     def forget(self) -> None:
         shutil.rmtree(self.root / ".reyn", ignore_errors=True)
         (self.root / "ledger.jsonl").unlink(missing_ok=True)
 
     def check(self, kills: int) -> list[str]:
-        """What speaks against the run now: the ledger first, then its own record."""
-        with_runtime = OSRuntime.open(self.root)
+        """What speaks against the runs now: the ledger first, then their own record."""
+        runtime = OSRuntime.open(self.root)
         try:
-            claimed = {
-                event.data["call"]: event.data["text"]
-                for event in with_runtime.events(RUN)
-                if event.kind == kinds.LlmResponded.kind
-            }
-            found = violations(self.ledger.read(), claimed, kills)
-            with_runtime.verify(RUN)
-            report = asyncio.run(with_runtime.replay(RUN))
-            assert report.status == "finished"
-            return found
+            return [wrong for run in self.runs for wrong in self._check(runtime, run, kills)]
         finally:
-            with_runtime.journal.close()
+            runtime.journal.close()
+
+    def _check(self, runtime: OSRuntime, run: str, kills: int) -> list[str]:
+        claimed = {
+            event.data["call"]: event.data["text"]
+            for event in runtime.events(run)
+            if event.kind == kinds.LlmResponded.kind
+        }
+        found = violations([entry for entry in self.ledger.read() if entry.run == run], claimed, kills)
+        runtime.verify(run)
+        assert asyncio.run(runtime.replay(run)).status == "finished"
+        return found
 
     def kill_everywhere(self) -> dict[str, list[str]]:
         """Kill at every point of an undisturbed run, resume, check: point → what was wrong."""
@@ -97,7 +101,13 @@ def rejected_and_looping(root: Path) -> Scenario:
     return Scenario(root, "loop", answers)
 
 
-@pytest.mark.parametrize("make", [pair, rejected_and_looping])
+def three_at_once(root: Path) -> Scenario:
+    """Commits are shared and made in a worker thread."""
+    two_phases(root)
+    return Scenario(root, "pair", [go("second"), finish()], runs=3)
+
+
+@pytest.mark.parametrize("make", [pair, rejected_and_looping, three_at_once])
 def test_a_kill_at_any_port_call_loses_nothing(tmp_path: Path, make: Callable[[Path], Scenario]) -> None:
     assert make(tmp_path).kill_everywhere() == {}
 

@@ -18,7 +18,7 @@ from tests.support import finish, go, write_skill
 
 
 def ask(model, answered: int, request_hash: str = "") -> str:
-    request = ModelRequest((), {}, f"{answered}.1", request_hash, answered)
+    request = ModelRequest((), {}, "r", f"{answered}.1", request_hash, answered)
     return asyncio.run(model.complete(request)).text
 
 

@@ -52,7 +52,7 @@ class LiveWorld:
 
     async def perform(self, effect: Effect[Any], tape: Tape) -> tuple[Body, tuple[Blob, ...]]:
         if isinstance(effect, CallModel):
-            return await self._recorder.perform(effect, tape.content, tape.state.answers)
+            return await self._recorder.perform(effect, tape)
         raise InternalError(f"nobody performs {type(effect).__name__}")
 
     def now(self) -> int:

@@ -11,8 +11,6 @@ from reyn.kernel.effects import CallModel, Reply
 from reyn.models import Message, ModelRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reyn.journal import Body
     from reyn.kernel.briefs import PhaseBrief
     from reyn.kernel.tape import Tape
@@ -32,15 +30,14 @@ class LlmCallRecorder:
     def __init__(self, model: Model) -> None:
         self.model = model
 
-    async def perform(
-        self, call: CallModel, content: Callable[[str], bytes], answered: int
-    ) -> tuple[Body, tuple[Blob, ...]]:
+    async def perform(self, call: CallModel, tape: Tape) -> tuple[Body, tuple[Blob, ...]]:
         request = ModelRequest(
-            messages=tuple(Message(message.role, join(message, content)) for message in call.messages),
+            messages=tuple(Message(message.role, join(message, tape.content)) for message in call.messages),
             contract=call.contract,
+            run_id=tape.run_id,
             call=call.key,
             request_hash=call.request_hash,
-            answered=answered,
+            answered=tape.state.answers,
         )
         try:
             reply = await self.model.complete(request)

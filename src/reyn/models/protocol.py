@@ -16,10 +16,12 @@ class Message(msgspec.Struct, frozen=True):
 
 class ModelRequest(msgspec.Struct, frozen=True):
     """One question. `contract` is the JSON Schema that the answer must satisfy: an adapter that can constrain its
-    output should; the OS checks the answer in any case. `answered` counts the run's recorded answers before it."""
+    output should; the OS checks the answer in any case. `answered` counts the run's recorded answers before it;
+    `run_id` and `call` name the question, the same after a crash."""
 
     messages: tuple[Message, ...]
     contract: dict[str, Any]
+    run_id: str
     call: str
     request_hash: str
     answered: int = 0

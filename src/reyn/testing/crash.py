@@ -21,10 +21,10 @@ import msgspec
 from reyn.journal import digest, kinds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from reyn.journal import Event
+    from reyn.journal import Batch, Event
     from reyn.models import Model, ModelReply, ModelRequest
 
 
@@ -32,6 +32,7 @@ class Entry(msgspec.Struct, frozen=True):
     """One line of the ledger: what happened (`asked`, `answered`, `durable`) to which call, with which content."""
 
     what: str
+    run: str
     call: str
     text: str = ""
 
@@ -65,9 +66,9 @@ class LedgerModel:
         return self._model.name
 
     async def complete(self, request: ModelRequest) -> ModelReply:
-        self._ledger.write(Entry("asked", request.call))
+        self._ledger.write(Entry("asked", request.run_id, request.call))
         reply = await self._model.complete(request)
-        self._ledger.write(Entry("answered", request.call, digest(reply.text.encode())))
+        self._ledger.write(Entry("answered", request.run_id, request.call, digest(reply.text.encode())))
         return reply
 
 
@@ -78,12 +79,22 @@ class LedgerJournal:
         self._journal = journal
         self._ledger = ledger
 
-    def append(self, run_id: str, expected_seq: int, events: list[Event], blobs: Any = ()) -> int:
+    def append(self, run_id: str, expected_seq: int, events: Sequence[Event], blobs: Any = ()) -> int:
         seq: int = self._journal.append(run_id, expected_seq, events, blobs)
+        self._note(events)
+        return seq
+
+    def append_many(self, batches: Sequence[Batch]) -> Any:
+        results = self._journal.append_many(batches)
+        for batch, result in zip(batches, results, strict=True):
+            if isinstance(result, int):
+                self._note(batch.events)
+        return results
+
+    def _note(self, events: Sequence[Event]) -> None:
         for event in events:
             if event.kind == kinds.LlmResponded.kind:
-                self._ledger.write(Entry("durable", event.data["call"], event.data["text"]))
-        return seq
+                self._ledger.write(Entry("durable", event.run_id, event.data["call"], event.data["text"]))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._journal, name)
@@ -175,7 +186,8 @@ def enumerate_points(drive: Callable[[Failpoints], Any], trace: Path) -> list[st
 
 
 def violations(ledger: list[Entry], claimed: dict[str, str], kills: int) -> list[str]:
-    """What the ledger holds against a run. `claimed` are the answers that its journal says it was given, by call."""
+    """What the ledger of one run holds against it. `claimed` are the answers that its journal says it was given, by
+    call."""
     return [
         *_lost(ledger),
         *_asked_again(ledger, kills),
