@@ -60,7 +60,8 @@ def events() -> Iterator[str]:
 def config() -> Iterator[str]:
     yield (
         "# Configuration\n\n`reyn.yaml` in the project's folder, then `reyn.local.yaml` beside it (yours alone; keep "
-        "it out of version control), then variables `REYN_<KEY>`, then the flags of a command: later ones win. A key "
+        "it out of version control), then variables `REYN_<KEY>` (read as YAML; an empty one "
+        "counts as not set), then the flags of a command: later ones win. A key "
         "that is not in this table is an error.\n\n"
     )
     docs = _field_docs(Config)
@@ -72,7 +73,12 @@ def config() -> Iterator[str]:
 
 
 def cli() -> Iterator[str]:
-    yield "# Command line\n\nWhat `--help` says, for every command.\n"
+    yield "# Command line\n\nHow a command ends, and what `--help` says of each.\n\n## Exit codes\n\n"
+    yield from _table(("code", "when"), [(str(code), when) for code, when in EXITS])
+    yield (
+        "\nPaths of skills, scripts and `@FILE` are meant from where you stand. A project is the nearest folder here "
+        "or above with a `reyn.yaml`.\n"
+    )
     context = click.Context(app, info_name="reyn", max_content_width=100, terminal_width=100)
     yield f"\n## reyn\n\n```text\n{app.get_help(context)}\n```\n"
     for name in COMMANDS:
@@ -139,6 +145,18 @@ def _field_docs(cls: type) -> dict[str, str]:
             docs[field.target.id] = str(text.value.value)
     return docs
 
+
+EXITS = (
+    (0, "the run finished; the command did what it says"),
+    (1, "the run failed; a mismatch of `replay` or `verify`; an error that is not about usage"),
+    (2, "bad usage, invalid input, unknown skill or run; nothing was started"),
+    (3, "the run stopped at a limit"),
+    (5, "the model aborted the run"),
+    (6, "the run was cancelled"),
+    (7, "the run is blocked: its rules are not carried here, or its own copy cannot be read"),
+    (130, "interrupted with Ctrl-C; the run stays as it is recorded and can be resumed"),
+    (141, "whoever read the output closed it"),
+)
 
 PAGES = {
     "errors.md": errors,

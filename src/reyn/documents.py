@@ -226,8 +226,7 @@ class _Builder:
             self._refuse(event, f"expands to more than {MAX_NODES} values")
 
     def _open(self, event: yaml.MappingStartEvent | yaml.SequenceStartEvent) -> None:
-        if event.tag is not None:
-            self._refuse(event, f"has a tag `{event.tag}`", "Write plain YAML without tags.")
+        self._check_tag(event)
         if len(self._stack) >= MAX_DEPTH:
             self._refuse(event, f"is nested more than {MAX_DEPTH} deep")
         if self._stack and isinstance(self._stack[-1].value, dict) and self._stack[-1].key is None:
@@ -235,6 +234,10 @@ class _Builder:
         value: list[Any] | dict[str, Any] = {} if isinstance(event, yaml.MappingStartEvent) else []
         path = self._place(value, event)
         self._stack.append(_Open(value, path, event.anchor))
+
+    def _check_tag(self, event: yaml.ScalarEvent | yaml.MappingStartEvent | yaml.SequenceStartEvent) -> None:
+        if event.tag is not None:
+            self._refuse(event, f"has a tag `{event.tag}`", "Write plain YAML without tags.")
 
     def _alias(self, event: yaml.AliasEvent) -> None:
         anchor = event.anchor or ""
@@ -246,6 +249,7 @@ class _Builder:
             self._grow(size, event)
 
     def _scalar(self, event: yaml.ScalarEvent) -> None:
+        self._check_tag(event)
         top = self._stack[-1] if self._stack else None
         if top is not None and isinstance(top.value, dict) and top.key is None:
             if event.value in top.value:

@@ -21,7 +21,9 @@ Every error a user can meet, in one tree. A code is stable for good; a hint says
     │   ├── StoreUnavailable       RYN408
     │   ├── RunKeyTaken            RYN409
     │   ├── RunNotResumable        RYN410
-    │   └── RunBlocked             RYN411
+    │   ├── RunBlocked             RYN411
+    │   ├── StoreDamaged           RYN412
+    │   └── RunIdInvalid           RYN413
     ├── ModelError                 RYN5xx  what a model could not do
     │   ├── ModelUnknown           RYN501
     │   ├── ScriptInvalid          RYN502
@@ -33,7 +35,7 @@ Every error a user can meet, in one tree. A code is stable for good; a hint says
     ├── ConfigError                RYN7xx  what the operator set
     │   ├── ConfigInvalid          RYN701
     │   └── ProjectNotFound        RYN702
-    └── InternalError              RYN9xx  a fault of Reyn itself
+    └── InternalError              RYN900  a fault of Reyn itself
         └── ForeignAwait           RYN901
 """
 
@@ -223,14 +225,17 @@ class EventInvalid(JournalError):
     """An event of unknown kind or wrong shape was refused before it was stored."""
 
     code = "RYN407"
-    hint = "Nothing was written. A journal from a newer version needs that version."
+    hint = "Nothing of it was stored. If it was read, the journal is damaged, or was written by a newer version."
 
 
 class StoreUnavailable(JournalError):
     """The journal's database cannot be opened, read or written."""
 
     code = "RYN408"
-    hint = "Check that the disk has room and the state directory is writable, then resume; nothing is lost."
+    hint = (
+        "Check that the disk has room, that the state directory is writable and that no other program holds the "
+        "database; then resume. What was recorded is kept."
+    )
 
 
 class RunKeyTaken(JournalError):
@@ -245,6 +250,7 @@ class RunNotResumable(JournalError):
     """The run's state does not move on with what was asked."""
 
     code = "RYN410"
+    hint = "`reyn show RUN` tells what moves it on."
     exit_code = 2
 
 
@@ -254,6 +260,21 @@ class RunBlocked(JournalError):
     code = "RYN411"
     hint = "The journal stays readable: `reyn show` and `reyn verify` work. Drive it with the version it names."
     exit_code = 7
+
+
+class StoreDamaged(JournalError):
+    """The journal's file is not a database, or its pages are damaged."""
+
+    code = "RYN412"
+    hint = "Nothing was written. Restore the file from a backup; do not delete the one you have."
+
+
+class RunIdInvalid(JournalError):
+    """A run cannot be called that."""
+
+    code = "RYN413"
+    hint = "Use letters, digits, `.`, `_` and `-`, at most 100, beginning with a letter or digit."
+    exit_code = 2
 
 
 # -- RYN5xx: what a model could not do ----------------------------------------------------------------
@@ -340,6 +361,8 @@ class ProjectNotFound(ConfigError):
 
 
 class InternalError(ReynError):
+    """Something happened that Reyn did not foresee."""
+
     code = "RYN900"
     hint = "This is a fault of Reyn: please report it with the output of the same command and `--debug`."
 

@@ -79,7 +79,7 @@ def test_input_comes_from_a_file_or_from_standard_input(here: Path, reyn, monkey
     assert reyn("run", "pair", "@in.json").code == 0
     import io
 
-    monkeypatch.setattr(sys, "stdin", io.StringIO(IN))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbf" + IN.encode())))
     assert reyn("run", "pair", "-").code == 0
     assert reyn("run", "pair", "@missing.json").code == 2
     said = reyn("run", "pair", "{not json")
@@ -190,10 +190,10 @@ def test_without_runs_the_list_says_how_to_start_one(here: Path, reyn):
 
 
 def test_debug_shows_the_traceback(here: Path, reyn):
-    from reyn.errors import SkillNotFound
-
-    with pytest.raises(SkillNotFound):
-        reyn("--debug", "run", "nothing")
+    said = reyn("--debug", "run", "nothing")
+    assert said.code == 2
+    assert "Traceback" in said.err
+    assert "error RYN101" in said.err
 
 
 def test_ctrl_c_leaves_a_run_that_can_be_resumed(here: Path, reyn):
@@ -227,3 +227,100 @@ def test_help_imports_nothing_heavy():
     heavy = {"openai", "litellm", "httpx", "aiohttp", "requests", "flask", "starlette", "pytest", "hypothesis"}
     ours = {"rich", "yaml", "jsonschema_rs", "sqlite3", "asyncio"}
     assert not loaded & (heavy | ours)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "\udcff"),
+        ("events", "r1", "--after", "9" * 30),
+        ("resume", "r1", "--raise", "max_phase_visits=²"),
+        ("resume", "r1", "--raise", "max_phase_visits=" + "9" * 5000),
+        ("run", "pair", '{"type":["a"],"data":{}}'),
+        ("run", "pair", '{"text":' + "[" * 5000),
+        ("run", "pair", '{"text":' + "[" * 900 + "]" * 900 + "}"),
+        ("run", "~nobody/x"),
+        ("run", "x" * 5000),
+        ("--project", "x" * 5000, "runs"),
+        ("run", "pair", IN, "--run-id", ""),
+        ("run", "pair", IN, "--run-id", "a/b"),
+        ("run", "pair", IN, "--model", "recorded:nobody"),
+        ("events", "r1", "--kind", "phase_startet"),
+    ],
+)
+def test_no_words_whatsoever_give_a_traceback(here: Path, reyn, words):
+    reyn("run", "pair", IN, "--run-id", "r1")
+    said = reyn(*words)
+    assert said.code == 2
+    assert "Traceback" not in said.err
+    assert "RYN900" not in said.err
+
+
+def test_a_fault_of_our_own_is_told_as_one(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
+    from reyn.kernel import SyncRuntime
+
+    def fall_over(*args, **kwargs):
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(SyncRuntime, "run", fall_over)
+    said = reyn("run", "pair", IN)
+    assert said.code == 1
+    assert "error RYN900: ZeroDivisionError: oops" in said.err
+
+
+def test_a_closed_pipe_does_not_stop_the_run(here: Path, reyn):
+    write_skill(here, "spin", {"turn": ["turn", "end"]})
+    answers = [json.dumps(go("turn", str(number))) for number in range(400)] + [json.dumps(finish())]
+    (here / "answers.jsonl").write_text("\n".join(answers))
+    words = f"{sys.executable} -m reyn run spin '{IN}' --run-id piped --max-phase-visits 1000 | head -1"
+    done = subprocess.run(words, shell=True, cwd=here, capture_output=True, text=True)
+    assert done.stdout.startswith("run piped")
+    assert "Traceback" not in done.stderr
+    assert reyn("show", "piped", "--json").json["status"] == "finished"
+    listing = subprocess.run(
+        f"{sys.executable} -m reyn events piped | head -1", shell=True, cwd=here, capture_output=True
+    )
+    assert listing.stderr == b""
+
+
+def test_a_refused_run_leaves_nothing_behind(here: Path, reyn):
+    assert reyn("run", "nothing").code == 2
+    assert reyn("run", "pair", "{}", "--run-id", "x").code == 2
+    assert not (here / ".reyn").exists()
+
+
+def test_what_a_model_says_cannot_steer_the_terminal(here: Path, reyn):
+    evil = finish()
+    evil["control"]["reason"]["summary"] = "\x1b[2Jgone\nfinished: all is well"
+    (here / "answers.jsonl").write_text("\n".join(json.dumps(a) for a in (go("second"), evil)))
+    said = reyn("run", "pair", IN, "--run-id", "r1")
+    assert "\x1b" not in said.out
+    assert "\\x1b[2Jgone\\nfinished: all is well" in said.out
+    assert "\x1b" not in reyn("show", "r1").out
+
+
+def test_paths_are_meant_from_where_one_stands(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
+    (here / "sub").mkdir()
+    (here / "sub" / "other.jsonl").write_text("\n".join(json.dumps(a) for a in (go("second"), finish("sub"))))
+    monkeypatch.chdir(here / "sub")
+    said = reyn("run", "../reyn/project/pair", IN, "--model", "scripted:other.jsonl", "--run-id", "r1", "--json")
+    assert said.json["artifact"]["data"] == {"text": "sub"}
+    monkeypatch.chdir(here)
+    assert reyn("events", "r1", "--kind", "run_started", "--json").json["data"]["model"] == "scripted:sub/other.jsonl"
+
+
+def test_a_run_can_be_resumed_with_another_model(here: Path, reyn):
+    (here / "short.jsonl").write_text(json.dumps(go("second")))
+    assert reyn("run", "pair", IN, "--run-id", "r1", "--model", "scripted:short.jsonl").code == 1
+    assert reyn("resume", "r1", "--retry", "--model", "scripted:answers.jsonl").code == 0
+
+
+def test_an_empty_or_read_only_state_is_told_as_it_is(here: Path, reyn):
+    (here / ".reyn").mkdir()
+    (here / ".reyn" / "journal.db").touch()
+    assert reyn("runs", "--json").json == []
+    assert (here / ".reyn" / "journal.db").stat().st_size == 0
+    (here / ".reyn" / "journal.db").unlink()
+    (here / ".reyn").rmdir()
+    (here / ".reyn").write_text("")
+    assert "RYN408" in reyn("runs").err

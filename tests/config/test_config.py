@@ -41,3 +41,18 @@ def test_a_flag_that_does_not_fit_is_an_error_too(tmp_path: Path):
 def test_an_empty_file_is_no_configuration(tmp_path: Path):
     (tmp_path / "reyn.yaml").write_text("# nothing yet\n")
     assert load_config(tmp_path, environ={}) == Config()
+
+
+def test_variables_are_read_as_yaml_and_empty_ones_do_not_count(tmp_path: Path):
+    config = load_config(
+        tmp_path, environ={"REYN_SIZES": "{answer_depth: 9}", "REYN_MAX_PHASE_VISITS": "", "REYN_STRICT": "true"}
+    )
+    assert (config.sizes.answer_depth, config.max_phase_visits, config.strict) == (9, 25, True)
+    with pytest.raises(ConfigInvalid, match="REYN_SIZES:"):
+        load_config(tmp_path, environ={"REYN_SIZES": "{"})
+
+
+def test_a_file_that_leads_nowhere_is_not_taken_for_none(tmp_path: Path):
+    (tmp_path / "reyn.yaml").symlink_to(tmp_path / "gone.yaml")
+    with pytest.raises(ConfigInvalid, match="cannot be read"):
+        load_config(tmp_path, environ={})

@@ -61,6 +61,7 @@ def test_the_text_holds_instructions_verbatim_under_the_keys_of_the_frame(tmp_pa
         "current_phase_role",
         "instructions",
         "candidate_outputs",
+        "available_control_ops",
         "finish_criteria",
         "constraints",
         "output_language",

@@ -62,7 +62,8 @@ DEEP = json.dumps(changed(OK, "artifact.data.text", "x")).replace('"x"', "[" * 7
         ("nothing", "not_json", "$", "not one JSON object"),
         ('{"control": ', "not_json", "$", "not one JSON object"),
         (json.dumps(OK) + json.dumps(OK), "not_json", "$", "not one JSON object"),
-        ("[" * 100_000, "depth", "$", "too deep"),
+        ("[" * 100_000, "depth", "$", "64 deep"),
+        ("[" * 900 + "]" * 900, "depth", "$", "64 deep"),
         (DEEP, "depth", "$", "64 deep"),
         ("[]", "not_object", "$", "a JSON list"),
         ('"text"', "not_object", "$", "a JSON string"),
@@ -99,7 +100,7 @@ DEEP = json.dumps(changed(OK, "artifact.data.text", "x")).replace('"x"', "[" * 7
         (changed(finish(), "artifact.type", "list"), "artifact_type", "$.artifact.type", "'note'"),
         (changed(OK, "artifact.data.text", 1), "schema", "$.artifact.data.text", "string"),
         (changed(OK, "artifact.data.text", "x" * 21), "schema", "$.artifact.data.text", "20"),
-        (changed(OK, "artifact.data.text", ...), "schema", "$.artifact.data", "required"),
+        (changed(OK, "artifact.data.text", ...), "schema", "$.artifact.data", "'text' is missing"),
         (changed(OK, "artifact.data.more", 1), "schema", "$.artifact.data", "more"),
         (
             changed(OK, "artifact.data.tags", [{"id": 1}, {"id": "x"}]),
@@ -144,6 +145,53 @@ def test_a_fence_or_prose_around_one_object_is_left_aside_and_counted(before: st
     wrong = CONTRACT.judge(before + json.dumps(go("nowhere")) + after)
     assert isinstance(wrong, Rejected)
     assert wrong.dropped == len(before) + len(after)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```json\n[{}]\n```",
+        "Here: [{}, null]",
+        "[{}",
+        "{}]",
+        '"{}"',
+        '"answer": {}',
+        "```\n{}\n```\n```\n{}\n```",
+        "{} and {}",
+    ],
+)
+def test_what_is_not_one_object_in_prose_is_not_taken_apart(text: str):
+    verdict = CONTRACT.judge(text.replace("{}", json.dumps(OK)))
+    assert isinstance(verdict, Rejected)
+    assert verdict.rule in ("not_json", "not_object")
+
+
+def test_the_verdict_on_a_deep_answer_does_not_depend_on_the_stack():
+    text = json.dumps(OK).replace('"on"', "[" * 700 + "]" * 700)
+
+    def deeper(levels: int):
+        return deeper(levels - 1) if levels else CONTRACT.judge(text)
+
+    assert deeper(0) == deeper(400)
+
+
+def test_brackets_inside_strings_do_not_count_as_depth():
+    verdict = CONTRACT.judge(json.dumps(changed(OK, "artifact.data.text", '[[{{"')).replace("[[{{", "[" * 10))
+    assert isinstance(verdict, Accepted)
+    many = json.dumps(go("check", "x", type="list")).replace('"x"', json.dumps("[{" * 100))
+    assert isinstance(CONTRACT.judge(many), Accepted)
+
+
+def test_a_draft_7_schema_that_is_a_reference_still_means_itself_in_the_combined_schema():
+    tree = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "$ref": "#/definitions/node",
+        "definitions": {"node": {"type": "object", "required": ["id"]}},
+    }
+    contract = Contract((Candidate("b", "transition", "tree", tree, ""),))
+    combined = jsonschema_rs.validator_for(contract.schema)
+    assert combined.is_valid(changed(go("b", type="tree"), "artifact.data", {"id": 1}))
+    assert not combined.is_valid(changed(go("b", type="tree"), "artifact.data", {}))
 
 
 def test_white_space_around_the_object_is_nothing():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reyn.errors import StoreUnavailable
+from reyn.errors import AppendConflict, BlobMissing, StoreDamaged, StoreUnavailable
 from reyn.journal import Blob
 from reyn.journal import sqlite as module
 from reyn.journal.sqlite import SqliteJournal
@@ -26,7 +26,7 @@ def test_the_file_is_set_up_for_durability(tmp_path: Path):
 
 def test_a_file_that_is_no_database_is_an_error_with_a_code(tmp_path: Path):
     (tmp_path / "journal.db").write_bytes(b"this is not a database, " * 100)
-    with pytest.raises(StoreUnavailable, match="not a database"):
+    with pytest.raises(StoreDamaged, match="not a database"):
         SqliteJournal(tmp_path)
 
 
@@ -91,3 +91,59 @@ def test_readers_and_writers_of_several_threads_do_not_disturb_each_other(tmp_pa
     assert failures == []
     assert len(journal.runs()) == 6
     journal.close()
+
+
+def test_a_checkpoint_that_cannot_be_made_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "_COMMITS_PER_CHECKPOINT", 1)
+    (tmp_path / "checkpoint.lock").mkdir()
+    journal = SqliteJournal(tmp_path)
+    assert journal.append("a", 0, sealed("a", [started("a")]), [SOME]) == 1
+    journal.close()
+
+
+def test_short_lived_processes_keep_the_log_short_too(tmp_path: Path):
+    holder = SqliteJournal(tmp_path)
+    events = sealed("a", [started("a"), *(entered(visit) for visit in range(1, 40))])
+    for event in events:
+        journal = SqliteJournal(tmp_path)
+        journal.append("a", event.seq - 1, [event], [SOME, Blob.of(b"%d" % event.seq * 30_000)])
+        journal.close()
+    assert (tmp_path / "journal.db-wal").stat().st_size < 1_000_000
+    holder.close()
+
+
+def test_a_refused_append_leaves_no_content_behind(tmp_path: Path):
+    journal = SqliteJournal(tmp_path)
+    with pytest.raises(AppendConflict):
+        journal.append("a", 3, sealed("a", [started("a")]), [SOME])
+    with pytest.raises(BlobMissing):
+        journal.blob(SOME.hash)
+    with pytest.raises(BlobMissing, match="no name of content"):
+        journal.blob("not hexadecimal")
+    journal.close()
+
+
+def test_a_journal_can_be_read_without_a_trace(tmp_path: Path):
+    journal = SqliteJournal(tmp_path)
+    events = sealed("a", [started("a")])
+    journal.append("a", 0, events, [SOME])
+    journal.close()
+    before = sorted(path.name for path in tmp_path.iterdir())
+    reading = SqliteJournal(tmp_path, is_read_only=True)
+    assert list(reading.read("a")) == events
+    with pytest.raises(StoreUnavailable, match="readonly"):
+        reading.append("a", 1, sealed("a", [entered(1)], events))
+    reading.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_second_connection_that_appended_is_noticed_by_the_first(tmp_path: Path):
+    first, second = SqliteJournal(tmp_path), SqliteJournal(tmp_path)
+    events = sealed("a", [started("a"), entered(1), entered(2)])
+    first.append("a", 0, events[:1], [SOME])
+    second.append("a", 1, events[1:2])
+    with pytest.raises(AppendConflict):
+        first.append("a", 1, events[1:2])
+    assert first.append("a", 2, events[2:]) == 3
+    first.close()
+    second.close()

@@ -183,3 +183,35 @@ def test_a_run_that_does_not_exist_cannot_be_replayed(recorded: Path):
                 await rt.replay("nobody")
 
     asyncio.run(main())
+
+
+def test_a_record_that_was_cut_off_is_told(recorded: Path):
+    with database(recorded) as db:
+        db.execute("DELETE FROM events WHERE seq > 12")
+    for check in (verify, replay):
+        with pytest.raises(ChainBroken, match="event 13 of run `r` is missing: its head is event 16"):
+            check(recorded)
+
+
+@pytest.mark.parametrize(
+    "change", ["kind = 'validation_error'", "kind = 'nonsense'", "v = 99", "data = x'fffe'", "data = '7'"]
+)
+@pytest.mark.parametrize("seq", [2, 5, 6, 8, 16])
+def test_no_column_of_an_event_can_be_changed_unnoticed(recorded: Path, change: str, seq: int):
+    from reyn.errors import JournalError
+
+    with database(recorded) as db:
+        db.execute(f"UPDATE events SET {change} WHERE seq = {seq}")
+    for check in (verify, replay):
+        with pytest.raises(JournalError, match=f"event {seq}\\b"):
+            check(recorded)
+
+
+def test_a_run_whose_own_copy_is_damaged_is_blocked(recorded: Path):
+    from reyn.errors import RunBlocked
+
+    events = events_of(recorded)
+    with database(recorded) as db:
+        db.execute("DELETE FROM blobs WHERE hash = ?", (bytes.fromhex(events[0].data["skill_hash"]),))
+    with pytest.raises(RunBlocked, match="own copy"):
+        replay(recorded)

@@ -15,6 +15,7 @@ from reyn.errors import (
     ModelUnknown,
     RunBlocked,
     RunBusy,
+    RunIdInvalid,
     RunKeyTaken,
     RunNotFound,
     RunNotResumable,
@@ -212,7 +213,7 @@ def test_a_model_without_an_answer_fails_the_run_until_it_has_one(project: Path)
         events = list(rt.events(failed.run_id))
         assert kinds_of(events).count("phase_started") == 2  # the open visit goes on; it is not begun again
         [resumed] = [event.data for event in events if event.kind == "run_resumed"]
-        assert resumed == {"driver": "run-1", "open_intent": "2.1", "retry": True}
+        assert resumed == {"driver": "run-1", "retry": True}  # the intent has an outcome: the failure
         assert rt.replay(failed.run_id).status == "finished"
 
 
@@ -250,8 +251,9 @@ def test_a_key_starts_a_run_once(project: Path):
         assert kinds_of(list(rt.events("order-17"))).count("run_started") == 1
         with pytest.raises(RunKeyTaken):
             rt.run("pair", {"text": "other"}, run_id="order-17")
-        with pytest.raises(RunNotFound, match="cannot name a run"):
-            rt.run("pair", IN, run_id="../up")
+        for name in ("../up", "", "ä", "a" * 101):
+            with pytest.raises(RunIdInvalid):
+                rt.run("pair", IN, run_id=name)
 
 
 def test_a_run_is_found_by_the_beginning_of_its_id(project: Path):
@@ -268,7 +270,7 @@ def test_a_run_is_found_by_the_beginning_of_its_id(project: Path):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({}, 'data: "text" is a required property'),
+        ({}, "data: 'text' is missing"),
         ({"text": 3}, "data.text"),
         ("plain text", "takes `note`"),
         ({"type": "other", "data": {}}, "takes `note`"),
@@ -277,6 +279,9 @@ def test_a_run_is_found_by_the_beginning_of_its_id(project: Path):
         ({"text": "\ud800"}, "surrogate"),
         ({"text": object()}, "not JSON"),
         ({1: 2}, "not a string"),
+        ({"type": [], "data": {}}, "'text' is missing"),
+        ({"type": "note", "data": {"text": "x"}, "more": 1}, "`more`"),
+        ({"text": 10**5000}, "too large"),
     ],
 )
 def test_an_input_that_does_not_fit_is_refused_before_the_run_exists(project: Path, given, told: str):
@@ -512,3 +517,112 @@ def test_a_key_continues_its_run_although_the_skill_is_gone(project: Path):
         with pytest.raises(RunKeyTaken):
             rt.run("other", IN, run_id="k")
         assert rt.run("pair", IN, run_id="k").ok
+
+
+# -- what once went wrong -------------------------------------------------------------------------------------
+
+
+class Interrupting(ScriptedModel):
+    """Says something to its own run before it answers."""
+
+    def __init__(self, answers: list, say) -> None:
+        super().__init__(answers)
+        self.say = say
+
+    async def complete(self, request):
+        self.say(request)
+        return await super().complete(request)
+
+
+def test_a_cancelled_run_is_not_revived_by_its_key(project: Path):
+    journal = MemoryJournal()
+    model = Interrupting([go("second"), finish()], lambda request: rt.runtime.cancel("k", "enough"))
+    with SyncRuntime.open(project, model=model, journal=journal) as rt:
+        assert rt.run("pair", IN, run_id="k").status == "cancelled"
+        count = len(list(rt.events("k")))
+        assert rt.run("pair", IN, run_id="k").status == "cancelled"
+        assert len(list(rt.events("k"))) == count
+
+
+@pytest.mark.parametrize("answers", [["no"] * 3, [go("second")]])
+def test_a_failed_run_can_be_cancelled(project: Path, answers: list):
+    with open_runtime(project, answers) as rt:
+        rt.run("pair", IN, run_id="k")
+        rt.runtime.cancel("k", "no use")
+        assert rt.resume("k").status == "cancelled"
+        assert rt.replay("k").status == "cancelled"
+
+
+def test_nothing_malformed_is_ever_said_to_a_run(tmp_path: Path):
+    from reyn.errors import EventInvalid
+
+    write_skill(tmp_path, "spin", {"turn": ["turn", "end"]})
+    with open_runtime(tmp_path, [go("turn"), go("turn"), finish()], max_phase_visits=1) as rt:
+        rt.run("spin", IN, run_id="k")
+        with pytest.raises(EventInvalid):
+            rt.resume("k", raise_limits={"max_phase_visits": 3.5})
+        with pytest.raises(EventInvalid):
+            rt.runtime.cancel("k", None)
+        assert rt.resume("k", raise_limits={"max_phase_visits": 9}).ok
+        with pytest.raises(RunNotResumable, match="nothing moves it on"):
+            rt.resume("k", raise_limits={"max_phase_visits": 99})
+
+
+@pytest.mark.parametrize("usage", [kinds.Usage(-1, 0), kinds.Usage(1.5, 0), {"input_tokens": "x"}, object()])
+def test_a_count_of_tokens_that_is_wrong_costs_the_count_and_not_the_answer(project: Path, usage):
+    from reyn import ModelReply
+
+    class Miscounting:
+        name = "miscounting"
+
+        async def complete(self, request):
+            return ModelReply(msgspec.json.encode([go("second"), finish()][request.answered]).decode(), usage)
+
+    with SyncRuntime.open(project, model=Miscounting(), journal=MemoryJournal()) as rt:
+        result = rt.run("pair", IN)
+        assert result.ok
+        assert result.usage == kinds.Usage()
+        assert "counted its tokens wrongly" in result.warnings[0]
+
+
+@pytest.mark.parametrize("reply", [None, "text", b"bytes"])
+def test_a_reply_that_is_none_fails_the_run(project: Path, reply):
+    class Odd:
+        name = "odd"
+
+        async def complete(self, request):
+            return reply
+
+    with SyncRuntime.open(project, model=Odd(), journal=MemoryJournal()) as rt:
+        assert rt.run("pair", IN).status == "failed"
+
+
+def test_another_model_on_resume_is_recorded(project: Path):
+    journal = MemoryJournal()
+    with open_runtime(project, [go("second")], journal) as rt:
+        rt.run("pair", IN, run_id="k")
+    with SyncRuntime.open(project, model=ScriptedModel(["no", go("second"), finish()], "other"), journal=journal) as rt:
+        assert rt.resume("k", retry=True).ok
+        [resumed] = [event.data for event in rt.events("k") if event.kind == "run_resumed"]
+        assert resumed["model"] == "other"
+        models = [event.data["model"] for event in rt.events("k") if event.kind == "llm_requested"]
+        assert models[0] == "scripted"
+        assert set(models[2:]) <= {"other"}
+        assert rt.replay("k").status == "finished"
+
+
+def test_ops_that_are_allowed_but_not_performed_are_told(tmp_path: Path):
+    folder = write_skill(tmp_path, "s", {"a": ["end"]})
+    path = folder / "phases" / "a.md"
+    path.write_text(path.read_text().replace("allowed_ops: []\n", ""))
+    result, _ = run(tmp_path, [finish()], "s")
+    assert result.ok
+    assert "`a` allow `file` and `ask_user`" in result.warnings[0]
+
+
+def test_a_lone_surrogate_in_an_answer_is_kept_readably(project: Path):
+    journal = MemoryJournal()
+    with open_runtime(project, ["\ud800", go("second"), finish()], journal) as rt:
+        rt.run("pair", IN, run_id="k")
+        texts = [event.data["text"] for event in rt.events("k") if event.kind == "llm_responded"]
+        assert journal.blob(texts[0]) == b"\\ud800"

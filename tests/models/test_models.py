@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 
 import pytest
 
 from reyn import ModelRequest, OSRuntime
-from reyn.errors import ModelUnknown, RecordingMissing, ScriptExhausted, ScriptInvalid
+from reyn.errors import ModelUnknown, RunNotFound, ScriptExhausted, ScriptInvalid
 from reyn.journal import MemoryJournal
 from reyn.models import open_model
 from reyn.models.scripted import ScriptedModel
@@ -23,16 +22,23 @@ def ask(model, answered: int, request_hash: str = "") -> str:
 
 
 def test_a_script_is_read_line_by_line(tmp_path: Path):
-    (tmp_path / "answers.jsonl").write_text('{"a": 1}\n\n"raw\\ntext"\n')
+    script = '{"a": 1}\r\n\n"raw\\ntext \u2028"\n'
+    (tmp_path / "answers.jsonl").write_bytes(b"\xef\xbb\xbf" + script.encode())
     model = open_model("scripted:answers.jsonl", root=tmp_path, journal=MemoryJournal())
     assert model.name == "scripted:answers.jsonl"
-    assert (ask(model, 0), ask(model, 1), ask(model, 0)) == ('{"a":1}', "raw\ntext", '{"a":1}')
+    assert (ask(model, 0), ask(model, 1), ask(model, 0)) == ('{"a":1}', "raw\ntext \u2028", '{"a":1}')
     with pytest.raises(ScriptExhausted, match=r"has 2 answers; call 2\.1"):
         ask(model, 2)
 
 
 @pytest.mark.parametrize(
-    ("content", "told"), [(b"{", ":1: not JSON"), (b'"a"\n[1]', ":2: an answer is"), (b"\xff", "cannot read")]
+    ("content", "told"),
+    [
+        (b"{", ":1: not JSON"),
+        (b'"a"\n[1]', ":2: an answer is"),
+        (b"\xff", "cannot read"),
+        (b'{"a":' * 9_000, "not JSON"),
+    ],
 )
 def test_a_bad_script_is_refused_with_its_line(tmp_path: Path, content: bytes, told: str):
     (tmp_path / "a.jsonl").write_bytes(content)
@@ -75,6 +81,5 @@ def test_a_recorded_run_answers_the_same_requests_and_no_others(tmp_path: Path):
 
 
 def test_a_recording_of_nothing_answers_nothing(tmp_path: Path):
-    model = open_model("recorded:nobody", root=tmp_path, journal=MemoryJournal())
-    with pytest.raises(RecordingMissing):
-        ask(model, 0, json.dumps("x"))
+    with pytest.raises(RunNotFound, match="to answer from"):
+        open_model("recorded:nobody", root=tmp_path, journal=MemoryJournal())

@@ -186,3 +186,41 @@ def test_a_pin_is_the_skill_and_nothing_of_the_place_it_lies_in(tmp_path: Path):
     assert str(tmp_path).encode() not in canonical(here)
     edit(tmp_path / "there/reyn/project/s", "phases/a.md", "Do", "Don't")
     assert pin(load_skill(tmp_path / "there/reyn/project/s")) != pin(here)
+
+
+@pytest.mark.parametrize(
+    ("graph", "expected"),
+    [
+        ('{"a": "end"}', [("skill.md", 6, "RYN114")]),
+        ('{"a": [1, null, "end"]}', [("skill.md", 6, "RYN114"), ("skill.md", 6, "RYN114")]),
+        ('{"aa": ["a"]}', [("skill.md", 6, "RYN116")]),
+        ('{"a": ["end"], "b": ["zzz"]}', [("skill.md", 6, "RYN116")]),
+        ("[a]", [("skill.md", 6, "RYN114")]),
+    ],
+)
+def test_a_slip_in_the_graph_is_told_where_it_is(folder: Path, graph: str, expected: list):
+    edit(folder, "skill.md", '{"a": ["b"], "b": ["a", "end"]}', graph)
+    assert broken(folder) == expected
+
+
+def test_a_schema_may_stand_under_its_own_key(folder: Path):
+    same = load_skill(folder)
+    (folder / "artifacts" / "note.yaml").write_text(f"name: note\nschema: {NOTE}\n".replace("'", '"'))
+    assert load_skill(folder) == same
+    (folder / "artifacts" / "note.yaml").write_text("name: other\nschema: {type: object}\n")
+    assert broken(folder) == [("artifacts/note.yaml", 1, "RYN115")]
+
+
+def test_a_bad_schema_is_told_where_it_is_bad(folder: Path):
+    (folder / "artifacts" / "note.yaml").write_text("type: object\nproperties:\n  text:\n    type: strang\n")
+    assert broken(folder) == [("artifacts/note.yaml", 4, "RYN121")]
+    (folder / "artifacts" / "note.yaml").write_text("type: object\n$schema: http://json-schema.org/draft-04/schema#\n")
+    assert broken(folder) == [("artifacts/note.yaml", 2, "RYN121")]
+
+
+def test_provenance_is_passed_over_and_tags_are_not(folder: Path):
+    same = load_skill(folder)
+    edit(folder, "skill.md", "name: s", "name: s\nimported_whatever: 3")
+    assert load_skill(folder) == same
+    edit(folder, "skill.md", "imported_whatever: 3", "description: !!str x")
+    assert broken(folder) == [("skill.md", 4, "RYN111")]

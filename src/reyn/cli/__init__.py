@@ -7,6 +7,10 @@ from __future__ import annotations
 
 
 def main() -> None:
-    from reyn.cli.app import run_app
+    try:
+        from reyn.cli.app import run_app
 
-    raise SystemExit(run_app())
+        code = run_app()
+    except KeyboardInterrupt:  # before anything was imported
+        code = 130
+    raise SystemExit(code)

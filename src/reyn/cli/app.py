@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from reyn._version import __version__
-from reyn.errors import ReynError
+from reyn.errors import InternalError, ReynError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,9 @@ COMMANDS = {
     "verify": "Check that a run's record is whole and unchanged.",
 }
 
+BAD_USAGE = 2
 INTERRUPTED = 130
+BROKEN_PIPE = 141
 
 
 class LazyGroup(click.Group):
@@ -61,29 +64,50 @@ def app(ctx: click.Context, project: str | None, debug: bool) -> None:
 def run_app(argv: Sequence[str] | None = None) -> int:
     """Run one command line; the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    debug = "--debug" in words
+    flags = words[: words.index("--")] if "--" in words else words
+    debug, as_json = "--debug" in flags, "--json" in flags
     try:
+        return _call(words)
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever read the output has seen enough
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - for the interpreter's last flush
+        return BROKEN_PIPE
+    except ReynError as error:
+        return _tell(error, debug=debug, as_json=as_json)
+    except OSError as error:
+        return _tell(InternalError(f"the output cannot be written: {error}"), debug=debug, as_json=False)
+    except Exception as error:  # noqa: BLE001 - the last resort: a traceback is for those who ask for it
+        return _tell(InternalError(f"{type(error).__name__}: {error}"), debug=debug, as_json=as_json)
+
+
+def _call(words: list[str]) -> int:
+    try:
+        for word in words:
+            word.encode()
         result = app.main(words, prog_name="reyn", standalone_mode=False)
+    except UnicodeEncodeError:
+        click.echo("Error: the command line is not UTF-8.", err=True)
+        return BAD_USAGE
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        return INTERRUPTED
-    except ReynError as error:
-        if debug:
-            raise
-        _tell(error, as_json="--json" in words)
-        return error.exit_code
+    sys.stdout.flush()
     return result if isinstance(result, int) else 0
 
 
-def _tell(error: ReynError, *, as_json: bool) -> None:
+def _tell(error: ReynError, *, debug: bool, as_json: bool) -> int:
+    if debug:
+        import traceback
+
+        traceback.print_exc()
     if as_json:
         import msgspec
 
         click.echo(msgspec.json.encode({"error": error.as_json()}).decode())
-        return
+        return error.exit_code
     click.echo(f"{click.style(f'error {error.code}', fg='red', bold=True)}: {error.message}", err=True)
     if error.hint:
         click.echo(f"  hint: {error.hint}", err=True)
     click.echo(f"  docs: {error.docs}", err=True)
+    return error.exit_code

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 COLOURS = {"finished": "green", "running": "cyan", "failed": "red", "aborted": "red", "limited": "yellow"}
 
+_YEAR_9999 = 253_370_764_800_000_000
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -23,8 +25,17 @@ def print_json(value: Any) -> None:
     click.echo(msgspec.json.encode(value).decode())
 
 
+def clean(text: str) -> str:
+    """Text from a model or a file, made safe for a terminal: one line, and no character that steers it."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
 def time_of(ts: int) -> str:
     """Event time for people, in UTC."""
+    if not 0 <= ts < _YEAR_9999:
+        return f"time {ts}"
     return datetime.fromtimestamp(ts / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -49,10 +60,10 @@ class Progress:
             case kinds.PhaseStarted() as entered:
                 self._say(f"  {entered.phase} (visit {entered.visit})")
             case kinds.ValidationError() as wrong:
-                self._say(f"    rejected at {wrong.path}: {wrong.message}")
+                self._say(f"    rejected at {clean(wrong.path)}: {clean(wrong.message)}")
             case kinds.ControlDecided() as decided:
                 target = decided.next_phase or decided.type
-                self._say(f"    → {target}  {decided.reason}")
+                self._say(f"    → {target}  {clean(decided.reason)}")
 
     def _say(self, line: str) -> None:
         click.echo(line, err=self._err)
@@ -61,7 +72,7 @@ class Progress:
 def tell_result(result: RunResult) -> None:
     """The end of a run for people: its state, its artifact, what moves it on."""
     line = coloured(result.status)
-    click.echo(f"{line}: {result.reason}" if result.reason else line)
+    click.echo(f"{line}: {clean(result.reason)}" if result.reason else line)
     if result.artifact is not None:
         click.echo(msgspec.json.format(msgspec.json.encode(result.artifact), indent=2).decode())
     for warning in result.warnings:

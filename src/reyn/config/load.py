@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.config.values import Config
-from reyn.documents import Document, DocumentError, check_keys, parse_yaml, plain_scalar, read_text
+from reyn.documents import Document, DocumentError, check_keys, parse_yaml, read_text
 from reyn.errors import ConfigInvalid, Finding
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 FILES = ("reyn.yaml", "reyn.local.yaml")
 PREFIX = "REYN_"
 CODE = "RYN701"
+_TEXTS = ("model", "output_language")
+"""Keys whose variables are taken as they are; the others are read as YAML."""
 
 
 def load_config(root: Path, flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None) -> Config:
@@ -44,17 +46,21 @@ def _documents(root: Path, environ: Mapping[str, str], findings: list[Finding]) 
     found = []
     for name in FILES:
         path = root / name
-        if path.exists():
+        if os.path.lexists(path):
             try:
                 found.append(parse_yaml(read_text(path, name), name))
             except DocumentError as error:
                 findings.append(error.finding)
     keys = {field.name.upper(): field.name for field in msgspec.structs.fields(Config)}
     for variable, text in sorted(environ.items()):
-        if variable.startswith(PREFIX):
+        if variable.startswith(PREFIX) and text:
             word = variable.removeprefix(PREFIX)
             key = keys.get(word, word.lower())
-            value = text if key in ("model", "output_language") else plain_scalar(text)
+            try:
+                value = text if key in _TEXTS else parse_yaml(text, variable).value
+            except DocumentError as error:
+                findings.append(error.finding)
+                continue
             found.append(Document(variable, {key: value}, {}))
     return found
 

@@ -42,7 +42,7 @@ def stable_text(frame: StableFrame) -> str:
         ("constraints", canonical(frame.constraints).decode()),
         ("output_language", frame.output_language),
     ]
-    return CONTRACT + "".join(f"\n## {name}\n{text}\n" for name, text in sections if text)
+    return CONTRACT + "".join(f"\n## {name}\n{text or 'none'}\n" for name, text in sections)
 
 
 def volatile_parts(input_hash: str, execution: Execution) -> FrameMessage:

@@ -15,7 +15,6 @@ import msgspec
 from reyn.config import Sizes
 from reyn.contract.schema import answer_schema, lenient
 from reyn.skills import Validator, compile_schema
-from reyn.skills.schemas import path_of
 
 if TYPE_CHECKING:
     from reyn.contract.candidates import Candidate
@@ -73,6 +72,9 @@ class _Artifact(msgspec.Struct, forbid_unknown_fields=True):
 
 _DECISION_OF = {"transition": "continue", "finish": "finish", "abort": "abort"}
 _PLACE = re.compile(r" - at `(.+)`$")
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.S)
+_FENCE = re.compile(r"^```[a-zA-Z]*[ \t]*\n(.*?)\n?```[ \t]*$", re.M | re.S)
+_JOINTS = ("[", "]", ",", '"', "{", "}", '":')
 
 
 class Contract:
@@ -110,13 +112,11 @@ class Contract:
             return Rejected("empty", "$", "the answer is empty")
         if len(text) > self._sizes.answer_bytes or len(text.encode()) > self._sizes.answer_bytes:
             return Rejected("size", "$", f"the answer is larger than {self._sizes.answer_bytes} bytes")
-        value, dropped = _load(text)
+        value, dropped = _load(text, self._sizes.answer_depth)
         if isinstance(value, Rejected):
             return value
         if not isinstance(value, dict):
-            return Rejected("not_object", "$", f"the answer is a JSON {_json_name(value)}, not an object")
-        if _is_deeper(value, text, self._sizes.answer_depth):
-            return Rejected("depth", "$", f"the answer is nested more than {self._sizes.answer_depth} deep")
+            return Rejected("not_object", "$", f"the answer is a JSON {_json_name(value)}, not an object", dropped)
         return value, dropped
 
     def _inconsistency(self, answer: _Answer) -> Rejected | None:
@@ -163,8 +163,9 @@ class Contract:
             return Rejected("artifact_type", "$.artifact.type", f"{artifact.type!r} does not fit here; use {names}")
         if validator.is_valid(artifact.data):
             return artifact
-        first = next(iter(validator.iter_errors(artifact.data)))
-        return Rejected("schema", path_of(first, "$.artifact.data"), _short(first.message))
+        wrong = validator.first_error(artifact.data)
+        assert wrong is not None
+        return Rejected("schema", _short(wrong.path("$.artifact.data")), _short(wrong.message))
 
     def _not_offered(self, target: str | None) -> str:
         names = [repr(name) for name in self._branches if name is not None]
@@ -174,36 +175,57 @@ class Contract:
         return _short(f"{what}; {allowed}{finish}")
 
 
-def _load(text: str) -> tuple[Any, int]:
+def _load(text: str, depth: int) -> tuple[Any, int]:
     """The JSON in a text, and how many characters around it were left aside."""
+    value = _decode(text, depth)
+    if not isinstance(value, Rejected) or value.rule == "depth":
+        return value, 0
+    inner = _unwrap(text)
+    if inner is not None:
+        found = _decode(inner, depth)
+        if not isinstance(found, Rejected) or found.rule == "depth":
+            return found, len(text) - len(inner)
+    return value, 0
+
+
+def _decode(text: str, depth: int) -> Any:
+    """The depth is counted before the parser sees the text: how deep a parser goes depends on the stack it runs on."""
+    if _depth(text, depth) > depth:
+        return Rejected("depth", "$", f"the answer is nested more than {depth} deep")
     try:
-        return msgspec.json.decode(text), 0
-    except (msgspec.MsgspecError, RecursionError) as error:
-        first = error
+        return msgspec.json.decode(text)
+    except msgspec.MsgspecError as error:
+        return Rejected("not_json", "$", _short(f"the answer is not one JSON object: {error}"))
+
+
+def _depth(text: str, enough: int) -> int:
+    """How deep the brackets outside strings nest; counted only where there are enough of them to matter."""
+    if text.count("{") + text.count("[") <= enough:
+        return 0
+    level = deepest = 0
+    for token in _BRACKETS.finditer(text):
+        if token[0] in "{[":
+            level += 1
+            deepest = max(deepest, level)
+            if deepest > enough:
+                break
+        elif token[0] in "}]":
+            level -= 1
+    return deepest
+
+
+def _unwrap(text: str) -> str | None:
+    """The inside of the one code fence, or the one object that prose stands around; `None` if there is neither."""
+    fences = _FENCE.findall(text)
+    if fences:
+        return fences[0] if len(fences) == 1 else None
     start, end = text.find("{"), text.rfind("}") + 1
-    if 0 <= start < end and (start > 0 or text[end:].strip()):
-        try:
-            return msgspec.json.decode(text[start:end]), len(text) - (end - start)
-        except (msgspec.MsgspecError, RecursionError):
-            pass
-    if isinstance(first, RecursionError):
-        return Rejected("depth", "$", "the answer is nested too deep to read"), 0
-    return Rejected("not_json", "$", _short(f"the answer is not one JSON object: {first}")), 0
-
-
-def _is_deeper(value: Any, text: str, depth: int) -> bool:
-    """Whether a value nests deeper; counted only where the text has enough brackets for it."""
-    if text.count("{") + text.count("[") <= depth:
-        return False
-    level = [value]
-    for _ in range(depth):
-        below: list[Any] = []
-        for item in level:
-            below.extend(item.values() if isinstance(item, dict) else item)
-        level = [item for item in below if isinstance(item, dict | list)]
-        if not level:
-            return False
-    return True
+    before, after = text[:start].rstrip(), text[end:].lstrip()
+    if start < 0 or end <= start or not (before or after):
+        return None
+    if before.endswith(_JOINTS) or after.startswith(_JOINTS):
+        return None  # a part of other JSON, not an object in prose
+    return text[start:end]
 
 
 def _shape_error(error: msgspec.ValidationError, prefix: str = "$") -> Rejected:

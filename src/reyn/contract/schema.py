@@ -57,7 +57,10 @@ def _standalone(schema: Schema, name: str) -> Schema:
     """A name of its own, so that `#/…` inside the schema still means the schema and not what it is put into."""
     if isinstance(schema, bool) or "$id" in schema:
         return schema
-    return {"$id": f"urn:reyn:artifact:{name}", **schema}
+    named = {"$id": f"urn:reyn:artifact:{name}", **schema}
+    if "$ref" in schema:  # draft 7 ignores a name that stands beside a reference
+        named["allOf"] = [*schema.get("allOf", []), {"$ref": named.pop("$ref")}]
+    return named
 
 
 def lenient(schema: Schema) -> Schema:

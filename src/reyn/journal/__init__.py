@@ -7,7 +7,7 @@ events and their shapes; knows nothing of phases' meaning, models or skills.
 from reyn.journal.canonical import Blob, canonical, check_json, digest
 from reyn.journal.event import GENESIS, Event, link
 from reyn.journal.memory import MemoryJournal
-from reyn.journal.port import Batch, Journal, Message
+from reyn.journal.port import Batch, Cancel, Journal, Message, RaiseLimit
 from reyn.journal.projections import RunRow
 from reyn.journal.registry import Body, Status, decode, encode
 
@@ -16,10 +16,12 @@ __all__ = [
     "Batch",
     "Blob",
     "Body",
+    "Cancel",
     "Event",
     "Journal",
     "MemoryJournal",
     "Message",
+    "RaiseLimit",
     "RunRow",
     "Status",
     "canonical",

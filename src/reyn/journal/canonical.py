@@ -34,12 +34,21 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def check_json(value: Any, path: str = "$") -> None:
+MAX_DEPTH = 200
+MAX_BITS = 1_024
+
+
+def check_json(value: Any, path: str = "$", depth: int = 0) -> None:
     """Refuse what JSON cannot hold, before the encoder writes NaN as null. For values that come from Python code;
     text that was parsed as JSON holds none of it."""
+    if depth > MAX_DEPTH:
+        raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
     match value:
-        case None | bool() | int():
+        case None | bool():
             return
+        case int():
+            if value.bit_length() > MAX_BITS:
+                raise ValueError(f"{path}: a number of {value.bit_length()} bits is too large")
         case str():
             try:
                 value.encode("utf-8")
@@ -50,11 +59,11 @@ def check_json(value: Any, path: str = "$") -> None:
                 raise ValueError(f"{path}: {value!r} is not JSON")
         case list() | tuple():
             for index, item in enumerate(value):
-                check_json(item, f"{path}[{index}]")
+                check_json(item, f"{path}[{index}]", depth + 1)
         case dict():
             for key, item in value.items():
                 if not isinstance(key, str):
                     raise ValueError(f"{path}: the key {key!r} is not a string")
-                check_json(item, f"{path}.{key}")
+                check_json(item, f"{path}.{key}", depth + 1)
         case _:
             raise ValueError(f"{path}: a {type(value).__name__} is not JSON")

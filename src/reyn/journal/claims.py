@@ -27,8 +27,9 @@ class FileClaims:
         path = self._folder / f"{run_id}.lock"
         handle = self._acquire(path, run_id)
         try:
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, str(os.getpid()).encode(), 0)
+            with suppress(OSError):  # on a full disk the lock holds all the same; only its holder is not named
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, str(os.getpid()).encode(), 0)
             yield
         finally:
             with suppress(OSError):

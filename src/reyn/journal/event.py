@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from reyn.errors import EventInvalid
+
 GENESIS = "0" * 64
 """What the first event of a run chains on."""
 
@@ -26,7 +28,10 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     @property
     def data(self) -> dict[str, Any]:
         """The data as plain JSON."""
-        decoded: dict[str, Any] = msgspec.json.decode(self.raw)
+        try:
+            decoded: dict[str, Any] = msgspec.json.decode(self.raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise EventInvalid(f"event {self.seq} `{self.kind}` of run `{self.run_id}`: {error}") from error
         return decoded
 
     def as_json(self) -> dict[str, Any]:

@@ -67,11 +67,13 @@ class RunStarted(Body, frozen=True):
 
 @event("run_resumed", v=1, origin="outside", enters="running")
 class RunResumed(Body, frozen=True):
-    """A new driver took over. Fences an older one; names the intent that has no outcome yet."""
+    """A new driver took over. Fences an older one; names the intent that has no outcome yet, and the model if it is
+    another one than before."""
 
     driver: str
     open_intent: str | None = None
     retry: bool = False
+    model: str | None = None
 
 
 @event("run_failed", v=1, origin="derived", enters="failed")

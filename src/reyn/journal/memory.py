@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reyn.errors import BlobMissing, JournalError, RunBusy
 from reyn.journal.canonical import Blob, digest
 from reyn.journal.event import GENESIS
-from reyn.journal.port import Batch, Message, check_batch, check_message
+from reyn.journal.port import Batch, Message, Said, check_batch, read_message, write_message
 from reyn.journal.projections import RunRow, project
 
 if TYPE_CHECKING:
@@ -55,9 +55,8 @@ class MemoryJournal:
             raise BlobMissing(f"blob `{hash}` is {'absent' if content is None else 'damaged'}")
         return content
 
-    def post(self, run_id: str, kind: str, payload: dict[str, Any]) -> int:
-        check_message(kind)
-        message = Message(len(self._inbox) + 1, kind, payload)
+    def post(self, run_id: str, said: Said) -> int:
+        message = Message(len(self._inbox) + 1, read_message(*write_message(said)))
         self._inbox.append((run_id, message))
         return message.id
 

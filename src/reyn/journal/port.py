@@ -7,13 +7,13 @@ histories. Messages from outside go through the inbox, so that an outsider's app
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from reyn.errors import AppendConflict, EventInvalid, JournalError
 from reyn.journal import registry
-from reyn.journal.canonical import Blob
+from reyn.journal.canonical import Blob, canonical
 from reyn.journal.event import GENESIS, Event
 
 if TYPE_CHECKING:
@@ -33,16 +33,30 @@ class Batch(msgspec.Struct, frozen=True):
     blobs: Sequence[Blob] = ()
 
 
-MESSAGES = ("cancel", "raise_limit")
-"""What can be said to a run."""
+class Cancel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Stop for good."""
+
+    reason: str = ""
+
+
+class RaiseLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A cap is larger from now on; `None` is no cap at all."""
+
+    limit: str
+    value: int | None
+
+
+Said = Cancel | RaiseLimit
+
+MESSAGES: dict[str, type[Said]] = {"cancel": Cancel, "raise_limit": RaiseLimit}
+"""What can be said to a run, by the word it is stored under."""
 
 
 class Message(msgspec.Struct, frozen=True):
     """Something said to a run from outside. Ids grow; a run remembers the last one it took."""
 
     id: int
-    kind: str
-    payload: dict[str, Any]
+    said: Said
 
 
 class Journal(Protocol):
@@ -52,7 +66,7 @@ class Journal(Protocol):
         """Store the events in one transaction and return the new last sequence number.
 
         `AppendConflict` if the run's last event is not `expected_seq`; `EventInvalid` if an event is not known or not
-        chained; in both cases nothing is stored.
+        chained; in both cases no event is stored.
         """
         ...
 
@@ -68,8 +82,8 @@ class Journal(Protocol):
         """Content by its name; `BlobMissing` if it is absent or does not give its name."""
         ...
 
-    def post(self, run_id: str, kind: str, payload: dict[str, Any]) -> int:
-        """Say something to a run, one of `MESSAGES`; returns the message's id."""
+    def post(self, run_id: str, said: Said) -> int:
+        """Say something to a run; returns the message's id. `EventInvalid` if it is not well-formed."""
         ...
 
     def drain(self, run_id: str, after: int = 0) -> list[Message]:
@@ -95,10 +109,21 @@ class Journal(Protocol):
     def close(self) -> None: ...
 
 
-def check_message(kind: str) -> None:
-    """The rule of every post."""
-    if kind not in MESSAGES:
-        raise EventInvalid(f"`{kind}` cannot be said to a run", hint=f"Known are: {', '.join(MESSAGES)}.")
+def write_message(said: Said) -> tuple[str, bytes]:
+    """What is stored of a message: its word and its content. Refused here, it can spoil no run."""
+    kind = next((kind for kind, cls in MESSAGES.items() if type(said) is cls), None)
+    if kind is None:
+        raise EventInvalid(f"{said!r} cannot be said to a run", hint=f"Known are: {', '.join(MESSAGES)}.")
+    content = canonical(said)
+    read_message(kind, content)
+    return kind, content
+
+
+def read_message(kind: str, content: bytes) -> Said:
+    try:
+        return msgspec.json.decode(content, type=MESSAGES[kind])
+    except msgspec.MsgspecError as error:
+        raise EventInvalid(f"`{kind}` is said wrongly: {error}") from error
 
 
 def check_batch(batch: Batch, head_seq: int, head_hash: str) -> list[Body]:

@@ -73,7 +73,7 @@ def decode(event: Event) -> Body:
         raise EventInvalid(f"event {event.seq}: kind `{event.kind}` version {event.v} is not known here")
     try:
         body: Body = decoder.decode(event.raw)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise EventInvalid(f"event {event.seq} `{event.kind}`: {error}") from error
     return body
 

@@ -15,16 +15,16 @@ import sqlite3
 import threading
 import time
 from collections import OrderedDict
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.errors import AppendConflict, BlobMissing, JournalError, StoreUnavailable
-from reyn.journal.canonical import Blob, canonical, digest
+from reyn.errors import AppendConflict, BlobMissing, JournalError, StoreDamaged, StoreUnavailable
+from reyn.journal.canonical import Blob, digest
 from reyn.journal.claims import FileClaims
 from reyn.journal.event import GENESIS, Event
-from reyn.journal.port import Batch, Message, check_batch, check_message
+from reyn.journal.port import Batch, Message, Said, check_batch, read_message, write_message
 from reyn.journal.projections import RunRow, project
 
 if TYPE_CHECKING:
@@ -67,9 +67,10 @@ class _Head(NamedTuple):
 
 
 class SqliteJournal:
-    """`SqliteJournal(folder)` opens or makes `folder/journal.db`."""
+    """`SqliteJournal(folder)` opens or makes `folder/journal.db`; read-only, it changes nothing, not even a log."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_read_only: bool = False) -> None:
+        self._is_read_only = is_read_only
         self.path = folder / "journal.db"
         self._claims = FileClaims(folder / "locks")
         self._checkpoint_lock = folder / "checkpoint.lock"
@@ -79,8 +80,10 @@ class SqliteJournal:
         self._heads: OrderedDict[str, _Head] = OrderedDict()
         self._listened: dict[str, float] = {}
         self._commits = 0
+        self._is_open = True
         with _translated(self.path):
-            folder.mkdir(parents=True, exist_ok=True)
+            if not is_read_only:
+                folder.mkdir(parents=True, exist_ok=True)
             self._writer = self._connect()
             self._prepare()
             self._reader = self._connect()
@@ -95,26 +98,29 @@ class SqliteJournal:
 
     def append_many(self, batches: Sequence[Batch]) -> list[int | JournalError]:
         with self._write_lock, _translated(self.path):
-            blobs = self._new_blobs(batches)
-            for blob in blobs:
+            for blob in self._new_blobs(batches):
                 if len(blob.content) >= _LARGE_BLOB:
                     with self._transaction():
                         self._store_blobs([blob])
             heads: dict[str, _Head] = {}
             with self._transaction():
-                self._store_blobs(blobs)
                 results = [self._store(batch, heads) for batch in batches]
+                kept = [batch for batch, result in zip(batches, results, strict=True) if isinstance(result, int)]
+                blobs = self._new_blobs(kept)
+                self._store_blobs(blobs)
             self._remember(blobs, heads)
-            self._checkpoint_sometimes()
+            self._commits += 1
+            if self._commits % _COMMITS_PER_CHECKPOINT == 0:
+                self._checkpoint()
             return results
 
-    def post(self, run_id: str, kind: str, payload: dict[str, Any]) -> int:
-        check_message(kind)
+    def post(self, run_id: str, said: Said) -> int:
+        kind, content = write_message(said)
         self._listened.pop(run_id, None)
         with self._write_lock, _translated(self.path), self._transaction():
             cursor = self._writer.execute(
                 "INSERT INTO inbox (run_id, kind, payload) VALUES (?, ?, ?)",
-                (run_id, kind, canonical(payload)),
+                (run_id, kind, content),
             )
             assert cursor.lastrowid is not None
             return cursor.lastrowid
@@ -220,8 +226,12 @@ class SqliteJournal:
         return found[0].hex() if found else GENESIS
 
     def blob(self, hash: str) -> bytes:
+        try:
+            name = bytes.fromhex(hash)
+        except ValueError:
+            raise BlobMissing(f"`{hash}` is no name of content") from None
         with self._read_lock, _translated(self.path):
-            found = self._reader.execute("SELECT content FROM blobs WHERE hash = ?", (bytes.fromhex(hash),)).fetchone()
+            found = self._reader.execute("SELECT content FROM blobs WHERE hash = ?", (name,)).fetchone()
         if found is None:
             raise BlobMissing(f"blob `{hash}` is absent")
         content: bytes = found[0]
@@ -249,7 +259,7 @@ class SqliteJournal:
             rows = self._reader.execute(
                 "SELECT id, kind, payload FROM inbox WHERE run_id = ? AND id > ? ORDER BY id", (run_id, after)
             ).fetchall()
-        return [Message(number, kind, msgspec.json.decode(payload)) for number, kind, payload in rows]
+        return [Message(number, read_message(kind, content)) for number, kind, content in rows]
 
     def find(self, run_id: str) -> RunRow | None:
         with self._read_lock, _translated(self.path):
@@ -271,16 +281,26 @@ class SqliteJournal:
     # -- claims, opening, closing ---------------------------------------------------------------------
 
     def claim(self, run_id: str) -> AbstractContextManager[None]:
+        self._listened.pop(run_id, None)  # whoever takes a run over hears at once what was said to it
         return self._claims.hold(run_id)
 
     def is_claimed(self, run_id: str) -> bool:
         return self._claims.is_held(run_id)
 
     def close(self) -> None:
-        self._reader.close()
-        self._writer.close()
+        """Waits for a commit under way. Short-lived processes checkpoint here, or the log would only ever grow."""
+        with self._write_lock, self._read_lock:
+            if self._is_open and self._commits:
+                self._checkpoint()
+            self._is_open = False
+            self._reader.close()
+            self._writer.close()
 
     def _connect(self) -> sqlite3.Connection:
+        if self._is_read_only:
+            # A log that another process left behind cannot be read without writing; a closed journal has none.
+            uri = f"{self.path.resolve().as_uri()}?mode=ro&immutable=1"
+            return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
         connection = sqlite3.connect(
             self.path,
             timeout=_BUSY_SECONDS,
@@ -295,7 +315,7 @@ class SqliteJournal:
         return connection
 
     def _prepare(self) -> None:
-        if self._format() == 0:
+        if self._format() == 0 and not self._is_read_only:
             with self._transaction():
                 if self._format() == 0:  # nobody else made the tables meanwhile
                     for statement in _SCHEMA.split(";")[:-1]:
@@ -311,18 +331,15 @@ class SqliteJournal:
         (version,) = self._writer.execute("PRAGMA user_version").fetchone()
         return int(version)
 
-    def _checkpoint_sometimes(self) -> None:
-        self._commits += 1
-        if self._commits % _COMMITS_PER_CHECKPOINT:
-            return
-        handle = os.open(self._checkpoint_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        except BlockingIOError:
-            pass  # another process is at it
-        finally:
-            os.close(handle)
+    def _checkpoint(self) -> None:
+        """Housekeeping: if it cannot be done now, or another process is at it, it is done another time."""
+        with suppress(OSError, sqlite3.Error):
+            handle = os.open(self._checkpoint_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            finally:
+                os.close(handle)
 
 
 def _check(batch: Batch, head: _Head | None) -> list[Body]:
@@ -339,5 +356,7 @@ def _translated(path: Path) -> Iterator[None]:
     """SQLite's and the file system's errors as ours."""
     try:
         yield
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.OperationalError, OSError) as error:
         raise StoreUnavailable(f"the journal `{path}` cannot be used: {error}") from error
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        raise StoreDamaged(f"the journal `{path}` is damaged: {error}") from error

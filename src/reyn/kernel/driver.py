@@ -13,6 +13,7 @@ from reyn.errors import ForeignAwait
 from reyn.kernel.effects import Effect
 from reyn.kernel.phase_executor import visit
 from reyn.kernel.run_orchestrator import Visit, failure_of, limit_of, next_move
+from reyn.kernel.tape import RecordingEnded
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -61,7 +62,7 @@ class Driver:
                 self.tape.take_outside()
                 self._ensure_running()
                 await self._step()
-        except _Stopped:
+        except (_Stopped, RecordingEnded):
             pass
         if self.world is not None:
             await self.world.flush(self.tape)
@@ -71,12 +72,11 @@ class Driver:
         tape, briefs = self.tape, self.briefs
         move = next_move(tape.state, briefs.skill, briefs.settings)
         if not isinstance(move, Visit):
-            self._emit(move)
+            tape.emit(move)
             return
         tape.forget()
-        assert tape.state.started is not None
         brief = briefs.of(move.phase, limit_of(tape.state, briefs.settings, "max_phase_visits"))
-        await self._advance(visit(brief, move, tape.state.started.model, tape))
+        await self._advance(visit(brief, move, tape))
 
     async def _advance(self, coroutine: Coroutine[Effect[Any], Any, None]) -> None:
         """Step a coroutine through its effects to its end."""
@@ -100,7 +100,7 @@ class Driver:
             outcome = self.tape.recall((effect.outcome, effect.failure), effect.key) or await self._perform(effect)
             if isinstance(outcome, effect.outcome):
                 return effect.result(outcome, self.tape.content)
-            self._emit(failure_of(outcome))
+            self.tape.emit(failure_of(outcome))
 
     async def _perform(self, effect: Effect[Any]) -> Body:
         if self.world is None:
@@ -122,10 +122,3 @@ class Driver:
         while self.tape.state.status != "running":
             if not self.tape.take_outside():
                 raise _Stopped
-
-    def _emit(self, body: Body) -> None:
-        """An event of the run's lifecycle. At the end of a recording without a world there is nothing to derive it
-        for: a crash may have come before it."""
-        if self.world is None and self.tape.upcoming is None:
-            raise _Stopped
-        self.tape.emit(body)

@@ -8,7 +8,6 @@ from reyn.contract.schema import lenient
 from reyn.errors import InputInvalid, SkillUnsupported
 from reyn.journal import check_json
 from reyn.skills import USER_MESSAGE, compile_schema
-from reyn.skills.schemas import path_of
 from reyn.skills.values import DEFAULT_OPS
 
 if TYPE_CHECKING:
@@ -23,8 +22,11 @@ def to_artifact(given: Any, skill: Skill, *, strict: bool = False) -> dict[str, 
         given = {}
     if isinstance(given, str):
         artifact: dict[str, Any] = {"type": USER_MESSAGE.name, "data": {"text": given}}
-    elif isinstance(given, dict) and given.keys() == {"type", "data"}:
+    elif isinstance(given, dict) and given.keys() >= {"type", "data"} and isinstance(given["type"], str):
         artifact = given
+        if extra := given.keys() - {"type", "data"}:
+            names = ", ".join(f"`{name}`" for name in sorted(map(str, extra)))
+            raise InputInvalid(f"beside `type` and `data` the input has {names}")
     elif isinstance(given, dict) and len(entry.inputs) == 1:
         artifact = {"type": entry.inputs[0].name, "data": given}
     elif isinstance(given, dict):
@@ -47,9 +49,9 @@ def _check(artifact: dict[str, Any], skill: Skill, *, strict: bool) -> None:
             f"the input is a `{artifact['type']}`, but the entry phase `{entry.name}` takes `{entry.input_name}`"
         )
     schema = taken[artifact["type"]]
-    for wrong in compile_schema(schema if strict else lenient(schema)).iter_errors(artifact["data"]):
-        place = path_of(wrong, "data")
-        raise InputInvalid(f"the input does not fit `{artifact['type']}`: {place}: {wrong.message[:500]}")
+    wrong = compile_schema(schema if strict else lenient(schema)).first_error(artifact["data"])
+    if wrong is not None:
+        raise InputInvalid(f"the input does not fit `{artifact['type']}`: {wrong.path('data')}: {wrong.message}")
 
 
 def check_supported(skill: Skill) -> None:
@@ -65,6 +67,17 @@ def check_supported(skill: Skill) -> None:
         if phase.allowed_ops and phase.allowed_ops != DEFAULT_OPS:
             asks.append(f"`allowed_ops: [{', '.join(phase.allowed_ops)}]` in phase `{name}`")
         keys = ("preprocessor", "context", "model_class")
-        asks += [f"`{key}` in phase `{name}`" for key in keys if getattr(phase, key)]
+        asks += [f"`{key}` in phase `{name}`" for key in keys if getattr(phase, key) not in (None, ())]
     if asks:
         raise SkillUnsupported(f"skill `{skill.name}` asks for what this version does not perform: {'; '.join(asks)}")
+
+
+def unoffered_ops(skill: Skill) -> tuple[str, ...]:
+    """A warning for phases that allow the default ops: this version performs none, so it offers none."""
+    phases = [f"`{name}`" for name, phase in skill.phases.items() if phase.allowed_ops]
+    if not phases:
+        return ()
+    ops = " and ".join(f"`{kind}`" for kind in DEFAULT_OPS)
+    return (
+        f"{', '.join(phases)} allow {ops}; this version performs no ops and offers none (`allowed_ops: []` says so)",
+    )

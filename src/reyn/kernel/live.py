@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from reyn.errors import InternalError
-from reyn.journal import kinds
+from reyn.journal import Cancel, RaiseLimit, kinds
 from reyn.kernel.effects import CallModel
 from reyn.kernel.llm_call_recorder import LlmCallRecorder
 
@@ -48,7 +48,7 @@ class LiveWorld:
         self._clock = clock
         self._resumption = resumption
         self._listener = listener
-        self.warnings: list[str] = []
+        self.warnings = self._recorder.warnings
 
     async def perform(self, effect: Effect[Any], tape: Tape) -> tuple[Body, tuple[Blob, ...]]:
         if isinstance(effect, CallModel):
@@ -63,7 +63,12 @@ class LiveWorld:
         said: list[Body] = []
         if self._resumption is not None:
             resumption, self._resumption = self._resumption, None
-            said.append(kinds.RunResumed(resumption.driver, state.open_intent, resumption.retry))
+            model = self._recorder.model.name
+            said.append(
+                kinds.RunResumed(
+                    resumption.driver, state.open_intent, resumption.retry, model if model != state.model else None
+                )
+            )
         inbox = self._journal.drain(state.started.run_id, state.messages_taken)
         return said + [_to_event(message) for message in inbox]
 
@@ -82,9 +87,8 @@ class LiveWorld:
 
 
 def _to_event(message: Message) -> Body:
-    match message.kind:
-        case "cancel":
-            return kinds.RunCancelled(message.payload.get("reason", ""), message.id)
-        case "raise_limit":
-            return kinds.LimitRaised(message.payload["limit"], message.payload["value"], message.id)
-    raise InternalError(f"nobody takes the message `{message.kind}`")
+    match message.said:
+        case Cancel(reason):
+            return kinds.RunCancelled(reason, message.id)
+        case RaiseLimit(limit, value):
+            return kinds.LimitRaised(limit, value, message.id)

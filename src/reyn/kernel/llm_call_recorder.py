@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from reyn.context import join
 from reyn.errors import ModelBroken, ModelError
 from reyn.journal import Blob, canonical, digest, kinds
@@ -14,13 +16,13 @@ if TYPE_CHECKING:
     from reyn.journal import Body
     from reyn.kernel.briefs import PhaseBrief
     from reyn.kernel.tape import Tape
-    from reyn.models import Model
+    from reyn.models import Model, ModelReply
 
 
-async def ask(brief: PhaseBrief, messages: tuple[kinds.FrameMessage, ...], call: str, model: str, tape: Tape) -> Reply:
+async def ask(brief: PhaseBrief, messages: tuple[kinds.FrameMessage, ...], call: str, tape: Tape) -> Reply:
     """The half that a visit sees: record the intent, await the answer."""
     request = digest(canonical((messages, brief.schema.hash)))
-    tape.emit(kinds.LlmRequested(call, model, brief.schema.hash, request), brief.schema)
+    tape.emit(kinds.LlmRequested(call, tape.state.model, brief.schema.hash, request), brief.schema)
     return await CallModel(call, messages, brief.contract.schema, request)
 
 
@@ -29,6 +31,7 @@ class LlmCallRecorder:
 
     def __init__(self, model: Model) -> None:
         self.model = model
+        self.warnings: list[str] = []
 
     async def perform(self, call: CallModel, tape: Tape) -> tuple[Body, tuple[Blob, ...]]:
         request = ModelRequest(
@@ -41,10 +44,20 @@ class LlmCallRecorder:
         )
         try:
             reply = await self.model.complete(request)
+            if not isinstance(reply.text, str):
+                raise TypeError(f"its answer is a {type(reply.text).__name__}, not text")
         except ModelError as error:
             return kinds.LlmFailed(call.key, error.code, error.message), ()
         except Exception as error:  # noqa: BLE001 - somebody else's code: its fault is recorded, not passed on
             fault = f"the model `{self.model.name}` broke: {type(error).__name__}: {error}"
             return kinds.LlmFailed(call.key, ModelBroken.code, fault), ()
-        text = Blob.of(reply.text.encode("utf-8", "replace"))
-        return kinds.LlmResponded(call.key, text.hash, reply.usage), (text,)
+        text = Blob.of(reply.text.encode("utf-8", "backslashreplace"))
+        return kinds.LlmResponded(call.key, text.hash, self._usage(reply)), (text,)
+
+    def _usage(self, reply: ModelReply) -> kinds.Usage | None:
+        """Tokens that cannot be counted cost the count, not the answer."""
+        try:
+            return msgspec.convert(msgspec.to_builtins(reply.usage), kinds.Usage | None)
+        except (msgspec.ValidationError, TypeError) as error:
+            self.warnings.append(f"the model `{self.model.name}` counted its tokens wrongly: {error}")
+            return None

@@ -6,7 +6,9 @@ async with OSRuntime.open(".") as rt:
 
 from __future__ import annotations
 
+import asyncio
 import re
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +16,20 @@ import msgspec
 
 from reyn.config import RunSettings, load_config
 from reyn.errors import (
+    BlobMissing,
+    ChainBroken,
     ProjectNotFound,
     RunBlocked,
+    RunIdInvalid,
     RunKeyTaken,
     RunNotFound,
     RunNotResumable,
 )
-from reyn.journal import Blob, canonical, kinds
+from reyn.journal import Blob, Cancel, RaiseLimit, canonical, kinds
 from reyn.kernel.briefs import Briefs
 from reyn.kernel.commits import SharedCommits
 from reyn.kernel.driver import Driver
-from reyn.kernel.inputs import check_supported, to_artifact
+from reyn.kernel.inputs import check_supported, to_artifact, unoffered_ops
 from reyn.kernel.live import LiveWorld, Resumption
 from reyn.kernel.loading import load_run, new_tape
 from reyn.kernel.ports import SystemClock, TimedIds
@@ -62,21 +67,20 @@ class OSRuntime:
         self,
         root: Path,
         config: Config,
-        journal: Journal,
         *,
+        journal: Journal | None = None,
         model: Model | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> None:
         self.root = root
         self.config = config
-        self.journal = journal
+        self._given_journal = journal
         self._model = model
         self._clock = clock or SystemClock()
         self._ids = ids or TimedIds()
-        self._commits = SharedCommits(journal)
         self._briefs: dict[tuple[str, str], Briefs] = {}
-        self._streams: set[RunStream] = set()
+        self._driving: set[asyncio.Task[Any]] = set()
 
     @classmethod
     def open(
@@ -96,11 +100,20 @@ class OSRuntime:
         if isinstance(model, str):
             settings["model"], model = model, None
         config = load_config(folder, settings)
-        if journal is None:
-            from reyn.journal.sqlite import SqliteJournal
+        return cls(folder, config, journal=journal, model=model, clock=clock, ids=ids)
 
-            journal = SqliteJournal(folder / STATE)
-        return cls(folder, config, journal, model=model, clock=clock, ids=ids)
+    @cached_property
+    def journal(self) -> Journal:
+        """Opened when it is first needed: a run that is refused leaves nothing behind."""
+        if self._given_journal is not None:
+            return self._given_journal
+        from reyn.journal.sqlite import SqliteJournal
+
+        return SqliteJournal(self.root / STATE)
+
+    @cached_property
+    def _commits(self) -> SharedCommits:
+        return SharedCommits(self.journal)
 
     # -- starting and resuming ------------------------------------------------------------------------
 
@@ -113,20 +126,28 @@ class OSRuntime:
         listener: Listener | None = None,
     ) -> RunResult:
         """Start a run and drive it until it ends or stops. With a `run_id` that exists, continue that run."""
-        name = run_id or self._ids.new()
+        name = self._ids.new() if run_id is None else run_id
         if not _RUN_ID.fullmatch(name):
-            raise RunNotFound(f"`{name}` cannot name a run", hint="Use letters, digits, `.`, `_` and `-`.")
-        with self.journal.claim(name):
-            if self.journal.find(name) is not None:
+            raise RunIdInvalid(f"`{name}` cannot name a run")
+        if run_id is not None and self._is_recorded(name):
+            with self.journal.claim(name):
                 return await self._run_again(name, skill, input, listener)
-            loaded = self.load(skill)
-            settings = RunSettings.of(self.config)
-            artifact = Blob.of(canonical(to_artifact(input, loaded, strict=settings.strict)))
-            model = self._open_model(self.config.model)
+        loaded = self.load(skill)
+        settings = RunSettings.of(self.config)
+        artifact = Blob.of(canonical(to_artifact(input, loaded, strict=settings.strict)))
+        model = self._open_model(self.config.model)
+        with self.journal.claim(name):
+            if self.journal.find(name) is not None:  # another process was faster
+                return await self._run_again(name, skill, input, listener)
             tape = new_tape(self.journal, name, loaded, settings, artifact, model=model.name, now=self._clock.now())
             return await self._drive(
                 tape, LiveWorld(self.journal, self._commits, model, self._clock, listener=listener)
             )
+
+    def _is_recorded(self, run_id: str) -> bool:
+        if self._given_journal is None and not (self.root / STATE / "journal.db").exists():
+            return False
+        return self.journal.find(run_id) is not None
 
     async def resume(
         self,
@@ -134,26 +155,29 @@ class OSRuntime:
         *,
         retry: bool = False,
         raise_limits: Mapping[str, int | None] | None = None,
+        model: str | None = None,
         listener: Listener | None = None,
     ) -> RunResult:
         """Continue a run that was interrupted; with `retry`, one that failed; with raised limits, one that a cap
-        stopped."""
+        stopped. Another `model` than before is recorded as such."""
         row, raised = self.find(run), raise_limits or {}
         with self.journal.claim(row.run_id):
             loaded = load_run(self.journal, row.run_id)
             if loaded.state.status in ENDED:
+                if retry or raised:
+                    raise RunNotResumable(f"run `{row.run_id}` is {loaded.state.status}; nothing moves it on")
                 return self._to_result(loaded.state)
             check_raise(loaded.state, self._briefs_of(loaded.started).settings, raised)
-            check_resume(row.run_id, loaded.state, retry=retry, raised=raised)
+            said = self.journal.drain(row.run_id, loaded.state.messages_taken)
+            if not any(isinstance(message.said, Cancel) for message in said):
+                check_resume(row.run_id, loaded.state, retry=retry, raised=raised)
             for limit, value in raised.items():
-                self.journal.post(row.run_id, "raise_limit", {"limit": limit, "value": value})
-            return await self._continue(loaded, listener, retry=retry)
+                self.journal.post(row.run_id, RaiseLimit(limit, value))
+            return await self._continue(loaded, listener, retry=retry, model=model)
 
     def stream(self, skill: str, input: Any = None, *, run_id: str | None = None) -> RunStream:
         """Start a run and iterate over its events as they become durable; `.result` holds the result at the end."""
-        stream = RunStream(lambda listener: self.run(skill, input, run_id=run_id, listener=listener))
-        self._streams.add(stream)
-        return stream
+        return RunStream(lambda listener: self.run(skill, input, run_id=run_id, listener=listener))
 
     async def _run_again(self, run_id: str, skill: str, given: Any, listener: Listener | None) -> RunResult:
         """The run of a key: go on if it was interrupted, else say how it stands. Works from the run's own copy."""
@@ -166,17 +190,26 @@ class OSRuntime:
             return self._to_result(loaded.state)
         return await self._continue(loaded, listener)
 
-    async def _continue(self, loaded: Loaded, listener: Listener | None, *, retry: bool = False) -> RunResult:
-        model = self._open_model(loaded.started.model)
+    async def _continue(
+        self, loaded: Loaded, listener: Listener | None, *, retry: bool = False, model: str | None = None
+    ) -> RunResult:
+        opened = self._open_model(model or loaded.state.model)
         resumption = Resumption(self._ids.new(), retry=retry)
-        world = LiveWorld(self.journal, self._commits, model, self._clock, resumption=resumption, listener=listener)
+        world = LiveWorld(self.journal, self._commits, opened, self._clock, resumption=resumption, listener=listener)
         return await self._drive(loaded.tape, world)
 
     async def _drive(self, tape: Tape, world: LiveWorld) -> RunResult:
         assert tape.state.started is not None
-        async with self._commits.run_is_live():
-            state = await Driver(tape, self._briefs_of(tape.state.started, tape.content), world).drive()
-        return self._to_result(state, tuple(world.warnings))
+        briefs = self._briefs_of(tape.state.started, tape.content)
+        task = asyncio.current_task()
+        assert task is not None
+        self._driving.add(task)
+        try:
+            async with self._commits.run_is_live():
+                state = await Driver(tape, briefs, world).drive()
+        finally:
+            self._driving.discard(task)
+        return self._to_result(state, (*unoffered_ops(briefs.skill), *world.warnings))
 
     # -- looking --------------------------------------------------------------------------------------
 
@@ -202,7 +235,10 @@ class OSRuntime:
 
     def state(self, run: str) -> RunState:
         """The fold of all that is recorded of a run."""
-        return fold(self.events(run))
+        state = fold(self.events(run))
+        if state.started is None:
+            raise ChainBroken(f"event 1 of run `{run}` is missing")
+        return state
 
     def result(self, run: str) -> RunResult:
         """Where a run stands, as the result it would return now."""
@@ -221,7 +257,7 @@ class OSRuntime:
         row = self.find(run)
         if row.status in ENDED:
             raise RunNotResumable(f"run `{row.run_id}` is {row.status} already", hint="There is nothing to cancel.")
-        self.journal.post(row.run_id, "cancel", {"reason": reason})
+        self.journal.post(row.run_id, Cancel(reason))
 
     # -- wiring ---------------------------------------------------------------------------------------
 
@@ -241,7 +277,11 @@ class OSRuntime:
         key = (started.skill_hash, started.settings)
         if key not in self._briefs:
             content = content or self.journal.blob
-            self._briefs[key] = Briefs(unpin(content(started.skill_hash)), _to_settings(content(started.settings)))
+            try:
+                copies = content(started.skill_hash), content(started.settings)
+            except BlobMissing as error:
+                raise RunBlocked(f"the run's own copy of its skill or settings is gone: {error}") from error
+            self._briefs[key] = Briefs(unpin(copies[0]), _to_settings(copies[1]))
         return self._briefs[key]
 
     def _to_result(self, state: RunState, warnings: tuple[str, ...] = ()) -> RunResult:
@@ -254,10 +294,16 @@ class OSRuntime:
         return RunResult(state.started.run_id, state.status, state.reason, artifact, state.usage, state.path, warnings)
 
     async def aclose(self) -> None:
-        for stream in list(self._streams):
-            await stream.aclose()
-        self._streams.clear()
-        self.journal.close()
+        """Interrupt what is still being driven, resumably, and let go of the journal."""
+        driving = self._driving - {asyncio.current_task()}
+        for task in driving:
+            task.cancel()
+        if driving:
+            await asyncio.wait(driving)
+        if "_commits" in vars(self):
+            self._commits.close()
+        if "journal" in vars(self):
+            self.journal.close()
 
     async def __aenter__(self) -> Self:
         return self

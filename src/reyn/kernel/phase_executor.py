@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from reyn.kernel.tape import Tape
 
 
-async def visit(brief: PhaseBrief, entry: Visit, model: str, tape: Tape) -> None:
+async def visit(brief: PhaseBrief, entry: Visit, tape: Tape) -> None:
     tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))
     frame = messages = _frame(brief, entry)
     rejected = None
     for attempt in range(1, brief.max_attempts + 1):
         call = f"{entry.step}.{attempt}"
         tape.emit(kinds.FrameBuilt(messages), brief.stable)
-        reply = await ask(brief, messages, call, model, tape)
+        reply = await ask(brief, messages, call, tape)
         verdict = brief.contract.judge(reply.text)
         if verdict.dropped:
             tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))

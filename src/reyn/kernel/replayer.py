@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reyn.errors import ReplayMismatch, RunNotFound
+from reyn.errors import ChainBroken, ReplayMismatch, RunNotFound
 from reyn.journal import GENESIS, decode, kinds
 from reyn.journal.registry import content_of
 from reyn.kernel.driver import Driver
@@ -45,13 +45,24 @@ class Replayer:
             ts=first.ts,
             recorded=events,
             content=self._journal.blob,
+            is_read_only=True,
         )
         state = await Driver(tape, self._briefs_of(body), None).drive()
         if (extra := tape.upcoming) is not None:
             message = f"event {extra.seq} `{extra.kind}` is recorded, but the rules derive nothing after {tape.seq}"
             raise ReplayMismatch(message, seq=extra.seq, kind=extra.kind)
+        check_head(self._journal, run_id, tape.seq, tape.hash)
         assert state.status is not None
         return ReplayReport(run_id, tape.seq, state.total_steps, state.status)
+
+
+def check_head(journal: Journal, run_id: str, seq: int, head: str) -> None:
+    """A record that ends before the run's head was cut off."""
+    row = journal.find(run_id)
+    if row is None:
+        raise RunNotFound(f"no run `{run_id}`")
+    if (row.seq, row.hash) != (seq, head):
+        raise ChainBroken(f"event {seq + 1} of run `{run_id}` is missing: its head is event {row.seq}")
 
 
 def verify(journal: Journal, run_id: str) -> VerifyReport:
@@ -63,6 +74,5 @@ def verify(journal: Journal, run_id: str) -> VerifyReport:
                 journal.blob(name)
                 seen.add(name)
         head, count = event.hash, event.seq
-    if not count:
-        raise RunNotFound(f"no run `{run_id}`")
+    check_head(journal, run_id, count, head)
     return VerifyReport(run_id, count, len(seen), head)

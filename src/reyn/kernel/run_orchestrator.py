@@ -56,9 +56,9 @@ def _ending(state: RunState) -> kinds.SkillCompleted | kinds.SkillAborted | kind
         assert state.artifact is not None
         return kinds.SkillCompleted(state.artifact)
     if state.ending == "abort":
-        return kinds.SkillAborted(state.phase, state.reason)
+        return kinds.SkillAborted(state.phase, state.ending_reason)
     if state.ending == "failure":
-        return kinds.RunFailed(AnswersRejected.code, state.reason)
+        return kinds.RunFailed(AnswersRejected.code, state.ending_reason)
     return None
 
 

@@ -26,12 +26,15 @@ class RunState(msgspec.Struct, frozen=True):
     status: Status | None = None
     reason: str = ""
     started: kinds.RunStarted | None = None
+    model: str = ""
+    """Who is asked: the model the run was started with, or the last one it was resumed with."""
     phase: str = ""
     """The phase being visited, or to be visited next."""
     input: kinds.ArtifactRef | None = None
     visit_open: bool = False
     ending: Literal["finish", "abort", "failure"] | None = None
     """How the last visit asks the run to end; the orchestrator turns it into the closing event."""
+    ending_reason: str = ""
     artifact: kinds.ArtifactRef | None = None
     visits: dict[str, int] = {}
     path: tuple[str, ...] = ()
@@ -78,13 +81,15 @@ def fold(events: Iterable[Event], state: RunState = EMPTY) -> RunState:
 
 @_on(kinds.RunStarted)
 def _(state: RunState, body: kinds.RunStarted) -> RunState:
-    return replace(state, started=body, input=body.input)
+    return replace(state, started=body, input=body.input, model=body.model)
 
 
 @_on(kinds.RunResumed)
 def _(state: RunState, body: kinds.RunResumed) -> RunState:
-    """A retried failure enters its phase anew; everything else goes on where it was."""
-    return replace(state, ending=None) if state.ending == "failure" else state
+    """A failed visit is entered anew once its failure stands; everything else goes on where it was."""
+    if state.status == "failed" and state.ending == "failure":
+        state = replace(state, ending=None)
+    return replace(state, model=body.model) if body.model else state
 
 
 @_on(kinds.RunCancelled)
@@ -121,9 +126,14 @@ def _(state: RunState, body: kinds.LlmResponded) -> RunState:
     return replace(state, answers=state.answers + 1, usage=usage, open_intent=None)
 
 
+@_on(kinds.LlmFailed)
+def _(state: RunState, body: kinds.LlmFailed) -> RunState:
+    return replace(state, open_intent=None)
+
+
 @_on(kinds.ControlDecided)
 def _(state: RunState, body: kinds.ControlDecided) -> RunState:
-    return replace(state, reason=body.reason)
+    return replace(state, ending_reason=body.reason)
 
 
 @_on(kinds.ArtifactStored)
@@ -140,4 +150,4 @@ def _(state: RunState, body: kinds.PhaseCompleted) -> RunState:
 
 @_on(kinds.PhaseFailed)
 def _(state: RunState, body: kinds.PhaseFailed) -> RunState:
-    return replace(state, visit_open=False, ending="failure", reason=body.reason)
+    return replace(state, visit_open=False, ending="failure", ending_reason=body.reason)

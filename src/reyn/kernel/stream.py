@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from reyn.errors import ReynError
@@ -49,5 +48,4 @@ class RunStream:
     async def aclose(self) -> None:
         if self._task is not None and not self._task.done():
             self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait([self._task])

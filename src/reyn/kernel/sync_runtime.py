@@ -45,9 +45,12 @@ class SyncRuntime:
         *,
         retry: bool = False,
         raise_limits: Mapping[str, int | None] | None = None,
+        model: str | None = None,
         listener: Listener | None = None,
     ) -> RunResult:
-        return self._runner.run(self.runtime.resume(run, retry=retry, raise_limits=raise_limits, listener=listener))
+        return self._runner.run(
+            self.runtime.resume(run, retry=retry, raise_limits=raise_limits, model=model, listener=listener)
+        )
 
     def replay(self, run: str) -> ReplayReport:
         return self._runner.run(self.runtime.replay(run))

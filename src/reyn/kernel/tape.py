@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from reyn.errors import ChainBroken, ReplayMismatch
 from reyn.journal import Blob, Event, decode, encode, link
 from reyn.kernel.run_state import RunState, apply
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
     from reyn.journal import Body
 
     Append = Callable[[str, int, Sequence[Event], Sequence[Blob]], Awaitable[int]]
+
+
+class RecordingEnded(Exception):
+    """A read-only tape has been passed to its end; a crash may have come right here."""
 
 
 class Tape:
@@ -34,8 +40,10 @@ class Tape:
         ts: int,
         recorded: Iterable[Event],
         content: Callable[[str], bytes],
+        is_read_only: bool = False,
     ) -> None:
         self.run_id = run_id
+        self._is_read_only = is_read_only
         self.state = state
         self.seq = seq
         self.hash = hash
@@ -85,7 +93,8 @@ class Tape:
         event = self._next
         assert event is not None
         derived = link(self.seq + 1, self.ts, body.kind, body.version, raw, self.hash)
-        if derived != event.hash or raw != event.raw or self.ts != event.ts:
+        same = (body.kind, body.version, raw, self.ts) == (event.kind, event.v, event.raw, event.ts)
+        if derived != event.hash or not same:
             raise self._mismatch(f"`{body.kind}`", body, raw)
         self._pass(event, body)
 
@@ -122,6 +131,8 @@ class Tape:
         self._buffer(body, encode(body), blobs)
 
     def _buffer(self, body: Body, raw: bytes, blobs: tuple[Blob, ...]) -> None:
+        if self._is_read_only:
+            raise RecordingEnded
         seq = self.seq + 1
         hashed = link(seq, self.ts, body.kind, body.version, raw, self.hash)
         event = Event(seq, self.run_id, self.ts, body.kind, body.version, raw, self.hash, hashed)
@@ -158,10 +169,10 @@ class Tape:
 
 def _difference(event: Event, raw: bytes) -> str:
     """Which field of a derived event differs from the recorded one."""
-    import msgspec
-
-    recorded: dict[str, Any] = event.data
+    recorded: Any = event.data
     derived: dict[str, Any] = msgspec.json.decode(raw)
+    if not isinstance(recorded, dict):
+        return f"its data is {recorded!r}"
     for name in sorted(recorded.keys() | derived.keys()):
         if recorded.get(name) != derived.get(name):
             return f"`{name}` is recorded as {recorded.get(name)!r}, but the rules derive {derived.get(name)!r}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reyn.errors import RecordingMissing
+from reyn.errors import RecordingMissing, RunNotFound
 from reyn.journal import decode, kinds
 from reyn.models.protocol import ModelReply
 
@@ -21,6 +21,8 @@ class RecordedModel:
     def __init__(self, journal: Journal, run_id: str) -> None:
         self.name = f"recorded:{run_id}"
         self._journal = journal
+        if journal.find(run_id) is None:
+            raise RunNotFound(f"no run `{run_id}` to answer from")
         self._replies = _replies(journal, run_id)
 
     async def complete(self, request: ModelRequest) -> ModelReply:

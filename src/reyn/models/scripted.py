@@ -30,7 +30,7 @@ class ScriptedModel:
     def from_file(cls, path: Path, name: str) -> ScriptedModel:
         """One answer a line, each a JSON object or a JSON string; blank lines are skipped."""
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            lines = path.read_text(encoding="utf-8-sig").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise ScriptInvalid(f"cannot read the answers `{path}`: {error}") from error
         return cls((_parse(line, path, number) for number, line in enumerate(lines, 1) if line.strip()), name)
@@ -50,7 +50,7 @@ def _to_text(answer: dict[str, Any] | str) -> str:
 def _parse(line: str, path: Path, number: int) -> dict[str, Any] | str:
     try:
         answer = msgspec.json.decode(line)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ScriptInvalid(f"{path}:{number}: not JSON: {error}") from error
     if not isinstance(answer, dict | str):
         raise ScriptInvalid(f"{path}:{number}: an answer is a JSON object or a JSON string")

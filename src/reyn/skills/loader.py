@@ -64,10 +64,6 @@ class SkillFront(msgspec.Struct, frozen=True):
     on_phase_failure: Literal["fail", "rollback"] = "fail"
     context: Any = None
     routing: Any = None
-    imported_from: Any = None
-    imported_at: Any = None
-    imported_format: Any = None
-    imported_revision: Any = None
 
 
 class PhaseFront(msgspec.Struct, frozen=True):
@@ -122,15 +118,7 @@ class _Loader:
         if self.findings or final_output is None:
             self._fail()
         ours = msgspec.structs.asdict(front)
-        for key in (
-            "type",
-            "routing",
-            "imported_from",
-            "imported_at",
-            "imported_format",
-            "imported_revision",
-        ):
-            del ours[key]
+        del ours["type"], ours["routing"]
         return Skill(**ours | {"graph": graph, "phases": phases, "final_output": final_output})
 
     def _fail(self) -> NoReturn:
@@ -139,10 +127,15 @@ class _Loader:
     # -- phases ---------------------------------------------------------------------------------------
 
     def _clean_graph(self, document: Document, front: SkillFront) -> dict[str, tuple[str, ...]]:
-        """Only what the entry reaches; each of it with a list."""
+        """Only what the entry reaches, each with a list; but every phase that the graph names must exist."""
         if END in front.graph:
             self._add(document, WRONG_NAME, "`end` is not a phase", "graph", END, fix="Remove this key.")
-        return {name: front.graph.get(name, ()) for name in reachable(front.graph, front.entry)}
+        reached = reachable(front.graph, front.entry)
+        named = {*front.graph, *(name for targets in front.graph.values() for name in targets)}
+        for name in sorted(named - {END, *reached}):
+            if not self._is_name(name) or not self._exists(f"phases/{name}.md"):
+                self._unknown_phase(document, front, name)
+        return {name: front.graph.get(name, ()) for name in reached}
 
     def _phase(self, skill: Document, front: SkillFront, name: str) -> Phase | None:
         file = f"phases/{name}.md"
@@ -169,14 +162,14 @@ class _Loader:
         return Phase(**ours | {"inputs": tuple(inputs), "instructions": document.body})
 
     def _unknown_phase(self, skill: Document, front: SkillFront, name: str) -> None:
-        place: tuple[str | int, ...] = ("entry",)
+        place: tuple[str | int, ...] = ("graph", name) if name in front.graph else ("entry",)
         for source, targets in front.graph.items():
             if name in targets:
                 place = ("graph", source, targets.index(name))
         if name.startswith("@"):
             self._add(skill, SkillUnsupported.code, f"`{name}`: this version does not run skills as nodes", *place)
             return
-        known = [path.stem for folder in self.folders for path in folder.glob("phases/*.md")]
+        known = [path.stem for folder in self.folders for path in folder.glob("phases/*.md") if path.stem != name]
         message = f"the phase `{name}` has no file `phases/{name}.md`"
         self._add(skill, UNKNOWN_PHASE, message, *place, fix=nearest(name, known))
 
@@ -208,12 +201,18 @@ class _Loader:
         if not isinstance(document.value, dict):
             self._add(document, BAD_SCHEMA, "must be a JSON Schema, a mapping")
             return None
-        try:
-            compile_schema(document.value)
-        except SchemaInvalid as error:
-            self._add(document, BAD_SCHEMA, f"is not a usable JSON Schema: {error}")
+        is_wrapped = "name" in document.value and "schema" in document.value
+        schema = document.value["schema"] if is_wrapped else document.value
+        if is_wrapped and (document.value["name"] != name or document.value.get("wrapped", True) is not True):
+            self._add(document, WRONG_NAME, f"`name` must be `{name}`, and `wrapped` is not performed", "name")
             return None
-        return ArtifactType(name, document.value, str(document.value.get("description", "")))
+        try:
+            compile_schema(schema)
+        except SchemaInvalid as error:
+            around = ("schema",) if is_wrapped else ()
+            self._add(document, BAD_SCHEMA, f"is not a usable JSON Schema: {error}", *around, *error.place)
+            return None
+        return ArtifactType(name, schema, str(document.value.get("description", "")))
 
     # -- files and findings ---------------------------------------------------------------------------
 
@@ -235,20 +234,33 @@ class _Loader:
         """The front matter, without its wrong parts where it can do without them, so that the rest is checked too."""
         if document is None:
             return None
-        wrong = check_keys(
-            document,
-            shape,
-            unknown=UNKNOWN_KEY,
-            missing=MISSING_KEY,
-            wrong=WRONG_VALUE,
-            passed_over=forbidden,
+        keys = document.value if isinstance(document.value, dict) else {}
+        wrong = self._graph_shape(document, keys.get("graph"))
+        passed_over = {*forbidden, *(key for key in keys if key.startswith("imported_")), *(["graph"] if wrong else [])}
+        wrong += check_keys(
+            document, shape, unknown=UNKNOWN_KEY, missing=MISSING_KEY, wrong=WRONG_VALUE, passed_over=passed_over
         )
-        if isinstance(document.value, dict):
-            for key in forbidden.keys() & document.value.keys():
-                wrong.append(document.finding(FORBIDDEN_KEY, f"`{key}` does not belong here", key, fix=forbidden[key]))
+        for key in forbidden.keys() & keys.keys():
+            wrong.append(document.finding(FORBIDDEN_KEY, f"`{key}` does not belong here", key, fix=forbidden[key]))
         self.findings += wrong
         usable = usable_keys(document, shape)
         return None if usable is None else msgspec.convert(usable, shape)
+
+    @staticmethod
+    def _graph_shape(document: Document, graph: Any) -> list[Finding]:
+        """The most common slip has its own words: a phase's successors are a list of names."""
+        wrong = []
+        for name, targets in graph.items() if isinstance(graph, dict) else ():
+            if not isinstance(targets, list):
+                fix = f"Write `{name}: [{targets}]`." if isinstance(targets, str) else "Write a list of phases."
+                message = f"what follows `{name}` is not a list"
+                wrong.append(document.finding(WRONG_VALUE, message, "graph", name, fix=fix))
+                continue
+            for index, target in enumerate(targets):
+                if not isinstance(target, str):
+                    message = f"{target!r} is not the name of a phase"
+                    wrong.append(document.finding(WRONG_VALUE, message, "graph", name, index))
+        return wrong
 
     @staticmethod
     def _is_name(name: str) -> bool:

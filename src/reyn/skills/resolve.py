@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,11 +18,14 @@ SHELVES = ("local", "project")
 
 def find_skill(root: Path, name: str) -> Path:
     """The folder of a skill of the project at `root`; a path works wherever a name does."""
-    if "/" in name or name in (".", ".."):
-        folder = (root / Path(name).expanduser()).resolve()
-        if (folder / "skill.md").is_file():
-            return folder
+    if is_path(name):
+        with suppress(OSError, RuntimeError):  # a name too long, a loop of links, a home that nobody has
+            folder = (root / Path(name).expanduser()).resolve()
+            if (folder / "skill.md").is_file():
+                return folder
         raise SkillNotFound(f"no skill at `{name}`: it has no `skill.md`")
+    if len(name) > 255:
+        raise SkillNotFound("the name of the skill is longer than any folder's")
     for shelf in SHELVES:
         folder = root / "reyn" / shelf / name
         if (folder / "skill.md").is_file():
@@ -29,6 +33,11 @@ def find_skill(root: Path, name: str) -> Path:
     places = ", ".join(f"`reyn/{shelf}/{name}/`" for shelf in SHELVES)
     guess = nearest(name, known_skills(root))
     raise SkillNotFound(f"no skill `{name}` in {places}", hint=f"{guess} {SkillNotFound.hint}".strip())
+
+
+def is_path(name: str) -> bool:
+    """Whether a skill is meant by its place, not by its name."""
+    return "/" in name or name in (".", "..")
 
 
 def known_skills(root: Path) -> Iterator[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from reyn.errors import AppendConflict, BlobMissing, EventInvalid, RunBusy
-from reyn.journal import GENESIS, Batch, Blob, Body, Event, encode, kinds, link
+from reyn.journal import GENESIS, Batch, Blob, Body, Cancel, Event, RaiseLimit, encode, kinds, link
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -186,24 +186,24 @@ class JournalConformance:
 
     def test_messages_come_in_order_to_the_run_they_are_for(self) -> None:
         with self.journal() as journal:
-            journal.post("a", "cancel", {"reason": "one"})
-            journal.post("b", "cancel", {"reason": "two"})
-            last = journal.post("a", "raise_limit", {"limit": "x", "value": 3})
-            assert [message.payload for message in journal.drain("a")] == [
-                {"reason": "one"},
-                {"limit": "x", "value": 3},
-            ]
+            journal.post("a", Cancel("one"))
+            journal.post("b", Cancel("two"))
+            last = journal.post("a", RaiseLimit("x", 3))
+            assert [message.said for message in journal.drain("a")] == [Cancel("one"), RaiseLimit("x", 3)]
             assert journal.drain("a", after=last) == []
 
     def test_messages_stay_until_an_event_says_they_were_taken(self) -> None:
         with self.journal() as journal:
-            number = journal.post("a", "cancel", {})
+            number = journal.post("a", Cancel())
             assert journal.drain("a") == journal.drain("a")
             assert journal.drain("a", after=number - 1) == journal.drain("a")
 
     def test_what_cannot_be_said_is_refused(self) -> None:
-        with self.journal() as journal, refused(EventInvalid):
-            journal.post("a", "sing", {})
+        with self.journal() as journal:
+            for said in ("sing", Cancel(None), RaiseLimit("x", 1.5)):  # type: ignore[arg-type]
+                with refused(EventInvalid):
+                    journal.post("a", said)  # type: ignore[arg-type]
+            assert journal.drain("a") == []
 
     # -- claims and listing ---------------------------------------------------------------------------
 
@@ -240,7 +240,7 @@ class JournalConformance:
             journal, other = self.make_journal(Path(folder)), self.make_journal(Path(folder))
             events = sealed("a", [started("a")])
             journal.append("a", 0, events, [SOME])
-            journal.post("a", "cancel", {})
+            journal.post("a", Cancel())
             assert list(other.read("a")) == events
             assert other.blob(SOME.hash) == SOME.content
             assert len(other.drain("a")) == 1

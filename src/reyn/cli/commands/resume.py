@@ -6,7 +6,7 @@ import click
 
 from reyn.cli.commands.run import tell_interrupted
 from reyn.cli.output import Progress, json_option, print_json, tell_result
-from reyn.cli.project import open_project
+from reyn.cli.project import model_name, open_project
 from reyn.errors import LimitUnknown
 
 
@@ -14,17 +14,18 @@ from reyn.errors import LimitUnknown
 @click.argument("run")
 @click.option("--retry", is_flag=True, help="Try again what failed.")
 @click.option("--raise", "raised", multiple=True, metavar="LIMIT=N", help="Raise the cap that stopped the run.")
+@click.option("--model", metavar="MODEL", help="Ask another model from here on; the journal records it.")
 @json_option
-def command(run: str, retry: bool, raised: tuple[str, ...], as_json: bool) -> int:
+def command(run: str, retry: bool, raised: tuple[str, ...], model: str | None, as_json: bool) -> int:
     """Continue RUN from its last durable event. RUN may be the beginning of an id.
 
-    The run goes on with its own copy of the skill and its own settings; editing files never changes a run in flight.
+    The run goes on with its own copy of the skill and its own settings: editing files never changes a run in flight.
     """
     progress = Progress(err=as_json)
     limits = dict(_parse_limit(words) for words in raised)
     try:
         with open_project() as runtime:
-            result = runtime.resume(run, retry=retry, raise_limits=limits, listener=progress)
+            result = runtime.resume(run, retry=retry, raise_limits=limits, model=model_name(model), listener=progress)
     except KeyboardInterrupt:
         return tell_interrupted(progress)
     if as_json:
@@ -36,6 +37,6 @@ def command(run: str, retry: bool, raised: tuple[str, ...], as_json: bool) -> in
 
 def _parse_limit(words: str) -> tuple[str, int]:
     name, _, number = words.partition("=")
-    if not number.isdigit():
+    if not (number.isascii() and number.isdigit() and len(number) < 16):
         raise LimitUnknown(f"`{words}` is not of the form LIMIT=N")
     return name, int(number)

@@ -8,14 +8,14 @@ import click
 
 from reyn.cli.app import INTERRUPTED
 from reyn.cli.output import Progress, json_option, print_json, tell_result
-from reyn.cli.project import open_project, parse_input
+from reyn.cli.project import model_name, open_project, parse_input, skill_name
 
 
 @click.command(epilog='Example: reyn run hello \'{"name": "Ada"}\' --model scripted:answers.jsonl')
 @click.argument("skill")
 @click.argument("input", required=False)
 @click.option("--model", metavar="MODEL", help="scripted:FILE, recorded:RUN, or a name from reyn.yaml.")
-@click.option("--run-id", metavar="KEY", help="Name the run; if it exists already, continue it.")
+@click.option("--run-id", metavar="KEY", help="Name the run; if it exists already, continue it as it was started.")
 @click.option("--strict/--lenient", default=None, help="Enforce required fields at every depth.")
 @click.option("--output-language", metavar="LANG", help="The language of natural-language output.")
 @click.option("--max-phase-visits", type=click.IntRange(min=1), metavar="N", help="Visits of one phase, at most.")
@@ -24,14 +24,15 @@ from reyn.cli.project import open_project, parse_input
 def command(skill: str, input: str | None, run_id: str | None, as_json: bool, **settings: Any) -> int:
     """Start a run of SKILL with INPUT.
 
-    SKILL is a name or a path. INPUT is text, a JSON object of the entry phase's type, an object with `type` and `data`,
-    `-` for standard input or `@FILE`.
+    SKILL is a name, or a path with a slash in it. INPUT is text, a JSON object of the entry phase's type, an object with
+    `type` and `data`, `-` for standard input or `@FILE`.
     """
     given = parse_input(input)
+    settings["model"] = model_name(settings["model"])
     progress = Progress(err=as_json)
     try:
         with open_project(**settings) as runtime:
-            result = runtime.run(skill, given, run_id=run_id, listener=progress)
+            result = runtime.run(skill_name(skill), given, run_id=run_id, listener=progress)
     except KeyboardInterrupt:
         return tell_interrupted(progress)
     if as_json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from reyn.cli.output import coloured, json_option, print_json, time_of
+from reyn.cli.output import clean, coloured, json_option, print_json, time_of
 from reyn.cli.project import look_at_project
 
 
@@ -23,4 +23,4 @@ def command(as_json: bool) -> None:
     for row, standing in rows:
         line = f"{row.run_id}  {time_of(row.started)}  {row.skill}  {coloured(standing)}"
         at = f" at {row.phase}" if row.status not in ("finished",) and row.phase else ""
-        click.echo(f"{line}{at}{f': {row.reason}' if row.reason else ''}")
+        click.echo(f"{line}{at}{f': {clean(row.reason)}' if row.reason else ''}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from reyn.cli.output import coloured, json_option, print_json, tell_result, time_of
+from reyn.cli.output import clean, coloured, json_option, print_json, tell_result, time_of
 from reyn.cli.project import look_at_project
 from reyn.journal import decode, kinds
 
@@ -77,11 +77,11 @@ _BETWEEN = {
 
 def _tell_step(step: dict[str, Any]) -> None:
     if "event" in step:
-        told = ", ".join(f"{key} {value}" for key, value in step.items() if key not in ("seq", "event"))
+        told = ", ".join(f"{key} {clean(str(value))}" for key, value in step.items() if key not in ("seq", "event"))
         click.echo(f"{step['seq']:>6}  · {step['event']} {told}")
         return
     retries = f", {step['rejected']} rejected" if step["rejected"] else ""
     took = f", {step['seconds']:.1f} s" if "seconds" in step else ""
     click.echo(f"{step['seq']:>6}  {step['phase']} (visit {step['visit']}{retries}{took})")
     if "next" in step:
-        click.echo(f"          → {step['next']} ({step['confidence']:.2f}) {step['reason']}")
+        click.echo(f"          → {step['next']} ({step['confidence']:.2f}) {clean(step['reason'])}")

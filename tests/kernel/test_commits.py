@@ -1,0 +1,127 @@
+"""Shared commits: whatever happens around them, every append gets an answer and nothing is closed under its feet."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from reyn import OSRuntime
+from reyn.journal.sqlite import SqliteJournal
+from reyn.testing import MemoryJournal, ScriptedModel
+from tests.support import finish, go, write_skill
+
+IN = {"text": "in"}
+
+
+class SlowJournal(SqliteJournal):
+    def append_many(self, batches):
+        time.sleep(0.005)
+        return super().append_many(batches)
+
+
+@pytest.fixture
+def spin(tmp_path: Path) -> Path:
+    write_skill(tmp_path, "spin", {"turn": ["turn", "end"]})
+    return tmp_path
+
+
+def endless(root: Path, journal=None) -> OSRuntime:
+    model = ScriptedModel([go("turn", str(number)) for number in range(2_000)] + [finish()])
+    return OSRuntime.open(root, model=model, journal=journal, max_phase_visits=10_000)
+
+
+async def drive_all(rt: OSRuntime, count: int = 6) -> list:
+    return await asyncio.gather(*(rt.run("spin", IN, run_id=f"r{number}") for number in range(count)))
+
+
+def check_all(root: Path, count: int = 6) -> None:
+    async def main():
+        async with endless(root) as rt:
+            for number in range(count):
+                if rt.journal.find(f"r{number}") is not None:
+                    rt.verify(f"r{number}")
+                    await rt.replay(f"r{number}")
+
+    asyncio.run(main())
+
+
+def test_a_sibling_that_fails_closes_the_runtime_in_the_middle_of_commits(spin: Path):
+    async def fail():
+        await asyncio.sleep(0.05)
+        raise ValueError("sibling")
+
+    async def main():
+        async with endless(spin, SlowJournal(spin / ".reyn")) as rt:
+            await asyncio.gather(drive_all(rt), fail())
+
+    for _ in range(3):
+        with pytest.raises(ValueError, match="sibling"):
+            asyncio.run(main())
+    check_all(spin)
+
+
+def test_runs_left_in_the_background_do_not_keep_the_loop_from_ending(spin: Path):
+    async def main():
+        rt = endless(spin, SlowJournal(spin / ".reyn"))
+        tasks = [asyncio.create_task(rt.run("spin", IN, run_id=f"r{number}")) for number in range(4)]
+        await asyncio.sleep(0.05)
+        return tasks  # returned while they run: the loop cancels them on its way out
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+    check_all(spin, 4)
+
+
+@pytest.mark.parametrize("after", [0.0, 0.003, 0.01, 0.02, 0.04])
+def test_a_run_that_is_cancelled_at_any_moment_can_be_resumed(spin: Path, after: float):
+    async def main():
+        async with endless(spin, SlowJournal(spin / ".reyn")) as rt:
+            others = asyncio.create_task(drive_all(rt, 3))
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(rt.run("spin", IN, run_id="r9"), after)
+            others.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await others
+
+    asyncio.run(main())
+    check_all(spin, 10)
+
+
+def test_a_journal_that_breaks_is_heard_by_every_run_that_waits(spin: Path):
+    class Breaking(MemoryJournal):
+        def append_many(self, batches):
+            raise MemoryError("no room")
+
+    async def main():
+        async with endless(spin, Breaking()) as rt:
+            return await asyncio.gather(*(rt.run("spin", IN) for _ in range(5)), return_exceptions=True)
+
+    results = asyncio.run(asyncio.wait_for(main(), 20))
+    assert all(isinstance(result, MemoryError) for result in results)
+
+
+def test_closing_twice_is_closing_once(tmp_path: Path):
+    journal = SqliteJournal(tmp_path)
+    journal.close()
+    journal.close()
+
+
+def test_a_lone_run_lets_the_loop_breathe(spin: Path):
+    ticks = []
+
+    async def tick():
+        while True:
+            ticks.append(1)
+            await asyncio.sleep(0.01)
+
+    async def main():
+        model = ScriptedModel([go("turn", str(number)) for number in range(300)] + [finish()])
+        async with OSRuntime.open(spin, model=model, journal=MemoryJournal(), max_phase_visits=10_000) as rt:
+            other = asyncio.create_task(tick())
+            assert (await rt.run("spin", IN)).ok
+            other.cancel()
+
+    asyncio.run(main())
+    assert len(ticks) >= 2

@@ -1,0 +1,53 @@
+"""What a validator says is our own wording, stable across versions of the library."""
+
+import pytest
+
+from reyn.skills.schemas import SchemaInvalid, Validator
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "path", "told"),
+    [
+        ({"required": ["a", "b"]}, {"a": 1}, "$", "'b' is missing"),
+        ({"required": list("abcdefg")}, {}, "$", "'a', 'b', 'c', 'd', 'e' and others are missing"),
+        ({"type": "string"}, 3, "$", "is integer, not string"),
+        ({"type": ["string", "null"]}, 3.5, "$", "is number, not string or null"),
+        ({"properties": {"a": {"type": "object"}}}, {"a": [1]}, "$.a", "is array, not object"),
+        ({"properties": {"a": {}}, "additionalProperties": False}, {"z": 1}, "$", "'z' is not allowed here"),
+        ({"items": {"enum": ["x", "y"]}}, ["x", "z"], "$[1]", 'is not one of ["x","y"]'),
+        ({"const": 7}, 8, "$", "is not 7"),
+        ({"maxLength": 2}, "abc", "$", "violates `maxLength` 2"),
+        ({"minimum": 3}, 1, "$", "violates `minimum` 3"),
+        ({"anyOf": [{"type": "null"}, {"type": "string"}]}, 1, "$", "does not fit the alternatives of `anyOf`"),
+        (
+            {"$defs": {"x": {"maxLength": 1}}, "properties": {"a": {"$ref": "#/$defs/x"}}},
+            {"a": "bc"},
+            "$.a",
+            "violates `maxLength` 1",
+        ),
+        ({"not": {}}, 1, "$", "violates `not` {}"),
+        (False, 1, "$", "is not allowed here"),
+    ],
+)
+def test_an_error_has_a_place_and_our_own_words(schema, value, path: str, told: str):
+    error = Validator(schema).first_error(value)
+    assert (error.path(), error.message) == (path, told)
+
+
+def test_of_several_errors_the_first_by_place_and_keyword_is_told():
+    schema = {"properties": {"b": {"type": "string"}, "a": {"minimum": 3, "multipleOf": 2, "type": "integer"}}}
+    error = Validator(schema).first_error({"b": 1, "a": 1.5})
+    assert (error.path(), error.message) == ("$.a", "violates `minimum` 3")
+
+
+def test_what_fits_has_no_error():
+    assert Validator(True).first_error({}) is None
+    assert Validator({"type": "object"}).is_valid({})
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": 3}, {"$ref": "other.yaml"}, {"$schema": "draft-03"}, {"$ref": "#/nowhere"}]
+)
+def test_what_is_no_schema_is_refused(schema):
+    with pytest.raises(SchemaInvalid):
+        Validator(schema)
