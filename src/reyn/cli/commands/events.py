@@ -7,10 +7,7 @@ import click
 from reyn.cli.output import clean, json_option, print_json, time_of
 from reyn.cli.project import look_at_project
 from reyn.documents import nearest
-from reyn.journal import kinds as _all_kinds  # noqa: F401 - registers them
-from reyn.journal.registry import kinds as registered
-
-KINDS = {kind for kind, _ in registered()}
+from reyn.journal import registry
 
 
 @click.command(epilog="Example: reyn events 20260704T120000-k3m9qxdt --kind llm_responded --json")
@@ -20,11 +17,10 @@ KINDS = {kind for kind, _ in registered()}
 @json_option
 def command(run: str, kinds: tuple[str, ...], after: int, as_json: bool) -> None:
     """Print the events of RUN, one a line. RUN may be the beginning of an id."""
-    unknown = [kind for kind in kinds if kind not in KINDS]
-    if unknown:
-        raise click.BadParameter(
-            f"no event is called `{unknown[0]}`. {nearest(unknown[0], KINDS)}", param_hint="--kind"
-        )
+    known = {kind for kind, _ in registry.kinds()}
+    for kind in kinds:
+        if kind not in known:
+            raise click.BadParameter(f"no event is called `{kind}`. {nearest(kind, known)}", param_hint="--kind")
     with look_at_project() as runtime:
         for event in runtime.events(run, after):
             if kinds and event.kind not in kinds:
@@ -32,7 +28,5 @@ def command(run: str, kinds: tuple[str, ...], after: int, as_json: bool) -> None
             if as_json:
                 print_json(event.as_json())
             else:
-                click.echo(
                 told = clean(event.raw.decode(errors="backslashreplace"))
                 click.echo(f"{event.seq:>6}  {time_of(event.ts)}  {event.kind:<16}  {told}")
-                )

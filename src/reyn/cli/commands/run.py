@@ -24,8 +24,8 @@ from reyn.cli.project import model_name, open_project, parse_input, skill_name
 def command(skill: str, input: str | None, run_id: str | None, as_json: bool, **settings: Any) -> int:
     """Start a run of SKILL with INPUT.
 
-    SKILL is a name, or a path with a slash in it. INPUT is text, a JSON object of the entry phase's type, an object with
-    `type` and `data`, `-` for standard input or `@FILE`.
+    SKILL is a name, or a path with a slash in it. INPUT is text, a JSON object of the entry phase's type, an object
+    with `type` and `data`, `-` for standard input or `@FILE`.
     """
     given = parse_input(input)
     settings["model"] = model_name(settings["model"])
