@@ -56,8 +56,10 @@ class LlmCallRecorder:
 
     def _usage(self, reply: ModelReply) -> kinds.Usage | None:
         """Tokens that cannot be counted cost the count, not the answer."""
+        if reply.usage is None:
+            return None
         try:
-            return msgspec.convert(msgspec.to_builtins(reply.usage), kinds.Usage | None)
+            return msgspec.convert(msgspec.to_builtins(reply.usage), kinds.Usage)
         except (msgspec.ValidationError, TypeError) as error:
             self.warnings.append(f"the model `{self.model.name}` counted its tokens wrongly: {error}")
             return None
