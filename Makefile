@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 LOCK := requirements/dev.txt
 
-.PHONY: setup demo test check bench chaos docs lock clean
+.PHONY: setup demo test check cover bench chaos docs lock clean
 
 ## setup: make .venv with everything a contributor needs
 setup: .venv/ready
@@ -30,6 +30,12 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tools/docs_pages.py --check
+	$(BIN)/zensical build --clean --strict
+
+## cover: branch coverage of the language and its linter, at least 95 %
+cover: setup
+	$(BIN)/coverage run --branch --source=reyn.skills,reyn.lint -m pytest -q -p no:xdist tests/skills tests/lint tests/cli
+	$(BIN)/coverage report --skip-covered --fail-under=95
 
 ## bench: the measured targets, each beside its figure
 bench: setup
@@ -51,4 +57,4 @@ lock:
 
 ## clean: remove everything that can be made again
 clean:
-	rm -rf .venv .venv-* site .mypy_cache .ruff_cache .import_linter_cache .hypothesis examples/*/.reyn
+	rm -rf .venv .venv-* .coverage site .mypy_cache .ruff_cache .import_linter_cache .hypothesis examples/*/.reyn

@@ -109,6 +109,12 @@ def start_up(rounds: int) -> float:
     return statistics.median(ours / theirs for ours, theirs in pairs)
 
 
+def _lint_target(phases: int) -> Target:
+    cost = measure("lint", phases)
+    note = f"{cost['large_us']:.0f} µs / {cost['small_us']:.0f} µs"
+    return Target(f"lint, CPU a phase: {phases} phases / 50", cost["ratio"], 1.5, note=note)
+
+
 def targets(count: int, rounds: int, *, compare: bool) -> list[Target]:
     found = []
     if compare:
@@ -139,6 +145,7 @@ def targets(count: int, rounds: int, *, compare: bool) -> list[Target]:
         Target("fsyncs a visit, 200 runs at once", fsyncs_a_visit("many_runs", count), 0.05),
         Target("200 runs / one run, commits +1 ms", shared["ratio"], 3, at_most=False, note=rates),
         Target("CPU of `reyn --help` / click and rich", start_up(2 * rounds + 1), 2.5),
+        _lint_target(500 if not compare else 2000),
     ]
     return found
 

@@ -15,10 +15,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bench.workload import FIRST, SETTINGS, Answers, answer, item, write_project
+from bench.workload import FIRST, SETTINGS, Answers, answer, item, write_chain, write_project
 from reyn import ModelReply, ModelRequest, OSRuntime
 from reyn.errors import ModelError
 from reyn.journal.sqlite import SqliteJournal
+from reyn.lint import lint_skill
 
 Figures = dict[str, float]
 
@@ -138,8 +139,28 @@ async def sharing(count: int, runs: int = 200) -> Figures:
     return {"one_per_s": rates[0], "many_per_s": rates[1], "ratio": rates[1] / rates[0]}
 
 
+async def lint(count: int) -> Figures:
+    """CPU of loading and linting a skill, by phase: one of 50 phases and one of `count`, the least of five rounds."""
+    costs = {}
+    for phases in (50, count):
+        with tempfile.TemporaryDirectory() as folder:
+            write_chain(Path(folder), phases)
+            rounds = []
+            for _ in range(5):
+                started = time.process_time()
+                assert lint_skill(Path(folder) / "chain") == []
+                rounds.append((time.process_time() - started) / phases)
+            costs[phases] = min(rounds)
+    return {"small_us": costs[50] * 1e6, "large_us": costs[count] * 1e6, "ratio": costs[count] / costs[50]}
+
+
 if __name__ == "__main__":
-    measure = {"visits": visits, "resume": resume, "one_run": one_run, "many_runs": many_runs, "sharing": sharing}[
-        sys.argv[1]
-    ]
+    measure = {
+        "lint": lint,
+        "visits": visits,
+        "resume": resume,
+        "one_run": one_run,
+        "many_runs": many_runs,
+        "sharing": sharing,
+    }[sys.argv[1]]
     print(json.dumps(asyncio.run(measure(int(sys.argv[2])))))

@@ -75,5 +75,23 @@ def write_project(root: Path) -> None:
     (folder / "artifacts" / "item.yaml").write_text(json.dumps(SCHEMA))
 
 
+def write_chain(root: Path, phases: int) -> None:
+    """A skill of many phases, each with a loop back, an artifact of its own and a step."""
+    folder = root / "chain"
+    (folder / "phases").mkdir(parents=True)
+    (folder / "artifacts").mkdir()
+    names = [f"p{number}" for number in range(phases)]
+    edges = {name: [names[number + 1], name] for number, name in enumerate(names[:-1])} | {names[-1]: ["end"]}
+    (folder / "skill.md").write_text(
+        f"---\ntype: skill\nname: chain\nentry: p0\nfinal_output: a0\ngraph: {json.dumps(edges)}\n---\n"
+    )
+    for number, name in enumerate(names):
+        (folder / "phases" / f"{name}.md").write_text(
+            f"---\ntype: phase\nname: {name}\ninput: a{number}\nallowed_ops: []\npreprocessor:\n"
+            f"  - validate: {{schema: {{type: object}}, into: data.findings}}\n---\nWork on the list, step {number}.\n"
+        )
+        (folder / "artifacts" / f"a{number}.yaml").write_text(json.dumps(SCHEMA | {"title": f"a{number}"}))
+
+
 SETTINGS: dict[str, Any] = {"max_phase_visits": 1_000_000}
 FIRST = item(-1)

@@ -26,8 +26,10 @@ def write_skill(
     (folder / "phases").mkdir(parents=True, exist_ok=True)
     (folder / "artifacts").mkdir(exist_ok=True)
     edges = json.dumps(graph)
+    begin = entry or next(iter(graph))
+    begin = f"'{begin}'" if begin.startswith("@") else begin
     (folder / "skill.md").write_text(
-        f"---\ntype: skill\nname: {name}\nentry: {entry or next(iter(graph))}\nfinal_output: {final_output}\n"
+        f"---\ntype: skill\nname: {name}\nentry: {begin}\nfinal_output: {final_output}\n"
         f"graph: {edges}\n{skill_keys}---\nFor people.\n"
     )
     for phase in graph:

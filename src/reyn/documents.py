@@ -11,7 +11,7 @@ import difflib
 import math
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 import msgspec
 import yaml
@@ -25,11 +25,13 @@ if TYPE_CHECKING:
 MAX_BYTES = 1_000_000
 MAX_NODES = 50_000
 MAX_DEPTH = 64
+_MOST_GUESSES = 100
 
 UNREADABLE = "RYN110"
 BAD_YAML = "RYN111"
 
 Place = tuple[str | int, ...]
+Severity = Literal["error", "warning"]
 
 
 class Mark(NamedTuple):
@@ -54,6 +56,7 @@ class Document(msgspec.Struct, frozen=True):
     value: Any
     marks: dict[Place, Mark]
     body: str = ""
+    body_line: int = 1
 
     def at(self, *path: str | int) -> Mark:
         """The place of a part, or of the nearest part around it that has one."""
@@ -61,9 +64,21 @@ class Document(msgspec.Struct, frozen=True):
             path = path[:-1]
         return self.marks.get(path, Mark(1, 1))
 
-    def finding(self, code: str, message: str, *path: str | int, fix: str = "") -> Finding:
+    def part(self, *path: str | int) -> Document:
+        """A part of the file as a file of its own, every mark in its place."""
+        value = self.value
+        for step in path:
+            value = value[step]
+        depth = len(path)
+        marks = {place[depth:]: mark for place, mark in self.marks.items() if place[:depth] == path}
+        marks.setdefault((), self.at(*path))
+        return Document(self.file, value, marks)
+
+    def finding(
+        self, code: str, message: str, *path: str | int, fix: str = "", severity: Severity = "error"
+    ) -> Finding:
         mark = self.at(*path)
-        return Finding(self.file, mark.line, mark.column, code, message, fix)
+        return Finding(self.file, mark.line, mark.column, code, message, fix, severity)
 
 
 def read_text(path: Path, shown: str) -> str:
@@ -85,21 +100,24 @@ def read_text(path: Path, shown: str) -> str:
     return text.replace("\r\n", "\n")
 
 
-def parse_front_matter(text: str, file: str) -> Document:
+def parse_front_matter(text: str, file: str, *, yaml_1_1: bool = False) -> Document:
     """A block of YAML between two lines of `---`, then the body, stripped of blank lines around it."""
     lines = text.split("\n")
     if lines[0].rstrip() != "---":
         raise DocumentError(Finding(file, 1, 1, BAD_YAML, "has no front matter", "Start the file with a line `---`."))
     for number, line in enumerate(lines[1:], start=1):
         if line.rstrip() == "---":
-            document = parse_yaml("\n".join(lines[1:number]), file, first_line=2)
-            return msgspec.structs.replace(document, body="\n".join(lines[number + 1 :]).strip())
+            document = parse_yaml("\n".join(lines[1:number]), file, first_line=2, yaml_1_1=yaml_1_1)
+            body = "\n".join(lines[number + 1 :])
+            skipped = len(body) - len(body.lstrip("\n"))
+            return msgspec.structs.replace(document, body=body.strip(), body_line=number + 2 + skipped)
     raise DocumentError(Finding(file, 1, 1, BAD_YAML, "front matter is not closed", "End it with a line `---`."))
 
 
-def parse_yaml(text: str, file: str, first_line: int = 1) -> Document:
+def parse_yaml(text: str, file: str, first_line: int = 1, *, yaml_1_1: bool = False) -> Document:
+    """A value with its marks. In `yaml_1_1`, unquoted `yes`, `no`, `on` and `off` are booleans."""
     try:
-        builder = _Builder(file, first_line)
+        builder = _Builder(file, first_line, _OLDER_WORDS if yaml_1_1 else _WORDS)
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
             builder.take(event)
     except yaml.YAMLError as error:
@@ -140,7 +158,9 @@ def check_keys(
         if key in passed_over:
             continue
         if key not in fields:
-            findings.append(document.finding(unknown, f"unknown key `{key}`", key, fix=nearest(key, fields)))
+            # A guess costs; nobody reads the hundredth.
+            fix = nearest(key, fields) if len(findings) < _MOST_GUESSES else ""
+            findings.append(document.finding(unknown, f"unknown key `{key}`", key, fix=fix))
             continue
         try:
             msgspec.convert(value, fields[key].type)
@@ -184,7 +204,8 @@ class _Open:
 class _Builder:
     """Folds the parser's events into a value. `size` counts what aliases would expand to."""
 
-    def __init__(self, file: str, first_line: int) -> None:
+    def __init__(self, file: str, first_line: int, words: dict[str, Any]) -> None:
+        self._words = words
         self.file = file
         self.first_line = first_line
         self.value: Any = None
@@ -265,7 +286,7 @@ class _Builder:
             self._grow(1, event)
 
     def _plain(self, event: yaml.ScalarEvent) -> Any:
-        value = plain_scalar(event.value)
+        value = plain_scalar(event.value, self._words)
         if isinstance(value, float) and not math.isfinite(value):
             self._refuse(event, f"has the number `{event.value}`, which JSON cannot hold", "Quote it if it is text.")
         return value
@@ -301,10 +322,16 @@ _WORDS: dict[str, Any] = {
 }
 
 
-def plain_scalar(text: str) -> Any:
-    """What an unquoted scalar means in YAML 1.2's core schema."""
-    if text in _WORDS:
-        return _WORDS[text]
+_OLDER_WORDS = _WORDS | {
+    **dict.fromkeys(("yes", "Yes", "YES", "on", "On", "ON"), True),
+    **dict.fromkeys(("no", "No", "NO", "off", "Off", "OFF"), False),
+}
+
+
+def plain_scalar(text: str, words: dict[str, Any]) -> Any:
+    """What an unquoted scalar means; `words` are the ones that stand for other values than themselves."""
+    if text in words:
+        return words[text]
     if _INTEGER.fullmatch(text):
         return int(text)
     if _FLOAT.fullmatch(text):

@@ -6,7 +6,8 @@ Every error a user can meet, in one tree. A code is stable for good; a hint says
     ├── SkillError                 RYN1xx  what an author wrote
     │   ├── SkillNotFound          RYN101
     │   ├── SkillInvalid           RYN102  carries every finding at once
-    │   └── SkillUnsupported       RYN103
+    │   ├── SkillUnsupported       RYN103
+    │   └── FixImpossible          RYN104
     ├── ContractError              RYN2xx  what entered or left a phase
     │   ├── InputInvalid           RYN201
     │   └── AnswersRejected        RYN202
@@ -34,14 +35,15 @@ Every error a user can meet, in one tree. A code is stable for good; a hint says
     │   └── LimitUnknown           RYN601
     ├── ConfigError                RYN7xx  what the operator set
     │   ├── ConfigInvalid          RYN701
-    │   └── ProjectNotFound        RYN702
+    │   ├── ProjectNotFound        RYN702
+    │   └── FileTaken              RYN703
     └── InternalError              RYN900  a fault of Reyn itself
         └── ForeignAwait           RYN901
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -55,9 +57,11 @@ class Finding(msgspec.Struct, frozen=True, order=True):
     code: str
     message: str
     fix: str = ""
+    severity: Literal["error", "warning"] = "error"
 
     def __str__(self) -> str:
-        text = f"{self.file}:{self.line}:{self.column}: {self.code} {self.message}"
+        mark = " (warning)" if self.severity == "warning" else ""
+        text = f"{self.file}:{self.line}:{self.column}: {self.code}{mark} {self.message}"
         return f"{text}\n    fix: {self.fix}" if self.fix else text
 
 
@@ -73,8 +77,24 @@ FINDINGS = {
     "RYN117": "`input` or `final_output` names an artifact that has no file.",
     "RYN118": "A phase declares what is not its business: its output, its successor, its permissions.",
     "RYN119": "A phase from which no finish can be reached.",
+    "RYN120": "A phase that the graph never reaches from the entry.",
     "RYN121": "An artifact that is not a usable JSON Schema, or that refers to something outside itself.",
     "RYN122": "`allowed_ops` names an op that does not exist.",
+    "RYN123": "A step that is not of the form `- kind: {…}`, or of an unknown kind.",
+    "RYN124": "A path of a step (`into`, `args_from`, `over`, `target`) that does not exist where the step runs.",
+    "RYN125": "A python step whose module or function is missing, broken, or outside the skill's folder.",
+    "RYN126": "A python step without an entry under `permissions.python`.",
+    "RYN127": "An op is allowed that needs a request the skill does not make.",
+    "RYN128": "A permission is requested that nothing in the skill uses.",
+    "RYN129": "Unsafe python without a reason.",
+    "RYN130": "Instructions that describe ops or output fields; the OS shows both to the model.",
+    "RYN131": "A literal in instructions that a weak model would copy.",
+    "RYN132": "Members of a union that a model cannot tell apart.",
+    "RYN133": "A skill as a node whose output is not what the next node takes, or that has several successors.",
+    "RYN134": "Skills that run each other in a circle.",
+    "RYN135": "The skill is written in the older form.",
+    "RYN136": "Two files whose names differ only in case.",
+    "RYN137": "A permission that does not exist, or is not written as it should be.",
     "RYN701": "A key or value of the configuration that is not understood.",
 }
 """What each code of a finding means."""
@@ -142,6 +162,13 @@ class SkillUnsupported(SkillError):
 
     code = "RYN103"
     hint = "Remove that part of the skill, or use a version that performs it."
+
+
+class FixImpossible(SkillError):
+    """`reyn lint --fix` cannot rewrite a skill and keep it the same; nothing was written."""
+
+    code = "RYN104"
+    hint = "Mend the errors first (`reyn lint`), or rewrite the named places by hand."
 
 
 # -- RYN2xx: what entered or left a phase -------------------------------------------------------------
@@ -351,10 +378,17 @@ class ConfigInvalid(ConfigError, FindingsError):
 
 
 class ProjectNotFound(ConfigError):
-    """The project's folder does not exist."""
+    """The project's folder does not exist, or cannot be written."""
 
     code = "RYN702"
-    hint = "Give an existing folder."
+    hint = "Give an existing folder that you may write."
+
+
+class FileTaken(ConfigError):
+    """A file that would be written exists already."""
+
+    code = "RYN703"
+    hint = "Choose another name, or move the file away."
 
 
 # -- RYN9xx: a fault of Reyn itself -------------------------------------------------------------------

@@ -309,9 +309,9 @@ def test_without_a_model_no_run_starts(project: Path):
 @pytest.mark.parametrize(
     ("keys", "named"),
     [
-        ({"skill_keys": "postprocessor: {steps: []}\n"}, "postprocessor"),
+        ({"skill_keys": "postprocessor: {output_schema: note}\n"}, "postprocessor"),
         ({"skill_keys": "on_phase_failure: rollback\n"}, "rollback"),
-        ({"phase_keys": {"a": "preprocessor: [{python: {}}]\n"}}, "preprocessor"),
+        ({"phase_keys": {"a": "preprocessor: [{validate: {schema: {type: object}}}]\n"}}, "preprocessor"),
         ({"phase_keys": {"a": "model_class: strong\n"}}, "model_class"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 
 from reyn.errors import SkillInvalid, SkillNotFound
 from reyn.journal import canonical
-from reyn.skills import find_skill, load_skill, may_finish, pin, successors, unpin
+from reyn.skills import Library, load_skill, may_finish, pin, successors, unpin
 from tests.support import NOTE, write_skill
 
 
@@ -56,7 +56,7 @@ def test_a_skill_is_loaded_whole(tmp_path: Path):
         ("skill.md", "name: s", "name: a b", [("skill.md", 3, "RYN115")]),
         ("skill.md", "entry: a", "entry: c", [("skill.md", 4, "RYN116")]),
         ("skill.md", '"end"]', '"c"]', [("skill.md", 6, "RYN116")]),
-        ("skill.md", '"end"]', '"@other"]', [("skill.md", 6, "RYN103")]),
+        ("skill.md", '"end"]', '"@other"]', [("skill.md", 6, "RYN101")]),
         ("skill.md", ', "end"]', "]", [("skill.md", 6, "RYN119"), ("skill.md", 6, "RYN119")]),
         ("skill.md", "final_output: note", "final_output: nothing", [("skill.md", 5, "RYN117")]),
         ("skill.md", "---\ntype", "type", [("skill.md", 1, "RYN111")]),
@@ -158,7 +158,7 @@ def test_the_own_artifact_is_found_before_the_shared_one(tmp_path: Path, folder:
     (shared / "artifacts" / "note.yaml").write_text("type: string")
     (shared / "artifacts" / "other.yaml").write_text("type: object")
     edit(folder, "phases/b.md", "input: note", "input: other")
-    skill = load_skill(folder, shared)
+    skill = load_skill(folder, Library(tmp_path))
     assert skill.phases["a"].input_schema == NOTE
     assert skill.phases["b"].input_schema == {"type": "object"}
 
@@ -166,15 +166,15 @@ def test_the_own_artifact_is_found_before_the_shared_one(tmp_path: Path, folder:
 def test_local_skills_are_found_before_project_skills_and_paths_always(tmp_path: Path, folder: Path):
     local = tmp_path / "reyn" / "local" / "s"
     local.mkdir(parents=True)
-    assert find_skill(tmp_path, "s") == folder
+    assert Library(tmp_path).find("s") == folder
     (local / "skill.md").write_text("")
-    assert find_skill(tmp_path, "s") == local
-    assert find_skill(tmp_path, "reyn/project/s") == folder
-    assert find_skill(tmp_path, str(folder)) == folder
+    assert Library(tmp_path).find("s") == local
+    assert Library(tmp_path).find("reyn/project/s") == folder
+    assert Library(tmp_path).find(str(folder)) == folder
     with pytest.raises(SkillNotFound, match="`reyn/local/t/`"):
-        find_skill(tmp_path, "t")
+        Library(tmp_path).find("t")
     with pytest.raises(SkillNotFound):
-        find_skill(tmp_path, "./nowhere")
+        Library(tmp_path).find("./nowhere")
 
 
 def test_a_pin_is_the_skill_and_nothing_of_the_place_it_lies_in(tmp_path: Path):

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COMMANDS = {
+    "init": "Make a folder a project, with one skill that runs.",
+    "new": "Write a new skill from a template.",
+    "skills": "List the skills that can be run here.",
+    "lint": "Tell everything that is wrong with a skill.",
+    "graph": "Draw a skill's graph.",
+    "frame": "Show what the model would see first.",
     "run": "Start a run of a skill and drive it to its end.",
     "resume": "Continue a run that was interrupted, stopped or failed.",
     "runs": "List the runs of this project.",
@@ -23,6 +29,7 @@ COMMANDS = {
     "events": "Print the events of a run.",
     "replay": "Derive a run again from its record and compare every event.",
     "verify": "Check that a run's record is whole and unchanged.",
+    "completion": "Print a script for shell completion.",
 }
 
 BAD_USAGE = 2

@@ -4,7 +4,7 @@ A phase, its input and the run so far become a frame; a frame becomes messages, 
 """
 
 from reyn.context.frame import ContextFrame, Execution, StableFrame, stable_frame
-from reyn.context.render import correction, join, stable_text, volatile_parts
+from reyn.context.render import correction, join, messages_of, stable_text, volatile_parts
 
 __all__ = [
     "ContextFrame",
@@ -12,6 +12,7 @@ __all__ = [
     "StableFrame",
     "correction",
     "join",
+    "messages_of",
     "stable_frame",
     "stable_text",
     "volatile_parts",

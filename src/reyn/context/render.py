@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from reyn.journal import canonical
+from reyn.journal import canonical, digest
 from reyn.journal.kinds import FrameMessage, Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reyn.context.frame import Execution, StableFrame
+    from reyn.context.frame import ContextFrame, Execution, StableFrame
 
 CONTRACT = """\
 You decide one step of a workflow. Answer with exactly one JSON object and nothing else:
@@ -63,6 +63,13 @@ def correction(answer_hash: str, path: str, message: str) -> tuple[FrameMessage,
 def join(message: FrameMessage, content: Callable[[str], bytes]) -> str:
     """The exact text of a message."""
     return "".join(part.text if part.blob is None else content(part.blob).decode() for part in message.parts)
+
+
+def messages_of(frame: ContextFrame) -> tuple[tuple[str, str], ...]:
+    """Role and exact text of every message that a frame becomes."""
+    artifact = canonical(frame.input_artifact)
+    changing = volatile_parts(digest(artifact), frame.execution)
+    return (("system", stable_text(frame.stable)), (changing.role, join(changing, lambda _: artifact)))
 
 
 _INPUT_HEADING = Part(text="## input_artifact\n")

@@ -8,7 +8,7 @@ from reyn.contract.schema import lenient
 from reyn.errors import InputInvalid, SkillUnsupported
 from reyn.journal import check_json
 from reyn.skills import USER_MESSAGE, compile_schema
-from reyn.skills.values import DEFAULT_OPS
+from reyn.skills.values import DEFAULT_OPS, is_skill_node
 
 if TYPE_CHECKING:
     from reyn.skills import Skill
@@ -56,7 +56,7 @@ def _check(artifact: dict[str, Any], skill: Skill, *, strict: bool) -> None:
 
 def check_supported(skill: Skill) -> None:
     """Refuse a skill that asks for what this version does not perform; nothing is left out silently."""
-    asks: list[str] = []
+    asks = [f"the node `{node}` in the graph" for node in skill.graph if is_skill_node(node)]
     if skill.postprocessor is not None:
         asks.append("`postprocessor` in skill.md")
     if skill.on_phase_failure != "fail":

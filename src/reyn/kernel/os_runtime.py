@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.config import RunSettings, load_config
+from reyn.context import ContextFrame, Execution
 from reyn.errors import (
     BlobMissing,
     ChainBroken,
@@ -39,7 +40,7 @@ from reyn.kernel.run_state import fold
 from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport, standing
 from reyn.kernel.stream import RunStream
 from reyn.models import open_model
-from reyn.skills import find_skill, load_skill, unpin
+from reyn.skills import Library, load_skill, unpin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -75,6 +76,7 @@ class OSRuntime:
     ) -> None:
         self.root = root
         self.config = config
+        self.library = Library(root)
         self._given_journal = journal
         self._model = model
         self._clock = clock or SystemClock()
@@ -263,9 +265,19 @@ class OSRuntime:
 
     def load(self, skill: str) -> Skill:
         """A skill by name or path, checked."""
-        loaded = load_skill(find_skill(self.root, skill), self.root / "reyn" / "shared")
+        loaded = load_skill(self.library.find(skill), self.library)
         check_supported(loaded)
         return loaded
+
+    def first_frame(self, skill: str, input: Any = None) -> ContextFrame:
+        """What the model would see first. Without an input, the frame shows an empty one."""
+        loaded = self.load(skill)
+        settings = RunSettings.of(self.config)
+        artifact = {"type": loaded.entry_inputs[0].name, "data": {}}
+        if input is not None:
+            artifact = to_artifact(input, loaded, strict=settings.strict)
+        brief = Briefs(loaded, settings).of(loaded.entry, settings.limits.max_phase_visits)
+        return ContextFrame(brief.frame, artifact, Execution((loaded.entry,), 1, 1))
 
     def _open_model(self, name: str) -> Model:
         if self._model is not None:

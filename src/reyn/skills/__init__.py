@@ -5,24 +5,26 @@ run pins. Knows nothing of models, journals' contents or how a run proceeds.
 """
 
 from reyn.skills.graph import may_finish, successors
-from reyn.skills.loader import load_skill
+from reyn.skills.loader import Reading, load_skill, read_skill
 from reyn.skills.pin import Pin, pin, unpin
-from reyn.skills.resolve import find_skill
+from reyn.skills.resolve import Library
 from reyn.skills.schemas import Validator, compile_schema
 from reyn.skills.values import USER_MESSAGE, ArtifactType, Phase, Skill
 
 __all__ = [
     "USER_MESSAGE",
     "ArtifactType",
+    "Library",
     "Phase",
     "Pin",
+    "Reading",
     "Skill",
     "Validator",
     "compile_schema",
-    "find_skill",
     "load_skill",
     "may_finish",
     "pin",
+    "read_skill",
     "successors",
     "unpin",
 ]

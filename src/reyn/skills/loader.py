@@ -1,187 +1,317 @@
 """A skill's folder becomes a `Skill`, or every error in it at once.
 
-This reads the documented dialect. Front matter is checked key by key against the two shapes below; then names are
-resolved (own folder, then `reyn/shared/`, then what is built in); then the graph is checked as a whole.
+Front matter is checked key by key against the shapes in `fronts`; names are resolved; steps become values and their
+paths are followed; skills that it runs are loaded and must fit; then the graph is checked as a whole.
 """
 
 from __future__ import annotations
 
+import ast
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from reyn.documents import (
-    Document,
-    DocumentError,
-    check_keys,
-    nearest,
-    parse_front_matter,
-    parse_yaml,
-    read_text,
-    usable_keys,
-)
-from reyn.errors import Finding, SkillInvalid, SkillUnsupported
+from reyn.documents import DocumentError, check_keys, nearest, read_text, usable_keys
+from reyn.errors import Finding, SkillError, SkillInvalid
+from reyn.skills import codes
+from reyn.skills.dialect import is_wrapped
+from reyn.skills.flow import enrich
+from reyn.skills.folder import SkillFolder
+from reyn.skills.fronts import FORBIDDEN_IN_PHASE, PhaseFront, PostprocessorFront, SkillFront
 from reyn.skills.graph import dead_ends, reachable
+from reyn.skills.resolve import Library
 from reyn.skills.schemas import SchemaInvalid, compile_schema
-from reyn.skills.values import DEFAULT_ACT_TURNS, DEFAULT_OPS, END, USER_MESSAGE, ArtifactType, Phase, Skill
+from reyn.skills.steps import parse_steps
+from reyn.skills.values import (
+    END,
+    USER_MESSAGE,
+    ArtifactType,
+    Iterate,
+    Phase,
+    Postprocessor,
+    PythonCall,
+    RunSkill,
+    Skill,
+    is_skill_node,
+    skill_of,
+)
 from reyn.vocabulary import STANDARD, Vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-UNKNOWN_KEY = "RYN112"
-MISSING_KEY = "RYN113"
-WRONG_VALUE = "RYN114"
-WRONG_NAME = "RYN115"
-UNKNOWN_PHASE = "RYN116"
-UNKNOWN_ARTIFACT = "RYN117"
-FORBIDDEN_KEY = "RYN118"
-DEAD_END = "RYN119"
-BAD_SCHEMA = "RYN121"
-UNKNOWN_OP = "RYN122"
+    from reyn.documents import Document, Place
+    from reyn.skills.values import AnyStep
 
 F = TypeVar("F", bound=msgspec.Struct)
-NotNegative = Annotated[int, msgspec.Meta(ge=0)]
-
-
-class SkillFront(msgspec.Struct, frozen=True):
-    """The front matter of `skill.md`."""
-
-    type: Literal["skill"]
-    name: str
-    entry: str
-    final_output: str
-    description: str = ""
-    final_output_description: str = ""
-    finish_criteria: tuple[str, ...] = ()
-    graph: dict[str, tuple[str, ...]] = {}
-    permissions: dict[str, Any] = {}
-    required_credentials: tuple[str, ...] = ()
-    postprocessor: dict[str, Any] | None = None
-    search_hints: tuple[str, ...] = ()
-    on_phase_failure: Literal["fail", "rollback"] = "fail"
-    context: Any = None
-    routing: Any = None
-
-
-class PhaseFront(msgspec.Struct, frozen=True):
-    """The front matter of a phase."""
-
-    type: Literal["phase"]
-    name: str
-    input: str
-    role: str | None = None
-    can_finish: bool = False
-    allowed_ops: tuple[str, ...] = DEFAULT_OPS
-    max_act_turns: NotNegative = DEFAULT_ACT_TURNS
-    model_class: str | None = None
-    preprocessor: tuple[Any, ...] = ()
-    context: Any = None
-
-
-_FORBIDDEN = {
-    "output": "The output is the input of the phase that is chosen next; the OS shows it to the model.",
-    "next": "The order of phases belongs to `graph` in skill.md.",
-    "permissions": "Permissions belong to skill.md.",
-}
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]{0,63}")
+_NODE = re.compile(r"@[a-zA-Z][a-zA-Z0-9_-]{0,63}(\[(isolated|shared)\])?")
+_ANY_OBJECT = ArtifactType("artifact", {"type": "object"})
 
 
-def load_skill(folder: Path, shared: Path | None = None, vocabulary: Vocabulary = STANDARD) -> Skill:
-    """The skill in `folder`; `shared` is the project's `reyn/shared/`."""
-    return _Loader(folder, shared, vocabulary).load()
+class Reading(NamedTuple):
+    """What came of reading a folder: the skill, if it could be made, and everything that is to be said about it."""
+
+    skill: Skill | None
+    findings: list[Finding]
+    folder: SkillFolder
+
+
+def load_skill(folder: Path, library: Library | None = None, vocabulary: Vocabulary = STANDARD) -> Skill:
+    """The skill in `folder`; errors are raised all at once, warnings are passed over."""
+    reading = read_skill(folder, library, vocabulary)
+    errors = [finding for finding in reading.findings if finding.severity == "error"]
+    if reading.skill is None or errors:
+        raise SkillInvalid(f"skill `{folder.name}` has errors:", errors)
+    return reading.skill
+
+
+def read_skill(
+    folder: Path, library: Library | None = None, vocabulary: Vocabulary = STANDARD, above: tuple[str, ...] = ()
+) -> Reading:
+    """Like `load_skill`, but tells instead of raising. `above` are the skills that are being loaded around this one."""
+    loader = _Loader(folder, library or Library(folder.parent), vocabulary, above)
+    skill = loader.load()
+    return Reading(skill, sorted(loader.findings), loader.folder)
 
 
 class _Loader:
-    """Gathers findings while it reads; a skill comes out only if there are none."""
+    """Gathers findings while it reads."""
 
-    def __init__(self, folder: Path, shared: Path | None, vocabulary: Vocabulary) -> None:
-        self.folders = [folder, *([shared] if shared else [])]
+    def __init__(self, folder: Path, library: Library, vocabulary: Vocabulary, above: tuple[str, ...]) -> None:
+        self.folder = SkillFolder(folder, library.shared)
+        self.library = library
         self.vocabulary = vocabulary
-        self.findings: list[Finding] = []
+        self.above = above
+        self.own_findings: list[Finding] = []
         self.artifacts: dict[str, ArtifactType | None] = {USER_MESSAGE.name: USER_MESSAGE}
+        self.skills: dict[str, Skill | None] = {}
+        self.modules: dict[str, str | None] = {}
 
-    def load(self) -> Skill:
-        document = self._read("skill.md", front_matter=True)
+    @property
+    def findings(self) -> list[Finding]:
+        return [*self.folder.findings, *self.own_findings]
+
+    def load(self) -> Skill | None:
+        document = self.folder.front("skill.md")
         front = self._front(document, SkillFront)
         if document is None or front is None:
-            self._fail()
-        if not self._is_name(front.name):
-            message = f"`{front.name}` is not a usable name"
-            self._add(document, WRONG_NAME, message, "name", fix="Use letters, digits, `_` and `-`.")
+            return None
+        self.above = (*self.above, front.name)
+        self._check_file_names(document, front)
         graph = self._clean_graph(document, front)
-        phases = {name: phase for name in graph if (phase := self._phase(document, front, name))}
+        phases = {
+            name: phase for name in graph if not is_skill_node(name) and (phase := self._phase(document, front, name))
+        }
         final_output = self._artifact(document, front.final_output, "final_output")
+        after = self._postprocessor(document, front, final_output)
         self._check_ends(document, graph, phases)
-        if self.findings or final_output is None:
-            self._fail()
+        if final_output is None or any(finding.severity == "error" for finding in self.findings):
+            return None
         ours = msgspec.structs.asdict(front)
         del ours["type"], ours["routing"]
-        return Skill(**ours | {"graph": graph, "phases": phases, "final_output": final_output})
+        skill = Skill(
+            **ours
+            | {
+                "graph": graph,
+                "phases": phases,
+                "final_output": final_output,
+                "postprocessor": after,
+                "skills": {name: loaded for name, loaded in sorted(self.skills.items()) if loaded},
+                "modules": {name: source for name, source in sorted(self.modules.items()) if source is not None},
+            }
+        )
+        self._check_fit(document, skill)
+        return skill
 
-    def _fail(self) -> NoReturn:
-        raise SkillInvalid(f"skill `{self.folders[0].name}` has errors:", self.findings)
+    # -- the graph ------------------------------------------------------------------------------------
 
-    # -- phases ---------------------------------------------------------------------------------------
+    def _check_file_names(self, document: Document, front: SkillFront) -> None:
+        if not self._is_name(front.name):
+            message = f"`{front.name}` is not a usable name"
+            self._add(document, codes.WRONG_NAME, message, "name", fix="Use letters, digits, `_` and `-`.")
+        self.folder.check_names()
 
     def _clean_graph(self, document: Document, front: SkillFront) -> dict[str, tuple[str, ...]]:
         """Only what the entry reaches, each with a list; but every phase that the graph names must exist."""
         if END in front.graph:
-            self._add(document, WRONG_NAME, "`end` is not a phase", "graph", END, fix="Remove this key.")
+            self._add(document, codes.WRONG_NAME, "`end` is not a phase", "graph", END, fix="Remove this key.")
         reached = reachable(front.graph, front.entry)
         named = {*front.graph, *(name for targets in front.graph.values() for name in targets)}
         for name in sorted(named - {END, *reached}):
-            if not self._is_name(name) or not self._exists(f"phases/{name}.md"):
+            if not is_skill_node(name) and not (self._is_name(name) and self.folder.exists(f"phases/{name}.md")):
                 self._unknown_phase(document, front, name)
+        for name in reached:
+            if is_skill_node(name):
+                self._skill_node(document, front, name)
         return {name: front.graph.get(name, ()) for name in reached}
+
+    def _skill_node(self, document: Document, front: SkillFront, node: str) -> None:
+        place = self._place_of(front, node)
+        if not _NODE.fullmatch(node):
+            self._add(document, codes.WRONG_NAME, f"`{node}` is not of the form `@skill`", *place)
+            return
+        self._skill(document, skill_of(node), *place)
+        if len(set(front.graph.get(node, ()))) > 1:
+            message = f"`{node}` has several successors, but no model decides between them"
+            self._add(document, codes.NO_FIT, message, "graph", node, fix="Keep one.")
+
+    def _check_ends(self, document: Document, graph: dict[str, tuple[str, ...]], phases: dict[str, Phase]) -> None:
+        if any(name not in phases for name in graph if not is_skill_node(name)):
+            return
+        finishing = [
+            name for name, to in graph.items() if not to or END in to or (name in phases and phases[name].can_finish)
+        ]
+        for name in dead_ends(graph, graph, finishing):
+            message = f"the phase `{name}` can never reach a finish"
+            self._add(document, codes.DEAD_END, message, "graph", name, fix="Add `end` to a list that it leads to.")
+
+    def _check_fit(self, document: Document, skill: Skill) -> None:
+        """What comes out of a skill that is a node must be what the next node takes; no model stands between them."""
+        for node, targets in skill.graph.items():
+            if not is_skill_node(node):
+                continue
+            given = skill.skills[skill_of(node)].final_output
+            for target in targets or (END,):
+                taken = (skill.final_output,) if target == END else skill.inputs_of(target)
+                if not any((given.name, given.schema) == (one.name, one.schema) for one in taken):
+                    names = " | ".join(one.name for one in taken)
+                    message = f"`{node}` gives `{given.name}`, which is not the `{names}` that `{target}` takes"
+                    self._add(document, codes.NO_FIT, message, "graph", node)
+
+    # -- phases ---------------------------------------------------------------------------------------
 
     def _phase(self, skill: Document, front: SkillFront, name: str) -> Phase | None:
         file = f"phases/{name}.md"
-        if not self._is_name(name) or not self._exists(file):
+        if not self._is_name(name) or not self.folder.exists(file):
             self._unknown_phase(skill, front, name)
             return None
-        document = self._read(file, front_matter=True)
-        found = self._front(document, PhaseFront, _FORBIDDEN)
+        document = self.folder.front(file)
+        found = self._front(document, PhaseFront, FORBIDDEN_IN_PHASE)
         if document is None or found is None:
             return None
         if found.name != name:
-            self._add(document, WRONG_NAME, f"`name` is `{found.name}` but the file is `{file}`", "name")
+            self._add(document, codes.WRONG_NAME, f"`name` is `{found.name}` but the file is `{file}`", "name")
         if not document.body:
-            self._add(document, MISSING_KEY, "has no instructions", fix="Write them below the front matter.")
+            self._add(document, codes.MISSING_KEY, "has no instructions", fix="Write them below the front matter.")
         for index, kind in enumerate(found.allowed_ops):
             if kind not in self.vocabulary.op_kinds:
                 guess = nearest(kind, self.vocabulary.op_kinds)
-                self._add(document, UNKNOWN_OP, f"unknown op `{kind}`", "allowed_ops", index, fix=guess)
+                self._add(document, codes.UNKNOWN_OP, f"unknown op `{kind}`", "allowed_ops", index, fix=guess)
         inputs = [self._artifact(document, part.strip(), "input") for part in found.input.split("|")]
-        if None in inputs:
+        known = [artifact for artifact in inputs if artifact is not None]
+        steps = self._steps(document, ("preprocessor",), found.preprocessor, known)
+        if len(known) < len(inputs):
             return None
         ours = msgspec.structs.asdict(found)
         del ours["type"], ours["input"]
-        return Phase(**ours | {"inputs": tuple(inputs), "instructions": document.body})
+        return Phase(**ours | {"inputs": tuple(known), "instructions": document.body, "preprocessor": steps})
 
     def _unknown_phase(self, skill: Document, front: SkillFront, name: str) -> None:
-        place: tuple[str | int, ...] = ("graph", name) if name in front.graph else ("entry",)
-        for source, targets in front.graph.items():
-            if name in targets:
-                place = ("graph", source, targets.index(name))
-        if name.startswith("@"):
-            self._add(skill, SkillUnsupported.code, f"`{name}`: this version does not run skills as nodes", *place)
-            return
-        known = [path.stem for folder in self.folders for path in folder.glob("phases/*.md") if path.stem != name]
+        known = [stem for stem in self.folder.known("phases", ".md") if stem != name]
         message = f"the phase `{name}` has no file `phases/{name}.md`"
-        self._add(skill, UNKNOWN_PHASE, message, *place, fix=nearest(name, known))
+        self._add(skill, codes.UNKNOWN_PHASE, message, *self._place_of(front, name), fix=nearest(name, known))
 
-    def _check_ends(self, document: Document, graph: dict[str, tuple[str, ...]], phases: dict[str, Phase]) -> None:
-        if len(phases) != len(graph):
-            return
-        finishing = [name for name, to in graph.items() if not to or END in to or phases[name].can_finish]
-        for name in dead_ends(graph, graph, finishing):
-            message = f"the phase `{name}` can never reach a finish"
-            self._add(document, DEAD_END, message, "graph", name, fix="Add `end` to a list that it leads to.")
+    @staticmethod
+    def _place_of(front: SkillFront, node: str) -> Place:
+        """Where skill.md names a node."""
+        for source, targets in front.graph.items():
+            if node in targets:
+                return ("graph", source, targets.index(node))
+        return ("graph", node) if node in front.graph else ("entry",)
 
-    # -- artifacts ------------------------------------------------------------------------------------
+    # -- steps ----------------------------------------------------------------------------------------
+
+    def _steps(
+        self, document: Document, place: Place, written: Sequence[Any], inputs: Sequence[ArtifactType]
+    ) -> tuple[AnyStep, ...]:
+        if not written:
+            return ()
+        part = document.part(*place)
+        steps, wrong = parse_steps(part)
+        self.own_findings += wrong
+        for index, step in enumerate(steps):
+            self._step(part, index, step)
+        if not wrong and inputs:
+            self._follow(part, steps, inputs)
+        return steps
+
+    def _step(self, part: Document, index: int, step: AnyStep) -> None:
+        inner = step.apply if isinstance(step, Iterate) else step
+        if isinstance(inner, RunSkill):
+            self._skill(part, inner.skill, index)
+        if isinstance(inner, PythonCall):
+            self._module(part, index, inner)
+
+    def _follow(self, part: Document, steps: Sequence[AnyStep], inputs: Sequence[ArtifactType]) -> None:
+        """A path must exist for one member of the union at least."""
+        slips = [set(enrich(artifact, steps, self._final_output_of)[1]) for artifact in inputs]
+        for slip in sorted(set.intersection(*slips)):
+            kind = next(iter(part.value[slip.step]))
+            self._add(part, codes.NO_SUCH_PATH, slip.message, slip.step, kind, *slip.key)
+
+    def _final_output_of(self, name: str) -> ArtifactType | None:
+        skill = self.skills.get(name)
+        return skill.final_output if skill else None
+
+    def _module(self, part: Document, index: int, step: PythonCall) -> None:
+        place = (index, next(iter(part.value[index])), "module")
+        if step.module not in self.modules:
+            self.modules[step.module] = self._read_module(part, place, step.module)
+        source = self.modules[step.module]
+        if source is not None and step.function not in set(_functions(source)):
+            fix = nearest(step.function, _functions(source))
+            message = f"`{step.module}` has no function `{step.function}` at its top"
+            self._add(part, codes.BAD_MODULE, message, index, fix=fix)
+
+    def _read_module(self, part: Document, place: Place, module: str) -> str | None:
+        path = self.folder.path / module
+        try:
+            inside = path.resolve().is_relative_to(self.folder.path.resolve())
+        except (OSError, RuntimeError, ValueError):
+            inside = False
+        if not inside or not module.endswith(".py"):
+            self._add(part, codes.BAD_MODULE, f"`{module}` is not a `.py` file inside the skill's folder", *place)
+            return None
+        try:
+            source = read_text(path, module)
+            ast.parse(source)
+        except DocumentError as error:
+            self._add(part, codes.BAD_MODULE, f"`{module}` {error.finding.message}", *place)
+            return None
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            self._add(part, codes.BAD_MODULE, f"`{module}` is not Python: {error}", *place)
+            return None
+        return source
+
+    def _postprocessor(
+        self, document: Document, front: SkillFront, final_output: ArtifactType | None
+    ) -> Postprocessor | None:
+        if front.postprocessor is None:
+            return None
+        part = document.part("postprocessor")
+        found = self._front(part, PostprocessorFront)
+        if found is None:
+            return None
+        output = self._post_output(part, front, found)
+        steps = self._steps(part, ("steps",), found.steps, [final_output] if final_output else [])
+        return Postprocessor(output, steps) if output else None
+
+    def _post_output(self, part: Document, front: SkillFront, found: PostprocessorFront) -> ArtifactType | None:
+        if isinstance(found.output_schema, str):
+            return self._artifact(part, found.output_schema, "output_schema")
+        try:
+            compile_schema(found.output_schema)
+        except SchemaInvalid as error:
+            message = f"is not a usable JSON Schema: {error}"
+            self._add(part, codes.BAD_SCHEMA, message, "output_schema", *error.place)
+            return None
+        name = found.output_name or f"{front.name}_post"
+        return ArtifactType(name, found.output_schema, found.output_description)
+
+    # -- artifacts and skills -------------------------------------------------------------------------
 
     def _artifact(self, source: Document, name: str, key: str) -> ArtifactType | None:
         if name not in self.artifacts:
@@ -190,81 +320,141 @@ class _Loader:
 
     def _read_artifact(self, source: Document, name: str, key: str) -> ArtifactType | None:
         file = f"artifacts/{name}.yaml"
-        if not self._is_name(name) or not self._exists(file):
-            known = [path.stem for folder in self.folders for path in folder.glob("artifacts/*.yaml")]
-            fix = nearest(name, [*known, USER_MESSAGE.name])
-            self._add(source, UNKNOWN_ARTIFACT, f"the artifact `{name}` has no file `{file}`", key, fix=fix)
+        if self.folder.is_older and not name:
+            return _ANY_OBJECT
+        if not self._is_name(name) or not self.folder.exists(file):
+            fix = nearest(name, [*self.folder.known("artifacts", ".yaml"), USER_MESSAGE.name])
+            self._add(source, codes.UNKNOWN_ARTIFACT, f"the artifact `{name}` has no file `{file}`", key, fix=fix)
             return None
-        document = self._read(file)
+        document = self.folder.artifact(file)
         if document is None:
             return None
         if not isinstance(document.value, dict):
-            self._add(document, BAD_SCHEMA, "must be a JSON Schema, a mapping")
+            self._add(document, codes.BAD_SCHEMA, "must be a JSON Schema, a mapping")
             return None
-        is_wrapped = "name" in document.value and "schema" in document.value
-        schema = document.value["schema"] if is_wrapped else document.value
-        if is_wrapped and (document.value["name"] != name or document.value.get("wrapped", True) is not True):
-            self._add(document, WRONG_NAME, f"`name` must be `{name}`, and `wrapped` is not performed", "name")
-            return None
+        return self._to_artifact(document, name)
+
+    def _to_artifact(self, document: Document, name: str) -> ArtifactType | None:
+        wrapped = is_wrapped(document.value)
+        schema = document.value["schema"] if wrapped else document.value
+        if wrapped and document.value["name"] != name:
+            self._add(document, codes.WRONG_NAME, f"`name` is `{document.value['name']}`, not `{name}`", "name")
+        if wrapped and document.value.get("wrapped", True) is not True:
+            message = "an artifact without an envelope is not performed"
+            self._add(document, "RYN103", message, "wrapped", fix="Remove `wrapped`.")
         try:
             compile_schema(schema)
         except SchemaInvalid as error:
-            around = ("schema",) if is_wrapped else ()
-            self._add(document, BAD_SCHEMA, f"is not a usable JSON Schema: {error}", *around, *error.place)
+            place = (*(("schema",) if wrapped else ()), *error.place)
+            self._add(document, codes.BAD_SCHEMA, f"is not a usable JSON Schema: {error}", *place)
             return None
-        return ArtifactType(name, schema, str(document.value.get("description", "")))
+        # One description, beside the schema: the model would otherwise be shown it twice.
+        told = document.value.get("description") or (schema.get("description") if isinstance(schema, dict) else None)
+        bare = (
+            {key: part for key, part in schema.items() if key != "description"} if isinstance(schema, dict) else schema
+        )
+        return ArtifactType(name, bare, str(told or ""))
 
-    # -- files and findings ---------------------------------------------------------------------------
-
-    def _exists(self, relative: str) -> bool:
-        return any((folder / relative).is_file() for folder in self.folders)
-
-    def _read(self, relative: str, *, front_matter: bool = False) -> Document | None:
-        """The first file of that name: the skill's own, else the shared one."""
-        folder = next((place for place in self.folders if (place / relative).is_file()), self.folders[0])
-        shown = relative if folder is self.folders[0] else f"{folder.name}/{relative}"
+    def _skill(self, document: Document, name: str, *place: str | int) -> None:
+        """Load another skill that this one runs."""
+        if name in self.skills:
+            return
+        self.skills[name] = None
+        if name in self.above:
+            cycle = " → ".join((*self.above[self.above.index(name) :], name))
+            self._add(document, codes.SKILL_CYCLE, f"skills run each other in a circle: {cycle}", *place)
+            return
         try:
-            text = read_text(folder / relative, shown)
-            return parse_front_matter(text, shown) if front_matter else parse_yaml(text, shown)
-        except DocumentError as error:
-            self.findings.append(error.finding)
-            return None
+            reading = read_skill(self.library.find(name), self.library, self.vocabulary, self.above)
+        except SkillError as error:
+            self._add(document, SkillError.code if error.code == "RYN000" else error.code, error.message, *place)
+            return
+        self.skills[name] = reading.skill
+        wrong = [finding for finding in reading.findings if finding.severity == "error"]
+        if wrong:
+            cycle_of = next((finding for finding in wrong if finding.code == codes.SKILL_CYCLE), None)
+            code = codes.SKILL_CYCLE if cycle_of else "RYN102"
+            message = cycle_of.message if cycle_of else f"skill `{name}` has {len(wrong)} errors of its own"
+            self._add(document, code, message, *place, fix=f"`reyn lint {name}` tells them.")
+
+    # -- front matter and findings --------------------------------------------------------------------
 
     def _front(self, document: Document | None, shape: type[F], forbidden: Mapping[str, str] = {}) -> F | None:
         """The front matter, without its wrong parts where it can do without them, so that the rest is checked too."""
         if document is None:
             return None
+        if self.folder.is_older:
+            document = self._forgiven(document, shape)
         keys = document.value if isinstance(document.value, dict) else {}
-        wrong = self._graph_shape(document, keys.get("graph"))
+        wrong = _graph_shape(document, keys.get("graph"))
         passed_over = {*forbidden, *(key for key in keys if key.startswith("imported_")), *(["graph"] if wrong else [])}
         wrong += check_keys(
-            document, shape, unknown=UNKNOWN_KEY, missing=MISSING_KEY, wrong=WRONG_VALUE, passed_over=passed_over
+            document,
+            shape,
+            unknown=codes.UNKNOWN_KEY,
+            missing=codes.MISSING_KEY,
+            wrong=codes.WRONG_VALUE,
+            passed_over=passed_over,
         )
         for key in forbidden.keys() & keys.keys():
-            wrong.append(document.finding(FORBIDDEN_KEY, f"`{key}` does not belong here", key, fix=forbidden[key]))
-        self.findings += wrong
+            message = f"`{key}` does not belong here"
+            wrong.append(document.finding(codes.FORBIDDEN_KEY, message, key, fix=forbidden[key]))
+        if self.folder.is_older:
+            wrong = [_as_warning(finding) if finding.code == codes.UNKNOWN_KEY else finding for finding in wrong]
+        self.own_findings += wrong
         usable = usable_keys(document, shape)
         return None if usable is None else msgspec.convert(usable, shape)
 
     @staticmethod
-    def _graph_shape(document: Document, graph: Any) -> list[Finding]:
-        """The most common slip has its own words: a phase's successors are a list of names."""
-        wrong = []
-        for name, targets in graph.items() if isinstance(graph, dict) else ():
-            if not isinstance(targets, list):
-                fix = f"Write `{name}: [{targets}]`." if isinstance(targets, str) else "Write a list of phases."
-                message = f"what follows `{name}` is not a list"
-                wrong.append(document.finding(WRONG_VALUE, message, "graph", name, fix=fix))
-                continue
-            for index, target in enumerate(targets):
-                if not isinstance(target, str):
-                    message = f"{target!r} is not the name of a phase"
-                    wrong.append(document.finding(WRONG_VALUE, message, "graph", name, index))
-        return wrong
+    def _forgiven(document: Document, shape: type[msgspec.Struct]) -> Document:
+        """An older file may leave out its type, its name and its input."""
+        if not isinstance(document.value, dict):
+            return document
+        filled = dict(document.value)
+        if shape is SkillFront:
+            filled.setdefault("type", "skill")
+        elif shape is PhaseFront:
+            filled.setdefault("type", "phase")
+            filled.setdefault("name", document.file.rpartition("/")[2].removesuffix(".md"))
+            filled.setdefault("input", "")
+        return msgspec.structs.replace(document, value=filled)
 
     @staticmethod
     def _is_name(name: str) -> bool:
-        return _NAME.fullmatch(name) is not None and name != END
+        return is_usable_name(name)
 
     def _add(self, document: Document, code: str, message: str, *place: str | int, fix: str = "") -> None:
-        self.findings.append(document.finding(code, message, *place, fix=fix))
+        self.own_findings.append(document.finding(code, message, *place, fix=fix))
+
+
+def is_usable_name(name: str) -> bool:
+    """Whether a skill, a phase or an artifact can be called that."""
+    return _NAME.fullmatch(name) is not None and name != END
+
+
+def _graph_shape(document: Document, graph: Any) -> list[Finding]:
+    """The most common slip has its own words: a phase's successors are a list of names."""
+    wrong = []
+    for name, targets in graph.items() if isinstance(graph, dict) else ():
+        if not isinstance(targets, list):
+            fix = f"Write `{name}: [{targets}]`." if isinstance(targets, str) else "Write a list of phases."
+            wrong.append(
+                document.finding(codes.WRONG_VALUE, f"what follows `{name}` is not a list", "graph", name, fix=fix)
+            )
+            continue
+        for index, target in enumerate(targets):
+            if not isinstance(target, str):
+                message = f"{target!r} is not the name of a phase"
+                wrong.append(document.finding(codes.WRONG_VALUE, message, "graph", name, index))
+    return wrong
+
+
+def _functions(source: str) -> Iterator[str]:
+    """The names of a module's top-level functions."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef):
+            yield node.name
+
+
+def _as_warning(finding: Finding) -> Finding:
+    return msgspec.structs.replace(finding, severity="warning")

@@ -1,4 +1,4 @@
-"""A skill's name becomes the folder it lives in."""
+"""Where skills, shared phases and shared artifacts live: a name becomes a folder."""
 
 from __future__ import annotations
 
@@ -13,36 +13,54 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SHELVES = ("local", "project")
-"""Where names are looked up, first match wins: `reyn/local/`, then `reyn/project/`."""
+"""Where names are looked up, first match wins: `reyn/local/`, then `reyn/project/`; then what is packaged."""
+
+STDLIB = Path(__file__).parent.parent / "stdlib"
 
 
-def find_skill(root: Path, name: str) -> Path:
-    """The folder of a skill of the project at `root`; a path works wherever a name does."""
-    if is_path(name):
-        with suppress(OSError, RuntimeError):  # a name too long, a loop of links, a home that nobody has
-            folder = (root / Path(name).expanduser()).resolve()
+class Library:
+    """The skills that a project can name, and the folders that they share."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.shared = (root / "reyn" / "shared", STDLIB)
+
+    def find(self, name: str) -> Path:
+        """The folder of a skill; a path works wherever a name does."""
+        if is_path(name):
+            with suppress(OSError, RuntimeError):  # a name too long, a loop of links, a home that nobody has
+                folder = (self._root / Path(name).expanduser()).resolve()
+                if (folder / "skill.md").is_file():
+                    return folder
+            raise SkillNotFound(f"no skill at `{name}`: it has no `skill.md`")
+        if len(name) > 255:
+            raise SkillNotFound("the name of the skill is longer than any folder's")
+        for folder in self._places(name):
             if (folder / "skill.md").is_file():
                 return folder
-        raise SkillNotFound(f"no skill at `{name}`: it has no `skill.md`")
-    if len(name) > 255:
-        raise SkillNotFound("the name of the skill is longer than any folder's")
-    for shelf in SHELVES:
-        folder = root / "reyn" / shelf / name
-        if (folder / "skill.md").is_file():
-            return folder
-    places = ", ".join(f"`reyn/{shelf}/{name}/`" for shelf in SHELVES)
-    guess = nearest(name, known_skills(root))
-    raise SkillNotFound(f"no skill `{name}` in {places}", hint=f"{guess} {SkillNotFound.hint}".strip())
+        places = ", ".join(f"`reyn/{shelf}/{name}/`" for shelf in SHELVES)
+        guess = nearest(name, [known for known, _, _ in self])
+        raise SkillNotFound(
+            f"no skill `{name}` in {places}, nor in the standard library",
+            hint=f"{guess} {SkillNotFound.hint}".strip(),
+        )
+
+    def __iter__(self) -> Iterator[tuple[str, str, Path]]:
+        """Every skill that a name finds: its name, its shelf, its folder."""
+        seen: set[str] = set()
+        for shelf, folder in (
+            *((shelf, self._root / "reyn" / shelf) for shelf in SHELVES),
+            ("stdlib", STDLIB / "skills"),
+        ):
+            for child in sorted(folder.iterdir()) if folder.is_dir() else ():
+                if (child / "skill.md").is_file() and child.name not in seen:
+                    seen.add(child.name)
+                    yield child.name, shelf, child
+
+    def _places(self, name: str) -> list[Path]:
+        return [*(self._root / "reyn" / shelf / name for shelf in SHELVES), STDLIB / "skills" / name]
 
 
 def is_path(name: str) -> bool:
     """Whether a skill is meant by its place, not by its name."""
     return "/" in name or name in (".", "..")
-
-
-def known_skills(root: Path) -> Iterator[str]:
-    """The names that would be found."""
-    for shelf in SHELVES:
-        folder = root / "reyn" / shelf
-        if folder.is_dir():
-            yield from sorted(child.name for child in folder.iterdir() if (child / "skill.md").is_file())

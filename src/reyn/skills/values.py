@@ -28,6 +28,54 @@ USER_MESSAGE = ArtifactType(
 )
 
 
+class Step(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="step"):
+    """One deterministic step. `into` is where its result is bound; `on_error` what a failure means."""
+
+    into: str | None = None
+    on_error: Literal["fail", "skip", "empty"] = "fail"
+
+
+class RunSkill(Step, frozen=True, tag="run_skill"):
+    skill: str
+    input: Any = None
+
+
+class RunOp(Step, frozen=True, tag="run_op"):
+    op: dict[str, Any]
+    args_from: dict[str, str] = {}
+
+
+class Iterate(Step, frozen=True, tag="iterate"):
+    over: str
+    apply: RunSkill | RunOp | PythonCall
+
+
+class Validate(Step, frozen=True, tag="validate"):
+    schema: Schema
+    target: str = "data"
+
+
+class LintPlan(Step, frozen=True, tag="lint_plan"):
+    over: str = "data"
+
+
+class PythonCall(Step, frozen=True, tag="python"):
+    module: str
+    function: str
+    mode: Literal["safe", "unsafe"] = "safe"
+    output_schema: Schema = True
+
+
+AnyStep = RunSkill | RunOp | Iterate | Validate | LintPlan | PythonCall
+
+
+class Postprocessor(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What happens to the finish artifact before the caller gets it: steps, then a check against `output`."""
+
+    output: ArtifactType
+    steps: tuple[AnyStep, ...] = ()
+
+
 class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
     """A processing unit: what it takes and what to do. It knows no other phase and no output."""
 
@@ -39,7 +87,7 @@ class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
     allowed_ops: tuple[str, ...] = DEFAULT_OPS
     max_act_turns: int = DEFAULT_ACT_TURNS
     model_class: str | None = None
-    preprocessor: tuple[Any, ...] = ()
+    preprocessor: tuple[AnyStep, ...] = ()
     context: Any = None
 
     @property
@@ -55,7 +103,8 @@ class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Skill(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A graph of phases and what comes out of it."""
+    """A graph of phases and what comes out of it. `skills` are the ones it runs, `modules` the sources it calls: all
+    that can change a run is in here."""
 
     name: str
     entry: str
@@ -67,11 +116,33 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True):
     finish_criteria: tuple[str, ...] = ()
     permissions: dict[str, Any] = {}
     required_credentials: tuple[str, ...] = ()
-    postprocessor: dict[str, Any] | None = None
+    postprocessor: Postprocessor | None = None
     search_hints: tuple[str, ...] = ()
     on_phase_failure: Literal["fail", "rollback"] = "fail"
     context: Any = None
+    skills: dict[str, Skill] = {}
+    modules: dict[str, str] = {}
 
     @property
     def final_output_schema(self) -> Schema:
         return self.final_output.schema
+
+    @property
+    def entry_inputs(self) -> tuple[ArtifactType, ...]:
+        """What a run of this skill takes; an entry that is another skill takes what that one takes."""
+        return self.inputs_of(self.entry)
+
+    def inputs_of(self, node: str) -> tuple[ArtifactType, ...]:
+        """What a node of the graph takes."""
+        if is_skill_node(node):
+            return self.skills[skill_of(node)].entry_inputs
+        return self.phases[node].inputs
+
+
+def is_skill_node(node: str) -> bool:
+    """Whether a node of the graph is another skill: `@name`, or `@name[isolated]`, `@name[shared]`."""
+    return node.startswith("@")
+
+
+def skill_of(node: str) -> str:
+    return node[1:].partition("[")[0]

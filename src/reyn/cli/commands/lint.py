@@ -1,0 +1,65 @@
+"""`reyn lint`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from reyn.cli.output import clean, json_option, print_json
+from reyn.cli.project import project_root, skill_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from reyn.errors import Finding
+
+
+@click.command(epilog="Example: reyn lint hello --json")
+@click.argument("skills", nargs=-1, metavar="[SKILL]...")
+@click.option("--fix", is_flag=True, help="Rewrite the older form; the skill stays the same, comments and all.")
+@json_option
+def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
+    """Tell everything that is wrong with SKILL, or with every skill of the project: file, line, column, code and fix.
+
+    SKILL is a name or a path. Warnings do not fail; the exit code is 1 if there are errors.
+    """
+    from reyn.lint import fix_skill, lint_skill
+    from reyn.skills import Library
+
+    library = Library(project_root())
+    folders = [library.find(skill_name(name)) for name in skills]
+    if not skills:
+        folders = [folder for _, shelf, folder in library if shelf != "stdlib"]
+    if fix:
+        for folder in folders:
+            for file in fix_skill(folder, library):
+                click.echo(f"rewrote {folder.name}/{file}", err=as_json)
+    found = {folder: lint_skill(folder, library) for folder in folders}
+    errors = sum(finding.severity == "error" for findings in found.values() for finding in findings)
+    if as_json:
+        print_json(
+            [msgspec.to_builtins(f) | {"skill": folder.name} for folder, findings in found.items() for f in findings]
+        )
+        return 1 if errors else 0
+    for folder, findings in found.items():
+        _tell(folder, findings)
+    if not found:
+        click.echo("no skills here; `reyn lint PATH` looks at one elsewhere")
+    return 1 if errors else 0
+
+
+def _tell(folder: Path, findings: list[Finding]) -> None:
+    errors = sum(finding.severity == "error" for finding in findings)
+    if not findings:
+        click.echo(f"{folder.name}: nothing to say")
+        return
+    click.echo(f"{folder.name}: {_count(errors, 'error')}, {_count(len(findings) - errors, 'warning')}")
+    for finding in findings:
+        for line in str(finding).split("\n"):
+            click.echo(f"  {clean(line)}")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,0 +1,35 @@
+"""`reyn new`."""
+
+from __future__ import annotations
+
+import click
+
+from reyn.cli.project import project_root
+from reyn.cli.templates import TEMPLATES
+from reyn.cli.writing import write_new
+from reyn.errors import SkillInvalid
+from reyn.skills.loader import is_usable_name
+
+
+@click.group(epilog="Example: reyn new skill menu_line --template loop")
+def command() -> None:
+    """Write the files of something new."""
+
+
+@command.command("skill", epilog="Example: reyn new skill menu_line --template loop")
+@click.argument("name")
+@click.option("--template", type=click.Choice(list(TEMPLATES)), default="linear", help="The shape of its graph.")
+@click.option("--local", is_flag=True, help="Under reyn/local/, for this machine alone.")
+def new_skill(name: str, template: str, local: bool) -> None:
+    """Write the skill NAME, with answers that run it once.
+
+    It lints clean; change its phases, its artifacts and its graph to what you want.
+    """
+    if not is_usable_name(name):
+        raise SkillInvalid(f"`{name}` is not a usable name: use letters, digits, `_` and `-`", [])
+    made = TEMPLATES[template](name)
+    folder = f"reyn/{'local' if local else 'project'}/{name}"
+    files = {f"{folder}/{file}": text for file, text in made.files.items()}
+    write_new(project_root(), {**files, f"{folder}/cases/first/answers.jsonl": made.script})
+    click.echo(f"wrote {folder}")
+    click.echo(f"next: reyn run {name} 'Please greet me.' --model scripted:{folder}/cases/first/answers.jsonl")

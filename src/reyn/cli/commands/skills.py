@@ -1,0 +1,55 @@
+"""`reyn skills`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from reyn.cli.output import clean, json_option, print_json
+from reyn.cli.project import project_root, skill_name
+
+
+@click.command(epilog="Example: reyn skills summarize --json")
+@click.argument("name", required=False)
+@json_option
+def command(name: str | None, as_json: bool) -> None:
+    """List the skills that can be run here, or tell about one: what it takes, what it gives, its phases."""
+    from reyn.skills import Library, load_skill
+
+    library = Library(project_root())
+    if name is not None:
+        skill = load_skill(library.find(skill_name(name)), library)
+        told: dict[str, Any] = {
+            "name": skill.name,
+            "description": skill.description,
+            "takes": [artifact.name for artifact in skill.entry_inputs],
+            "gives": skill.final_output.name,
+            "phases": list(skill.phases),
+            "runs": sorted(skill.skills),
+        }
+        if as_json:
+            print_json(told)
+        else:
+            for key, value in told.items():
+                if value:
+                    click.echo(f"{key:<12} {', '.join(value) if isinstance(value, list) else clean(value)}")
+        return
+    rows = [{"name": found, "shelf": shelf, "description": _description(folder)} for found, shelf, folder in library]
+    if as_json:
+        print_json(rows)
+        return
+    width = max(len(row["name"]) for row in rows)
+    for row in rows:
+        click.echo(f"{row['name']:<{width}}  {row['shelf']:<8}  {clean(row['description'])}")
+
+
+def _description(folder: Any) -> str:
+    """From the front matter alone: a list must not fail because one skill is broken."""
+    from reyn.documents import DocumentError, parse_front_matter, read_text
+
+    try:
+        value = parse_front_matter(read_text(folder / "skill.md", "skill.md"), "skill.md").value
+    except DocumentError:
+        return "(cannot be read; `reyn lint` tells why)"
+    return str(value.get("description", "")).strip() if isinstance(value, dict) else ""

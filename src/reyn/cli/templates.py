@@ -1,0 +1,152 @@
+"""The files that `reyn init` and `reyn new` write: small skills that lint clean and run on the answers beside them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+CONFIG = """\
+# What the operator sets; docs/config.md lists every key.
+# The scripted model reads its answers from a file: no key, no network. Replace it when you have a model.
+model: scripted:answers.jsonl
+"""
+IGNORED = ".reyn/\nreyn.local.yaml\n"
+
+
+class Template(NamedTuple):
+    """A skill's files, and answers that drive it once from its entry to its end."""
+
+    files: dict[str, str]
+    answers: list[dict[str, Any]]
+
+    @property
+    def script(self) -> str:
+        return "".join(json.dumps(answer) + "\n" for answer in self.answers)
+
+
+def linear(name: str) -> Template:
+    graph = "graph:\n  note_facts: [write_answer]\n  write_answer: [end]\n"
+    return Template(
+        {
+            "skill.md": _skill(name, "Answer a message from the facts in it.", "note_facts", graph),
+            "phases/note_facts.md": _phase(
+                "note_facts", "user_message", "List what the message states, one fact each."
+            ),
+            "phases/write_answer.md": _phase(
+                "write_answer", "facts", "Answer in two sentences from these facts alone."
+            ),
+            "artifacts/facts.yaml": _FACTS,
+            "artifacts/answer.yaml": _ANSWER,
+        },
+        [
+            _answer("write_answer", "facts", {"facts": ["The message asks for a greeting."]}),
+            _answer(None, "answer", {"text": "Hello, and welcome."}),
+        ],
+    )
+
+
+def loop(name: str) -> Template:
+    graph = "graph:\n  write: [review]\n  review: [write, end]\n"
+    criteria = "finish_criteria:\n  - the text does what the message asks\n  - no sentence can be left out\n"
+    return Template(
+        {
+            "skill.md": _skill(name, "Write and review until it is good.", "write", graph + criteria),
+            "phases/write.md": _phase(
+                "write", "user_message | remarks", "Write the text, or improve it by the remarks."
+            ),
+            "phases/review.md": _phase(
+                "review", "draft", "Judge the draft against the criteria. Send it back with remarks if one is not met."
+            ),
+            "artifacts/draft.yaml": _text("draft", "A text to be reviewed."),
+            "artifacts/remarks.yaml": _REMARKS,
+            "artifacts/answer.yaml": _ANSWER,
+        },
+        [
+            _answer("review", "draft", {"text": "Hello hello."}),
+            _answer("write", "remarks", {"draft": "Hello hello.", "remarks": ["One word is there twice."]}),
+            _answer("review", "draft", {"text": "Hello."}),
+            _answer(None, "answer", {"text": "Hello."}),
+        ],
+    )
+
+
+def branch(name: str) -> Template:
+    graph = "graph:\n  sort: [reply, decline]\n  reply: [end]\n  decline: [end]\n"
+    return Template(
+        {
+            "skill.md": _skill(name, "Sort a message and answer it accordingly.", "sort", graph),
+            "phases/sort.md": _phase(
+                "sort", "user_message", "Decide whether the message asks for something we can do."
+            ),
+            "phases/reply.md": _phase("reply", "task", "Do what is asked, briefly."),
+            "phases/decline.md": _phase("decline", "refusal", "Decline politely and say why in one sentence."),
+            "artifacts/task.yaml": _text("task", "Choose this if the message asks for something that can be done."),
+            "artifacts/refusal.yaml": _text(
+                "refusal", "Choose this if it asks for nothing, or for what cannot be done."
+            ),
+            "artifacts/answer.yaml": _ANSWER,
+        },
+        [
+            _answer("reply", "task", {"text": "a greeting"}),
+            _answer(None, "answer", {"text": "Hello."}),
+        ],
+    )
+
+
+TEMPLATES = {"linear": linear, "loop": loop, "branch": branch}
+
+
+def _skill(name: str, description: str, entry: str, more: str) -> str:
+    return (
+        f"---\ntype: skill\nname: {name}\ndescription: {description}\nentry: {entry}\nfinal_output: answer\n{more}---\n"
+        "Prose for people; the model does not see it.\n"
+    )
+
+
+def _phase(name: str, taken: str, instructions: str) -> str:
+    return f"---\ntype: phase\nname: {name}\ninput: {taken}\nallowed_ops: []\n---\n{instructions}\n"
+
+
+def _text(name: str, description: str) -> str:
+    return (
+        f"description: {description}\ntype: object\nproperties:\n  text: {{type: string, maxLength: 2000}}\n"
+        "required: [text]\nadditionalProperties: false\n"
+    )
+
+
+_ANSWER = _text("answer", "What the user gets.")
+_FACTS = """\
+description: What a message states.
+type: object
+properties:
+  facts:
+    type: array
+    maxItems: 20
+    items: {type: string, maxLength: 300}
+required: [facts]
+additionalProperties: false
+"""
+_REMARKS = """\
+description: Choose this if a criterion is not met.
+type: object
+properties:
+  draft: {type: string, maxLength: 2000, description: The draft as it was.}
+  remarks:
+    type: array
+    minItems: 1
+    maxItems: 10
+    items: {type: string, maxLength: 300}
+required: [draft, remarks]
+additionalProperties: false
+"""
+
+
+def _answer(next_phase: str | None, kind: str, data: dict[str, Any]) -> dict[str, Any]:
+    control = {
+        "type": "transition" if next_phase else "finish",
+        "decision": "continue" if next_phase else "finish",
+        "next_phase": next_phase,
+        "confidence": 0.9,
+        "reason": {"summary": "as scripted"},
+    }
+    return {"control": control, "artifact": {"type": kind, "data": data}}

@@ -1,0 +1,37 @@
+"""Reading a skill and asking every rule about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reyn.lint import instructions, requests, structure
+from reyn.skills import read_skill
+from reyn.vocabulary import STANDARD, Vocabulary
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from reyn.errors import Finding
+    from reyn.skills import Library
+
+RULES = (
+    structure.older_form,
+    structure.unreachable_phases,
+    structure.unions_alike,
+    requests.unknown_permissions,
+    requests.missing_requests,
+    requests.unused_requests,
+    requests.python_steps,
+    instructions.op_syntax,
+    instructions.field_lists,
+    instructions.literals,
+)
+
+
+def lint_skill(folder: Path, library: Library | None = None, vocabulary: Vocabulary = STANDARD) -> list[Finding]:
+    """Everything that is to be said about a skill, in the order of its files and lines."""
+    reading = read_skill(folder, library, vocabulary)
+    found = {*reading.findings}
+    for rule in RULES:
+        found.update(rule(reading, vocabulary))
+    return sorted(found)

@@ -1,0 +1,100 @@
+"""Rules about prose: what the OS shows the model anyway, and what a weak model would copy. All of them warnings."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from reyn.errors import Finding
+from reyn.skills import codes
+from reyn.skills.values import END
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reyn.documents import Document
+    from reyn.skills import Reading, Skill
+    from reyn.vocabulary import Vocabulary
+
+_CONTRACT_WORDS = re.compile(
+    r'"?(control_ir|next_phase|candidate_outputs|available_control_ops|artifact_schema|confidence)"?\s*:|"kind"\s*:'
+)
+_LITERALS = (
+    (re.compile(r"<[a-z][a-z0-9_ -]{1,40}>"), "placeholder"),
+    (re.compile(r"https?://[^\s)<>`\"']+"), "address"),
+    (re.compile(r"[\w.+-]+@[\w-]+\.[\w.]+"), "e-mail address"),
+    (re.compile(r"(?<![\w/])(?:/[\w.-]+){2,}|\b[A-Za-z]:\\[\w\\.-]+"), "path"),
+    (re.compile(r"\b[0-9a-f]{12,}\b"), "hash"),
+    (re.compile(r"\b\d{4}-\d{2}-\d{2}\b"), "date"),
+    (re.compile(r"\{\s*\"[^\"\n]+\"\s*:"), "JSON object"),
+)
+_BULLET = re.compile(r"^\s*[-*+]\s+[`\"']?([A-Za-z_][\w-]*)[`\"']?\s*(?::|\(|-|\u2013|\u2014)")
+
+
+def op_syntax(reading: Reading, vocabulary: Vocabulary) -> Iterator[Finding]:
+    """The OS shows the model which ops there are and how an answer looks."""
+    for document in _phases(reading):
+        for number, line in _lines(document):
+            for match in _CONTRACT_WORDS.finditer(line):
+                message = f"the instructions describe the answer's form: {match[0]!r}"
+                fix = "Leave it out; the OS shows it to the model."
+                yield _warning(document, number, match.start(), codes.OP_SYNTAX, message, fix)
+
+
+def field_lists(reading: Reading, _: Vocabulary) -> Iterator[Finding]:
+    """Two or more bullets that name fields of an output: the schema says it, and says it once."""
+    skill = reading.skill
+    for name in skill.phases if skill else ():
+        document = reading.folder.front(f"phases/{name}.md")
+        if skill is None or document is None:
+            continue
+        fields = _output_fields(skill, name)
+        named = [
+            (number, match)
+            for number, line in _lines(document)
+            if (match := _BULLET.match(line)) and match[1] in fields
+        ]
+        if len(named) >= 2:
+            number, match = named[0]
+            told = ", ".join(f"`{found[1]}`" for _, found in named[:4])
+            message = f"the instructions list fields of the output: {told}"
+            fix = "Put what each means into `description` in the artifact's schema."
+            yield _warning(document, number, match.start(1), codes.OP_SYNTAX, message, fix)
+
+
+def literals(reading: Reading, _: Vocabulary) -> Iterator[Finding]:
+    for document in _phases(reading):
+        for number, line in _lines(document):
+            taken: list[tuple[int, int]] = []
+            for pattern, what in _LITERALS:
+                for match in pattern.finditer(line):
+                    if any(start < match.end() and match.start() < end for start, end in taken):
+                        continue
+                    taken.append(match.span())
+                    message = f"a weak model would copy this {what}: {match[0][:60]!r}"
+                    fix = "Say what is wanted in words, or put it into the input."
+                    yield _warning(document, number, match.start(), codes.LITERAL, message, fix)
+
+
+def _phases(reading: Reading) -> Iterator[Document]:
+    for file in reading.folder.own("phases", ".md"):
+        document = reading.folder.front(file)
+        if document is not None:
+            yield document
+
+
+def _lines(document: Document) -> Iterator[tuple[int, str]]:
+    """The lines of the instructions with their numbers in the file."""
+    return enumerate(document.body.split("\n"), start=document.body_line)
+
+
+def _output_fields(skill: Skill, phase: str) -> set[str]:
+    schemas = [skill.final_output_schema]
+    for target in skill.graph.get(phase, ()):
+        if target != END:
+            schemas += [artifact.schema for artifact in skill.inputs_of(target)]
+    return {name for schema in schemas if isinstance(schema, dict) for name in schema.get("properties", {})}
+
+
+def _warning(document: Document, line: int, column: int, code: str, message: str, fix: str) -> Finding:
+    return Finding(document.file, line, column + 1, code, message, fix, "warning")

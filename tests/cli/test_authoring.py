@@ -1,0 +1,128 @@
+"""The commands of an author: from an empty folder to a skill that runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reyn.cli.app import run_app
+from reyn.cli.templates import TEMPLATES
+from tests.cli.test_commands import Said
+
+
+@pytest.fixture
+def reyn(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str) -> Said:
+        code = run_app(words)
+        captured = capsys.readouterr()
+        return Said(code, captured.out, captured.err)
+
+    return call
+
+
+def test_a_new_project_has_a_skill_that_runs(reyn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    said = reyn("init", "mine")
+    assert said.code == 0
+    assert "next: cd mine && reyn run first" in said.out
+    monkeypatch.chdir(tmp_path / "mine")
+    assert reyn("lint").out == "first: nothing to say\n"
+    assert reyn("run", "first", "Please greet me.").code == 0
+
+
+def test_nothing_is_written_over(reyn, tmp_path: Path):
+    (tmp_path / "answers.jsonl").write_text("mine")
+    said = reyn("init")
+    assert (said.code, "RYN703" in said.err) == (2, True)
+    assert not (tmp_path / "reyn.yaml").exists()
+    (tmp_path / "answers.jsonl").unlink()
+    (tmp_path / ".gitignore").write_text("mine\n")
+    assert reyn("init").code == 0
+    assert (tmp_path / ".gitignore").read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_new_skill_lints_clean_and_runs_on_its_answers(reyn, template: str):
+    said = reyn("new", "skill", "menu_line", "--template", template)
+    assert said.code == 0
+    assert reyn("lint", "menu_line").out == "menu_line: nothing to say\n"
+    script = "scripted:reyn/project/menu_line/cases/first/answers.jsonl"
+    ran = reyn("run", "menu_line", "Please greet me.", "--model", script, "--json")
+    assert ran.json["status"] == "finished"
+    assert ran.json["warnings"] == []
+    assert reyn("new", "skill", "menu_line").code == 2
+
+
+@pytest.mark.parametrize("name", ["end", "a b", "../x", "", "1a"])
+def test_a_name_that_cannot_be_used_is_refused(reyn, name: str, tmp_path: Path):
+    assert reyn("new", "skill", name).code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_list_of_skills_shows_what_can_be_run(reyn):
+    reyn("new", "skill", "mine", "--local")
+    rows = reyn("skills", "--json").json
+    assert rows[0] == {"name": "mine", "shelf": "local", "description": "Answer a message from the facts in it."}
+    assert {"direct_llm", "summarize", "draft_review", "triage", "extract_fields"} <= {row["name"] for row in rows}
+    assert reyn("skills").out.startswith("mine ")
+    told = reyn("skills", "mine", "--json").json
+    assert (told["takes"], told["gives"], told["phases"]) == (
+        ["user_message"],
+        "answer",
+        ["note_facts", "write_answer"],
+    )
+    assert "phases       note_facts, write_answer" in reyn("skills", "mine").out
+
+
+def test_a_broken_skill_does_not_hide_the_others(reyn, tmp_path: Path):
+    folder = tmp_path / "reyn/project/broken"
+    folder.mkdir(parents=True)
+    (folder / "skill.md").write_bytes(b"\xff")
+    assert "cannot be read" in reyn("skills").out
+    said = reyn("lint")
+    assert said.code == 1
+    assert "skill.md:1:1: RYN110" in said.out
+    findings = reyn("lint", "--json").json
+    assert (findings[0]["skill"], findings[0]["code"], findings[0]["severity"]) == ("broken", "RYN110", "error")
+
+
+def test_the_standard_library_lints_clean(reyn):
+    for name in ("direct_llm", "summarize", "draft_review", "triage", "extract_fields"):
+        assert reyn("lint", name).out == f"{name}: nothing to say\n"
+
+
+def test_the_first_frame_can_be_seen(reyn):
+    reyn("new", "skill", "mine")
+    said = reyn("frame", "mine", "Hello there.")
+    assert said.out.startswith("[system]\nYou decide one step of a workflow.")
+    assert '## input_artifact\n{"data":{"text":"Hello there."},"type":"user_message"}' in said.out
+    frame = reyn("frame", "mine", "--json").json
+    assert frame["current_phase"] == "note_facts"
+    assert frame["input_artifact"] == {"type": "user_message", "data": {}}
+    assert reyn("frame", "mine", "{}").code == 2
+
+
+def test_a_graph_can_be_drawn(reyn):
+    reyn("new", "skill", "mine", "--template", "loop")
+    assert "review" in reyn("graph", "mine").out
+    assert reyn("graph", "mine", "--format", "mermaid").out.startswith("flowchart TD")
+    assert reyn("graph", "mine", "--format", "svg").out.lstrip().startswith("<svg")
+    assert json.loads(reyn("graph", "mine", "--json").out)["entry"] == "write"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_the_commands(reyn, shell: str):
+    assert "_REYN_COMPLETE" in reyn("completion", shell).out
+
+
+def test_completion_completes():
+    environ = {"_REYN_COMPLETE": "bash_complete", "COMP_WORDS": "reyn re", "COMP_CWORD": "1", "PATH": ""}
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / "reyn")], env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["plain,resume", "plain,replay"]

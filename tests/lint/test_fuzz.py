@@ -1,0 +1,198 @@
+"""Any bytes in any file of a skill's folder give findings: never a traceback, never long, never much memory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from reyn.lint import lint_skill
+from reyn.skills import Library
+from tests.support import write_skill
+
+PYTHON = (
+    "preprocessor:\n  - python: {module: ./m.py, function: f, into: data.x}\n  - validate: {schema: {type: object}}\n"
+)
+FILES = ["skill.md", "phases/a.md", "phases/b.md", "artifacts/note.yaml", "m.py"]
+NASTY = [
+    b"&a [*a]",
+    b"*x",
+    b"!!python/object/apply:os.system [id]",
+    b"- - - - -",
+    b"{" * 200,
+    b"[" * 5000,
+    b"? ",
+    b": : :",
+    b"\t",
+    b"\xff\xfe",
+    b"\x00",
+    b"---\n",
+    b"...\n",
+    b"%YAML 9.9\n",
+    b"<<: {a: b}",
+    b"type: step",
+    b"type: [1]",
+    b"schema: 3",
+    b"name: null",
+    b"graph: {a: {b: c}}",
+    b"graph: {end: [end]}",
+    b"input: ''",
+    b"input: '|'",
+    b"allowed_ops: {a: b}",
+    b"preprocessor: [{iterate: {over: data, apply: {iterate: {over: x, apply: {}}}}}]",
+    b"preprocessor: [{type: iterate, over: data, apply: {type: x}}]",
+    b"preprocessor: [{run_skill: {skill: s}}]",
+    b"preprocessor: [{python: null}]",
+    b"postprocessor: {output_schema: {}, steps: [{}]}",
+    b"postprocessor: [1]",
+    b"permissions: {python: [3, {module: 4}], shell: null}",
+    b"permissions: []",
+    b"entry: '@s'",
+    b"$ref: '#'",
+    b"$ref: file:///etc/passwd",
+    b"$ref: http://127.0.0.1:9/x",
+    b"$schema: 7",
+    b"properties: 3",
+    b"pattern: '(a+)+$'",
+    b"1e999",
+    b".inf",
+    b"9" * 5000,
+    "é\u2028\ud7ff".encode(),
+]
+
+
+@pytest.fixture(scope="module")
+def seed():
+    root = Path(tempfile.mkdtemp())
+    folder = write_skill(root, "s", {"a": ["b"], "b": ["a", "end"]}, phase_keys={"a": PYTHON})
+    (folder / "m.py").write_text("def f(artifact):\n    return 1\n")
+    yield {name: (folder / name).read_bytes() for name in FILES}
+    shutil.rmtree(root)
+
+
+def lint(files: dict[str, bytes]) -> list:
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "reyn" / "project" / "s"
+        for name, content in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        return lint_skill(folder, Library(Path(scratch)))
+
+
+@st.composite
+def changes(draw) -> list:
+    kinds = st.sampled_from(["insert", "replace_line", "drop_line", "cut", "bytes", "append"])
+    one = st.tuples(st.sampled_from(FILES), kinds, st.integers(0, 400), st.sampled_from(NASTY), st.binary(max_size=12))
+    return draw(st.lists(one, min_size=1, max_size=4))
+
+
+def apply(content: bytes, kind: str, at: int, nasty: bytes, raw: bytes) -> bytes:
+    lines = content.split(b"\n")
+    line = at % len(lines)
+    match kind:
+        case "insert":
+            return b"\n".join([*lines[:line], nasty, *lines[line:]])
+        case "replace_line":
+            return b"\n".join([*lines[:line], nasty, *lines[line + 1 :]])
+        case "drop_line":
+            return b"\n".join([*lines[:line], *lines[line + 1 :]])
+        case "cut":
+            return content[: at % (len(content) + 1)]
+        case "bytes":
+            place = at % (len(content) + 1)
+            return content[:place] + raw + content[place:]
+    return content + nasty
+
+
+@settings(max_examples=300)
+@given(changes())
+@example([("phases/a.md", "replace_line", 6, b"  - python: {module: ., function: f}", b"")])
+@example([("skill.md", "replace_line", 5, b"graph: {a: [a], ? [x] : y}", b"")])
+def test_whatever_is_in_the_files_lint_answers_with_findings(seed: dict[str, bytes], mutations: list):
+    files = dict(seed)
+    for file, *change in mutations:
+        files[file] = apply(files[file], *change)
+    started = time.process_time()
+    for finding in lint(files):
+        assert finding.line >= 1
+        assert finding.column >= 1
+        str(finding)
+    assert time.process_time() - started < 2
+
+
+@settings(max_examples=150)
+@given(st.sampled_from(FILES), st.binary(max_size=300))
+def test_any_bytes_whatsoever_are_answered(seed: dict[str, bytes], file: str, content: bytes):
+    lint({**seed, file: content})
+    lint({**seed, file: b"---\n" + content + b"\n---\nbody\n"})
+
+
+HEAVY = {
+    "ten megabytes": b"x: " + b"y" * 10_000_000,
+    "ten megabytes of lines": b"- a\n" * 2_500_000,
+    "deep flow": b"x: " + b"[" * 100_000,
+    "deep block": b"".join(b" " * n + b"a:\n" for n in range(2_000)),
+    "an alias bomb": b"a: &a ["
+    + b"x," * 50
+    + b"]\n"
+    + b"".join(b"%c: &%c [%s]\n" % (n, n, b",".join([b"*%c" % (n - 1)] * 50)) for n in b"bcdefgh"),
+    "many keys": b"".join(b"k%d: 1\n" % n for n in range(40_000)),
+    "a long line": b"a: '" + b"z" * 900_000 + b"'",
+}
+
+
+@pytest.mark.parametrize("name", HEAVY)
+@pytest.mark.parametrize("file", ["skill.md", "phases/a.md", "artifacts/note.yaml"])
+def test_heavy_files_cost_little(seed: dict[str, bytes], tmp_path: Path, name: str, file: str):
+    content = HEAVY[name] if file.endswith(".yaml") else b"---\n" + HEAVY[name] + b"\n---\nbody\n"
+    folder = tmp_path / "s"
+    for other, text in {**seed, file: content}.items():
+        path = folder / other
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text)
+    code = (
+        "import resource, sys, time; from pathlib import Path; from reyn.lint import lint_skill; "
+        "start = time.process_time(); found = lint_skill(Path(sys.argv[1])); "
+        "print(len(found), time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    count, seconds, megabytes = (float(word) for word in done.stdout.split())
+    assert count >= 1
+    assert seconds <= 2
+    assert megabytes <= 200
+
+
+def test_links_that_lead_in_circles_or_outside_are_findings(seed: dict[str, bytes], tmp_path: Path):
+    folder = tmp_path / "s"
+    for other, text in seed.items():
+        path = folder / other
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text)
+    (tmp_path / "outside.py").write_text("def f(artifact): return 1\n")
+    (folder / "m.py").unlink()
+    (folder / "m.py").symlink_to(tmp_path / "outside.py")
+    assert "RYN125" in {finding.code for finding in lint_skill(folder)}
+    (folder / "phases" / "b.md").unlink()
+    (folder / "phases" / "b.md").symlink_to("b.md")
+    assert "RYN116" in {finding.code for finding in lint_skill(folder)}
+    os.mkfifo(folder / "artifacts" / "pipe.yaml")
+    (folder / "artifacts" / "folder.yaml").mkdir()
+    lint_skill(folder)
+
+
+def test_a_schema_that_refers_to_itself_is_fine_and_one_that_leaves_is_not(tmp_path: Path):
+    tree = {"type": "object", "properties": {"next": {"$ref": "#"}}}
+    assert lint_skill(write_skill(tmp_path, "s", {"a": ["end"]}, artifacts={"note": tree})) == []
+    for target in ("other.yaml", "file:///etc/hosts", "http://127.0.0.1:9/x", "#/nowhere"):
+        folder = write_skill(tmp_path, "s", {"a": ["end"]}, artifacts={"note": {"$ref": target}})
+        assert [finding.code for finding in lint_skill(folder)] == ["RYN121"]

@@ -1,0 +1,165 @@
+"""Each rule has a broken example with its expected finding: file, line, code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reyn.lint import lint_skill
+from reyn.skills import Library
+from tests.support import write_skill
+
+TALLY = "def tally(artifact):\n    return {'lines': 1}\n\n\ndef other(artifact):\n    return 2\n"
+PYTHON = "preprocessor:\n  - python:\n      module: ./tally.py\n      function: tally\n      into: data.tally\n"
+PERMISSION = "permissions:\n  python:\n    - {module: ./tally.py, function: tally}\n"
+
+
+def lint(folder: Path) -> list[tuple[str, int, str]]:
+    library = Library(folder.parent.parent.parent)
+    return [(finding.file, finding.line, finding.code) for finding in lint_skill(folder, library)]
+
+
+def make(tmp_path: Path, *, phase: str = "", skill: str = "", body: str = "", graph=None, **more) -> Path:
+    folder = write_skill(
+        tmp_path, "s", graph or {"a": ["b"], "b": ["end"]}, phase_keys={"a": phase}, skill_keys=skill, **more
+    )
+    (folder / "tally.py").write_text(TALLY)
+    if body:
+        path = folder / "phases" / "a.md"
+        path.write_text(path.read_text().replace("Do what a does.", body))
+    return folder
+
+
+def test_a_sound_skill_has_nothing_to_be_said_about(tmp_path: Path):
+    assert lint(make(tmp_path, phase=PYTHON, skill=PERMISSION)) == []
+
+
+@pytest.mark.parametrize(
+    ("phase", "skill", "expected"),
+    [
+        # steps
+        ("preprocessor: [{pythn: {}}]\n", "", [("phases/a.md", 6, "RYN123")]),
+        ("preprocessor: [python]\n", "", [("phases/a.md", 6, "RYN123")]),
+        ("preprocessor:\n  - python: {module: ./tally.py}\n", "", [("phases/a.md", 7, "RYN113")]),
+        ("preprocessor:\n  - lint_plan: {ovr: data}\n", "", [("phases/a.md", 7, "RYN112")]),
+        ("preprocessor:\n  - validate:\n      schema: {type: strang}\n", "", [("phases/a.md", 8, "RYN121")]),
+        ("preprocessor:\n  - validate: {schema: {}, target: data.nothing}\n", "", [("phases/a.md", 7, "RYN124")]),
+        ("preprocessor:\n  - validate: {schema: {}, into: data.a.b}\n", "", [("phases/a.md", 7, "RYN124")]),
+        ("preprocessor:\n  - validate: {schema: {}, into: data.text.b}\n", "", [("phases/a.md", 7, "RYN124")]),
+        (
+            "preprocessor:\n  - run_op:\n      op: {kind: file}\n      args_from: {path: data.where}\n",
+            "",
+            [("phases/a.md", 9, "RYN124")],
+        ),
+        (
+            "preprocessor:\n  - iterate:\n      over: data.text\n      apply: {run_op: {op: {}}}\n",
+            "",
+            [("phases/a.md", 8, "RYN124")],
+        ),
+        (
+            "preprocessor:\n  - iterate:\n      over: data\n      apply: {validate: {schema: {}}}\n",
+            "",
+            [("phases/a.md", 9, "RYN123")],
+        ),
+        # python
+        (PYTHON.replace("tally.py", "gone.py"), PERMISSION, [("phases/a.md", 8, "RYN125")]),
+        (PYTHON.replace("./tally.py", "../../x.py"), PERMISSION, [("phases/a.md", 8, "RYN125")]),
+        (PYTHON.replace("function: tally", "function: tall"), PERMISSION, [("phases/a.md", 7, "RYN125")]),
+        (PYTHON, "", [("skill.md", 2, "RYN126")]),
+        (PYTHON.replace("into", "mode: unsafe\n      into"), PERMISSION, [("skill.md", 8, "RYN126")]),
+        (
+            PYTHON,
+            PERMISSION.replace("tally}", "tally, mode: unsafe}"),
+            [("skill.md", 9, "RYN129")],
+        ),
+        # requests
+        ("", "permissions: {shel: {}}\n", [("skill.md", 7, "RYN137")]),
+        ("", "permissions: {shell: {}}\n", [("skill.md", 7, "RYN128")]),
+        ("", "permissions: {python: []}\n", [("skill.md", 7, "RYN128")]),
+        # the postprocessor
+        ("", "postprocessor: {output_schema: nothing}\n", [("skill.md", 7, "RYN117")]),
+        ("", "postprocessor: {output_schema: {type: 3}}\n", [("skill.md", 7, "RYN121")]),
+        (
+            "",
+            "postprocessor:\n  output_schema: note\n  steps:\n    - validate: {schema: {}, target: data.x}\n",
+            [("skill.md", 10, "RYN124")],
+        ),
+    ],
+)
+def test_each_slip_in_steps_and_requests_is_found(tmp_path: Path, phase: str, skill: str, expected: list):
+    assert lint(make(tmp_path, phase=phase, skill=skill)) == expected
+
+
+def test_an_op_that_needs_a_request_is_found(tmp_path: Path):
+    folder = make(tmp_path)
+    path = folder / "phases" / "a.md"
+    path.write_text(path.read_text().replace("allowed_ops: []", "allowed_ops: [file, web_fetch]"))
+    assert lint(folder) == [("phases/a.md", 5, "RYN127")]
+    (tmp_path / "two").mkdir()
+    folder = make(tmp_path / "two", skill="permissions: {web: {}}\n")
+    path = folder / "phases" / "a.md"
+    path.write_text(path.read_text().replace("allowed_ops: []", "allowed_ops: [file, web_fetch]"))
+    assert lint(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "code"),
+    [
+        ('Emit {"kind": "file"}.', 7, "RYN130"),
+        ("Set next_phase: b.", 7, "RYN130"),
+        ("Fill in:\n\n- `text`: the text\n- name: none\n- `other`: x\n- `text` (again)", 9, "RYN130"),
+        ("Look at <base_commit> first.", 7, "RYN131"),
+        ("Fetch https://example.org/page now.", 7, "RYN131"),
+        ("Write to someone@example.org.", 7, "RYN131"),
+        ("Read /home/me/notes.txt.", 7, "RYN131"),
+        ("Use 3f786850e387550fdab836ed7e6dc881de23001b.", 7, "RYN131"),
+        ("It happened on 2026-01-02.", 7, "RYN131"),
+        ('Say {"text": "hello"}.', 7, "RYN131"),
+    ],
+)
+def test_prose_that_the_os_or_a_weak_model_would_trip_over_is_a_warning(
+    tmp_path: Path, body: str, line: int, code: str
+):
+    folder = make(tmp_path, body=body)
+    findings = lint_skill(folder)
+    assert (findings[0].file, findings[0].line, findings[0].severity) == ("phases/a.md", line, "warning")
+    assert code in {finding.code for finding in findings}
+
+
+def test_plain_prose_is_left_alone(tmp_path: Path):
+    body = (
+        "Read the note.\n\n- Keep names as they are.\n- If a/b is unclear, or 3 > 2, say so.\n\nBe brief (1-2 lines)."
+    )
+    assert lint(make(tmp_path, body=body)) == []
+
+
+def test_a_phase_that_nobody_reaches_is_a_warning(tmp_path: Path):
+    folder = make(tmp_path)
+    text = (folder / "phases" / "a.md").read_text()
+    (folder / "phases" / "lost.md").write_text(text.replace("name: a", "name: lost"))
+    [finding] = lint_skill(folder)
+    assert (finding.file, finding.code, finding.severity) == ("phases/lost.md", "RYN120", "warning")
+
+
+def test_members_of_a_union_that_look_alike_are_found(tmp_path: Path):
+    schema = {"type": "object", "properties": {"x": {"type": "string"}}}
+    folder = make(tmp_path, artifacts={"one": schema, "two": schema | {"title": "Two"}}, inputs={"b": "one | two"})
+    assert lint(folder) == [("phases/b.md", 4, "RYN132")]
+    (tmp_path / "2").mkdir()
+    described = {"one": schema | {"description": "the first"}, "two": schema | {"description": "the second"}}
+    assert lint(make(tmp_path / "2", artifacts=described, inputs={"b": "one | two"})) == []
+
+
+def test_names_that_differ_only_in_case_are_found(tmp_path: Path):
+    folder = make(tmp_path)
+    text = (folder / "phases" / "a.md").read_text()
+    (folder / "phases" / "A.md").write_text(text.replace("name: a", "name: A"))
+    assert ("phases/a.md", 2, "RYN136") in lint(folder)
+
+
+def test_a_skill_in_the_older_form_is_told_so(tmp_path: Path):
+    folder = make(tmp_path, phase="preprocessor:\n  - {type: lint_plan, over: data}\n")
+    assert lint(folder) == [("phases/a.md", 7, "RYN135")]
+    (folder / "artifacts" / "note.yaml").write_text("name: note\nschema: {type: object}\n")
+    assert lint(folder) == [("artifacts/note.yaml", 2, "RYN135"), ("phases/a.md", 7, "RYN135")]
