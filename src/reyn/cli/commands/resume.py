@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from reyn.cli.commands.run import tell_interrupted
-from reyn.cli.output import Progress, json_option, print_json, tell_result
+from reyn.cli.driving import drive
+from reyn.cli.output import json_option
 from reyn.cli.project import model_name, open_project
 from reyn.errors import LimitUnknown
 
@@ -21,18 +21,14 @@ def command(run: str, retry: bool, raised: tuple[str, ...], model: str | None, a
 
     The run goes on with its own copy of the skill and its own settings: editing files never changes a run in flight.
     """
-    progress = Progress(err=as_json)
     limits = dict(_parse_limit(words) for words in raised)
-    try:
-        with open_project() as runtime:
-            result = runtime.resume(run, retry=retry, raise_limits=limits, model=model_name(model), listener=progress)
-    except KeyboardInterrupt:
-        return tell_interrupted(progress)
-    if as_json:
-        print_json(result)
-    else:
-        tell_result(result)
-    return result.exit_code
+    with open_project() as runtime:
+        return drive(
+            lambda progress: runtime.resume(
+                run, retry=retry, raise_limits=limits, model=model_name(model), listener=progress
+            ),
+            as_json=as_json,
+        )
 
 
 def _parse_limit(words: str) -> tuple[str, int]:

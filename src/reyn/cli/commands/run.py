@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from reyn.cli.app import INTERRUPTED
-from reyn.cli.output import Progress, json_option, print_json, tell_result
+from reyn.cli.driving import drive
+from reyn.cli.output import json_option
 from reyn.cli.project import model_name, open_project, parse_input, skill_name
 
 
@@ -29,21 +29,7 @@ def command(skill: str, input: str | None, run_id: str | None, as_json: bool, **
     """
     given = parse_input(input)
     settings["model"] = model_name(settings["model"])
-    progress = Progress(err=as_json)
-    try:
-        with open_project(**settings) as runtime:
-            result = runtime.run(skill_name(skill), given, run_id=run_id, listener=progress)
-    except KeyboardInterrupt:
-        return tell_interrupted(progress)
-    if as_json:
-        print_json(result)
-    else:
-        tell_result(result)
-    return result.exit_code
-
-
-def tell_interrupted(progress: Progress) -> int:
-    """A single Ctrl-C leaves the run as it is recorded."""
-    if progress.run_id:
-        click.echo(f"interrupted; nothing is lost. Next: reyn resume {progress.run_id}", err=True)
-    return INTERRUPTED
+    with open_project(**settings) as runtime:
+        return drive(
+            lambda progress: runtime.run(skill_name(skill), given, run_id=run_id, listener=progress), as_json=as_json
+        )
