@@ -46,7 +46,8 @@ def _check(artifact: dict[str, Any], skill: Skill, *, strict: bool) -> None:
     taken = {member.name: member.schema for member in entry.inputs}
     if artifact["type"] not in taken:
         raise InputInvalid(
-            f"the input is a `{artifact['type']}`, but the entry phase `{entry.name}` takes `{entry.input_name}`"
+            f"the input is a `{artifact['type']}`, but the entry phase `{entry.name}` takes `{entry.input_name}`",
+            hint=f"Give a JSON object with the data of `{entry.inputs[0].name}`, or one with `type` and `data`.",
         )
     schema = taken[artifact["type"]]
     wrong = compile_schema(schema if strict else lenient(schema)).first_error(artifact["data"])

@@ -41,6 +41,7 @@ from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport, sta
 from reyn.kernel.stream import RunStream
 from reyn.models import open_model
 from reyn.skills import Library, load_skill, unpin
+from reyn.skills.resolve import is_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -186,7 +187,8 @@ class OSRuntime:
         loaded = load_run(self.journal, run_id)
         briefs = self._briefs_of(loaded.started)
         artifact = Blob.of(canonical(to_artifact(given, briefs.skill, strict=briefs.settings.strict)))
-        if loaded.started.skill not in (skill, Path(skill).name) or loaded.started.input.hash != artifact.hash:
+        is_other = not is_path(skill) and skill != loaded.started.skill
+        if is_other or loaded.started.input.hash != artifact.hash:
             raise RunKeyTaken(f"run `{run_id}` is one of skill `{loaded.started.skill}`, with another skill or input")
         if loaded.state.status != "running":
             return self._to_result(loaded.state)
