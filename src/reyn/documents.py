@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import re
+import stat
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
@@ -57,22 +59,22 @@ class Document(msgspec.Struct, frozen=True):
     marks: dict[Place, Mark]
     body: str = ""
     body_line: int = 1
+    prefix: Place = ()
+    """Where in the file the value stands; places are counted from here."""
 
     def at(self, *path: str | int) -> Mark:
         """The place of a part, or of the nearest part around it that has one."""
-        while path and path not in self.marks:
-            path = path[:-1]
-        return self.marks.get(path, Mark(1, 1))
+        place = (*self.prefix, *path)
+        while place and place not in self.marks:
+            place = place[:-1]
+        return self.marks.get(place, Mark(1, 1))
 
     def part(self, *path: str | int) -> Document:
         """A part of the file as a file of its own, every mark in its place."""
         value = self.value
         for step in path:
             value = value[step]
-        depth = len(path)
-        marks = {place[depth:]: mark for place, mark in self.marks.items() if place[:depth] == path}
-        marks.setdefault((), self.at(*path))
-        return Document(self.file, value, marks)
+        return Document(self.file, value, self.marks, prefix=(*self.prefix, *path))
 
     def finding(
         self, code: str, message: str, *path: str | int, fix: str = "", severity: Severity = "error"
@@ -84,10 +86,14 @@ class Document(msgspec.Struct, frozen=True):
 def read_text(path: Path, shown: str) -> str:
     """The text of a file: capped, UTF-8, without a byte-order mark, lines ended by LF."""
     try:
-        with path.open("rb") as handle:
-            raw = handle.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise DocumentError(Finding(shown, 1, 1, UNREADABLE, f"cannot be read: {error.strerror}")) from error
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise DocumentError(Finding(shown, 1, 1, UNREADABLE, "is not a plain file"))
+            raw = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise DocumentError(Finding(shown, 1, 1, UNREADABLE, f"cannot be read: {why}")) from error
     if len(raw) > MAX_BYTES:
         raise DocumentError(Finding(shown, 1, 1, UNREADABLE, f"is larger than {MAX_BYTES} bytes"))
     try:
@@ -108,10 +114,17 @@ def parse_front_matter(text: str, file: str, *, yaml_1_1: bool = False) -> Docum
     for number, line in enumerate(lines[1:], start=1):
         if line.rstrip() == "---":
             document = parse_yaml("\n".join(lines[1:number]), file, first_line=2, yaml_1_1=yaml_1_1)
-            body = "\n".join(lines[number + 1 :])
-            skipped = len(body) - len(body.lstrip("\n"))
-            return msgspec.structs.replace(document, body=body.strip(), body_line=number + 2 + skipped)
+            body, first = _without_blank_lines(lines[number + 1 :])
+            return msgspec.structs.replace(document, body=body, body_line=number + 2 + first)
     raise DocumentError(Finding(file, 1, 1, BAD_YAML, "front matter is not closed", "End it with a line `---`."))
+
+
+def _without_blank_lines(lines: list[str]) -> tuple[str, int]:
+    """Lines joined, without the blank ones before and after; and how many came before."""
+    written = [number for number, line in enumerate(lines) if line.strip()]
+    if not written:
+        return "", 0
+    return "\n".join(lines[written[0] : written[-1] + 1]).rstrip(), written[0]
 
 
 def parse_yaml(text: str, file: str, first_line: int = 1, *, yaml_1_1: bool = False) -> Document:

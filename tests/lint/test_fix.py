@@ -79,7 +79,7 @@ def test_a_skill_with_errors_is_left_alone(tmp_path: Path):
     files = {"skill.md": skill(price="[nowhere]"), "phases/cost.md": phase("cost"), "phases/price.md": phase("price")}
     folder = write(tmp_path, older=True, files={**WRAPPED, **files})
     before = {path: path.read_bytes() for path in folder.rglob("*.*")}
-    with pytest.raises(FixImpossible):
+    with pytest.raises(FixImpossible, match="has errors"):
         fix(folder)
     assert {path: path.read_bytes() for path in folder.rglob("*.*")} == before
 
@@ -89,3 +89,51 @@ def test_a_documented_skill_needs_no_fix(tmp_path: Path):
 
     folder = write(tmp_path, older=False, files={**BARE, **MODULE, **PAIRS["steps with a type"][1]})
     assert fix(folder) == []
+
+
+def test_what_has_no_place_in_the_documented_form_becomes_a_comment(tmp_path: Path):
+    files = {"skill.md": skill(), "phases/cost.md": phase("cost"), "phases/price.md": phase("price")}
+    artifact = (
+        "name: dish\nnotes: |\n  some prose\n  on two lines\ndescription: The chef's dish.  # keep me\n"
+        'schema:\n  description: inner prose\n  type: object\n  title: "a # b\n    # c"\n'
+    )
+    folder = write(tmp_path, older=True, files={**files, "artifacts/dish.yaml": artifact})
+    before = load_skill(folder)
+    fix(folder)
+    new = (folder / "artifacts/dish.yaml").read_text()
+    assert load_skill(folder) == before
+    for kept in ("# keep me", "#   some prose", "#   on two lines", "# description: inner prose"):
+        assert kept in new
+    assert _comments(new).count("# c") == 0
+
+
+def test_line_ends_and_marks_are_kept(tmp_path: Path):
+    files = {"skill.md": skill(), "phases/cost.md": phase("cost"), "phases/price.md": phase("price")}
+    folder = write(tmp_path, older=True, files={**WRAPPED, **files})
+    path = folder / "artifacts/dish.yaml"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    before = load_skill(folder)
+    fix(folder)
+    new = path.read_bytes()
+    assert new.startswith(b"\xef\xbb\xbf")
+    assert new.count(b"\r\n") == new.count(b"\n") > 0
+    assert load_skill(folder) == before
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"phases/lost.md": "no front matter"},
+        {"phases/lost.md": "---\n- a list\n---\n"},
+        {"phases/lost.md": "---\na: 1\na: 2\n---\n"},
+        {"artifacts/lost.yaml": "{unclosed"},
+        {"phases/cost.md": phase("cost").replace("input: dish\n", "")},
+    ],
+)
+def test_a_file_that_cannot_be_rewritten_leaves_all_as_it_was(tmp_path: Path, broken: dict):
+    files = {"skill.md": skill(), "phases/cost.md": phase("cost"), "phases/price.md": phase("price")}
+    folder = write(tmp_path, older=True, files={**WRAPPED, **files, **broken})
+    before = {path: path.read_bytes() for path in folder.rglob("*.*")}
+    with pytest.raises(FixImpossible):
+        fix(folder)
+    assert {path: path.read_bytes() for path in folder.rglob("*.*")} == before

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -196,3 +197,87 @@ def test_a_schema_that_refers_to_itself_is_fine_and_one_that_leaves_is_not(tmp_p
     for target in ("other.yaml", "file:///etc/hosts", "http://127.0.0.1:9/x", "#/nowhere"):
         folder = write_skill(tmp_path, "s", {"a": ["end"]}, artifacts={"note": {"$ref": target}})
         assert [finding.code for finding in lint_skill(folder)] == ["RYN121"]
+
+
+SLOW = {
+    "a long word": ("phases/a.md", b"---\ntype: phase\nname: a\ninput: note\n---\n" + b"a" * 900_000),
+    "many steps": (
+        "phases/a.md",
+        b"---\ntype: phase\nname: a\ninput: note\npreprocessor:\n"
+        + b"  - {type: validate, schema: true}\n" * 5_000
+        + b"---\nx\n",
+    ),
+    "many bindings": (
+        "phases/a.md",
+        b"---\ntype: phase\nname: a\ninput: note\npreprocessor:\n"
+        + b"".join(b"  - validate: {schema: true, into: data.k%d}\n" % n for n in range(2_000))
+        + b"---\nx\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_nothing_takes_long(seed: dict[str, bytes], name: str):
+    file, content = SLOW[name]
+    started = time.process_time()
+    lint({**seed, file: content})
+    assert time.process_time() - started < 2
+
+
+def test_a_pipe_in_the_folder_does_not_hang(seed: dict[str, bytes], tmp_path: Path):
+    folder = tmp_path / "s"
+    for other, text in seed.items():
+        path = folder / other
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text)
+    (folder / "m.py").unlink()
+    os.mkfifo(folder / "m.py")
+    assert "RYN125" in {finding.code for finding in lint_skill(folder)}
+
+
+VALUES = [
+    None,
+    True,
+    -1,
+    3.5,
+    "",
+    "x",
+    "data",
+    [],
+    {},
+    [1],
+    {"a": 1},
+    [{}],
+    [{"python": 3}],
+    {"type": "iterate"},
+    "@s",
+    "\0/",
+]
+
+
+@settings(max_examples=250)
+@given(st.data())
+def test_any_value_in_any_place_is_answered_by_lint_and_by_fix(seed: dict[str, bytes], data):
+    import json
+
+    import yaml
+
+    from reyn.errors import FixImpossible
+    from reyn.lint import fix_skill
+
+    front = data.draw(st.sampled_from(["skill.md", "phases/a.md"]))
+    head = yaml.safe_load(seed[front].decode().split("---\n")[1])
+    for _ in range(data.draw(st.integers(1, 3))):
+        keys = [*head, "postprocessor", "permissions", "context", "preprocessor"]
+        head[data.draw(st.sampled_from(keys))] = data.draw(st.sampled_from(VALUES))
+    older = {"artifacts/note.yaml": b"name: note\nschema: {type: object}\n"} if data.draw(st.booleans()) else {}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "reyn" / "project" / "s"
+        for name, content in {**seed, **older, front: f"---\n{json.dumps(head)}\n---\nx\n".encode()}.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        library = Library(Path(scratch))
+        lint_skill(folder, library)
+        with suppress(FixImpossible):
+            fix_skill(folder, library)

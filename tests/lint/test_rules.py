@@ -14,6 +14,9 @@ TALLY = "def tally(artifact):\n    return {'lines': 1}\n\n\ndef other(artifact):
 PYTHON = "preprocessor:\n  - python:\n      module: ./tally.py\n      function: tally\n      into: data.tally\n"
 PERMISSION = "permissions:\n  python:\n    - {module: ./tally.py, function: tally}\n"
 
+UNMATCHED = [("skill.md", 8, "RYN126"), ("skill.md", 9, "RYN128")]
+"""A permission for another function than the one that is called."""
+
 
 def lint(folder: Path) -> list[tuple[str, int, str]]:
     library = Library(folder.parent.parent.parent)
@@ -53,7 +56,7 @@ def test_a_sound_skill_has_nothing_to_be_said_about(tmp_path: Path):
             [("phases/a.md", 9, "RYN124")],
         ),
         (
-            "preprocessor:\n  - iterate:\n      over: data.text\n      apply: {run_op: {op: {}}}\n",
+            "preprocessor:\n  - iterate:\n      over: data.text\n      apply: {run_op: {op: {kind: file}}}\n",
             "",
             [("phases/a.md", 8, "RYN124")],
         ),
@@ -63,9 +66,9 @@ def test_a_sound_skill_has_nothing_to_be_said_about(tmp_path: Path):
             [("phases/a.md", 9, "RYN123")],
         ),
         # python
-        (PYTHON.replace("tally.py", "gone.py"), PERMISSION, [("phases/a.md", 8, "RYN125")]),
-        (PYTHON.replace("./tally.py", "../../x.py"), PERMISSION, [("phases/a.md", 8, "RYN125")]),
-        (PYTHON.replace("function: tally", "function: tall"), PERMISSION, [("phases/a.md", 7, "RYN125")]),
+        (PYTHON.replace("tally.py", "gone.py"), PERMISSION, [("phases/a.md", 8, "RYN125"), *UNMATCHED]),
+        (PYTHON.replace("./tally.py", "../../x.py"), PERMISSION, [("phases/a.md", 8, "RYN125"), *UNMATCHED]),
+        (PYTHON.replace("function: tally", "function: tall"), PERMISSION, [("phases/a.md", 7, "RYN125"), *UNMATCHED]),
         (PYTHON, "", [("skill.md", 2, "RYN126")]),
         (PYTHON.replace("into", "mode: unsafe\n      into"), PERMISSION, [("skill.md", 8, "RYN126")]),
         (
@@ -163,3 +166,79 @@ def test_a_skill_in_the_older_form_is_told_so(tmp_path: Path):
     assert lint(folder) == [("phases/a.md", 7, "RYN135")]
     (folder / "artifacts" / "note.yaml").write_text("name: note\nschema: {type: object}\n")
     assert lint(folder) == [("artifacts/note.yaml", 2, "RYN135"), ("phases/a.md", 7, "RYN135")]
+
+
+def test_one_slip_does_not_hide_the_others(tmp_path: Path):
+    schema = {"type": "object", "properties": {"x": {"type": "string"}}}
+    folder = make(
+        tmp_path,
+        phase=PYTHON,
+        skill="descripton: x\n",
+        artifacts={"one": schema, "two": schema},
+        inputs={"b": "one | two"},
+    )
+    (folder / "phases" / "lost.md").write_text(
+        (folder / "phases" / "b.md").read_text().replace("name: b", "name: lost")
+    )
+    assert {code for _, _, code in lint(folder)} == {"RYN112", "RYN120", "RYN126", "RYN132"}
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ("[{}, {python: {module: ./tally.py, function: gone}}]", [(6, "RYN123"), (6, "RYN125")]),
+        ("[5, {python: {module: ./tally.py, function: tally}}]", [(6, "RYN123")]),
+        ("\n  - {pyton: {}}\n  - {python: {module: ./tally.py, function: gone}}", [(7, "RYN123"), (8, "RYN125")]),
+        ("[{run_op: {op: {kind: nonsense}}}]", [(6, "RYN122")]),
+        ("[{run_op: {op: {kind: ask_user}}}]", [(6, "RYN123")]),
+        ("[{run_op: {op: {kind: run_skill, skill: nonesuch}}}]", [(6, "RYN101")]),
+        ('[{run_skill: {skill: "\\0/"}}]', [(6, "RYN101")]),
+    ],
+)
+def test_bad_steps_are_told_where_they_stand(tmp_path: Path, steps: str, expected: list):
+    found = lint(make(tmp_path, phase=f"preprocessor: {steps}\n"))
+    assert [(line, code) for file, line, code in found if file == "phases/a.md"] == expected
+
+
+def test_an_op_in_a_step_needs_its_request_and_uses_it(tmp_path: Path):
+    steps = "preprocessor: [{run_op: {op: {kind: shell, cmd: x}}}]\n"
+    assert lint(make(tmp_path, phase=steps)) == [("skill.md", 2, "RYN127")]
+    (tmp_path / "2").mkdir()
+    assert lint(make(tmp_path / "2", phase=steps, skill="permissions: {shell: {}}\n")) == []
+
+
+def test_a_keyword_that_is_none_is_a_warning(tmp_path: Path):
+    schema = {"type": "object", "proprties": {}, "properties": {"x": {"typ": 1, "maxlength": 3}}}
+    folder = make(tmp_path, artifacts={"note": schema})
+    assert [finding.message for finding in lint_skill(folder)] == [
+        "`proprties` is no keyword of JSON Schema",
+        "`maxlength` is no keyword of JSON Schema",
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "State your confidence: high or low.",
+        "Keep x<y and z>w. Use a line break <br> where needed.",
+        "- x-ray films\n- y-axis labels",
+        "The number 1234567890123 is fine.",
+    ],
+)
+def test_ordinary_english_is_left_alone(tmp_path: Path, body: str):
+    fields = {"type": "object", "properties": {"x": {}, "y": {}}}
+    assert lint(make(tmp_path, body=body, artifacts={"note": fields})) == []
+
+
+def test_positions_in_instructions_count_indentation_and_blank_lines(tmp_path: Path):
+    folder = make(tmp_path, body="   \n    see 2024-01-01")
+    [finding] = lint_skill(folder)
+    assert (finding.line, finding.column) == (8, 9)
+
+
+def test_a_skill_given_by_its_place_brings_the_project_around_it(tmp_path: Path):
+    folder = make(tmp_path)
+    shared = tmp_path / "reyn" / "shared" / "phases"
+    shared.mkdir(parents=True)
+    (folder / "phases" / "b.md").rename(shared / "b.md")
+    assert lint_skill(folder) == []

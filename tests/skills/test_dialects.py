@@ -53,7 +53,7 @@ MODULE = {"margin.py": "def add(artifact):\n    return 1\n"}
 PAIRS = {
     "a wrapped artifact": (
         {"skill.md": skill(price="[]"), "phases/cost.md": phase("cost"), "phases/price.md": phase("price")},
-        {"skill.md": skill(price="[]"), "phases/cost.md": phase("cost"), "phases/price.md": phase("price")},
+        {"skill.md": skill(price="[end]"), "phases/cost.md": phase("cost"), "phases/price.md": phase("price")},
     ),
     "zero act turns": (
         {"skill.md": skill(), "phases/cost.md": phase("cost", "max_act_turns: 0\n"), "phases/price.md": phase("price")},
@@ -253,3 +253,38 @@ def test_a_copy_that_cannot_be_read_blocks_the_run():
 
     with pytest.raises(RunBlocked):
         unpin(b"{}")
+
+
+def test_the_mode_of_a_python_step_stands_on_its_permission_in_an_older_skill(tmp_path: Path):
+    permission = "permissions:\n  python: [{module: ./margin.py, function: add, mode: unsafe, reason: it must}]\n"
+    files = {
+        "skill.md": skill(more=permission),
+        "phases/cost.md": phase("cost", "preprocessor: [{type: python, module: ./margin.py, function: add}]\n"),
+        "phases/price.md": phase("price"),
+    }
+    loaded = load_skill(write(tmp_path, older=True, files={**WRAPPED, **MODULE, **files}))
+    assert loaded.phases["cost"].preprocessor[0].mode == "unsafe"
+
+
+def test_an_older_schema_of_draft_7_is_read_as_one(tmp_path: Path):
+    files = {"skill.md": skill(), "phases/cost.md": phase("cost"), "phases/price.md": phase("price")}
+    artifact = {"artifacts/dish.yaml": "name: dish\nschema: {type: array, items: [{type: string}]}\n"}
+    loaded = load_skill(write(tmp_path, older=True, files={**artifact, **files}))
+    assert loaded.final_output.schema["$schema"].endswith("draft-07/schema")
+
+
+def test_a_shared_file_means_the_same_whoever_shares_it(tmp_path: Path):
+    files = {"skill.md": skill(), "phases/cost.md": phase("cost")}
+    folder = write(tmp_path, older=False, files={**BARE, **files})
+    shared = folder.parent.parent / "shared" / "phases"
+    shared.mkdir(parents=True)
+    (shared / "price.md").write_text(phase("price", "can_finish: yes\npreprocessor: [{type: lint_plan}]\n"))
+    loaded = load_skill(folder)
+    assert loaded.phases["price"].can_finish is True
+
+
+def test_a_helper_module_is_pinned_with_the_one_that_may_import_it(tmp_path: Path):
+    folder = write(tmp_path, older=False, files={**BARE, **MODULE, **PAIRS["steps with a type"][1]})
+    before = pin(load_skill(folder))
+    (folder / "helper.py").write_text("x = 1\n")
+    assert pin(load_skill(folder)) != before

@@ -121,3 +121,54 @@ def test_the_standard_library_is_found_last(tmp_path: Path):
     assert {shelf for _, shelf, _ in library} == {"stdlib"}
     mine = write_skill(tmp_path, "direct_llm", {"a": ["end"]})
     assert library.find("direct_llm") == mine
+
+
+def test_a_circle_by_path_is_a_circle(tmp_path: Path):
+    for name, other in (("one", "two"), ("two", "one")):
+        steps = f"preprocessor:\n  - run_skill: {{skill: reyn/project/{other}}}\n"
+        write_skill(tmp_path, name, {"a": ["end"]}, phase_keys={"a": steps})
+    with pytest.raises(SkillInvalid, match="in a circle: one → two → one"):
+        load(tmp_path, "one")
+
+
+def test_a_long_chain_is_told_and_a_wide_one_is_quick(tmp_path: Path):
+    import time
+
+    for level in range(30):
+        steps = f"preprocessor:\n  - run_skill: {{skill: s{level + 1}}}\n" if level < 29 else ""
+        write_skill(tmp_path, f"s{level}", {"a": ["end"]}, phase_keys={"a": steps})
+    with pytest.raises(SkillInvalid, match="16 deep"):
+        load(tmp_path, "s0")
+    for level in range(14):
+        for side in "lr":
+            steps = "preprocessor:\n" + "".join(f"  - run_skill: {{skill: {below}{level + 1}}}\n" for below in "lr")
+            write_skill(tmp_path, f"{side}{level}", {"a": ["end"]}, phase_keys={"a": steps if level < 13 else ""})
+    started = time.process_time()
+    skill = load(tmp_path, "l0")
+    assert time.process_time() - started < 2
+    assert len(skill.skills) == 26
+    assert all(not one.skills for one in skill.skills.values())
+
+
+def test_what_the_postprocessor_makes_is_what_a_skill_gives(root: Path):
+    after = "postprocessor: {output_schema: other}\n"
+    write_skill(root, "inner", {"x": ["end"]}, artifacts={"other": OTHER}, skill_keys=after)
+    outer(root, {"a": ["@inner"], "@inner": ["b"], "b": ["end"]}, artifacts={"other": OTHER}, inputs={"b": "other"})
+    assert load(root, "outer").skills["inner"].result.name == "other"
+    outer(root, {"a": ["@inner"], "@inner": ["b"], "b": ["end"]})
+    assert codes(root, "outer") == [(6, "RYN133")]
+
+
+def test_a_skill_run_by_an_op_is_pinned_too(root: Path):
+    steps = "preprocessor:\n  - {type: run_op, op: {kind: run_skill, skill: inner}, into: data.r}\n"
+    write_skill(root, "outer", {"a": ["end"]}, phase_keys={"a": steps})
+    assert set(load(root, "outer").skills) == {"inner"}
+
+
+def test_the_enriched_input_is_known(root: Path):
+    from reyn.skills.flow import enriched_input_schema
+
+    steps = "preprocessor:\n  - validate: {schema: {}, into: data.findings}\n"
+    write_skill(root, "outer", {"a": ["end"]}, phase_keys={"a": steps})
+    schema = enriched_input_schema(load(root, "outer"), "a")
+    assert set(schema["properties"]) == {"text", "findings"}

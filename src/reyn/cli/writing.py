@@ -18,10 +18,14 @@ def write_new(root: Path, files: Mapping[str, str], keep: Mapping[str, str] = {}
     if taken:
         raise FileTaken(f"`{root / taken[0]}` exists already; nothing was written")
     missing = {name: text for name, text in keep.items() if not (root / name).exists()}
+    written: list[Path] = []
     try:
         for name, text in {**files, **missing}.items():
             path = root / name
             path.parent.mkdir(parents=True, exist_ok=True)
+            written.append(path)
             path.write_text(text, encoding="utf-8")
     except OSError as error:
+        for path in written:
+            path.unlink(missing_ok=True)
         raise ProjectNotFound(f"cannot write below `{root}`: {error}") from error

@@ -18,6 +18,7 @@ RULES = (
     structure.older_form,
     structure.unreachable_phases,
     structure.unions_alike,
+    structure.schema_typos,
     requests.unknown_permissions,
     requests.missing_requests,
     requests.unused_requests,

@@ -7,13 +7,13 @@ the top; keys that nobody knows become comments.
 from __future__ import annotations
 
 import io
-import shutil
 import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import yaml
 
 from reyn.errors import FixImpossible
 from reyn.skills import read_skill
@@ -31,35 +31,51 @@ def fix_skill(folder: Path, library: Library) -> list[str]:
     before = read_skill(folder, library)
     if not before.folder.is_older:
         return []
-    rewritten = {file: text for file in _files(folder) if (text := _rewrite(folder, file)) is not None}
+    if before.skill is None:
+        raise FixImpossible(f"skill `{folder.name}` has errors; mend them first")
+    files = ["skill.md", *before.folder.own("phases", ".md"), *before.folder.own("artifacts", ".yaml")]
+    rewritten = {file: content for file in files if (content := _rewrite(folder, file)) is not None}
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / folder.name
-        shutil.copytree(folder, copy, symlinks=True)
-        for file, text in rewritten.items():
-            (copy / file).write_text(text, encoding="utf-8")
+        for path in [*(folder / file for file in files), *(p for p in folder.glob("*.py") if p.is_file())]:
+            target = copy / path.relative_to(folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(rewritten.get(str(path.relative_to(folder)), path.read_bytes()))
         after = read_skill(copy, library)
-    if before.skill is None or after.skill != before.skill or after.folder.is_older:
+    if after.skill != before.skill or after.folder.is_older:
         told = "; ".join(str(finding) for finding in after.findings[:3]) or "its value would change"
         raise FixImpossible(f"skill `{folder.name}` cannot be rewritten without changing it: {told}")
-    for file, text in rewritten.items():
-        (folder / file).write_text(text, encoding="utf-8")
+    for file, content in rewritten.items():
+        _replace(folder / file, content)
     return sorted(rewritten)
 
 
-def _files(folder: Path) -> list[str]:
-    found = [*folder.glob("phases/*.md"), *folder.glob("artifacts/*.yaml")]
-    return ["skill.md", *(str(path.relative_to(folder)) for path in found)]
+def _replace(path: Path, content: bytes) -> None:
+    """The whole new file or the whole old one, whenever the machine stops."""
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_bytes(content)
+    beside.replace(path)
 
 
-def _rewrite(folder: Path, file: str) -> str | None:
-    """The new text of a file, or `None` if it stays as it is."""
-    old = (folder / file).read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
-    if file.endswith(".yaml"):
-        new = _rewrite_artifact(old)
-    else:
-        head, body = _split(old)
-        new = f"---\n{_rewrite_front(head, file)}---\n{body}"
-    return None if new is None or new == old else new
+def _rewrite(folder: Path, file: str) -> bytes | None:
+    """The new content of a file, or `None` if it stays as it is. Line ends and a byte-order mark are kept."""
+    raw = (folder / file).read_bytes()
+    text = raw.decode("utf-8-sig")
+    old = text.replace("\r\n", "\n")
+    try:
+        new = _rewrite_artifact(old) if file.endswith(".yaml") else _rewrite_file(old, file)
+    except (AttributeError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
+        raise FixImpossible(f"`{file}` cannot be rewritten: {error}") from error
+    if new is None or new == old:
+        return None
+    if "\r\n" in text:
+        new = new.replace("\n", "\r\n")
+    return (b"\xef\xbb\xbf" if raw.startswith(b"\xef\xbb\xbf") else b"") + new.encode()
+
+
+def _rewrite_file(text: str, file: str) -> str:
+    head, body = _split(text)
+    return f"---\n{_rewrite_front(head, file)}---\n{body}"
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -69,36 +85,52 @@ def _split(text: str) -> tuple[str, str]:
     return "\n".join(lines[1:end]) + "\n", "\n".join(lines[end + 1 :])
 
 
-def _yaml() -> Any:
+def _round_trip() -> Any:
+    """A reader and writer of YAML that keeps comments and quotes. Its errors are ours."""
     try:
         from ruamel.yaml import YAML
     except ImportError as error:
         raise FixImpossible(
             "`--fix` needs the package ruamel.yaml", hint="Install it with `pip install 'reyn[fix]'`."
         ) from error
-    yaml = YAML()
-    yaml.preserve_quotes = True
-    yaml.width = 120
-    yaml.indent(mapping=2, sequence=4, offset=2)
-    return yaml
+    made = YAML()
+    made.preserve_quotes = True
+    made.width = 120
+    made.indent(mapping=2, sequence=4, offset=2)
+    return made
+
+
+def _load(text: str) -> Any:
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        return _round_trip().load(text)
+    except YAMLError as error:
+        raise ValueError(str(error).split("\n")[0]) from error
 
 
 def _rewrite_artifact(text: str) -> str | None:
-    yaml = _yaml()
-    value = yaml.load(text)
+    value = _load(text)
     if not is_wrapped(value):
         return None
     schema = value["schema"]
     _booleans(schema)
+    left_out = {key: item for key, item in value.items() if key not in ("name", "schema", "description", "wrapped")}
     if value.get("description") and hasattr(schema, "insert"):
-        schema.pop("description", None)
+        if "description" in schema:
+            left_out["description"] = schema.pop("description")
         schema.insert(0, "description", value["description"])
-    return _with_comments(text, _dump(yaml, schema))
+    return _with_comments(text, _as_comments(left_out) + _dump(schema))
+
+
+def _as_comments(left_out: dict[str, Any]) -> str:
+    """Keys that have no place in the documented form, as comments: nothing that somebody wrote is thrown away."""
+    text = "".join(_dump({key: item}) for key, item in left_out.items())
+    return "".join(f"# {line}\n" for line in text.rstrip("\n").split("\n")) if left_out else ""
 
 
 def _rewrite_front(text: str, file: str) -> str:
-    yaml = _yaml()
-    value = yaml.load(text)
+    value = _load(text)
     _booleans(value)
     is_skill = file == "skill.md"
     if value.get("max_act_turns") == 0:
@@ -117,8 +149,12 @@ def _rewrite_front(text: str, file: str) -> str:
         value.insert(0, "type", "skill" if is_skill else "phase")
     if "name" not in value:
         value.insert(1, "name", Path(file).stem)
-    dropped = _drop_unknown(value, SkillFront if is_skill else PhaseFront)
-    return _with_comments(text, dropped + _dump(yaml, value))
+    if not is_skill and "input" not in value:
+        raise ValueError("it has no `input`, which the documented form needs")
+    known = {field.name for field in msgspec.structs.fields(SkillFront if is_skill else PhaseFront)}
+    unknown = [key for key in value if key not in known and not str(key).startswith("imported_")]
+    left_out = {key: value.pop(key) for key in unknown}
+    return _with_comments(text, _as_comments(left_out) + _dump(value))
 
 
 def _modern(step: Any) -> Any:
@@ -139,17 +175,6 @@ def _modern(step: Any) -> Any:
     return modern
 
 
-def _drop_unknown(value: Any, shape: type[msgspec.Struct]) -> str:
-    """Keys that the documented form would refuse, as comments."""
-    known = {field.name for field in msgspec.structs.fields(shape)}
-    unknown = [key for key in value if key not in known and not str(key).startswith("imported_")]
-    text = ""
-    for key in unknown:
-        lines = _dump(_yaml(), {key: value.pop(key)}).rstrip("\n").split("\n")
-        text += "".join(f"# {line}\n" for line in lines)
-    return text
-
-
 def _booleans(value: Any) -> None:
     """Unquoted words that the older form took for booleans. Quoted ones have a type of their own."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -160,9 +185,9 @@ def _booleans(value: Any) -> None:
             _booleans(item)
 
 
-def _dump(yaml: Any, value: Any) -> str:
+def _dump(value: Any) -> str:
     stream = io.StringIO()
-    yaml.dump(value, stream)
+    _round_trip().dump(value, stream)
     return stream.getvalue()
 
 
@@ -173,16 +198,16 @@ def _with_comments(old: str, new: str) -> str:
 
 
 def _comments(text: str) -> list[str]:
-    """Every comment of a YAML text, by its tokens: a `#` inside a string is none."""
-    found = []
-    for line in text.split("\n"):
-        quote = ""
-        for index, char in enumerate(line):
-            if quote:
-                quote = "" if char == quote else quote
-            elif char in "\"'":
-                quote = char
-            elif char == "#" and (index == 0 or line[index - 1].isspace()):
-                found.append(line[index:].rstrip())
-                break
-    return found
+    """Every comment of a YAML text: what stands behind a `#` between two tokens, never inside one."""
+    found: list[str] = []
+    end = 0
+    for token in yaml.scan(text, Loader=yaml.SafeLoader):
+        if token.start_mark is None or token.end_mark is None:
+            continue
+        found += _in_gap(text[end : token.start_mark.index])
+        end = max(end, token.end_mark.index)
+    return [*found, *_in_gap(text[end:])]
+
+
+def _in_gap(gap: str) -> list[str]:
+    return [line[line.index("#") :].rstrip() for line in gap.split("\n") if "#" in line]

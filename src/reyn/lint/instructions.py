@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from reyn.errors import Finding
 from reyn.skills import codes
-from reyn.skills.values import END
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,18 +16,21 @@ if TYPE_CHECKING:
     from reyn.vocabulary import Vocabulary
 
 _CONTRACT_WORDS = re.compile(
-    r'"?(control_ir|next_phase|candidate_outputs|available_control_ops|artifact_schema|confidence)"?\s*:|"kind"\s*:'
+    r'"?\b(control_ir|next_phase|candidate_outputs|available_control_ops|artifact_schema)"?\s*:'
+    r'|["{]\s*"?kind"?\s*:|\bops"?\s*:\s*\['
 )
 _LITERALS = (
-    (re.compile(r"<[a-z][a-z0-9_ -]{1,40}>"), "placeholder"),
+    (re.compile(r"(?<!\w)<(?!(?:br|b|i|p|em|ul|li|ol|code|strong|pre)>)[a-z][a-z0-9_-]{1,40}>"), "placeholder"),
     (re.compile(r"https?://[^\s)<>`\"']+"), "address"),
-    (re.compile(r"[\w.+-]+@[\w-]+\.[\w.]+"), "e-mail address"),
-    (re.compile(r"(?<![\w/])(?:/[\w.-]+){2,}|\b[A-Za-z]:\\[\w\\.-]+"), "path"),
-    (re.compile(r"\b[0-9a-f]{12,}\b"), "hash"),
+    (re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,64}\.[\w.]{2,64}"), "e-mail address"),
+    (re.compile(r"(?<![\w/.])(?:\.{0,2}/[\w.-]{1,80}){2,20}|\b[A-Za-z]:\\[\w\\.-]+"), "path"),
+    (re.compile(r"\b(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{12,64}\b"), "hash"),
     (re.compile(r"\b\d{4}-\d{2}-\d{2}\b"), "date"),
     (re.compile(r"\{\s*\"[^\"\n]+\"\s*:"), "JSON object"),
 )
-_BULLET = re.compile(r"^\s*[-*+]\s+[`\"']?([A-Za-z_][\w-]*)[`\"']?\s*(?::|\(|-|\u2013|\u2014)")
+_BULLET = re.compile(
+    r"^\s*(?:[-*+]|\d+[.)]|\|)\s+[*_`\"']{0,3}([A-Za-z_]\w*)[*_`\"']{0,3}\s*(?::|\(|\||\s[-\u2013\u2014]\s)"
+)
 
 
 def op_syntax(reading: Reading, vocabulary: Vocabulary) -> Iterator[Finding]:
@@ -43,7 +45,7 @@ def op_syntax(reading: Reading, vocabulary: Vocabulary) -> Iterator[Finding]:
 
 def field_lists(reading: Reading, _: Vocabulary) -> Iterator[Finding]:
     """Two or more bullets that name fields of an output: the schema says it, and says it once."""
-    skill = reading.skill
+    skill = reading.draft
     for name in skill.phases if skill else ():
         document = reading.folder.front(f"phases/{name}.md")
         if skill is None or document is None:
@@ -91,9 +93,10 @@ def _lines(document: Document) -> Iterator[tuple[int, str]]:
 def _output_fields(skill: Skill, phase: str) -> set[str]:
     schemas = [skill.final_output_schema]
     for target in skill.graph.get(phase, ()):
-        if target != END:
-            schemas += [artifact.schema for artifact in skill.inputs_of(target)]
-    return {name for schema in schemas if isinstance(schema, dict) for name in schema.get("properties", {})}
+        if target in skill.phases:
+            schemas += [artifact.schema for artifact in skill.phases[target].inputs]
+    properties = [schema.get("properties") for schema in schemas if isinstance(schema, dict)]
+    return {name for known in properties if isinstance(known, dict) for name in known}
 
 
 def _warning(document: Document, line: int, column: int, code: str, message: str, fix: str) -> Finding:

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from reyn.documents import nearest
 from reyn.skills import codes
-from reyn.skills.values import DEFAULT_OPS, Iterate, PythonCall
+from reyn.skills.values import DEFAULT_OPS, Iterate, PythonCall, RunOp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from reyn.documents import Severity
     from reyn.errors import Finding
     from reyn.skills import Reading, Skill
+    from reyn.skills.values import AnyStep
     from reyn.vocabulary import Vocabulary
 
 _FILE_KEYS = ("file.read", "file.write")
@@ -24,11 +26,15 @@ def unknown_permissions(reading: Reading, vocabulary: Vocabulary) -> Iterator[Fi
     for key in asked if isinstance(asked, dict) else ():
         if document is not None and key not in vocabulary.permission_keys:
             fix = nearest(key, vocabulary.permission_keys)
-            yield document.finding(codes.UNKNOWN_PERMISSION, f"unknown permission `{key}`", "permissions", key, fix=fix)
+            message = f"unknown permission `{key}`"
+            severity: Severity = "warning" if reading.folder.is_older else "error"
+            yield document.finding(codes.UNKNOWN_PERMISSION, message, "permissions", key, fix=fix, severity=severity)
 
 
 def missing_requests(reading: Reading, vocabulary: Vocabulary) -> Iterator[Finding]:
-    skill = reading.skill
+    skill = reading.draft
+    if skill is not None:
+        yield from _missing_in_steps(reading, skill, vocabulary)
     for name, phase in skill.phases.items() if skill else ():
         document = reading.folder.front(f"phases/{name}.md")
         for index, kind in enumerate(phase.allowed_ops):
@@ -40,8 +46,18 @@ def missing_requests(reading: Reading, vocabulary: Vocabulary) -> Iterator[Findi
                 yield document.finding(codes.NO_REQUEST, message, "allowed_ops", index, fix=fix)
 
 
+def _missing_in_steps(reading: Reading, skill: Skill, vocabulary: Vocabulary) -> Iterator[Finding]:
+    document = reading.folder.front("skill.md")
+    for where, step in _steps(skill):
+        spec = vocabulary.op(str(step.op.get("kind"))) if isinstance(step, RunOp) else None
+        if document and spec and spec.permission and spec.permission not in skill.permissions:
+            message = f"{where} performs `{spec.kind}`, which needs the permission `{spec.permission}`"
+            fix = f"Add `{spec.permission}:` under `permissions`."
+            yield document.finding(codes.NO_REQUEST, message, "permissions", fix=fix)
+
+
 def unused_requests(reading: Reading, vocabulary: Vocabulary) -> Iterator[Finding]:
-    skill, document = reading.skill, reading.folder.front("skill.md")
+    skill, document = reading.draft, reading.folder.front("skill.md")
     if skill is None or document is None:
         return
     used = {spec.permission for spec in vocabulary.ops if spec.kind in _allowed(skill)}
@@ -58,7 +74,7 @@ def unused_requests(reading: Reading, vocabulary: Vocabulary) -> Iterator[Findin
 
 
 def python_steps(reading: Reading, _: Vocabulary) -> Iterator[Finding]:
-    skill, document = reading.skill, reading.folder.front("skill.md")
+    skill, document = reading.draft, reading.folder.front("skill.md")
     if skill is None or document is None:
         return
     entries = skill.permissions.get("python")
@@ -74,9 +90,13 @@ def python_steps(reading: Reading, _: Vocabulary) -> Iterator[Finding]:
             yield document.finding(
                 codes.NO_PERMISSION, message, "permissions", "python", fix="Set `mode: unsafe` there."
             )
+    called = {(step.module, step.function) for _, step in _python_calls(skill)}
     for index, entry in enumerate(allowed):
+        place: tuple[str | int, ...] = ("permissions", "python", index)
+        if (entry.get("module"), entry.get("function")) not in called:
+            message = f"nothing calls `{entry.get('function')}` of `{entry.get('module')}`"
+            yield document.finding(codes.UNUSED_REQUEST, message, *place, fix="Remove it.", severity="warning")
         if entry.get("mode") == "unsafe" and not (entry.get("reason") or entry.get("unsafe_reason")):
-            place = ("permissions", "python", index)
             message = f"`{entry.get('function')}` is unsafe python without a reason"
             yield document.finding(codes.NO_REASON, message, *place, fix="Add `reason:`.", severity="warning")
 
@@ -87,11 +107,16 @@ def _allowed(skill: Skill) -> set[str]:
     kinds = {kind for ops in explicit for kind in ops}
     if len(explicit) < len(skill.phases):
         kinds |= {*DEFAULT_OPS}
-    return kinds
+    return kinds | {str(step.op.get("kind")) for _, step in _steps(skill) if isinstance(step, RunOp)}
 
 
 def _python_calls(skill: Skill) -> Iterator[tuple[str, PythonCall]]:
     """Every python step of a skill, with the words for where it stands."""
+    return ((where, step) for where, step in _steps(skill) if isinstance(step, PythonCall))
+
+
+def _steps(skill: Skill) -> Iterator[tuple[str, AnyStep]]:
+    """Every step of a skill, those that are applied to items too."""
     places: list[tuple[str, tuple[Any, ...]]] = [
         (f"the preprocessor of `{name}`", phase.preprocessor) for name, phase in skill.phases.items()
     ]
@@ -99,6 +124,4 @@ def _python_calls(skill: Skill) -> Iterator[tuple[str, PythonCall]]:
         places.append(("the postprocessor", skill.postprocessor.steps))
     for where, steps in places:
         for step in steps:
-            inner = step.apply if isinstance(step, Iterate) else step
-            if isinstance(inner, PythonCall):
-                yield where, inner
+            yield where, step.apply if isinstance(step, Iterate) else step

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from reyn.documents import nearest
 from reyn.journal import canonical
 from reyn.skills import codes
 from reyn.skills.dialect import is_wrapped, step_lists
@@ -11,6 +12,7 @@ from reyn.skills.dialect import is_wrapped, step_lists
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from reyn.documents import Document
     from reyn.errors import Finding
     from reyn.skills import Reading
     from reyn.skills.values import ArtifactType
@@ -37,13 +39,13 @@ def older_form(reading: Reading, _: Vocabulary) -> Iterator[Finding]:
 
 
 def unreachable_phases(reading: Reading, _: Vocabulary) -> Iterator[Finding]:
-    skill = reading.skill
+    skill = reading.draft
     if skill is None:
         return
     for file in reading.folder.own("phases", ".md"):
         name = file.removeprefix("phases/").removesuffix(".md")
         document = reading.folder.front(file)
-        if name not in skill.phases and document is not None:
+        if name not in skill.graph and document is not None:
             message = f"the phase `{name}` is never reached from `{skill.entry}`"
             fix = "Lead to it in `graph`, or delete the file."
             yield document.finding(codes.UNREACHABLE, message, fix=fix, severity="warning")
@@ -51,15 +53,119 @@ def unreachable_phases(reading: Reading, _: Vocabulary) -> Iterator[Finding]:
 
 def unions_alike(reading: Reading, _: Vocabulary) -> Iterator[Finding]:
     """Two members with the same schema and the same description: the model has nothing to choose by."""
-    for name, phase in reading.skill.phases.items() if reading.skill else ():
+    for name, phase in reading.draft.phases.items() if reading.draft else ():
         seen: dict[bytes, ArtifactType] = {}
+        document = reading.folder.front(f"phases/{name}.md")
         for member in phase.inputs:
-            other = seen.setdefault(_looks(member), member)
-            document = reading.folder.front(f"phases/{name}.md")
-            if other is not member and document is not None:
+            look = _looks(member)
+            other = seen.get(look)
+            seen.setdefault(look, member)
+            if other is not None and document is not None:
                 message = f"a model cannot tell `{member.name}` from `{other.name}`"
                 fix = "Give them different schemas or descriptions."
                 yield document.finding(codes.SAME_UNION, message, "input", fix=fix)
+
+
+def schema_typos(reading: Reading, _: Vocabulary) -> Iterator[Finding]:
+    """A keyword that no draft has, but that looks like one: a validator passes over it without a word."""
+    for file in reading.folder.own("artifacts", ".yaml"):
+        document = reading.folder.artifact(file)
+        if document is None or not isinstance(document.value, dict):
+            continue
+        wrapped = is_wrapped(document.value)
+        if "schema" in document.value and not wrapped:
+            yield document.finding(
+                codes.MISSING_KEY, "has a `schema` but no `name`", "schema", fix="Write the schema itself."
+            )
+        for key in document.value.keys() - {"name", "schema", "description", "wrapped"} if wrapped else ():
+            message = f"unknown key `{key}` beside `schema`"
+            yield document.finding(codes.UNKNOWN_KEY, message, key, severity="warning")
+        yield from _keyword_typos(document.part("schema") if wrapped else document, 0)
+
+
+_MOST_KEYS = 200
+
+
+def _keyword_typos(document: Document, depth: int) -> Iterator[Finding]:
+    if not isinstance(document.value, dict) or depth > 8:
+        return
+    for number, (key, value) in enumerate(document.value.items()):
+        is_odd = key not in KEYWORDS and len(key) >= 4 and number < _MOST_KEYS
+        guess = nearest(key, KEYWORDS) if is_odd else ""
+        if guess:
+            message = f"`{key}` is no keyword of JSON Schema"
+            yield document.finding(codes.UNKNOWN_KEY, message, key, fix=guess, severity="warning")
+        if key in ("properties", "$defs", "definitions") and isinstance(value, dict):
+            for name in value:
+                yield from _keyword_typos(document.part(key, name), depth + 1)
+        elif key in ("items", "additionalProperties", "not") and isinstance(value, dict):
+            yield from _keyword_typos(document.part(key), depth + 1)
+
+
+KEYWORDS = frozenset(
+    [
+        "$schema",
+        "$id",
+        "$ref",
+        "$defs",
+        "$anchor",
+        "$comment",
+        "$dynamicRef",
+        "$dynamicAnchor",
+        "$vocabulary",
+        "definitions",
+        "type",
+        "enum",
+        "const",
+        "title",
+        "description",
+        "default",
+        "examples",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+        "format",
+        "properties",
+        "required",
+        "additionalProperties",
+        "patternProperties",
+        "propertyNames",
+        "minProperties",
+        "maxProperties",
+        "dependencies",
+        "dependentRequired",
+        "dependentSchemas",
+        "items",
+        "prefixItems",
+        "additionalItems",
+        "contains",
+        "minContains",
+        "maxContains",
+        "minItems",
+        "maxItems",
+        "uniqueItems",
+        "minLength",
+        "maxLength",
+        "pattern",
+        "contentEncoding",
+        "contentMediaType",
+        "contentSchema",
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "multipleOf",
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "not",
+        "if",
+        "then",
+        "else",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+    ]
+)
 
 
 def _looks(artifact: ArtifactType) -> bytes:

@@ -60,7 +60,8 @@ def modernise(document: Document) -> Document:
         if "output" in after and "output_schema" not in after:
             after["output_schema"] = after.pop("output")
     for place, steps in step_lists(value):
-        modern = [_modern_step(step, (*place, index), marks) for index, step in enumerate(steps)]
+        inside = _by_step(marks, place)
+        modern = [_modern_step(step, (*place, index), inside.get(index, []), marks) for index, step in enumerate(steps)]
         if place == ("preprocessor",):
             value["preprocessor"] = modern
         else:
@@ -68,17 +69,31 @@ def modernise(document: Document) -> Document:
     return msgspec.structs.replace(document, value=value, marks=marks)
 
 
-def _modern_step(step: Any, place: Place, marks: dict[Place, Mark]) -> Any:
+def _by_step(marks: dict[Place, Mark], place: Place) -> dict[str | int, list[Place]]:
+    """The places inside each step of a list."""
+    depth = len(place)
+    found: dict[str | int, list[Place]] = {}
+    for mark in marks:
+        if len(mark) > depth and mark[:depth] == place:
+            found.setdefault(mark[depth], []).append(mark)
+    return found
+
+
+def _modern_step(step: Any, place: Place, inside: list[Place], marks: dict[Place, Mark]) -> Any:
     """`{type: python, module: …}` becomes `{python: {module: …}}`; what is already so stays."""
     if not isinstance(step, dict) or not isinstance(step.get("type"), str):
         return step
-    kind = step["type"]
+    kind, depth = step["type"], len(place)
     arguments = {key: item for key, item in step.items() if key != "type"}
     if "apply" in arguments:
-        arguments["apply"] = _modern_step(arguments["apply"], (*place, "apply"), marks)
-    depth = len(place)
-    for old in [old for old in marks if old[:depth] == place and len(old) > depth and old[depth] != "type"]:
-        marks[*place, kind, *old[depth:]] = marks[old]
+        below = [old for old in inside if len(old) > depth and old[depth] == "apply"]
+        arguments["apply"] = _modern_step(arguments["apply"], (*place, "apply"), below, marks)
+        inner = step["apply"].get("type") if isinstance(step["apply"], dict) else None
+        added = [(*place, "apply", inner, *old[depth + 1 :]) for old in below] if inner else []
+        inside = [*inside, *(mark for mark in added if mark in marks)]
+    for old in inside:
+        if len(old) > depth and old[depth] != "type":
+            marks[*place, kind, *old[depth:]] = marks[old]
     if (*place, "type") in marks:
         marks[*place, kind] = marks[*place, "type"]
     return {kind: arguments}

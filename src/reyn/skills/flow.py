@@ -13,7 +13,7 @@ from reyn.skills.values import ArtifactType, Iterate, LintPlan, PythonCall, RunO
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from reyn.skills.values import AnyStep, Schema
+    from reyn.skills.values import AnyStep, Schema, Skill
 
 FINDINGS_SCHEMA: Schema = {
     "type": "array",
@@ -52,6 +52,17 @@ def enrich(
     return look_up(schema, "data"), slips
 
 
+def enriched_input_schema(skill: Skill, phase: str) -> Schema:
+    """The schema of what the model of a phase sees as input: what came in, and what the preprocessor bound."""
+    described = skill.phases[phase]
+
+    def result_of(name: str) -> ArtifactType | None:
+        return skill.skills[name].result if name in skill.skills else None
+
+    schemas = [enrich(artifact, described.preprocessor, result_of)[0] for artifact in described.inputs]
+    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+
+
 def envelope(artifact: ArtifactType) -> Schema:
     return {
         "type": "object",
@@ -82,10 +93,16 @@ def _child(schema: dict[str, Any], word: str) -> Schema:
 
 def _is_open(schema: dict[str, Any]) -> bool:
     """Whether fields may be there that the schema does not name, in so many words."""
-    if schema.get("type", "object") != "object":
+    if not _may_be(schema, "object"):
         return False
     unclear = {"$ref", "anyOf", "oneOf", "allOf", "patternProperties", "if"} & schema.keys()
     return bool(unclear) or "properties" not in schema or schema.get("additionalProperties") not in (None, False)
+
+
+def _may_be(schema: dict[str, Any], kind: str) -> bool:
+    """Whether a value of this type can be there; a schema without a type leaves it open."""
+    types = schema.get("type", kind)
+    return kind in (types if isinstance(types, list) else [types])
 
 
 def _reads(schema: Schema, step: AnyStep) -> Iterator[tuple[tuple[str | int, ...], str]]:
@@ -96,7 +113,7 @@ def _reads(schema: Schema, step: AnyStep) -> Iterator[tuple[tuple[str | int, ...
             items = look_up(schema, over)
             if items is False:
                 yield ("over",), f"`{over}` does not exist"
-            elif isinstance(items, dict) and items.get("type", "array") != "array":
+            elif isinstance(items, dict) and not _may_be(items, "array"):
                 yield ("over",), f"`{over}` is not a list"
             elif isinstance(inner, RunOp):
                 item = items.get("items", True) if isinstance(items, dict) else True
@@ -136,7 +153,7 @@ def _bind(schema: Schema, words: list[str], result: Schema) -> Schema | None:
     if isinstance(schema, bool):
         return schema or None
     if len(words) == 1:
-        return _with(schema, words[0], result) if schema.get("type", "object") == "object" else None
+        return _with(schema, words[0], result) if words[0] and _may_be(schema, "object") else None
     inner = _bind(_child(schema, words[0]), words[1:], result)
     return None if inner is None else _with(schema, words[0], inner)
 

@@ -69,8 +69,7 @@ class SkillFolder:
     def _read(self, relative: str, *, is_front: bool) -> Document | None:
         if relative not in self._documents:
             try:
-                document = self._parse(relative, is_front=is_front)
-                self._documents[relative] = modernise(document) if self._yaml_1_1 and is_front else document
+                self._documents[relative] = self._parse(relative, is_front=is_front)
             except DocumentError as error:
                 self.findings.append(error.finding)
                 self._documents[relative] = None
@@ -81,4 +80,12 @@ class SkillFolder:
         shown = relative if folder is self.path else f"{folder.name}/{relative}"
         text = read_text(folder / relative, shown)
         parse = parse_front_matter if is_front else parse_yaml
-        return parse(text, shown, yaml_1_1=self._yaml_1_1)
+        if folder is self.path:
+            document = parse(text, shown, yaml_1_1=self._yaml_1_1)
+            return modernise(document) if self._yaml_1_1 and is_front else document
+        # A shared file means the same whoever shares it: its age is its own.
+        document = parse(text, shown)
+        if not is_older([document] if is_front else [], [] if is_front else [document]):
+            return document
+        document = parse(text, shown, yaml_1_1=True)
+        return modernise(document) if is_front else document

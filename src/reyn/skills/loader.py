@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -21,7 +22,7 @@ from reyn.skills.folder import SkillFolder
 from reyn.skills.fronts import FORBIDDEN_IN_PHASE, PhaseFront, PostprocessorFront, SkillFront
 from reyn.skills.graph import dead_ends, reachable
 from reyn.skills.resolve import Library
-from reyn.skills.schemas import SchemaInvalid, compile_schema
+from reyn.skills.schemas import DRAFT_7, SchemaInvalid, compile_schema
 from reyn.skills.steps import parse_steps
 from reyn.skills.values import (
     END,
@@ -31,6 +32,7 @@ from reyn.skills.values import (
     Phase,
     Postprocessor,
     PythonCall,
+    RunOp,
     RunSkill,
     Skill,
     is_skill_node,
@@ -47,14 +49,18 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=msgspec.Struct)
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]{0,63}")
+_TAKEN = {END, "null", "true", "false", "yes", "no", "on", "off"}
 _NODE = re.compile(r"@[a-zA-Z][a-zA-Z0-9_-]{0,63}(\[(isolated|shared)\])?")
+_MOST_NESTED = 16
 _ANY_OBJECT = ArtifactType("artifact", {"type": "object"})
 
 
 class Reading(NamedTuple):
-    """What came of reading a folder: the skill, if it could be made, and everything that is to be said about it."""
+    """What came of reading a folder: the skill, if it is sound; what of it could be read in any case; and everything
+    that is to be said about it."""
 
     skill: Skill | None
+    draft: Skill | None
     findings: list[Finding]
     folder: SkillFolder
 
@@ -68,19 +74,41 @@ def load_skill(folder: Path, library: Library | None = None, vocabulary: Vocabul
     return reading.skill
 
 
-def read_skill(
-    folder: Path, library: Library | None = None, vocabulary: Vocabulary = STANDARD, above: tuple[str, ...] = ()
+def read_skill(folder: Path, library: Library | None = None, vocabulary: Vocabulary = STANDARD) -> Reading:
+    """Like `load_skill`, but tells instead of raising."""
+    return _read(folder, library or Library.around(folder), vocabulary, (), {})
+
+
+def _read(
+    folder: Path,
+    library: Library,
+    vocabulary: Vocabulary,
+    above: tuple[tuple[Path, str], ...],
+    done: dict[Path, Reading],
 ) -> Reading:
-    """Like `load_skill`, but tells instead of raising. `above` are the skills that are being loaded around this one."""
-    loader = _Loader(folder, library or Library(folder.parent), vocabulary, above)
-    skill = loader.load()
-    return Reading(skill, sorted(loader.findings), loader.folder)
+    """Each folder is read once, however many skills run it. `above` are the ones that are being read around it."""
+    place = folder.resolve()
+    if place not in done:
+        loader = _Loader(folder, library, vocabulary, above, done)
+        draft = loader.load()
+        errors = any(finding.severity == "error" for finding in loader.findings)
+        done[place] = Reading(None if errors else draft, draft, sorted(loader.findings), loader.folder)
+    return done[place]
 
 
 class _Loader:
     """Gathers findings while it reads."""
 
-    def __init__(self, folder: Path, library: Library, vocabulary: Vocabulary, above: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        library: Library,
+        vocabulary: Vocabulary,
+        above: tuple[tuple[Path, str], ...],
+        done: dict[Path, Reading],
+    ) -> None:
+        self.done = done
+        self.unsafe: set[tuple[Any, Any]] = set()
         self.folder = SkillFolder(folder, library.shared)
         self.library = library
         self.vocabulary = vocabulary
@@ -99,7 +127,8 @@ class _Loader:
         front = self._front(document, SkillFront)
         if document is None or front is None:
             return None
-        self.above = (*self.above, front.name)
+        self.above = (*self.above, (self.folder.path.resolve(), front.name))
+        self.unsafe = set(_unsafe_calls(front.permissions))
         self._check_file_names(document, front)
         graph = self._clean_graph(document, front)
         phases = {
@@ -108,8 +137,6 @@ class _Loader:
         final_output = self._artifact(document, front.final_output, "final_output")
         after = self._postprocessor(document, front, final_output)
         self._check_ends(document, graph, phases)
-        if final_output is None or any(finding.severity == "error" for finding in self.findings):
-            return None
         ours = msgspec.structs.asdict(front)
         del ours["type"], ours["routing"]
         skill = Skill(
@@ -117,14 +144,31 @@ class _Loader:
             | {
                 "graph": graph,
                 "phases": phases,
-                "final_output": final_output,
+                "final_output": final_output or _ANY_OBJECT,
                 "postprocessor": after,
-                "skills": {name: loaded for name, loaded in sorted(self.skills.items()) if loaded},
-                "modules": {name: source for name, source in sorted(self.modules.items()) if source is not None},
+                "skills": self._flat_skills(),
+                "modules": self._all_modules(),
             }
         )
         self._check_fit(document, skill)
         return skill
+
+    def _flat_skills(self) -> dict[str, Skill]:
+        """Every skill that is run from here, directly or not, once."""
+        flat: dict[str, Skill] = {}
+        for name, skill in self.skills.items():
+            if skill is not None:
+                flat |= {**skill.skills, name: msgspec.structs.replace(skill, skills={})}
+        return dict(sorted(flat.items()))
+
+    def _all_modules(self) -> dict[str, str]:
+        """The sources that are called, and those beside them, which they may import."""
+        found = {name: source for name, source in self.modules.items() if source is not None}
+        if found:
+            for path in sorted(self.folder.path.glob("*.py")):
+                with suppress(DocumentError):
+                    found.setdefault(f"./{path.name}", read_text(path, path.name))
+        return dict(sorted(found.items()))
 
     # -- the graph ------------------------------------------------------------------------------------
 
@@ -133,6 +177,13 @@ class _Loader:
             message = f"`{front.name}` is not a usable name"
             self._add(document, codes.WRONG_NAME, message, "name", fix="Use letters, digits, `_` and `-`.")
         self.folder.check_names()
+        own = self.folder.artifact(f"artifacts/{USER_MESSAGE.name}.yaml") if self._has_own_user_message() else None
+        if own is not None:
+            message = f"`{USER_MESSAGE.name}` is built in; this file would never be read"
+            self._add(own, codes.WRONG_NAME, message, fix="Rename the file and the places that use it.")
+
+    def _has_own_user_message(self) -> bool:
+        return (self.folder.path / "artifacts" / f"{USER_MESSAGE.name}.yaml").is_file()
 
     def _clean_graph(self, document: Document, front: SkillFront) -> dict[str, tuple[str, ...]]:
         """Only what the entry reaches, each with a list; but every phase that the graph names must exist."""
@@ -146,7 +197,7 @@ class _Loader:
         for name in reached:
             if is_skill_node(name):
                 self._skill_node(document, front, name)
-        return {name: front.graph.get(name, ()) for name in reached}
+        return {name: tuple(dict.fromkeys(front.graph.get(name, ()))) or (END,) for name in reached}
 
     def _skill_node(self, document: Document, front: SkillFront, node: str) -> None:
         place = self._place_of(front, node)
@@ -173,8 +224,14 @@ class _Loader:
         for node, targets in skill.graph.items():
             if not is_skill_node(node):
                 continue
-            given = skill.skills[skill_of(node)].final_output
-            for target in targets or (END,):
+            if skill_of(node) not in skill.skills:
+                continue
+            given = skill.skills[skill_of(node)].result
+            for target in targets:
+                if target not in skill.phases and not is_skill_node(target) and target != END:
+                    continue
+                if is_skill_node(target) and skill_of(target) not in skill.skills:
+                    continue
                 taken = (skill.final_output,) if target == END else skill.inputs_of(target)
                 if not any((given.name, given.schema) == (one.name, one.schema) for one in taken):
                     names = " | ".join(one.name for one in taken)
@@ -230,20 +287,38 @@ class _Loader:
         if not written:
             return ()
         part = document.part(*place)
-        steps, wrong = parse_steps(part)
+        parsed, wrong = parse_steps(part)
+        if self.folder.is_older:
+            wrong = [_as_warning(finding) if finding.code == codes.UNKNOWN_KEY else finding for finding in wrong]
         self.own_findings += wrong
-        for index, step in enumerate(steps):
-            self._step(part, index, step)
-        if not wrong and inputs:
-            self._follow(part, steps, inputs)
-        return steps
+        steps = {index: self._step(part, index, step) for index, step in parsed.items()}
+        if len(steps) == len(part.value) and inputs:
+            self._follow(part, tuple(steps.values()), inputs)
+        return tuple(steps.values())
 
-    def _step(self, part: Document, index: int, step: AnyStep) -> None:
+    def _step(self, part: Document, index: int, step: AnyStep) -> AnyStep:
         inner = step.apply if isinstance(step, Iterate) else step
         if isinstance(inner, RunSkill):
             self._skill(part, inner.skill, index)
+        if isinstance(inner, RunOp):
+            self._op(part, index, inner)
         if isinstance(inner, PythonCall):
             self._module(part, index, inner)
+            if (inner.module, inner.function) in self.unsafe and self.folder.is_older:
+                # There, the mode stands on the permission, not on the step.
+                unsafe = msgspec.structs.replace(inner, mode="unsafe")
+                return msgspec.structs.replace(step, apply=unsafe) if isinstance(step, Iterate) else unsafe
+        return step
+
+    def _op(self, part: Document, index: int, step: RunOp) -> None:
+        kind = step.op.get("kind")
+        if not isinstance(kind, str) or kind not in self.vocabulary.op_kinds:
+            fix = nearest(str(kind), self.vocabulary.op_kinds)
+            self._add(part, codes.UNKNOWN_OP, f"unknown op `{kind}`", index, fix=fix)
+        elif kind == "ask_user":
+            self._add(part, codes.BAD_STEP, "a step cannot ask a person", index, fix="Ask in a phase.")
+        elif kind == "run_skill" and isinstance(step.op.get("skill"), str) and "skill" not in step.args_from:
+            self._skill(part, step.op["skill"], index)
 
     def _follow(self, part: Document, steps: Sequence[AnyStep], inputs: Sequence[ArtifactType]) -> None:
         """A path must exist for one member of the union at least."""
@@ -254,7 +329,7 @@ class _Loader:
 
     def _final_output_of(self, name: str) -> ArtifactType | None:
         skill = self.skills.get(name)
-        return skill.final_output if skill else None
+        return skill.result if skill else None
 
     def _module(self, part: Document, index: int, step: PythonCall) -> None:
         place = (index, next(iter(part.value[index])), "module")
@@ -343,7 +418,7 @@ class _Loader:
             message = "an artifact without an envelope is not performed"
             self._add(document, "RYN103", message, "wrapped", fix="Remove `wrapped`.")
         try:
-            compile_schema(schema)
+            schema = self._checked(schema)
         except SchemaInvalid as error:
             place = (*(("schema",) if wrapped else ()), *error.place)
             self._add(document, codes.BAD_SCHEMA, f"is not a usable JSON Schema: {error}", *place)
@@ -355,17 +430,34 @@ class _Loader:
         )
         return ArtifactType(name, bare, str(told or ""))
 
+    def _checked(self, schema: Any) -> Any:
+        """A usable schema. One of an older skill that is draft 7 and not 2020-12 says so from here on."""
+        try:
+            compile_schema(schema)
+        except SchemaInvalid:
+            if not self.folder.is_older or not isinstance(schema, dict) or "$schema" in schema:
+                raise
+            schema = {"$schema": DRAFT_7, **schema}
+            compile_schema(schema)
+        return schema
+
     def _skill(self, document: Document, name: str, *place: str | int) -> None:
         """Load another skill that this one runs."""
         if name in self.skills:
             return
         self.skills[name] = None
-        if name in self.above:
-            cycle = " → ".join((*self.above[self.above.index(name) :], name))
-            self._add(document, codes.SKILL_CYCLE, f"skills run each other in a circle: {cycle}", *place)
-            return
         try:
-            reading = read_skill(self.library.find(name), self.library, self.vocabulary, self.above)
+            folder = self.library.find(name)
+            around = [number for number, (place_of, _) in enumerate(self.above) if place_of == folder.resolve()]
+            if around:
+                cycle = " → ".join([*(known for _, known in self.above[around[0] :]), self.above[around[0]][1]])
+                self._add(document, codes.SKILL_CYCLE, f"skills run each other in a circle: {cycle}", *place)
+                return
+            if len(self.above) >= _MOST_NESTED:
+                message = f"skills run each other more than {_MOST_NESTED} deep"
+                self._add(document, codes.SKILL_CYCLE, message, *place)
+                return
+            reading = _read(folder, self.library, self.vocabulary, self.above, self.done)
         except SkillError as error:
             self._add(document, SkillError.code if error.code == "RYN000" else error.code, error.message, *place)
             return
@@ -428,8 +520,16 @@ class _Loader:
 
 
 def is_usable_name(name: str) -> bool:
-    """Whether a skill, a phase or an artifact can be called that."""
-    return _NAME.fullmatch(name) is not None and name != END
+    """Whether a skill, a phase or an artifact can be called that. Words that YAML takes for other values cannot."""
+    return _NAME.fullmatch(name) is not None and name.lower() not in _TAKEN
+
+
+def _unsafe_calls(permissions: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """The functions that the skill's permissions call unsafe."""
+    entries = permissions.get("python")
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and entry.get("mode") == "unsafe":
+            yield str(entry.get("module")), str(entry.get("function"))
 
 
 def _graph_shape(document: Document, graph: Any) -> list[Finding]:

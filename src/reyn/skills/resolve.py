@@ -25,11 +25,19 @@ class Library:
         self._root = root
         self.shared = (root / "reyn" / "shared", STDLIB)
 
+    @classmethod
+    def around(cls, folder: Path) -> Library:
+        """The library of the project that a skill's folder lies in, as far as its place tells."""
+        place = folder.resolve()
+        in_project = len(place.parents) > 2 and place.parents[1].name == "reyn" and place.parent.name in SHELVES
+        return cls(place.parents[2] if in_project else place.parent)
+
     def find(self, name: str) -> Path:
         """The folder of a skill; a path works wherever a name does."""
         if is_path(name):
-            with suppress(OSError, RuntimeError):  # a name too long, a loop of links, a home that nobody has
+            with suppress(OSError, RuntimeError, ValueError):  # too long, a loop of links, a home that nobody has
                 folder = (self._root / Path(name).expanduser()).resolve()
+                folder = folder.parent if folder.name == "skill.md" else folder
                 if (folder / "skill.md").is_file():
                     return folder
             raise SkillNotFound(f"no skill at `{name}`: it has no `skill.md`")

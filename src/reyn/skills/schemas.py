@@ -19,7 +19,8 @@ _MOST_ERRORS = 200
 _LONGEST_VALUE = 200
 
 
-_DRAFTS = ("http://json-schema.org/draft-07/schema", "https://json-schema.org/draft/2020-12/schema")
+DRAFT_7 = "http://json-schema.org/draft-07/schema"
+_DRAFTS = (DRAFT_7, "https://json-schema.org/draft/2020-12/schema")
 
 
 class SchemaInvalid(ValueError):

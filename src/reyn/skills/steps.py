@@ -29,16 +29,16 @@ _APPLICABLE = ("run_op", "run_skill", "python")
 _SCHEMAS = {"validate": "schema", "python": "output_schema"}
 
 
-def parse_steps(document: Document) -> tuple[tuple[AnyStep, ...], list[Finding]]:
-    """The steps of a part of a file that holds a list of them."""
-    steps: list[AnyStep] = []
+def parse_steps(document: Document) -> tuple[dict[int, AnyStep], list[Finding]]:
+    """The steps of a part of a file that holds a list of them, each under its number in the list."""
+    steps: dict[int, AnyStep] = {}
     findings: list[Finding] = []
     for index in range(len(document.value)):
         step, wrong = _parse(document.part(index))
         findings += wrong
         if step is not None:
-            steps.append(step)
-    return tuple(steps), findings
+            steps[index] = step
+    return steps, findings
 
 
 def _parse(document: Document) -> tuple[AnyStep | None, list[Finding]]:

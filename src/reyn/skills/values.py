@@ -103,8 +103,8 @@ class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Skill(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A graph of phases and what comes out of it. `skills` are the ones it runs, `modules` the sources it calls: all
-    that can change a run is in here."""
+    """A graph of phases and what comes out of it. `skills` are the ones it runs, directly or not, each without a table
+    of its own; `modules` the sources it calls: all that can change a run is in here."""
 
     name: str
     entry: str
@@ -128,6 +128,11 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.final_output.schema
 
     @property
+    def result(self) -> ArtifactType:
+        """What a caller gets: the final output, or what the postprocessor makes of it."""
+        return self.postprocessor.output if self.postprocessor else self.final_output
+
+    @property
     def entry_inputs(self) -> tuple[ArtifactType, ...]:
         """What a run of this skill takes; an entry that is another skill takes what that one takes."""
         return self.inputs_of(self.entry)
@@ -135,7 +140,8 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True):
     def inputs_of(self, node: str) -> tuple[ArtifactType, ...]:
         """What a node of the graph takes."""
         if is_skill_node(node):
-            return self.skills[skill_of(node)].entry_inputs
+            # Skills are kept once, in one table: the ones that another runs are found here, too.
+            return msgspec.structs.replace(self.skills[skill_of(node)], skills=self.skills).entry_inputs
         return self.phases[node].inputs
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -19,4 +20,4 @@ def command(folder: str) -> None:
     files = {f"reyn/project/first/{name}": text for name, text in template.files.items()}
     write_new(root, {"reyn.yaml": CONFIG, "answers.jsonl": template.script, **files}, keep={".gitignore": IGNORED})
     click.echo(f"made a project in {root}")
-    click.echo(f"next: cd {root} && reyn run first 'Please greet me.'")
+    click.echo(f"next: cd {shlex.quote(str(root))} && reyn run first 'Please greet me.'")

@@ -27,16 +27,19 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
     """
     from reyn.lint import fix_skill, lint_skill
     from reyn.skills import Library
+    from reyn.skills.resolve import is_path
 
     library = Library(project_root())
-    folders = [library.find(skill_name(name)) for name in skills]
+    found_at = [(library.find(skill_name(name)), is_path(name)) for name in skills]
     if not skills:
-        folders = [folder for _, shelf, folder in library if shelf != "stdlib"]
+        found_at = [(folder, False) for _, shelf, folder in library if shelf != "stdlib"]
+    # A skill that is given by its place brings the project around it.
+    libraries = {folder: Library.around(folder) if by_path else library for folder, by_path in found_at}
     if fix:
-        for folder in folders:
-            for file in fix_skill(folder, library):
+        for folder, around in libraries.items():
+            for file in fix_skill(folder, around):
                 click.echo(f"rewrote {folder.name}/{file}", err=as_json)
-    found = {folder: lint_skill(folder, library) for folder in folders}
+    found = {folder: lint_skill(folder, around) for folder, around in libraries.items()}
     errors = sum(finding.severity == "error" for findings in found.values() for finding in findings)
     if as_json:
         print_json(
