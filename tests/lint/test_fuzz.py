@@ -164,7 +164,8 @@ def test_heavy_files_cost_little(seed: dict[str, bytes], tmp_path: Path, name: s
         "import sys, time; from pathlib import Path; from reyn.lint import lint_skill; "
         "start = time.process_time(); found = lint_skill(Path(sys.argv[1])); "
         "spent = time.process_time() - start; lines = open('/proc/self/status').read().splitlines(); "
-        "peak = next(line for line in lines if line.startswith('VmHWM')); print(len(found), spent, int(peak.split()[1]) / 1024)"
+        "peak = next(line for line in lines if line.startswith('VmHWM')); "
+        "print(len(found), spent, int(peak.split()[1]) / 1024)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
