@@ -32,7 +32,7 @@ def errors() -> Iterator[str]:
     tree = textwrap.dedent((reyn.errors.__doc__ or "").split("\n\n", 2)[2])
     yield f"\n```text\n{tree.strip()}\n```\n"
     for cls in all_errors():
-        if cls.code in ("RYN000", "RYN900"):
+        if cls.code == "RYN000":
             continue
         yield f"\n## {cls.code}\n\n**{cls.__name__}** (exit code {cls.exit_code}). {inspect.getdoc(cls)}\n"
         if cls.hint:
@@ -79,13 +79,16 @@ def cli() -> Iterator[str]:
         "\nPaths of skills, scripts and `@FILE` are meant from where you stand. A project is the nearest folder here "
         "or above with a `reyn.yaml`.\n"
     )
-    context = click.Context(app, info_name="reyn", max_content_width=100, terminal_width=100)
+    context = click.Context(app, info_name="reyn", terminal_width=100, help_option_names=["-h", "--help"])
     yield f"\n## reyn\n\n```text\n{app.get_help(context)}\n```\n"
     for name in COMMANDS:
         command = app.get_command(context, name)
         assert command is not None
-        below = click.Context(command, info_name=name, parent=context, max_content_width=100, terminal_width=100)
+        below = click.Context(command, info_name=name, parent=context, terminal_width=100)
         yield f"\n## reyn {name}\n\n```text\n{command.get_help(below)}\n```\n"
+        for inner in command.commands.values() if isinstance(command, click.Group) else ():
+            deeper = click.Context(inner, info_name=inner.name, parent=below, terminal_width=100)
+            yield f"\n## reyn {name} {inner.name}\n\n```text\n{inner.get_help(deeper)}\n```\n"
 
 
 def vocabulary() -> Iterator[str]:

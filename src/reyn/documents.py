@@ -13,7 +13,7 @@ import os
 import re
 import stat
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, get_args, get_origin
 
 import msgspec
 import yaml
@@ -137,7 +137,8 @@ def parse_yaml(text: str, file: str, first_line: int = 1, *, yaml_1_1: bool = Fa
         mark = getattr(error, "problem_mark", None)
         line, column = (mark.line + first_line, mark.column + 1) if mark else (first_line, 1)
         problem = getattr(error, "problem", None) or str(error)
-        raise DocumentError(Finding(file, line, column, BAD_YAML, f"is not YAML: {problem}")) from error
+        fix = "Quote it, or use blanks instead of a tab." if "cannot start any token" in problem else ""
+        raise DocumentError(Finding(file, line, column, BAD_YAML, f"is not YAML: {problem}", fix)) from error
     except ValueError as error:  # characters that YAML does not allow
         raise DocumentError(Finding(file, first_line, 1, BAD_YAML, f"is not YAML: {error}")) from error
     return Document(file, builder.value, builder.marks)
@@ -178,8 +179,14 @@ def check_keys(
         try:
             msgspec.convert(value, fields[key].type)
         except msgspec.ValidationError as error:
-            findings.append(document.finding(wrong, f"`{key}`: {error}", key))
+            findings.append(document.finding(wrong, f"`{key}`: {error}", key, fix=_choices(fields[key].type)))
     return findings
+
+
+def _choices(kind: Any) -> str:
+    """The words to choose from, where there are only some."""
+    words = [repr(word) for word in get_args(kind)] if get_origin(kind) is Literal else []
+    return f"Write {' or '.join(words)}." if words else ""
 
 
 def usable_keys(document: Document, shape: type[msgspec.Struct]) -> dict[str, Any] | None:

@@ -19,8 +19,13 @@ UNMATCHED = [("skill.md", 8, "RYN126"), ("skill.md", 9, "RYN128")]
 
 
 def lint(folder: Path) -> list[tuple[str, int, str]]:
+    """What is found, apart from what this version does not perform (which has its own test)."""
     library = Library(folder.parent.parent.parent)
-    return [(finding.file, finding.line, finding.code) for finding in lint_skill(folder, library)]
+    return [
+        (finding.file, finding.line, finding.code)
+        for finding in lint_skill(folder, library)
+        if finding.code != "RYN103"
+    ]
 
 
 def make(tmp_path: Path, *, phase: str = "", skill: str = "", body: str = "", graph=None, **more) -> Path:
@@ -242,3 +247,39 @@ def test_a_skill_given_by_its_place_brings_the_project_around_it(tmp_path: Path)
     shared.mkdir(parents=True)
     (folder / "phases" / "b.md").rename(shared / "b.md")
     assert lint_skill(folder) == []
+
+
+def test_what_a_run_would_refuse_is_a_warning(tmp_path: Path):
+    folder = make(tmp_path, phase=f"model_class: strong\n{PYTHON}", skill=f"{PERMISSION}on_phase_failure: rollback\n")
+    told = [finding.message for finding in lint_skill(folder) if finding.code == "RYN103"]
+    assert len(told) == 3
+    assert all(finding.severity == "warning" for finding in lint_skill(folder))
+    assert any("`model_class` in phase `a`" in message for message in told)
+
+
+def test_a_name_that_is_not_the_folders_is_a_warning(tmp_path: Path):
+    folder = make(tmp_path)
+    path = folder / "skill.md"
+    path.write_text(path.read_text().replace("name: s", "name: other"))
+    assert lint(folder) == [("skill.md", 3, "RYN115")]
+
+
+def test_a_graph_that_cannot_be_read_says_nothing_about_what_it_reaches(tmp_path: Path):
+    folder = make(tmp_path)
+    path = folder / "skill.md"
+    path.write_text(path.read_text().replace('"b": ["end"]', '"b": "end"'))
+    assert lint(folder) == [("skill.md", 6, "RYN114")]
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("Set `next_phase` to the writer.", "RYN130"),
+        ("Then go to `b`.", "RYN130"),
+        ("Write it to reports/summary.md.", "RYN131"),
+        ("Dear [NAME], welcome.", "RYN131"),
+        ("Dear {name}, welcome.", "RYN131"),
+    ],
+)
+def test_more_prose_to_trip_over(tmp_path: Path, body: str, code: str):
+    assert [found for _, _, found in lint(make(tmp_path, body=body))] == [code]

@@ -16,7 +16,7 @@ def write_new(root: Path, files: Mapping[str, str], keep: Mapping[str, str] = {}
     they do not exist."""
     taken = [name for name in files if (root / name).exists()]
     if taken:
-        raise FileTaken(f"`{root / taken[0]}` exists already; nothing was written")
+        raise FileTaken(f"`{taken[0]}` exists already; nothing was written")
     missing = {name: text for name, text in keep.items() if not (root / name).exists()}
     written: list[Path] = []
     try:

@@ -8,7 +8,8 @@ from reyn.contract.schema import lenient
 from reyn.errors import InputInvalid, SkillUnsupported
 from reyn.journal import check_json
 from reyn.skills import USER_MESSAGE, compile_schema
-from reyn.skills.values import DEFAULT_OPS, is_skill_node
+from reyn.skills.performed import unperformed
+from reyn.skills.values import DEFAULT_OPS
 
 if TYPE_CHECKING:
     from reyn.skills import Skill
@@ -57,18 +58,7 @@ def _check(artifact: dict[str, Any], skill: Skill, *, strict: bool) -> None:
 
 def check_supported(skill: Skill) -> None:
     """Refuse a skill that asks for what this version does not perform; nothing is left out silently."""
-    asks = [f"the node `{node}` in the graph" for node in skill.graph if is_skill_node(node)]
-    if skill.postprocessor is not None:
-        asks.append("`postprocessor` in skill.md")
-    if skill.on_phase_failure != "fail":
-        asks.append(f"`on_phase_failure: {skill.on_phase_failure}` in skill.md")
-    if skill.context is not None:
-        asks.append("`context` in skill.md")
-    for name, phase in skill.phases.items():
-        if phase.allowed_ops and phase.allowed_ops != DEFAULT_OPS:
-            asks.append(f"`allowed_ops: [{', '.join(phase.allowed_ops)}]` in phase `{name}`")
-        keys = ("preprocessor", "context", "model_class")
-        asks += [f"`{key}` in phase `{name}`" for key in keys if getattr(phase, key) not in (None, ())]
+    asks = unperformed(skill)
     if asks:
         raise SkillUnsupported(f"skill `{skill.name}` asks for what this version does not perform: {'; '.join(asks)}")
 

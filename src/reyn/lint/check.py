@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 RULES = (
     structure.older_form,
+    structure.not_performed,
+    structure.folder_name,
     structure.unreachable_phases,
     structure.unions_alike,
     structure.schema_typos,
@@ -24,6 +26,7 @@ RULES = (
     requests.unused_requests,
     requests.python_steps,
     instructions.op_syntax,
+    instructions.other_phases,
     instructions.field_lists,
     instructions.literals,
 )

@@ -17,13 +17,20 @@ if TYPE_CHECKING:
 
 _CONTRACT_WORDS = re.compile(
     r'"?\b(control_ir|next_phase|candidate_outputs|available_control_ops|artifact_schema)"?\s*:'
-    r'|["{]\s*"?kind"?\s*:|\bops"?\s*:\s*\['
+    r'|["{]\s*"?kind"?\s*:|\bops"?\s*:\s*\[|`(?:control_ir|next_phase|candidate_outputs|artifact_schema)`'
 )
+_NAMES = re.compile(r"[A-Za-z][\w-]*")
 _LITERALS = (
     (re.compile(r"(?<!\w)<(?!(?:br|b|i|p|em|ul|li|ol|code|strong|pre)>)[a-z][a-z0-9_-]{1,40}>"), "placeholder"),
+    (re.compile(r"(?<![\w$])\{[a-z][a-z_]{1,30}\}|(?<!\w)\[[A-Z][A-Z_ ]{1,30}\](?!\()"), "placeholder"),
     (re.compile(r"https?://[^\s)<>`\"']+"), "address"),
-    (re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,64}\.[\w.]{2,64}"), "e-mail address"),
-    (re.compile(r"(?<![\w/.])(?:\.{0,2}/[\w.-]{1,80}){2,20}|\b[A-Za-z]:\\[\w\\.-]+"), "path"),
+    (re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,64}\.[\w.]{1,64}\w"), "e-mail address"),
+    (
+        re.compile(
+            r"(?<![\w/.])(?:\.{0,2}/[\w.-]{0,80}\w){2,20}|\b[\w-]{1,40}(?:/[\w-]{1,40})+\.\w{1,5}\b|\b[A-Za-z]:\\[\w\\.-]+"
+        ),
+        "path",
+    ),
     (re.compile(r"\b(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{12,64}\b"), "hash"),
     (re.compile(r"\b\d{4}-\d{2}-\d{2}\b"), "date"),
     (re.compile(r"\{\s*\"[^\"\n]+\"\s*:"), "JSON object"),
@@ -41,6 +48,20 @@ def op_syntax(reading: Reading, vocabulary: Vocabulary) -> Iterator[Finding]:
                 message = f"the instructions describe the answer's form: {match[0]!r}"
                 fix = "Leave it out; the OS shows it to the model."
                 yield _warning(document, number, match.start(), codes.OP_SYNTAX, message, fix)
+
+
+def other_phases(reading: Reading, _: Vocabulary) -> Iterator[Finding]:
+    """Where to go next is the graph's business; a phase that names another cannot be used elsewhere."""
+    names = set(reading.draft.graph) if reading.draft else set()
+    for document in _phases(reading):
+        own = document.file.rpartition("/")[2].removesuffix(".md")
+        for number, line in _lines(document):
+            for match in _NAMES.finditer(line):
+                is_marked = "_" in match[0] or line[max(0, match.start() - 1)] == "`"
+                if is_marked and match[0] in names - {own}:
+                    message = f"the instructions name the phase `{match[0]}`"
+                    fix = "Leave it out; the OS shows the model where it may go."
+                    yield _warning(document, number, match.start(), codes.OP_SYNTAX, message, fix)
 
 
 def field_lists(reading: Reading, _: Vocabulary) -> Iterator[Finding]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from reyn.documents import nearest
+from reyn.errors import SkillUnsupported
 from reyn.journal import canonical
 from reyn.skills import codes
 from reyn.skills.dialect import is_wrapped, step_lists
+from reyn.skills.performed import unperformed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,10 +40,29 @@ def older_form(reading: Reading, _: Vocabulary) -> Iterator[Finding]:
                     yield document.finding(codes.OLDER, message, *place, index, fix=fix, severity="warning")
 
 
+def not_performed(reading: Reading, _: Vocabulary) -> Iterator[Finding]:
+    document = reading.folder.front("skill.md")
+    for what in unperformed(reading.draft) if reading.draft else ():
+        if document is not None:
+            message = f"this version does not perform {what}; a run is refused"
+            yield document.finding(SkillUnsupported.code, message, severity="warning")
+
+
+def folder_name(reading: Reading, _: Vocabulary) -> Iterator[Finding]:
+    """A skill is found by its folder's name and shown by its own; they had better be the same."""
+    document, folder = reading.folder.front("skill.md"), reading.folder.path.resolve().name
+    if reading.draft and document and reading.draft.name != folder:
+        message = f"`name` is `{reading.draft.name}`, but the folder, by which it is found, is `{folder}`"
+        yield document.finding(codes.WRONG_NAME, message, "name", fix="Rename one of them.", severity="warning")
+
+
+_SPOILS_THE_GRAPH = {codes.WRONG_VALUE, codes.MISSING_KEY, codes.WRONG_NAME, codes.UNKNOWN_PHASE}
+
+
 def unreachable_phases(reading: Reading, _: Vocabulary) -> Iterator[Finding]:
     skill = reading.draft
-    if skill is None:
-        return
+    if skill is None or any(f.file == "skill.md" and f.code in _SPOILS_THE_GRAPH for f in reading.findings):
+        return  # with a graph that could not be read, nothing can be said about what it reaches
     for file in reading.folder.own("phases", ".md"):
         name = file.removeprefix("phases/").removesuffix(".md")
         document = reading.folder.front(file)

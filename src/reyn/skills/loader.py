@@ -250,7 +250,13 @@ class _Loader:
         if document is None or found is None:
             return None
         if found.name != name:
-            self._add(document, codes.WRONG_NAME, f"`name` is `{found.name}` but the file is `{file}`", "name")
+            self._add(
+                document,
+                codes.WRONG_NAME,
+                f"`name` is `{found.name}` but the file is `{file}`",
+                "name",
+                fix="Use the file's name.",
+            )
         if not document.body:
             self._add(document, codes.MISSING_KEY, "has no instructions", fix="Write them below the front matter.")
         for index, kind in enumerate(found.allowed_ops):

@@ -16,7 +16,8 @@ from reyn.context import messages_of
 def command(skill: str, input: str | None, as_json: bool) -> None:
     """Show what the model would see first of SKILL with INPUT: the exact text of its messages.
 
-    With --json, the context frame as one object. Nothing runs and nothing is recorded.
+    Without INPUT, an empty one stands in its place. With --json, the context frame as one object. Nothing runs and
+    nothing is recorded.
     """
     with look_at_project() as runtime:
         frame = runtime.runtime.first_frame(skill_name(skill), parse_input(input))

@@ -20,4 +20,5 @@ def command(folder: str) -> None:
     files = {f"reyn/project/first/{name}": text for name, text in template.files.items()}
     write_new(root, {"reyn.yaml": CONFIG, "answers.jsonl": template.script, **files}, keep={".gitignore": IGNORED})
     click.echo(f"made a project in {root}")
-    click.echo(f"next: cd {shlex.quote(str(root))} && reyn run first 'Please greet me.'")
+    there = "" if root == Path() else f"cd {shlex.quote(str(root))} && "
+    click.echo(f"next: {there}reyn run first 'Please greet me.'")

@@ -7,7 +7,7 @@ import click
 from reyn.cli.project import project_root
 from reyn.cli.templates import TEMPLATES
 from reyn.cli.writing import write_new
-from reyn.errors import SkillInvalid
+from reyn.skills import Library
 from reyn.skills.loader import is_usable_name
 
 
@@ -26,10 +26,17 @@ def new_skill(name: str, template: str, local: bool) -> None:
     It lints clean; change its phases, its artifacts and its graph to what you want.
     """
     if not is_usable_name(name):
-        raise SkillInvalid(f"`{name}` is not a usable name: use letters, digits, `_` and `-`", [])
+        message = (
+            f"`{name}` cannot be used: letters, digits, `_` and `-`, beginning with a letter, and no word like `end`."
+        )
+        raise click.BadParameter(message, param_hint="NAME")
+    library = Library(project_root())
+    hidden = next((shelf for known, shelf, _ in library if known == name and shelf == "stdlib"), None)
     made = TEMPLATES[template](name)
     folder = f"reyn/{'local' if local else 'project'}/{name}"
     files = {f"{folder}/{file}": text for file, text in made.files.items()}
     write_new(project_root(), {**files, f"{folder}/cases/first/answers.jsonl": made.script})
     click.echo(f"wrote {folder}")
+    if hidden:
+        click.echo(f"note: it hides the skill `{name}` of the standard library here")
     click.echo(f"next: reyn run {name} 'Please greet me.' --model scripted:{folder}/cases/first/answers.jsonl")

@@ -21,4 +21,5 @@ def command(run: str, as_json: bool) -> None:
     if as_json:
         print_json(report)
     else:
-        click.echo(f"{report.run_id}: {report.events} events in {report.visits} visits derived again, all the same")
+        visits = f"{report.visits} visit{'' if report.visits == 1 else 's'}"
+        click.echo(f"{report.run_id}: {report.events} events in {visits} derived again, all the same")

@@ -24,7 +24,7 @@ def command(name: str | None, as_json: bool) -> None:
             "name": skill.name,
             "description": skill.description,
             "takes": [artifact.name for artifact in skill.entry_inputs],
-            "gives": skill.final_output.name,
+            "gives": skill.result.name,
             "phases": list(skill.phases),
             "runs": sorted(skill.skills),
         }
