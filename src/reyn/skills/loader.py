@@ -6,23 +6,23 @@ paths are followed; skills that it runs are loaded and must fit; then the graph 
 
 from __future__ import annotations
 
-import ast
 import re
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from reyn.documents import DocumentError, check_keys, nearest, read_text, usable_keys
+from reyn.documents import check_keys, nearest, usable_keys
 from reyn.errors import Finding, SkillError, SkillInvalid
 from reyn.skills import codes
-from reyn.skills.dialect import is_wrapped
+from reyn.skills.artifacts import ANY_OBJECT, Artifacts
 from reyn.skills.flow import enrich
 from reyn.skills.folder import SkillFolder
 from reyn.skills.fronts import FORBIDDEN_IN_PHASE, PhaseFront, PostprocessorFront, SkillFront
 from reyn.skills.graph import dead_ends, reachable
+from reyn.skills.modules import Modules
+from reyn.skills.names import is_usable_name
 from reyn.skills.resolve import Library
-from reyn.skills.schemas import DRAFT_7, SchemaInvalid, compile_schema
+from reyn.skills.schemas import SchemaInvalid, compile_schema
 from reyn.skills.steps import parse_steps
 from reyn.skills.values import (
     END,
@@ -48,11 +48,8 @@ if TYPE_CHECKING:
     from reyn.skills.values import AnyStep
 
 F = TypeVar("F", bound=msgspec.Struct)
-_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]{0,63}")
-_TAKEN = {END, "null", "true", "false", "yes", "no", "on", "off"}
 _NODE = re.compile(r"@[a-zA-Z][a-zA-Z0-9_-]{0,63}(\[(isolated|shared)\])?")
 _MOST_NESTED = 16
-_ANY_OBJECT = ArtifactType("artifact", {"type": "object"})
 
 
 class Reading(NamedTuple):
@@ -114,9 +111,9 @@ class _Loader:
         self.vocabulary = vocabulary
         self.above = above
         self.own_findings: list[Finding] = []
-        self.artifacts: dict[str, ArtifactType | None] = {USER_MESSAGE.name: USER_MESSAGE}
+        self.artifacts = Artifacts(self.folder, self._add)
         self.skills: dict[str, Skill | None] = {}
-        self.modules: dict[str, str | None] = {}
+        self.modules = Modules(self.folder, self._add)
 
     @property
     def findings(self) -> list[Finding]:
@@ -134,7 +131,7 @@ class _Loader:
         phases = {
             name: phase for name in graph if not is_skill_node(name) and (phase := self._phase(document, front, name))
         }
-        final_output = self._artifact(document, front.final_output, "final_output")
+        final_output = self.artifacts.get(document, front.final_output, "final_output")
         after = self._postprocessor(document, front, final_output)
         self._check_ends(document, graph, phases)
         ours = msgspec.structs.asdict(front)
@@ -144,10 +141,10 @@ class _Loader:
             | {
                 "graph": graph,
                 "phases": phases,
-                "final_output": final_output or _ANY_OBJECT,
+                "final_output": final_output or ANY_OBJECT,
                 "postprocessor": after,
                 "skills": self._flat_skills(),
-                "modules": self._all_modules(),
+                "modules": self.modules.all(),
             }
         )
         self._check_fit(document, skill)
@@ -161,19 +158,10 @@ class _Loader:
                 flat |= {**skill.skills, name: msgspec.structs.replace(skill, skills={})}
         return dict(sorted(flat.items()))
 
-    def _all_modules(self) -> dict[str, str]:
-        """The sources that are called, and those beside them, which they may import."""
-        found = {name: source for name, source in self.modules.items() if source is not None}
-        if found:
-            for path in sorted(self.folder.path.glob("*.py")):
-                with suppress(DocumentError):
-                    found.setdefault(f"./{path.name}", read_text(path, path.name))
-        return dict(sorted(found.items()))
-
     # -- the graph ------------------------------------------------------------------------------------
 
     def _check_file_names(self, document: Document, front: SkillFront) -> None:
-        if not self._is_name(front.name):
+        if not is_usable_name(front.name):
             message = f"`{front.name}` is not a usable name"
             self._add(document, codes.WRONG_NAME, message, "name", fix="Use letters, digits, `_` and `-`.")
         self.folder.check_names()
@@ -192,7 +180,7 @@ class _Loader:
         reached = reachable(front.graph, front.entry)
         named = {*front.graph, *(name for targets in front.graph.values() for name in targets)}
         for name in sorted(named - {END, *reached}):
-            if not is_skill_node(name) and not (self._is_name(name) and self.folder.exists(f"phases/{name}.md")):
+            if not is_skill_node(name) and not (is_usable_name(name) and self.folder.exists(f"phases/{name}.md")):
                 self._unknown_phase(document, front, name)
         for name in reached:
             if is_skill_node(name):
@@ -242,7 +230,7 @@ class _Loader:
 
     def _phase(self, skill: Document, front: SkillFront, name: str) -> Phase | None:
         file = f"phases/{name}.md"
-        if not self._is_name(name) or not self.folder.exists(file):
+        if not is_usable_name(name) or not self.folder.exists(file):
             self._unknown_phase(skill, front, name)
             return None
         document = self.folder.front(file)
@@ -263,7 +251,7 @@ class _Loader:
             if kind not in self.vocabulary.op_kinds:
                 guess = nearest(kind, self.vocabulary.op_kinds)
                 self._add(document, codes.UNKNOWN_OP, f"unknown op `{kind}`", "allowed_ops", index, fix=guess)
-        inputs = [self._artifact(document, part.strip(), "input") for part in found.input.split("|")]
+        inputs = [self.artifacts.get(document, part.strip(), "input") for part in found.input.split("|")]
         known = [artifact for artifact in inputs if artifact is not None]
         steps = self._steps(document, ("preprocessor",), found.preprocessor, known)
         if len(known) < len(inputs):
@@ -309,7 +297,7 @@ class _Loader:
         if isinstance(inner, RunOp):
             self._op(part, index, inner)
         if isinstance(inner, PythonCall):
-            self._module(part, index, inner)
+            self.modules.check(part, index, inner)
             if (inner.module, inner.function) in self.unsafe and self.folder.is_older:
                 # There, the mode stands on the permission, not on the step.
                 unsafe = msgspec.structs.replace(inner, mode="unsafe")
@@ -337,36 +325,6 @@ class _Loader:
         skill = self.skills.get(name)
         return skill.result if skill else None
 
-    def _module(self, part: Document, index: int, step: PythonCall) -> None:
-        place = (index, next(iter(part.value[index])), "module")
-        if step.module not in self.modules:
-            self.modules[step.module] = self._read_module(part, place, step.module)
-        source = self.modules[step.module]
-        if source is not None and step.function not in set(_functions(source)):
-            fix = nearest(step.function, _functions(source))
-            message = f"`{step.module}` has no function `{step.function}` at its top"
-            self._add(part, codes.BAD_MODULE, message, index, fix=fix)
-
-    def _read_module(self, part: Document, place: Place, module: str) -> str | None:
-        path = self.folder.path / module
-        try:
-            inside = path.resolve().is_relative_to(self.folder.path.resolve())
-        except (OSError, RuntimeError, ValueError):
-            inside = False
-        if not inside or not module.endswith(".py"):
-            self._add(part, codes.BAD_MODULE, f"`{module}` is not a `.py` file inside the skill's folder", *place)
-            return None
-        try:
-            source = read_text(path, module)
-            ast.parse(source)
-        except DocumentError as error:
-            self._add(part, codes.BAD_MODULE, f"`{module}` {error.finding.message}", *place)
-            return None
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            self._add(part, codes.BAD_MODULE, f"`{module}` is not Python: {error}", *place)
-            return None
-        return source
-
     def _postprocessor(
         self, document: Document, front: SkillFront, final_output: ArtifactType | None
     ) -> Postprocessor | None:
@@ -382,7 +340,7 @@ class _Loader:
 
     def _post_output(self, part: Document, front: SkillFront, found: PostprocessorFront) -> ArtifactType | None:
         if isinstance(found.output_schema, str):
-            return self._artifact(part, found.output_schema, "output_schema")
+            return self.artifacts.get(part, found.output_schema, "output_schema")
         try:
             compile_schema(found.output_schema)
         except SchemaInvalid as error:
@@ -393,59 +351,6 @@ class _Loader:
         return ArtifactType(name, found.output_schema, found.output_description)
 
     # -- artifacts and skills -------------------------------------------------------------------------
-
-    def _artifact(self, source: Document, name: str, key: str) -> ArtifactType | None:
-        if name not in self.artifacts:
-            self.artifacts[name] = self._read_artifact(source, name, key)
-        return self.artifacts[name]
-
-    def _read_artifact(self, source: Document, name: str, key: str) -> ArtifactType | None:
-        file = f"artifacts/{name}.yaml"
-        if self.folder.is_older and not name:
-            return _ANY_OBJECT
-        if not self._is_name(name) or not self.folder.exists(file):
-            fix = nearest(name, [*self.folder.known("artifacts", ".yaml"), USER_MESSAGE.name])
-            self._add(source, codes.UNKNOWN_ARTIFACT, f"the artifact `{name}` has no file `{file}`", key, fix=fix)
-            return None
-        document = self.folder.artifact(file)
-        if document is None:
-            return None
-        if not isinstance(document.value, dict):
-            self._add(document, codes.BAD_SCHEMA, "must be a JSON Schema, a mapping")
-            return None
-        return self._to_artifact(document, name)
-
-    def _to_artifact(self, document: Document, name: str) -> ArtifactType | None:
-        wrapped = is_wrapped(document.value)
-        schema = document.value["schema"] if wrapped else document.value
-        if wrapped and document.value["name"] != name:
-            self._add(document, codes.WRONG_NAME, f"`name` is `{document.value['name']}`, not `{name}`", "name")
-        if wrapped and document.value.get("wrapped", True) is not True:
-            message = "an artifact without an envelope is not performed"
-            self._add(document, "RYN103", message, "wrapped", fix="Remove `wrapped`.")
-        try:
-            schema = self._checked(schema)
-        except SchemaInvalid as error:
-            place = (*(("schema",) if wrapped else ()), *error.place)
-            self._add(document, codes.BAD_SCHEMA, f"is not a usable JSON Schema: {error}", *place)
-            return None
-        # One description, beside the schema: the model would otherwise be shown it twice.
-        told = document.value.get("description") or (schema.get("description") if isinstance(schema, dict) else None)
-        bare = (
-            {key: part for key, part in schema.items() if key != "description"} if isinstance(schema, dict) else schema
-        )
-        return ArtifactType(name, bare, str(told or ""))
-
-    def _checked(self, schema: Any) -> Any:
-        """A usable schema. One of an older skill that is draft 7 and not 2020-12 says so from here on."""
-        try:
-            compile_schema(schema)
-        except SchemaInvalid:
-            if not self.folder.is_older or not isinstance(schema, dict) or "$schema" in schema:
-                raise
-            schema = {"$schema": DRAFT_7, **schema}
-            compile_schema(schema)
-        return schema
 
     def _skill(self, document: Document, name: str, *place: str | int) -> None:
         """Load another skill that this one runs."""
@@ -517,17 +422,8 @@ class _Loader:
             filled.setdefault("input", "")
         return msgspec.structs.replace(document, value=filled)
 
-    @staticmethod
-    def _is_name(name: str) -> bool:
-        return is_usable_name(name)
-
     def _add(self, document: Document, code: str, message: str, *place: str | int, fix: str = "") -> None:
         self.own_findings.append(document.finding(code, message, *place, fix=fix))
-
-
-def is_usable_name(name: str) -> bool:
-    """Whether a skill, a phase or an artifact can be called that. Words that YAML takes for other values cannot."""
-    return _NAME.fullmatch(name) is not None and name.lower() not in _TAKEN
 
 
 def _unsafe_calls(permissions: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
@@ -553,13 +449,6 @@ def _graph_shape(document: Document, graph: Any) -> list[Finding]:
                 message = f"{target!r} is not the name of a phase"
                 wrong.append(document.finding(codes.WRONG_VALUE, message, "graph", name, index))
     return wrong
-
-
-def _functions(source: str) -> Iterator[str]:
-    """The names of a module's top-level functions."""
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.FunctionDef):
-            yield node.name
 
 
 def _as_warning(finding: Finding) -> Finding:

@@ -8,7 +8,7 @@ from reyn.cli.project import project_root
 from reyn.cli.templates import TEMPLATES
 from reyn.cli.writing import write_new
 from reyn.skills import Library
-from reyn.skills.loader import is_usable_name
+from reyn.skills.names import is_usable_name
 
 
 @click.group(epilog="Example: reyn new skill menu_line --template loop")
