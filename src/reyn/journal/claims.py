@@ -28,8 +28,8 @@ class FileClaims:
         handle = self._acquire(path, run_id)
         try:
             with suppress(OSError):  # on a full disk the lock holds all the same; only its holder is not named
-                os.ftruncate(handle, 0)
-                os.pwrite(handle, str(os.getpid()).encode(), 0)
+                # Of fixed width, so that nothing is truncated: file systems may flush such a file when it is closed.
+                os.pwrite(handle, f"{os.getpid():<20}".encode(), 0)
             yield
         finally:
             with suppress(OSError):
@@ -56,7 +56,7 @@ class FileClaims:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                holder = os.pread(handle, 20, 0).decode(errors="replace") or "unknown"
+                holder = os.pread(handle, 20, 0).decode(errors="replace").strip() or "unknown"
                 os.close(handle)
                 if time.monotonic() > deadline:
                     raise RunBusy(f"run `{run_id}` is being driven by process {holder}") from None
