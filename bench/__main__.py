@@ -29,6 +29,8 @@ class Target(NamedTuple):
     bound: float
     at_most: bool = True
     note: str = ""
+    is_aim: bool = False
+    """An aim is told like a target, but missing it is no failure."""
 
     @property
     def is_met(self) -> bool:
@@ -121,7 +123,7 @@ def targets(count: int, rounds: int, *, compare: bool) -> list[Target]:
         ours, theirs, ratio = against_langgraph(count, rounds)
         found += [
             Target("CPU of a visit / LangGraph step", ratio, 0.7, note=f"{ours:.0f} µs / {theirs:.0f} µs"),
-            Target("CPU of a visit, µs (aim)", ours, 500),
+            Target("CPU of a visit, µs (aim)", ours, 500, is_aim=True),
         ]
     print("one run …", file=sys.stderr)
     one = measure("visits", count)
@@ -167,7 +169,7 @@ def main() -> int:
             sign = "≤" if target.at_most else "≥"
             verdict = "met" if target.is_met else "MISSED"
             print(f"{target.name:<40} {figure:>12}  {sign} {target.bound:<6g} {verdict:<7} {target.note}")
-    return 0 if options.short or all(target.is_met for target in found) else 1
+    return 0 if options.short or all(target.is_met or target.is_aim for target in found) else 1
 
 
 if __name__ == "__main__":

@@ -147,3 +147,11 @@ def test_a_second_connection_that_appended_is_noticed_by_the_first(tmp_path: Pat
     assert first.append("a", 2, events[2:]) == 3
     first.close()
     second.close()
+
+
+def test_a_log_that_was_not_merged_is_not_passed_over_in_silence(tmp_path: Path):
+    journal = SqliteJournal(tmp_path)
+    journal.append("a", 0, sealed("a", [started("a")]), [SOME])
+    with pytest.raises(StoreUnavailable, match="not merged"):
+        SqliteJournal(tmp_path, is_read_only=True)
+    journal.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reyn.errors import SkillInvalid
-from reyn.skills import Library, load_skill, pin, read_skill
+from reyn.skills import load_skill, pin, read_skill
 
 SCHEMA = "{type: object, properties: {dish: {type: string}, items: {type: array, items: {type: string}}}}"
 
@@ -223,7 +223,6 @@ def test_a_pin_changes_with_everything_that_can_change_a_run(tmp_path: Path):
     assert pin(load_skill(folder)).hash == before
     (folder / "notes.txt").write_text("not part of the skill")
     assert pin(load_skill(folder)).hash == before
-    assert Library(tmp_path)
 
 
 def test_what_is_wrong_in_an_older_skill_is_still_found(tmp_path: Path):

@@ -299,6 +299,12 @@ class SqliteJournal:
     def _connect(self) -> sqlite3.Connection:
         if self._is_read_only:
             # A log that another process left behind cannot be read without writing; a closed journal has none.
+            log = self.path.with_name("journal.db-wal")
+            if log.exists() and log.stat().st_size:
+                raise StoreUnavailable(
+                    f"`{self.path}` has a log that was not merged, and cannot be merged here: the folder is read-only",
+                    hint="Copy the folder to where it can be written, and look there.",
+                )
             uri = f"{self.path.resolve().as_uri()}?mode=ro&immutable=1"
             return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
         connection = sqlite3.connect(

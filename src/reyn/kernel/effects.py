@@ -31,7 +31,7 @@ class Effect(Generic[R]):
 
     def result(self, outcome: Body, content: Callable[[str], bytes]) -> R:
         """What the visit gets, from the recorded outcome; the same whether it was just performed or recalled."""
-        raise NotImplementedError
+        raise NotImplementedError  # every effect says it for itself
 
 
 @dataclass(frozen=True)

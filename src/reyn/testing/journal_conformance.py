@@ -60,7 +60,7 @@ class JournalConformance:
     is_durable: ClassVar[bool] = True
 
     def make_journal(self, folder: Path) -> Journal:
-        raise NotImplementedError
+        raise NotImplementedError  # the subclass makes the journal that is tested
 
     @contextmanager
     def journal(self) -> Iterator[Journal]:
@@ -200,6 +200,7 @@ class JournalConformance:
 
     def test_what_cannot_be_said_is_refused(self) -> None:
         with self.journal() as journal:
+            # Wrong on purpose: what types forbid must be refused at run time, too.
             for said in ("sing", Cancel(None), RaiseLimit("x", 1.5)):  # type: ignore[arg-type]
                 with refused(EventInvalid):
                     journal.post("a", said)  # type: ignore[arg-type]
