@@ -20,8 +20,9 @@ def write_skill(
     phase_keys: dict[str, str] | None = None,
     skill_keys: str = "",
     final_output: str = "note",
+    ops: dict[str, str] | None = None,
 ) -> Path:
-    """A skill of phases that all take a `note`, unless told otherwise."""
+    """A skill of phases that all take a `note` and perform no ops, unless told otherwise."""
     folder = root / "reyn" / "project" / name
     (folder / "phases").mkdir(parents=True, exist_ok=True)
     (folder / "artifacts").mkdir(exist_ok=True)
@@ -35,8 +36,12 @@ def write_skill(
     for phase in graph:
         taken = (inputs or {}).get(phase, "note")
         extra = (phase_keys or {}).get(phase, "")
+        if phase.startswith("@"):
+            continue
+        allowed = (ops or {}).get(phase, "")
         (folder / "phases" / f"{phase}.md").write_text(
-            f"---\ntype: phase\nname: {phase}\ninput: {taken}\nallowed_ops: []\n{extra}---\nDo what {phase} does.\n"
+            f"---\ntype: phase\nname: {phase}\ninput: {taken}\nallowed_ops: [{allowed}]\n{extra}---\n"
+            f"Do what {phase} does.\n"
         )
     for artifact, schema in ({"note": NOTE} | (artifacts or {})).items():
         (folder / "artifacts" / f"{artifact}.yaml").write_text(json.dumps(schema))
@@ -70,6 +75,23 @@ def finish(text: str = "done", type: str = "note") -> dict[str, Any]:
         },
         "artifact": {"type": type, "data": {"text": text}},
     }
+
+
+def act(*ops: dict[str, Any]) -> dict[str, Any]:
+    return {"control_ir": list(ops)}
+
+
+def with_ops(decision: dict[str, Any], *ops: dict[str, Any]) -> dict[str, Any]:
+    """A decision that carries ops."""
+    return decision | {"control_ir": list(ops)}
+
+
+def file(op: str, path: str, **fields: Any) -> dict[str, Any]:
+    return {"kind": "file", "op": op, "path": path} | fields
+
+
+def question(words: str, **fields: Any) -> dict[str, Any]:
+    return {"kind": "ask_user", "question": words} | fields
 
 
 def abort(why: str = "impossible") -> dict[str, Any]:

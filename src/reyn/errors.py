@@ -10,7 +10,9 @@ Every error a user can meet, in one tree. A code is stable for good; a hint says
     │   └── FixImpossible          RYN104
     ├── ContractError              RYN2xx  what entered or left a phase
     │   ├── InputInvalid           RYN201
-    │   └── AnswersRejected        RYN202
+    │   ├── AnswersRejected        RYN202
+    │   ├── StepFailed             RYN203
+    │   └── SubRunFailed           RYN204
     ├── JournalError               RYN4xx  what is recorded
     │   ├── RunNotFound            RYN401
     │   ├── RunBusy                RYN402
@@ -24,7 +26,12 @@ Every error a user can meet, in one tree. A code is stable for good; a hint says
     │   ├── RunNotResumable        RYN410
     │   ├── RunBlocked             RYN411
     │   ├── StoreDamaged           RYN412
-    │   └── RunIdInvalid           RYN413
+    │   ├── RunIdInvalid           RYN413
+    │   ├── WaitUnknown            RYN414
+    │   ├── AnswerInvalid          RYN415
+    │   ├── UpgradeUnfit           RYN416
+    │   ├── ForkImpossible         RYN417
+    │   └── ArchiveInvalid         RYN418
     ├── ModelError                 RYN5xx  what a model could not do
     │   ├── ModelUnknown           RYN501
     │   ├── ScriptInvalid          RYN502
@@ -193,6 +200,22 @@ class AnswersRejected(ContractError):
     exit_code = 1
 
 
+class StepFailed(ContractError):
+    """A step of a preprocessor or postprocessor failed, or what came out does not fit."""
+
+    code = "RYN203"
+    hint = "`reyn show` tells which step and why; `reyn resume RUN --retry` tries again, `on_error` lets it pass."
+    exit_code = 1
+
+
+class SubRunFailed(ContractError):
+    """A skill that stands as a node gave no artifact, or one that does not fit."""
+
+    code = "RYN204"
+    hint = "`reyn show` names the sub-run; look at that one, then `reyn resume RUN --retry` visits the node anew."
+    exit_code = 1
+
+
 # -- RYN4xx: what is recorded -------------------------------------------------------------------------
 
 
@@ -301,6 +324,46 @@ class RunIdInvalid(JournalError):
 
     code = "RYN413"
     hint = "Use letters, digits, `.`, `_` and `-`, at most 100, beginning with a letter or digit."
+    exit_code = 2
+
+
+class WaitUnknown(JournalError):
+    """The run does not wait for that answer: the question was answered, or never asked."""
+
+    code = "RYN414"
+    hint = "`reyn runs` lists every open question with its id."
+    exit_code = 2
+
+
+class AnswerInvalid(JournalError):
+    """An answer does not fit what the question asks for."""
+
+    code = "RYN415"
+    hint = "Give a value that fits; VALUE is JSON unless the question takes text."
+    exit_code = 2
+
+
+class UpgradeUnfit(JournalError):
+    """The run cannot go on with its skill as it is today; it still goes on with its own copy."""
+
+    code = "RYN416"
+    hint = "Resume without --upgrade, or `reyn fork RUN --skill NAME`, which begins anew before what differs."
+    exit_code = 2
+
+
+class ForkImpossible(JournalError):
+    """There is no event at or before the one that was named from which another run could go on."""
+
+    code = "RYN417"
+    hint = "`reyn show RUN` lists the visits with their numbers."
+    exit_code = 2
+
+
+class ArchiveInvalid(JournalError):
+    """A file of exported runs is damaged, incomplete, or of a newer format; nothing of it was imported."""
+
+    code = "RYN418"
+    hint = "Export the runs again; `reyn verify` tells whether they are whole there."
     exit_code = 2
 
 

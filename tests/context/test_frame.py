@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from reyn.config import RunSettings
-from reyn.context import ContextFrame, Execution, join, stable_text, volatile_parts
+from reyn.context import ContextFrame, Execution, Volatile, join, stable_text, volatile_message
 from reyn.kernel.briefs import PhaseBrief
 from reyn.skills import load_skill
 from tests.support import write_skill
@@ -77,7 +77,7 @@ def test_the_contract_is_short_enough_for_small_models(tmp_path: Path):
 
 
 def test_the_changing_part_is_the_input_and_where_the_run_stands():
-    message = volatile_parts("f" * 64, Execution(("a", "b"), 2, 7))
+    message = volatile_message(Volatile("f" * 64, Execution(("a", "b"), 2, 7)))
     text = join(message, lambda name: b'{"type":"note"}')
     assert text == (
         '## input_artifact\n{"type":"note"}\n\n## execution\n{"path":["a","b"],"current_visit":2,"total_steps":7}\n'

@@ -86,7 +86,7 @@ def test_the_fold_of_every_prefix_is_total_and_unique(root: Path, answers: list)
     events = list(journal.read("r"))
     state: RunState = EMPTY
     for count, event in enumerate(events, start=1):
-        state = apply(state, decode(event))
+        state = apply(state, decode(event), event.ts)
         assert state == fold(events[:count])
         assert state.status is not None
         row = rebuild(events[:count])

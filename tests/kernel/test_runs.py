@@ -309,9 +309,8 @@ def test_without_a_model_no_run_starts(project: Path):
 @pytest.mark.parametrize(
     ("keys", "named"),
     [
-        ({"skill_keys": "postprocessor: {output_schema: note}\n"}, "postprocessor"),
-        ({"skill_keys": "on_phase_failure: rollback\n"}, "rollback"),
-        ({"phase_keys": {"a": "preprocessor: [{validate: {schema: {type: object}}}]\n"}}, "preprocessor"),
+        ({"skill_keys": "context: all\n"}, "context"),
+        ({"ops": {"a": "shell"}, "skill_keys": "permissions: {shell: true}\n"}, "shell"),
         ({"phase_keys": {"a": "model_class: strong\n"}}, "model_class"),
     ],
 )
@@ -609,15 +608,6 @@ def test_another_model_on_resume_is_recorded(project: Path):
         assert models[0] == "scripted"
         assert set(models[2:]) <= {"other"}
         assert rt.replay("k").status == "finished"
-
-
-def test_ops_that_are_allowed_but_not_performed_are_told(tmp_path: Path):
-    folder = write_skill(tmp_path, "s", {"a": ["end"]})
-    path = folder / "phases" / "a.md"
-    path.write_text(path.read_text().replace("allowed_ops: []\n", ""))
-    result, _ = run(tmp_path, [finish()], "s")
-    assert result.ok
-    assert "`a` allow `file` and `ask_user`" in result.warnings[0]
 
 
 def test_a_lone_surrogate_in_an_answer_is_kept_readably(project: Path):

@@ -5,7 +5,7 @@ Only settings that something reads are here: a key without a reader is a promise
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -14,10 +14,24 @@ NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Caps on a model's answer, checked before anything else is."""
+    """Caps on a model's answer, checked before anything else is; how much of something large a frame shows; how large
+    a file an op reads or writes."""
 
     answer_bytes: Positive = 1_000_000
     answer_depth: Positive = 64
+    answer_ops: Positive = 64
+    input_bytes: Positive = 24_000
+    result_bytes: Positive = 8_000
+    file_bytes: Positive = 8_000_000
+
+
+class LimitKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Caps that stop a run until they are raised, and what the cap on act turns does."""
+
+    phase_seconds: Positive | None = None
+    run_seconds: Positive | None = None
+    tokens: Positive | None = None
+    on_limit: Literal["decide", "stop"] = "decide"
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,18 +45,28 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How often one phase may be visited in a run; `null` is no cap."""
     max_phase_retries: NotNegative = 2
     """How often a rejected answer is asked for again within one visit."""
+    max_act_turns: NotNegative | None = None
+    """How many act turns a visit may take, where a phase allows more; `null` leaves it to the phase."""
+    limits: LimitKeys = LimitKeys()
+    """Caps that stop a run: `phase_seconds`, `run_seconds` (time spent driving, not waiting), `tokens`; and `on_limit`:
+    when a visit's act turns are used up, `decide` offers no more ops, `stop` stops the run."""
     output_language: str | None = None
     """The language of natural-language output; `null` leaves it to the model."""
     strict: bool = False
     """Whether required fields are enforced at every depth of an artifact, not only at the top."""
     sizes: Sizes = Sizes()
-    """Caps on a model's answer: `answer_bytes`, `answer_depth`."""
+    """Caps on a model's answer: `answer_bytes`, `answer_depth`, `answer_ops`; how much of an input or an op's result a
+    frame shows: `input_bytes`, `result_bytes`; and the largest file that an op reads or writes: `file_bytes`."""
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The caps that stop a run without ending it; each can be raised by its name."""
 
     max_phase_visits: int | None = 25
+    max_act_turns: int | None = None
+    phase_seconds: int | None = None
+    run_seconds: int | None = None
+    tokens: int | None = None
 
 
 class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,13 +77,21 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     output_language: str | None = None
     strict: bool = False
     sizes: Sizes = Sizes()
+    on_limit: Literal["decide", "stop"] = "decide"
 
     @classmethod
     def of(cls, config: Config) -> RunSettings:
         return cls(
-            limits=Limits(max_phase_visits=config.max_phase_visits),
+            limits=Limits(
+                max_phase_visits=config.max_phase_visits,
+                max_act_turns=config.max_act_turns,
+                phase_seconds=config.limits.phase_seconds,
+                run_seconds=config.limits.run_seconds,
+                tokens=config.limits.tokens,
+            ),
             max_phase_retries=config.max_phase_retries,
             output_language=config.output_language,
             strict=config.strict,
             sizes=config.sizes,
+            on_limit=config.limits.on_limit,
         )

@@ -10,6 +10,7 @@ from reyn.contract import Candidate
 
 if TYPE_CHECKING:
     from reyn.skills import Skill
+    from reyn.vocabulary import OpSpec
 
 PATH_LENGTH = 20
 """How many phases `execution.path` holds; `total_steps` tells the rest, so that a frame's size stays constant."""
@@ -40,25 +41,37 @@ class StableFrame(msgspec.Struct, frozen=True):
     output_language: str | None
 
 
+class Rollback(msgspec.Struct, frozen=True):
+    """Why a phase is entered again: its artifact that was rejected, by the name it is kept under, and the reason."""
+
+    rejected_artifact: str
+    reason: str
+
+
 class ContextFrame(msgspec.Struct, frozen=True):
     """The frame as one value, with the keys of its documentation."""
 
     stable: StableFrame
     input_artifact: dict[str, Any]
     execution: Execution
+    remaining_act_turns: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         frame: dict[str, Any] = msgspec.to_builtins(self.stable)
-        return frame | {
+        frame |= {
             "input_artifact": self.input_artifact,
             "execution": msgspec.to_builtins(self.execution),
         }
+        if self.remaining_act_turns is not None:
+            frame["remaining_act_turns"] = self.remaining_act_turns
+        return frame
 
 
 def stable_frame(
     skill: Skill,
     phase: str,
     candidates: tuple[Candidate, ...],
+    ops: tuple[OpSpec, ...] = (),
     *,
     max_phase_visits: int | None,
     output_language: str | None,
@@ -70,7 +83,7 @@ def stable_frame(
         current_phase_role=described.role,
         instructions=described.instructions,
         candidate_outputs=candidates,
-        available_control_ops=(),
+        available_control_ops=tuple(spec.offered() for spec in ops),
         finish_criteria=skill.finish_criteria if finishes else (),
         constraints=Constraints(max_phase_visits),
         output_language=output_language,

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from reyn.context.frame import Execution, Rollback
+from reyn.contract.ops import KEPT
 from reyn.journal import canonical, digest
 from reyn.journal.kinds import FrameMessage, Part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from reyn.context.frame import ContextFrame, Execution, StableFrame
+    from reyn.context.frame import ContextFrame, StableFrame
 
 CONTRACT = """\
 You decide one step of a workflow. Answer with exactly one JSON object and nothing else:
@@ -27,6 +31,13 @@ You decide one step of a workflow. Answer with exactly one JSON object and nothi
 - `artifact.type` is the entry's schema_name; `artifact.data` satisfies its artifact_schema.
 - `confidence` is a number from 0 to 1; `reason.summary` says why in one sentence.
 - If the task cannot be done: type "abort", decision "abort", next_phase null, and the cause in `reason.summary`.
+"""
+
+
+ACTING = """\
+- To act before you decide, answer {"control_ir": [...]} alone, with entries like those of `available_control_ops`; you
+  are asked again with what came of them under `control_ir_results`. A decision may carry `control_ir`, too; it holds
+  only if all of it succeeds.
 """
 
 
@@ -42,13 +53,57 @@ def stable_text(frame: StableFrame) -> str:
         ("constraints", canonical(frame.constraints).decode()),
         ("output_language", frame.output_language),
     ]
-    return CONTRACT + "".join(f"\n## {name}\n{text or 'none'}\n" for name, text in sections)
+    contract = CONTRACT + ACTING if frame.available_control_ops else CONTRACT
+    return contract + "".join(f"\n## {name}\n{text or 'none'}\n" for name, text in sections)
 
 
-def volatile_parts(input_hash: str, execution: Execution) -> FrameMessage:
-    """The second message: the input artifact by its hash, then where the run stands."""
-    tail = f"\n\n## execution\n{canonical(execution).decode()}\n"
-    return FrameMessage("user", (_INPUT_HEADING, Part(blob=input_hash), Part(text=tail)))
+class Volatile(msgspec.Struct, frozen=True):
+    """What changes from turn to turn. `shown_input` and `results` name content; the digest covers all the results."""
+
+    shown_input: str
+    execution: Execution
+    rollback: Rollback | None = None
+    results: int = 0
+    results_digest: str | None = None
+    remaining_act_turns: int | None = None
+
+
+def volatile_message(turn: Volatile) -> FrameMessage:
+    """The second message: what stays as it is during a visit first, then the results that only grow, then the count."""
+    parts = [_INPUT_HEADING, Part(blob=turn.shown_input)]
+    if turn.rollback is not None:
+        reason = canonical(turn.rollback.reason).decode()
+        parts += [
+            Part(text=f'\n\n## rollback\n{{"reason":{reason},"rejected_artifact":'),
+            Part(blob=turn.rollback.rejected_artifact),
+            Part(text="}"),
+        ]
+    tail = f"\n\n## execution\n{canonical(turn.execution).decode()}\n"
+    if turn.results:
+        parts += [
+            Part(text=f"{tail}\n## control_ir_results\n"),
+            Part(results=turn.results, digest=turn.results_digest),
+        ]
+        tail = "\n"
+    if turn.remaining_act_turns is not None:
+        tail += f"\n## remaining_act_turns\n{turn.remaining_act_turns}\n"
+    return FrameMessage("user", (*parts, Part(text=tail)))
+
+
+def next_digest(digest_so_far: str | None, result: str) -> str:
+    """The digest of a list of results after one more: constant work, however long the list is."""
+    return digest(f"{digest_so_far or ''}{result}".encode())
+
+
+def cut(content: bytes, limit: int, name: str) -> bytes:
+    """The beginning of something too large for a frame, with a mark that says where the whole is."""
+    shown = content[:limit].decode("utf-8", "ignore")
+    path = f"{KEPT}{name}"
+    mark = (
+        f"\n[cut: the first {len(shown)} characters of {len(content)} bytes. "
+        f'The rest: {{"kind": "file", "op": "read", "path": "{path}", "start": {len(shown)}, "length": {limit // 2}}}]'
+    )
+    return (shown + mark).encode()
 
 
 def correction(answer_hash: str, path: str, message: str) -> tuple[FrameMessage, FrameMessage]:
@@ -60,15 +115,23 @@ def correction(answer_hash: str, path: str, message: str) -> tuple[FrameMessage,
     )
 
 
-def join(message: FrameMessage, content: Callable[[str], bytes]) -> str:
-    """The exact text of a message."""
-    return "".join(part.text if part.blob is None else content(part.blob).decode() for part in message.parts)
+def join(message: FrameMessage, content: Callable[[str], bytes], results: Sequence[str] = ()) -> str:
+    """The exact text of a message. `results` name what the visit's ops gave so far, as it is shown."""
+    return "".join(_text(part, content, results) for part in message.parts)
+
+
+def _text(part: Part, content: Callable[[str], bytes], results: Sequence[str]) -> str:
+    if part.results:
+        return "\n".join(content(name).decode() for name in results[: part.results])
+    return part.text if part.blob is None else content(part.blob).decode()
 
 
 def messages_of(frame: ContextFrame) -> tuple[tuple[str, str], ...]:
     """Role and exact text of every message that a frame becomes."""
     artifact = canonical(frame.input_artifact)
-    changing = volatile_parts(digest(artifact), frame.execution)
+    changing = volatile_message(
+        Volatile(digest(artifact), frame.execution, remaining_act_turns=frame.remaining_act_turns)
+    )
     return (("system", stable_text(frame.stable)), (changing.role, join(changing, lambda _: artifact)))
 
 

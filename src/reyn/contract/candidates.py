@@ -28,7 +28,7 @@ def candidates_of(skill: Skill, phase: str) -> tuple[Candidate, ...]:
     onward = [
         Candidate(name, "transition", artifact.name, artifact.schema, artifact.description or f"Go on to {name}.")
         for name in successors(skill, phase)
-        for artifact in skill.phases[name].inputs
+        for artifact in skill.inputs_of(name)
     ]
     if not may_finish(skill, phase):
         return tuple(onward)

@@ -1,8 +1,8 @@
 """A model's text becomes a verdict: accepted, or rejected by a named class of rule at a JSON path.
 
 In stages, cheapest first and each naming what it refused: sizes, JSON, shape, consistency, candidate, artifact type,
-schema. A single check against the combined schema would be shorter but could not say which part is wrong. Nothing is
-repaired; a code fence or prose around one object is left aside and counted.
+schema, ops. A single check against the combined schema would be shorter but could not say which part is wrong.
+Nothing is repaired; a code fence or prose around one object is left aside and counted.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from reyn.config import Sizes
+from reyn.contract.ops import OpRules
 from reyn.contract.schema import answer_schema, lenient
 from reyn.skills import Validator, compile_schema
 
 if TYPE_CHECKING:
     from reyn.contract.candidates import Candidate
+    from reyn.vocabulary import OpSpec
 
 _LONGEST_MESSAGE = 500
 
@@ -32,6 +34,14 @@ class Accepted(msgspec.Struct, frozen=True):
     confidence: float
     reason: str
     artifact: dict[str, Any] | None
+    ops: tuple[dict[str, Any], ...] = ()
+    dropped: int = 0
+
+
+class Acting(msgspec.Struct, frozen=True):
+    """Ops to perform before the model is asked again; no decision yet."""
+
+    ops: tuple[dict[str, Any], ...]
     dropped: int = 0
 
 
@@ -44,7 +54,22 @@ class Rejected(msgspec.Struct, frozen=True):
     dropped: int = 0
 
 
-Verdict = Accepted | Rejected
+Verdict = Accepted | Acting | Rejected
+
+CLASSES = (
+    "empty",
+    "size",
+    "depth",
+    "not_json",
+    "not_object",
+    "shape",
+    "consistency",
+    "candidate",
+    "artifact_type",
+    "schema",
+    "ops",
+)
+"""The classes of rules by which an answer can be rejected."""
 
 
 class _Reason(msgspec.Struct, forbid_unknown_fields=True):
@@ -65,6 +90,10 @@ class _Answer(msgspec.Struct, forbid_unknown_fields=True):
     control_ir: list[Any] = []
 
 
+class _ActTurn(msgspec.Struct, forbid_unknown_fields=True):
+    control_ir: list[Any]
+
+
 class _Artifact(msgspec.Struct, forbid_unknown_fields=True):
     type: str
     data: Any
@@ -80,9 +109,17 @@ _JOINTS = ("[", "]", ",", '"', "{", "}", '":')
 class Contract:
     """The rules for one phase, compiled once."""
 
-    def __init__(self, candidates: tuple[Candidate, ...], *, strict: bool = False, sizes: Sizes | None = None) -> None:
+    def __init__(
+        self,
+        candidates: tuple[Candidate, ...],
+        ops: tuple[OpSpec, ...] = (),
+        *,
+        strict: bool = False,
+        sizes: Sizes | None = None,
+    ) -> None:
         self.candidates = candidates
-        self.schema = answer_schema(candidates)
+        self.schema = answer_schema(candidates, ops)
+        self._ops = OpRules(ops)
         self._sizes = sizes or Sizes()
         self._branches: dict[str | None, dict[str, Validator]] = {}
         for candidate in candidates:
@@ -100,12 +137,29 @@ class Contract:
 
     def _judge_object(self, value: dict[str, Any]) -> Verdict:
         if value.get("control_ir") and "control" not in value and "artifact" not in value:
-            return Rejected("ops", "$.control_ir", "no ops are offered in this phase; decide instead")
+            return self._act(value)
         try:
             answer = msgspec.convert(value, _Answer)
         except msgspec.ValidationError as error:
             return _shape_error(error)
-        return self._inconsistency(answer) or self._decide(answer)
+        return self._too_many(answer.control_ir) or self._inconsistency(answer) or self._decide(answer)
+
+    def _act(self, value: dict[str, Any]) -> Verdict:
+        try:
+            turn = msgspec.convert(value, _ActTurn)
+        except msgspec.ValidationError as error:
+            return _shape_error(error)
+        wrong = self._too_many(turn.control_ir) or self._wrong_op(turn.control_ir, "decide instead")
+        return wrong or Acting(tuple(turn.control_ir))
+
+    def _too_many(self, ops: list[Any]) -> Rejected | None:
+        if len(ops) <= self._sizes.answer_ops:
+            return None
+        return Rejected("size", "$.control_ir", f"{len(ops)} ops are more than the {self._sizes.answer_ops} allowed")
+
+    def _wrong_op(self, ops: list[Any], instead: str) -> Rejected | None:
+        wrong = self._ops.first_error(ops, instead)
+        return Rejected("ops", _short(wrong[0]), _short(wrong[1])) if wrong else None
 
     def _parse(self, text: str) -> tuple[dict[str, Any], int] | Rejected:
         if not text or text.isspace():
@@ -127,8 +181,8 @@ class Contract:
         if (control.type == "transition") != (control.next_phase is not None):
             wanted = "the name of a phase" if control.type == "transition" else "null"
             return Rejected("consistency", "$.control.next_phase", f"type {control.type!r} needs next_phase {wanted}")
-        if answer.control_ir:
-            return Rejected("ops", "$.control_ir", "no ops are offered in this phase; leave control_ir empty")
+        if control.type == "abort" and answer.control_ir:
+            return Rejected("ops", "$.control_ir", "an abort performs no ops; leave control_ir empty")
         return None
 
     def _decide(self, answer: _Answer) -> Verdict:
@@ -139,13 +193,15 @@ class Contract:
             if isinstance(checked, Rejected):
                 return checked
             artifact = {"type": checked.type, "data": checked.data}
-        return Accepted(
+        wrong = self._wrong_op(answer.control_ir, "leave control_ir empty")
+        return wrong or Accepted(
             control.type,
             control.decision,
             control.next_phase,
             control.confidence,
             control.reason.summary,
             artifact,
+            tuple(answer.control_ir),
         )
 
     def _check_artifact(self, answer: _Answer) -> _Artifact | Rejected:

@@ -9,14 +9,19 @@ if TYPE_CHECKING:
 
     from reyn.contract.candidates import Candidate
     from reyn.skills.values import Schema
+    from reyn.vocabulary import OpSpec
 
 
-def answer_schema(candidates: tuple[Candidate, ...]) -> dict[str, Any]:
-    """One branch per candidate and a fixed one for abort. For providers that can constrain what they generate."""
-    return {"anyOf": [*(_branch(candidate) for candidate in candidates), _abort_branch()]}
+def answer_schema(candidates: tuple[Candidate, ...], ops: tuple[OpSpec, ...] = ()) -> dict[str, Any]:
+    """One branch per candidate, a fixed one for abort, and one for acting where ops are offered. For providers that can
+    constrain what they generate."""
+    listed = {"type": "array", "items": {"anyOf": [form.arguments for spec in ops for form in spec.forms]}}
+    act = [_closed({"control_ir": listed | {"minItems": 1}})] if ops else []
+    decide = [_branch(candidate, listed if ops else _NO_OPS) for candidate in candidates]
+    return {"anyOf": [*decide, _abort_branch(), *act]}
 
 
-def _branch(candidate: Candidate) -> dict[str, Any]:
+def _branch(candidate: Candidate, ops: dict[str, Any]) -> dict[str, Any]:
     finish = candidate.control_type == "finish"
     control = _control(
         "finish" if finish else "transition",
@@ -25,7 +30,7 @@ def _branch(candidate: Candidate) -> dict[str, Any]:
     )
     data = _standalone(candidate.artifact_schema, candidate.schema_name)
     artifact = _closed({"type": {"const": candidate.schema_name}, "data": data})
-    return _closed({"control": control, "artifact": artifact, "control_ir": _NO_OPS}, optional=("control_ir",))
+    return _closed({"control": control, "artifact": artifact, "control_ir": ops}, optional=("control_ir",))
 
 
 def _abort_branch() -> dict[str, Any]:

@@ -7,12 +7,13 @@ events and their shapes; knows nothing of phases' meaning, models or skills.
 from reyn.journal.canonical import Blob, canonical, check_json, digest
 from reyn.journal.event import GENESIS, Event, link
 from reyn.journal.memory import MemoryJournal
-from reyn.journal.port import Batch, Cancel, Journal, Message, RaiseLimit
+from reyn.journal.port import Answer, Batch, Cancel, Journal, Message, RaiseLimit
 from reyn.journal.projections import RunRow
 from reyn.journal.registry import Body, Status, decode, encode
 
 __all__ = [
     "GENESIS",
+    "Answer",
     "Batch",
     "Blob",
     "Body",

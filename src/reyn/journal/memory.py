@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from reyn.errors import BlobMissing, JournalError, RunBusy
 from reyn.journal.canonical import Blob, digest
 from reyn.journal.event import GENESIS
-from reyn.journal.port import Batch, Message, Said, check_batch, read_message, write_message
+from reyn.journal.port import Batch, Message, Said, check_batch, fork_point, read_message, write_message
 from reyn.journal.projections import RunRow, project
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from reyn.journal.event import Event
+    from reyn.journal.kinds import ForkPoint
 
 
 class MemoryJournal:
@@ -26,16 +28,21 @@ class MemoryJournal:
         self._claims: set[str] = set()
 
     def append(self, run_id: str, expected_seq: int, events: Sequence[Event], blobs: Sequence[Blob] = ()) -> int:
-        row = self._rows.get(run_id)
-        bodies = check_batch(
-            Batch(run_id, expected_seq, events, blobs), row.seq if row else 0, row.hash if row else GENESIS
-        )
+        row, batch = self._rows.get(run_id), Batch(run_id, expected_seq, events, blobs)
+        point = fork_point(batch) if row is None else None
+        if point is not None:
+            bodies = check_batch(batch, point.seq, self._hash_at(point), opens_fork=True)
+        else:
+            bodies = check_batch(batch, row.seq if row else 0, row.hash if row else GENESIS)
         self._blobs.update((blob.hash, blob.content) for blob in blobs)
         if not events:
             return expected_seq
         self._events.setdefault(run_id, []).extend(events)
-        self._rows[run_id] = project(row, events, bodies)
+        self._rows[run_id] = project(row, events, bodies, self._rows[point.run] if point else None)
         return events[-1].seq
+
+    def _hash_at(self, point: ForkPoint) -> str:
+        return next((event.hash for event in self.read(point.run, point.seq - 1)), "")
 
     def append_many(self, batches: Sequence[Batch]) -> list[int | JournalError]:
         results: list[int | JournalError] = []
@@ -47,7 +54,12 @@ class MemoryJournal:
         return results
 
     def read(self, run_id: str, after: int = 0) -> Iterator[Event]:
-        return iter(self._events.get(run_id, [])[after:])
+        row = self._rows.get(run_id)
+        if row is None:
+            return
+        if after < row.fork_seq:
+            yield from islice(self.read(row.fork_of, after), row.fork_seq - after)
+        yield from self._events[run_id][max(0, after - row.fork_seq) :]
 
     def blob(self, hash: str) -> bytes:
         content = self._blobs.get(hash)

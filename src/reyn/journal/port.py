@@ -7,12 +7,12 @@ histories. Messages from outside go through the inbox, so that an outsider's app
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from reyn.errors import AppendConflict, EventInvalid, JournalError
-from reyn.journal import registry
+from reyn.journal import kinds, registry
 from reyn.journal.canonical import Blob, canonical
 from reyn.journal.event import GENESIS, Event
 
@@ -46,9 +46,16 @@ class RaiseLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     value: int | None
 
 
-Said = Cancel | RaiseLimit
+class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What somebody answers to an open question."""
 
-MESSAGES: dict[str, type[Said]] = {"cancel": Cancel, "raise_limit": RaiseLimit}
+    wait: str
+    value: Any
+
+
+Said = Cancel | RaiseLimit | Answer
+
+MESSAGES: dict[str, type[Said]] = {"cancel": Cancel, "raise_limit": RaiseLimit, "answer": Answer}
 """What can be said to a run, by the word it is stored under."""
 
 
@@ -75,7 +82,8 @@ class Journal(Protocol):
         ...
 
     def read(self, run_id: str, after: int = 0) -> Iterator[Event]:
-        """The events of a run in order. An unknown run has none."""
+        """The events of a run in order; of a fork, first those of the run that it goes on from. An unknown run has
+        none."""
         ...
 
     def blob(self, hash: str) -> bytes:
@@ -126,20 +134,28 @@ def read_message(kind: str, content: bytes) -> Said:
         raise EventInvalid(f"`{kind}` is said wrongly: {error}") from error
 
 
-def check_batch(batch: Batch, head_seq: int, head_hash: str) -> list[Body]:
-    """The rule of every append: follows the head, chained, known, well-formed. Returns the typed data."""
+def fork_point(batch: Batch) -> kinds.ForkPoint | None:
+    """What a batch that opens a run goes on from: `None` where the run begins with itself."""
+    body = registry.decode(batch.events[0]) if batch.events else None
+    return body.point if isinstance(body, kinds.RunForked) else None
+
+
+def check_batch(batch: Batch, head_seq: int, head_hash: str, *, opens_fork: bool = False) -> list[Body]:
+    """The rule of every append: follows the head, chained, known, well-formed. Returns the typed data. Of a fork that
+    opens, the head is the event that it goes on from."""
     if head_seq != batch.expected_seq:
         raise AppendConflict(
             f"run `{batch.run_id}` is at event {head_seq}, not {batch.expected_seq}: another driver appended first"
         )
-    seq, prev, bodies = head_seq, head_hash if head_seq else GENESIS, []
+    seq, prev = head_seq, head_hash if head_seq else GENESIS
+    bodies: list[Body] = []
     for event in batch.events:
         seq += 1
         if event.seq != seq or event.prev != prev or event.run_id != batch.run_id:
             raise EventInvalid(f"event {event.seq} of run `{event.run_id}` does not follow event {seq - 1}")
         body = registry.decode(event)
-        if (body.origin == "start") != (seq == 1):
-            raise EventInvalid(f"event {seq}: a run begins with one `run_started`, not with `{event.kind}`")
+        if (body.origin == "start") != (seq == 1) or isinstance(body, kinds.RunForked) != (opens_fork and not bodies):
+            raise EventInvalid(f"event {seq}: a run begins with one `run_started` or `run_forked`, not so")
         bodies.append(body)
         prev = event.hash
     return bodies

@@ -29,22 +29,50 @@ class RunRow(msgspec.Struct, frozen=True):
     reason: str
     started: int
     updated: int
+    parent: str = ""
+    """The run that asked for this one."""
+    fork_of: str = ""
+    fork_seq: int = 0
+    """The event of `fork_of` that this one goes on from."""
+    wait: str = ""
+    """The id of the question that the run waits for."""
+    rejoins: bool = False
+    """Whether the question is a sub-run's: then resuming means asking that one."""
 
 
-def project(row: RunRow | None, events: Sequence[Event], bodies: Sequence[Body]) -> RunRow:
-    """The line after some more events."""
-    last = events[-1]
-    if row is None:
-        opening = bodies[0]
-        assert isinstance(opening, kinds.RunStarted)
-        row = RunRow(last.run_id, 0, "", opening.skill, opening.rules, "running", "", "", events[0].ts, last.ts)
-    status, phase, reason = row.status, row.phase, row.reason
+def project(
+    row: RunRow | None, events: Sequence[Event], bodies: Sequence[Body], origin: RunRow | None = None
+) -> RunRow:
+    """The line after some more events. A fork that opens starts from the line of its origin."""
+    row = row or _opened(events[0], bodies[0], origin)
+    status, phase, reason, wait, rejoins = row.status, row.phase, row.reason, row.wait, row.rejoins
     for body in bodies:
         if isinstance(body, kinds.PhaseStarted):
             phase = body.phase
-        if body.enters is not None:
-            status, reason = body.enters, getattr(body, "reason", "")
-    return RunRow(row.run_id, last.seq, last.hash, row.skill, row.rules, status, phase, reason, row.started, last.ts)
+        if body.enters is None or (isinstance(body, kinds.RunResumed) and wait and not rejoins):
+            continue
+        status, reason, wait, rejoins = body.enters, getattr(body, "reason", ""), "", False
+        if isinstance(body, kinds.WaitOpened):
+            wait, rejoins = body.wait.id, body.wait.run is not None
+    last = events[-1]
+    return RunRow(
+        row.run_id, last.seq, last.hash, row.skill, row.rules, status, phase, reason, row.started, last.ts,
+        row.parent, row.fork_of, row.fork_seq, wait, rejoins,
+    )  # fmt: skip
+
+
+def _opened(event: Event, body: Body, origin: RunRow | None) -> RunRow:
+    """The line of a run that begins, before its first event is counted."""
+    if isinstance(body, kinds.RunForked):
+        assert origin is not None
+        skill, rules, parent, point = body.skill or origin.skill, origin.rules, "", body.point
+    else:
+        assert isinstance(body, kinds.RunStarted)
+        skill, rules, parent = body.skill, body.rules, body.parent.run if body.parent else ""
+        point = kinds.ForkPoint("", 0, "")
+    return RunRow(
+        event.run_id, 0, "", skill, rules, "running", "", "", event.ts, event.ts, parent, point.run, point.seq
+    )
 
 
 def rebuild(events: Iterable[Event]) -> RunRow | None:

@@ -16,6 +16,7 @@ import threading
 import time
 from collections import OrderedDict
 from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -24,7 +25,7 @@ from reyn.errors import AppendConflict, BlobMissing, JournalError, StoreDamaged,
 from reyn.journal.canonical import Blob, digest
 from reyn.journal.claims import FileClaims
 from reyn.journal.event import GENESIS, Event
-from reyn.journal.port import Batch, Message, Said, check_batch, read_message, write_message
+from reyn.journal.port import Batch, Message, Said, check_batch, fork_point, read_message, write_message
 from reyn.journal.projections import RunRow, project
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 
     from reyn.journal.registry import Body
 
-FORMAT = 1
+FORMAT = 2
+"""Format 1 had no sub-runs, forks and questions in `runs`; it is brought up when it is opened for writing."""
 _BUSY_SECONDS = 30
 _LARGE_BLOB = 256_000
 _REMEMBERED = 8_192
@@ -47,7 +49,9 @@ CREATE TABLE runs (
     id INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, seq INTEGER NOT NULL, hash BLOB NOT NULL, skill TEXT NOT NULL,
     rules INTEGER NOT NULL,
     status TEXT NOT NULL, phase TEXT NOT NULL, reason TEXT NOT NULL,
-    started INTEGER NOT NULL, updated INTEGER NOT NULL);
+    started INTEGER NOT NULL, updated INTEGER NOT NULL, parent TEXT NOT NULL DEFAULT '',
+    fork_of TEXT NOT NULL DEFAULT '', fork_seq INTEGER NOT NULL DEFAULT 0,
+    wait TEXT NOT NULL DEFAULT '', rejoins INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE events (
     run INTEGER NOT NULL, seq INTEGER NOT NULL, ts INTEGER NOT NULL, kind TEXT NOT NULL, v INTEGER NOT NULL,
     data BLOB NOT NULL, hash BLOB NOT NULL, PRIMARY KEY (run, seq)) WITHOUT ROWID;
@@ -56,7 +60,15 @@ CREATE TABLE inbox (
     id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, kind TEXT NOT NULL, payload BLOB NOT NULL);
 CREATE INDEX inbox_by_run ON inbox (run_id, id);
 """
-_ROW = "run_id, seq, hash, skill, rules, status, phase, reason, started, updated"
+_ROW_1 = "run_id, seq, hash, skill, rules, status, phase, reason, started, updated"
+_ROW = f"{_ROW_1}, parent, fork_of, fork_seq, wait, rejoins"
+_UPGRADE = """
+ALTER TABLE runs ADD COLUMN parent TEXT NOT NULL DEFAULT '';
+ALTER TABLE runs ADD COLUMN fork_of TEXT NOT NULL DEFAULT '';
+ALTER TABLE runs ADD COLUMN fork_seq INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE runs ADD COLUMN wait TEXT NOT NULL DEFAULT '';
+ALTER TABLE runs ADD COLUMN rejoins INTEGER NOT NULL DEFAULT 0;
+"""
 
 
 class _Head(NamedTuple):
@@ -131,10 +143,16 @@ class SqliteJournal:
         if head is None or head.row.seq != batch.expected_seq:
             head = self._head(self._writer, batch.run_id)
         try:
-            bodies = _check(batch, head)
+            point = fork_point(batch) if head is None else None
+            origin = self._head(self._writer, point.run) if point else None
+            if point is not None:
+                hashed = self._hash_at(self._writer, point.run, point.seq)
+                bodies = check_batch(batch, point.seq, hashed, opens_fork=True)
+            else:
+                bodies = _check(batch, head)
             if not batch.events:
                 return batch.expected_seq
-            after = project(head.row if head else None, batch.events, bodies)
+            after = project(head.row if head else None, batch.events, bodies, origin.row if origin else None)
             if head is None:
                 key = self._insert_row(after)
             elif self._update_row(head, after):
@@ -153,7 +171,7 @@ class SqliteJournal:
 
     def _insert_row(self, row: RunRow) -> int:
         cursor = self._writer.execute(
-            f"INSERT INTO runs ({_ROW}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - a constant
+            f"INSERT INTO runs ({_ROW}) VALUES (?{', ?' * 14})",  # noqa: S608 - a constant
             (row.run_id, row.seq, bytes.fromhex(row.hash), *msgspec.structs.astuple(row)[3:]),
         )
         assert cursor.lastrowid is not None
@@ -162,9 +180,20 @@ class SqliteJournal:
     def _update_row(self, head: _Head, row: RunRow) -> bool:
         """Move a run's head on, if it is where it is believed to be."""
         cursor = self._writer.execute(
-            "UPDATE runs SET seq = ?, hash = ?, status = ?, phase = ?, reason = ?, updated = ? "
+            "UPDATE runs SET seq = ?, hash = ?, status = ?, phase = ?, reason = ?, updated = ?, wait = ?, rejoins = ? "
             "WHERE id = ? AND seq = ?",
-            (row.seq, bytes.fromhex(row.hash), row.status, row.phase, row.reason, row.updated, head.key, head.row.seq),
+            (
+                row.seq,
+                bytes.fromhex(row.hash),
+                row.status,
+                row.phase,
+                row.reason,
+                row.updated,
+                row.wait,
+                row.rejoins,
+                head.key,
+                head.row.seq,
+            ),
         )
         return cursor.rowcount == 1
 
@@ -205,8 +234,14 @@ class SqliteJournal:
         """In pages, each its own short read, so that a slow reader never holds a checkpoint up."""
         with self._read_lock, _translated(self.path):
             head = self._head(self._reader, run_id)
-            key = head.key if head else 0
-            prev = self._hash_at(key, after)
+        if head is None:
+            return
+        if after < head.row.fork_seq:
+            yield from islice(self.read(head.row.fork_of, after), head.row.fork_seq - after)
+            after = head.row.fork_seq
+        with self._read_lock, _translated(self.path):
+            prev = self._hash_at(self._reader, run_id, after)
+        key = head.key
         while page := self._page(key, after):
             for seq, ts, kind, v, raw, hashed in page:
                 name = hashed.hex()
@@ -221,9 +256,14 @@ class SqliteJournal:
                 (key, after, _PAGE_OF_EVENTS),
             ).fetchall()
 
-    def _hash_at(self, key: int, seq: int) -> str:
-        found = self._reader.execute("SELECT hash FROM events WHERE run = ? AND seq = ?", (key, seq)).fetchone()
-        return found[0].hex() if found else GENESIS
+    def _hash_at(self, connection: sqlite3.Connection, run_id: str, seq: int) -> str:
+        """The hash of an event of a run, or of the run that it goes on from."""
+        head = self._head(connection, run_id)
+        while head is not None and seq <= head.row.fork_seq:
+            head = self._head(connection, head.row.fork_of)
+        key = head.key if head else 0
+        found = connection.execute("SELECT hash FROM events WHERE run = ? AND seq = ?", (key, seq)).fetchone()
+        return bytes(found[0]).hex() if found else GENESIS
 
     def blob(self, hash: str) -> bytes:
         try:
@@ -269,13 +309,14 @@ class SqliteJournal:
     def runs(self, prefix: str = "") -> list[RunRow]:
         with self._read_lock, _translated(self.path):
             found = self._reader.execute(
-                f"SELECT {_ROW} FROM runs WHERE substr(run_id, 1, ?) = ? ORDER BY started DESC, run_id DESC",  # noqa: S608
+                f"SELECT {self._columns} FROM runs WHERE substr(run_id, 1, ?) = ? ORDER BY started DESC, run_id DESC",  # noqa: S608
                 (len(prefix), prefix),
             ).fetchall()
         return [_to_row(columns) for columns in found]
 
     def _head(self, connection: sqlite3.Connection, run_id: str) -> _Head | None:
-        found = connection.execute(f"SELECT id, {_ROW} FROM runs WHERE run_id = ?", (run_id,)).fetchone()  # noqa: S608
+        query = f"SELECT id, {self._columns} FROM runs WHERE run_id = ?"  # noqa: S608 - a constant
+        found = connection.execute(query, (run_id,)).fetchone()
         return _Head(found[0], _to_row(found[1:])) if found else None
 
     # -- claims, opening, closing ---------------------------------------------------------------------
@@ -327,7 +368,14 @@ class SqliteJournal:
                     for statement in _SCHEMA.split(";")[:-1]:
                         self._writer.execute(statement)
                     self._writer.execute(f"PRAGMA user_version = {FORMAT}")
-        if self._format() != FORMAT:
+        if self._format() == 1 and not self._is_read_only:
+            with self._transaction():
+                if self._format() == 1:
+                    for statement in _UPGRADE.split(";")[:-1]:
+                        self._writer.execute(statement)
+                    self._writer.execute(f"PRAGMA user_version = {FORMAT}")
+        self._columns = _ROW_1 if self._format() == 1 else _ROW
+        if self._format() not in (1, FORMAT):
             raise StoreUnavailable(
                 f"`{self.path}` has format {self._format()}; this version reads format {FORMAT}",
                 hint="Use the version of Reyn that wrote it.",
@@ -354,6 +402,8 @@ def _check(batch: Batch, head: _Head | None) -> list[Body]:
 
 def _to_row(columns: tuple[Any, ...]) -> RunRow:
     run_id, seq, hashed, *rest = columns
+    if len(rest) > 7:
+        rest[-1] = bool(rest[-1])
     return RunRow(run_id, seq, hashed.hex(), *rest)
 
 

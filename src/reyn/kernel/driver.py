@@ -1,8 +1,8 @@
 """Drives a run: asks what happens next, lets a visit take a step, recalls or performs its effects.
 
 The only loop of the kernel. It is not asyncio that steps a visit but `send`: whatever is not an effect is refused, so
-a visit can be driven again from its record. Events are flushed before every effect (the intent is durable before the
-world is touched) and at every stop.
+a visit can be driven again from its record. Events are flushed before every effect that touches the world (the intent
+is durable before the world is touched) and at every stop.
 """
 
 from __future__ import annotations
@@ -10,18 +10,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from reyn.errors import ForeignAwait
-from reyn.kernel.effects import Effect
-from reyn.kernel.phase_executor import visit
-from reyn.kernel.run_orchestrator import Visit, failure_of, limit_of, next_move
+from reyn.kernel.effects import DOUBT, Ask, Effect, Pause, answer_of
+from reyn.kernel.phase_executor import postprocess, visit, visit_skill
+from reyn.kernel.run_orchestrator import Postprocess, Visit, next_move, stop_for
 from reyn.kernel.tape import RecordingEnded
+from reyn.skills.values import is_skill_node
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
-    from reyn.journal import Blob, Body
+    from reyn.journal import Blob, Body, kinds
     from reyn.kernel.briefs import Briefs
     from reyn.kernel.run_state import RunState
     from reyn.kernel.tape import Tape
+
+    BriefsOf = Callable[[kinds.RunStarted], Briefs]
 
 
 class World(Protocol):
@@ -33,8 +36,12 @@ class World(Protocol):
 
     def now(self) -> int: ...
 
-    def outside(self, state: RunState) -> list[Body]:
+    def outside(self, state: RunState) -> list[tuple[Body, tuple[Blob, ...]]]:
         """What reached the run since it last listened: first that it was resumed, then what was said to it."""
+        ...
+
+    async def hear(self, wait: kinds.Wait, state: RunState) -> bool:
+        """Put a question to people; whether something was said to the run since. False: nobody answers now."""
         ...
 
     async def flush(self, tape: Tape) -> None:
@@ -49,9 +56,9 @@ class _Stopped(Exception):
 class Driver:
     """Without a world it only recalls: that is a replay, and it stops where the recording does."""
 
-    def __init__(self, tape: Tape, briefs: Briefs, world: World | None) -> None:
+    def __init__(self, tape: Tape, briefs_of: BriefsOf, world: World | None) -> None:
         self.tape = tape
-        self.briefs = briefs
+        self.briefs_of = briefs_of
         self.world = world
 
     async def drive(self) -> RunState:
@@ -69,14 +76,20 @@ class Driver:
         return self.tape.state
 
     async def _step(self) -> None:
-        tape, briefs = self.tape, self.briefs
+        tape = self.tape
+        assert tape.state.started is not None
+        briefs = self.briefs_of(tape.state.started)
         move = next_move(tape.state, briefs.skill, briefs.settings)
-        if not isinstance(move, Visit):
-            tape.emit(move)
-            return
-        tape.forget()
-        brief = briefs.of(move.phase, limit_of(tape.state, briefs.settings, "max_phase_visits"))
-        await self._advance(visit(brief, move, tape))
+        match move:
+            case Visit():
+                tape.forget()
+                brief = briefs.of(move.phase, tape.state)
+                await self._advance((visit_skill if is_skill_node(move.phase) else visit)(brief, move, tape))
+            case Postprocess():
+                tape.forget()
+                await self._advance(postprocess(briefs.of_post(), move, tape))
+            case _:
+                tape.emit(move)
 
     async def _advance(self, coroutine: Coroutine[Effect[Any], Any, None]) -> None:
         """Step a coroutine through its effects to its end."""
@@ -86,36 +99,59 @@ class Driver:
                 effect = coroutine.send(result)
                 if not isinstance(effect, Effect):
                     raise ForeignAwait(f"a visit awaited {effect!r}, which is not an effect")
-                result = await self._resolve(effect)
+                result = await (self._ask(effect) if isinstance(effect, Ask) else self._resolve(effect))
         except StopIteration:
             return
         finally:
             coroutine.close()
 
     async def _resolve(self, effect: Effect[Any]) -> Any:
-        """The result of an effect. A failed one stops the run; when that is retried, it is resolved again."""
+        """The result of an effect. A failed one stops the run; when that goes on, it is resolved again."""
         while True:
             self._listen()
             self._ensure_running()
-            outcome = self.tape.recall((effect.outcome, effect.failure), effect.key) or await self._perform(effect)
-            if isinstance(outcome, effect.outcome):
+            if isinstance(effect, Pause):
+                return None
+            if effect.is_unsafe and self.tape.state.doubtful == effect.key:
+                return DOUBT
+            known = effect.outcomes + effect.failures
+            outcome = self.tape.recall(known, effect.key) or await self._perform(effect)
+            if isinstance(outcome, effect.outcomes):
                 return effect.result(outcome, self.tape.content)
-            self.tape.emit(failure_of(outcome))
+            self.tape.emit(stop_for(outcome, self.tape.state))
 
     async def _perform(self, effect: Effect[Any]) -> Body:
         if self.world is None:
             raise _Stopped
-        await self.world.flush(self.tape)
+        if not effect.only_looks:
+            await self.world.flush(self.tape)
         outcome, blobs = await self.world.perform(effect, self.tape)
         self.tape.record(outcome, self.world.now(), *blobs)
         return outcome
+
+    async def _ask(self, effect: Ask) -> Any:
+        """The answer to an open question, however long it takes and wherever it comes from."""
+        while True:
+            self._listen()
+            given, wait = self.tape.state.given, self.tape.state.wait
+            if given is not None and given.wait == effect.key:
+                self._ensure_running()
+                return answer_of(given, self.tape.content)
+            if wait is None:
+                self._ensure_running()
+            self.tape.ensure_passed(f"an answer to `{effect.key}`")
+            if self.world is None or wait is None:
+                raise _Stopped
+            await self.world.flush(self.tape)
+            if not await self.world.hear(wait, self.tape.state):
+                raise _Stopped
 
     def _listen(self) -> None:
         """Take what came from outside: recorded first; live, what was said since."""
         self.tape.take_outside()
         if self.world is not None and self.tape.upcoming is None:
-            for body in self.world.outside(self.tape.state):
-                self.tape.record(body, self.world.now())
+            for body, blobs in self.world.outside(self.tape.state):
+                self.tape.record(body, self.world.now(), *blobs)
 
     def _ensure_running(self) -> None:
         """A run that stopped goes on only if the recording says so."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+
+import msgspec
 
 from reyn.journal import kinds
 
@@ -11,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from reyn.journal import Body
+    from reyn.skills import Skill
+
+    Content = Callable[[str], bytes]
 
 R = TypeVar("R")
 
@@ -18,10 +23,14 @@ R = TypeVar("R")
 class Effect(Generic[R]):
     """Awaiting one hands it to the driver, which recalls its recorded outcome or performs it."""
 
-    outcome: ClassVar[type[Body]]
-    """The event that records what came of it."""
-    failure: ClassVar[type[Body]]
-    """The event that records that nothing came of it."""
+    outcomes: ClassVar[tuple[type[Body], ...]] = ()
+    """The events that record what came of it."""
+    failures: ClassVar[tuple[type[Body], ...]] = ()
+    """The events that record that nothing came of it, yet: they stop the run, and it can be resolved again."""
+    only_looks: ClassVar[bool] = False
+    """Whether it leaves the world as it is, so that it needs no durable intent."""
+    is_unsafe: bool = False
+    """Whether doing it twice could do harm."""
     key: str
     """Fixed before the effect and unique in the run; its outcome carries the same."""
 
@@ -29,9 +38,9 @@ class Effect(Generic[R]):
         result: R = yield self
         return result
 
-    def result(self, outcome: Body, content: Callable[[str], bytes]) -> R:
+    def result(self, outcome: Body, content: Content) -> R:
         """What the visit gets, from the recorded outcome; the same whether it was just performed or recalled."""
-        raise NotImplementedError  # every effect says it for itself
+        return cast("R", outcome)
 
 
 @dataclass(frozen=True)
@@ -50,10 +59,96 @@ class CallModel(Effect[Reply]):
     messages: tuple[kinds.FrameMessage, ...]
     contract: dict[str, Any]
     request_hash: str
+    results: tuple[str, ...] = ()
 
-    outcome = kinds.LlmResponded
-    failure = kinds.LlmFailed
+    outcomes = (kinds.LlmResponded,)
+    failures = (kinds.LlmFailed,)
 
-    def result(self, outcome: Body, content: Callable[[str], bytes]) -> Reply:
+    def result(self, outcome: Body, content: Content) -> Reply:
         assert isinstance(outcome, kinds.LlmResponded)
         return Reply(content(outcome.text).decode(), outcome.text)
+
+
+@dataclass(frozen=True)
+class Admit(Effect[kinds.FileStarted | kinds.PermissionDenied]):
+    """Ask the gate, and look at what is there before an op changes it."""
+
+    key: str
+    args: dict[str, Any]
+
+    outcomes = (kinds.FileStarted, kinds.PermissionDenied)
+    only_looks = True
+
+
+class Doubt:
+    """Instead of an outcome: an unsafe intent was left by a driver that died, and may have taken place."""
+
+
+DOUBT = Doubt()
+
+
+@dataclass(frozen=True)
+class Perform(Effect[kinds.FileCompleted | Doubt]):
+    """Do what was admitted. `told` is what a person says of an unsafe intent whose outcome nobody knows."""
+
+    key: str
+    args: dict[str, Any]
+    started: kinds.FileStarted
+    is_unsafe: bool = False
+    told: str = ""
+
+    outcomes = (kinds.FileCompleted,)
+
+
+@dataclass(frozen=True)
+class Restore(Effect[kinds.WorkspaceRestored]):
+    """Put files back as they were, newest change first."""
+
+    key: str
+    changes: tuple[kinds.Change, ...]
+
+    outcomes = (kinds.WorkspaceRestored,)
+
+
+@dataclass(frozen=True)
+class Ask(Effect[Any]):
+    """Wait for a person's answer; a `wait_opened` of the same id stands before it. Gives the JSON of the answer."""
+
+    key: str
+
+
+@dataclass(frozen=True)
+class Pause(Effect[None]):
+    """Go on only when the run is running: after an event that stopped it, that is when it is resumed."""
+
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class AdmitSkill(Effect[kinds.RunSkillStarted]):
+    """Find the skill of a sub-run and check its input. `pinned` is the run's own copy, where it has one."""
+
+    key: str
+    skill: str
+    given: Any
+    args: dict[str, Any] | None = None
+    pinned: Skill | None = field(default=None, compare=False)
+    shares_workspace: bool = False
+
+    outcomes = (kinds.RunSkillStarted,)
+    only_looks = True
+
+
+@dataclass(frozen=True)
+class RunChild(Effect[kinds.RunSkillCompleted]):
+    """Drive a sub-run to its end. Started twice, it is started once: its id derives from the run and the call."""
+
+    key: str
+    started: kinds.RunSkillStarted
+
+    outcomes = (kinds.RunSkillCompleted,)
+    failures = (kinds.RunSkillStopped,)
+
+
+def answer_of(given: kinds.WaitAnswered, content: Content) -> Any:
+    return msgspec.json.decode(content(given.value))

@@ -9,16 +9,17 @@ from reyn.errors import InputInvalid, SkillUnsupported
 from reyn.journal import check_json
 from reyn.skills import USER_MESSAGE, compile_schema
 from reyn.skills.performed import unperformed
-from reyn.skills.values import DEFAULT_OPS
 
 if TYPE_CHECKING:
     from reyn.skills import Skill
+    from reyn.skills.values import ArtifactType
 
 
-def to_artifact(given: Any, skill: Skill, *, strict: bool = False) -> dict[str, Any]:
+def to_artifact(given: Any, skill: Skill, *, strict: bool = False, node: str | None = None) -> dict[str, Any]:
     """Text is a `user_message`; an object with `type` and `data` is an artifact; any other object is the data of the
-    entry phase's type."""
-    entry = skill.phases[skill.entry]
+    type that the entry phase takes, or the `node` that is named."""
+    node = node or skill.entry
+    inputs = skill.inputs_of(node)
     if given is None:
         given = {}
     if isinstance(given, str):
@@ -28,27 +29,26 @@ def to_artifact(given: Any, skill: Skill, *, strict: bool = False) -> dict[str, 
         if extra := given.keys() - {"type", "data"}:
             names = ", ".join(f"`{name}`" for name in sorted(map(str, extra)))
             raise InputInvalid(f"beside `type` and `data` the input has {names}")
-    elif isinstance(given, dict) and len(entry.inputs) == 1:
-        artifact = {"type": entry.inputs[0].name, "data": given}
+    elif isinstance(given, dict) and len(inputs) == 1:
+        artifact = {"type": inputs[0].name, "data": given}
     elif isinstance(given, dict):
-        raise InputInvalid(f"the entry phase takes `{entry.input_name}`: say which with `type` and `data`")
+        raise InputInvalid(f"the phase `{node}` takes `{_named(inputs)}`: say which with `type` and `data`")
     else:
         raise InputInvalid(f"the input is a {type(given).__name__}; a run takes text or a JSON object")
-    _check(artifact, skill, strict=strict)
+    _check(artifact, node, inputs, strict=strict)
     return artifact
 
 
-def _check(artifact: dict[str, Any], skill: Skill, *, strict: bool) -> None:
-    entry = skill.phases[skill.entry]
+def _check(artifact: dict[str, Any], node: str, inputs: tuple[ArtifactType, ...], *, strict: bool) -> None:
     try:
         check_json(artifact)
     except ValueError as error:
         raise InputInvalid(f"the input is not JSON: {error}") from error
-    taken = {member.name: member.schema for member in entry.inputs}
+    taken = {member.name: member.schema for member in inputs}
     if artifact["type"] not in taken:
         raise InputInvalid(
-            f"the input is a `{artifact['type']}`, but the entry phase `{entry.name}` takes `{entry.input_name}`",
-            hint=f"Give a JSON object with the data of `{entry.inputs[0].name}`, or one with `type` and `data`.",
+            f"the input is a `{artifact['type']}`, but the entry phase `{node}` takes `{_named(inputs)}`",
+            hint=f"Give a JSON object with the data of `{inputs[0].name}`, or one with `type` and `data`.",
         )
     schema = taken[artifact["type"]]
     wrong = compile_schema(schema if strict else lenient(schema)).first_error(artifact["data"])
@@ -56,19 +56,12 @@ def _check(artifact: dict[str, Any], skill: Skill, *, strict: bool) -> None:
         raise InputInvalid(f"the input does not fit `{artifact['type']}`: {wrong.path('data')}: {wrong.message}")
 
 
+def _named(inputs: tuple[ArtifactType, ...]) -> str:
+    return " | ".join(artifact.name for artifact in inputs)
+
+
 def check_supported(skill: Skill) -> None:
     """Refuse a skill that asks for what this version does not perform; nothing is left out silently."""
     asks = unperformed(skill)
     if asks:
         raise SkillUnsupported(f"skill `{skill.name}` asks for what this version does not perform: {'; '.join(asks)}")
-
-
-def unoffered_ops(skill: Skill) -> tuple[str, ...]:
-    """A warning for phases that allow the default ops: this version performs none, so it offers none."""
-    phases = [f"`{name}`" for name, phase in skill.phases.items() if phase.allowed_ops]
-    if not phases:
-        return ()
-    ops = " and ".join(f"`{kind}`" for kind in DEFAULT_OPS)
-    return (
-        f"{', '.join(phases)} allow {ops}; this version performs no ops and offers none (`allowed_ops: []` says so)",
-    )

@@ -1,34 +1,50 @@
-"""The world of one live run: its model, its clock, what is said to it, and where its events go."""
+"""The world of one live run: its model, its files, its sub-runs, its people, its clock, what is said to it, and where
+its events go."""
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from reyn.errors import InternalError
-from reyn.journal import Cancel, RaiseLimit, kinds
-from reyn.kernel.effects import CallModel
+from reyn.journal import Answer, Blob, Cancel, RaiseLimit, canonical, kinds
+from reyn.kernel.effects import Admit, AdmitSkill, CallModel, Perform, Restore, RunChild
 from reyn.kernel.llm_call_recorder import LlmCallRecorder
+from reyn.kernel.people import Later
+from reyn.skills import compile_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reyn.journal import Blob, Body, Event, Journal, Message
+    from reyn.journal import Body, Event, Journal, Message
     from reyn.kernel.commits import SharedCommits
     from reyn.kernel.effects import Effect
+    from reyn.kernel.op_performer import OpPerformer
+    from reyn.kernel.people import People
     from reyn.kernel.ports import Clock
     from reyn.kernel.run_state import RunState
+    from reyn.kernel.sub_runs import SubRuns
     from reyn.kernel.tape import Tape
     from reyn.models import Model
 
     Listener = Callable[[Event], None]
+    Recorded = tuple[Body, tuple[Blob, ...]]
+
+_LISTEN_SECONDS = 0.05
 
 
 class Resumption:
-    """How a driver takes a recorded run over: under which name, and whether to try a failure again."""
+    """How a driver takes a recorded run over: under which name, whether to try a failure again, with which skill if it
+    is another one than before."""
 
-    def __init__(self, driver: str, *, retry: bool = False) -> None:
+    def __init__(
+        self, driver: str, *, retry: bool = False, skill: str | None = None, pinned: Blob | None = None
+    ) -> None:
         self.driver = driver
         self.retry = retry
+        self.skill = skill
+        self.pinned = pinned
 
 
 class LiveWorld:
@@ -38,6 +54,9 @@ class LiveWorld:
         commits: SharedCommits,
         model: Model,
         clock: Clock,
+        ops: OpPerformer,
+        sub_runs: SubRuns,
+        people: People,
         *,
         resumption: Resumption | None = None,
         listener: Listener | None = None,
@@ -46,31 +65,83 @@ class LiveWorld:
         self._commits = commits
         self._recorder = LlmCallRecorder(model)
         self._clock = clock
+        self._ops = ops
+        self._sub_runs = sub_runs
+        self._people = people
         self._resumption = resumption
         self._listener = listener
         self.warnings = self._recorder.warnings
 
-    async def perform(self, effect: Effect[Any], tape: Tape) -> tuple[Body, tuple[Blob, ...]]:
-        if isinstance(effect, CallModel):
-            return await self._recorder.perform(effect, tape)
+    async def perform(self, effect: Effect[Any], tape: Tape) -> Recorded:
+        match effect:
+            case CallModel():
+                return await self._recorder.perform(effect, tape)
+            case Admit():
+                return self._ops.admit(effect, tape)
+            case Perform():
+                return await self._ops.perform(effect, tape)
+            case Restore():
+                return self._ops.restore(effect, tape)
+            case AdmitSkill():
+                return self._sub_runs.admit(effect, tape)
+            case RunChild():
+                return await self._sub_runs.run(effect, tape)
         raise InternalError(f"nobody performs {type(effect).__name__}")
 
     def now(self) -> int:
         return self._clock.now()
 
-    def outside(self, state: RunState) -> list[Body]:
-        assert state.started is not None
-        said: list[Body] = []
+    # -- what is said to the run ----------------------------------------------------------------------
+
+    def outside(self, state: RunState) -> list[Recorded]:
+        said: list[Recorded] = []
         if self._resumption is not None:
             resumption, self._resumption = self._resumption, None
-            model = self._recorder.model.name
-            said.append(
-                kinds.RunResumed(
-                    resumption.driver, state.open_intent, resumption.retry, model if model != state.model else None
-                )
-            )
-        inbox = self._journal.drain(state.started.run_id, state.messages_taken)
-        return said + [_to_event(message) for message in inbox]
+            said.append(self._resumed(resumption, state))
+        wait = state.wait if state.wait is not None and state.wait.run is None else None
+        for message in self._journal.drain(state.run_id, state.messages_taken):
+            body, blobs = to_event(message, wait)
+            said.append((body, blobs))
+            if isinstance(body, kinds.WaitAnswered):
+                wait = None
+        return said
+
+    def _resumed(self, resumption: Resumption, state: RunState) -> Recorded:
+        model, pinned = self._recorder.model.name, resumption.pinned
+        return kinds.RunResumed(
+            resumption.driver,
+            state.open_intent,
+            resumption.retry,
+            model if model != state.model else None,
+            resumption.skill,
+            pinned.hash if pinned else None,
+        ), (pinned,) if pinned else ()
+
+    async def hear(self, wait: kinds.Wait, state: RunState) -> bool:
+        """Ask whoever is here, and listen to the inbox meanwhile: the first to answer is heard."""
+        asking = asyncio.ensure_future(self._people.ask(state.run_id, wait))
+        try:
+            while True:
+                await asyncio.wait([asking], timeout=_LISTEN_SECONDS)
+                if self._journal.drain(state.run_id, state.messages_taken):
+                    return True
+                if asking.done():
+                    return self._heard(asking, wait, state)
+        finally:
+            asking.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await asking
+
+    def _heard(self, asking: asyncio.Future[Any], wait: kinds.Wait, state: RunState) -> bool:
+        error = asking.exception()
+        if error is not None:
+            self.warnings.append(f"nobody could be asked: {type(error).__name__}: {error}")
+        if error is not None or isinstance(asking.result(), Later):
+            return False
+        self._journal.post(state.run_id, Answer(wait.id, asking.result()))
+        return True
+
+    # -- where events go ------------------------------------------------------------------------------
 
     async def flush(self, tape: Tape) -> None:
         """Only what is durable is shown; whoever looks on cannot break the run."""
@@ -86,9 +157,24 @@ class LiveWorld:
             self.warnings.append(f"the listener broke at event {event.seq} and was left out: {error!r}")
 
 
-def _to_event(message: Message) -> Body:
+def to_event(message: Message, wait: kinds.Wait | None) -> Recorded:
+    """Something that was said to a run, as the event that records its hearing."""
     match message.said:
         case Cancel(reason):
-            return kinds.RunCancelled(reason, message.id)
+            return kinds.RunCancelled(reason, message.id), ()
         case RaiseLimit(limit, value):
-            return kinds.LimitRaised(limit, value, message.id)
+            return kinds.LimitRaised(limit, value, message.id), ()
+        case Answer(asked, value):
+            why = answer_fault(wait, asked, value)
+            if why:
+                return kinds.MessageRefused(message.id, "answer", why), ()
+            content = Blob.of(canonical(value))
+            return kinds.WaitAnswered(asked, content.hash, message.id), (content,)
+
+
+def answer_fault(wait: kinds.Wait | None, asked: str, value: Any) -> str:
+    """Why an answer cannot be taken; empty if it can."""
+    if wait is None or wait.id != asked:
+        return f"no question `{asked}` is open"
+    wrong = compile_schema(wait.response_schema).first_error(value)
+    return f"the answer does not fit the question: {wrong.path('answer')} {wrong.message}" if wrong else ""

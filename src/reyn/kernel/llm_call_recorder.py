@@ -14,16 +14,25 @@ from reyn.models import Message, ModelRequest
 
 if TYPE_CHECKING:
     from reyn.journal import Body
-    from reyn.kernel.briefs import PhaseBrief
+    from reyn.kernel.briefs import Offer
+    from reyn.kernel.run_state import RunState
     from reyn.kernel.tape import Tape
     from reyn.models import Model, ModelReply
 
 
-async def ask(brief: PhaseBrief, messages: tuple[kinds.FrameMessage, ...], call: str, tape: Tape) -> Reply:
-    """The half that a visit sees: record the intent, await the answer."""
-    request = digest(canonical((messages, brief.schema.hash)))
-    tape.emit(kinds.LlmRequested(call, tape.state.model, brief.schema.hash, request), brief.schema)
-    return await CallModel(call, messages, brief.contract.schema, request)
+async def ask(
+    offer: Offer, messages: tuple[kinds.FrameMessage, ...], call: str, tape: Tape, results: tuple[str, ...]
+) -> Reply:
+    """The half that a visit sees: record the intent, await the answer. `results` are those that the frame shows."""
+    request = digest(canonical((messages, offer.schema.hash)))
+    tape.emit(kinds.LlmRequested(call, tape.state.model, offer.schema.hash, request), offer.schema)
+    return await CallModel(call, messages, offer.contract.schema, request, results)
+
+
+def _answered(state: RunState) -> int:
+    """Answers that were given before: to the run, and before it to the runs above."""
+    assert state.started is not None
+    return state.answers + (state.started.parent.answered if state.started.parent else 0)
 
 
 class LlmCallRecorder:
@@ -35,12 +44,12 @@ class LlmCallRecorder:
 
     async def perform(self, call: CallModel, tape: Tape) -> tuple[Body, tuple[Blob, ...]]:
         request = ModelRequest(
-            messages=tuple(Message(message.role, join(message, tape.content)) for message in call.messages),
+            messages=tuple(Message(m.role, join(m, tape.content, call.results)) for m in call.messages),
             contract=call.contract,
             run_id=tape.run_id,
             call=call.key,
             request_hash=call.request_hash,
-            answered=tape.state.answers,
+            answered=_answered(tape.state),
         )
         try:
             reply = await self.model.complete(request)

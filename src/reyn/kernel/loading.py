@@ -30,11 +30,17 @@ class Loaded(NamedTuple):
     started: kinds.RunStarted
 
 
-def new_tape(
-    journal: Journal, run_id: str, skill: Skill, settings: RunSettings, artifact: Blob, *, model: str, now: int
-) -> Tape:
+def new_tape(journal: Journal, started: kinds.RunStarted, blobs: tuple[Blob, ...], *, now: int) -> Tape:
     """The tape of a run that begins: one event, which pins everything that can change what the run does."""
-    tape = Tape(run_id, EMPTY, seq=0, hash=GENESIS, ts=0, recorded=(), content=journal.blob)
+    tape = Tape(started.run_id, EMPTY, seq=0, hash=GENESIS, ts=0, recorded=(), content=journal.blob)
+    tape.record(started, now, *blobs)
+    return tape
+
+
+def opening(
+    run_id: str, skill: Skill, settings: RunSettings, artifact: Blob, *, model: str, rerun_of: str | None = None
+) -> tuple[kinds.RunStarted, tuple[Blob, ...]]:
+    """The first event of a run, with its own copies of all that it names."""
     copy, pinned = pin(skill), Blob.of(canonical(settings))
     started = kinds.RunStarted(
         run_id=run_id,
@@ -44,9 +50,9 @@ def new_tape(
         model=model,
         settings=pinned.hash,
         rules=RULES_VERSION,
+        rerun_of=rerun_of,
     )
-    tape.record(started, now, copy, pinned, artifact)
-    return tape
+    return started, (copy, pinned, artifact)
 
 
 def load_run(journal: Journal, run_id: str) -> Loaded:
@@ -56,7 +62,7 @@ def load_run(journal: Journal, run_id: str) -> Loaded:
     state, seq, hashed, ts = EMPTY, 0, GENESIS, 0
     for event in check_chain(journal.read(run_id)):
         body = decode(event)
-        after = apply(state, body)
+        after = apply(state, body, event.ts)
         if after.visit_open and not state.visit_open:
             before, opened = state, []
         if after.visit_open:
@@ -67,6 +73,17 @@ def load_run(journal: Journal, run_id: str) -> Loaded:
     started = check_drivable(run_id, state)
     tape = Tape(run_id, before, seq=seq, hash=hashed, ts=ts, recorded=opened, content=journal.blob)
     return Loaded(tape, state, started)
+
+
+def load_head(journal: Journal, run_id: str) -> tuple[RunState, Tape]:
+    """The fold of all that is recorded of a run, and a tape that stands at its end: for what is said to a run that
+    nobody drives."""
+    state, seq, hashed, ts = EMPTY, 0, GENESIS, 0
+    for event in check_chain(journal.read(run_id)):
+        state = apply(state, decode(event), event.ts)
+        seq, hashed, ts = event.seq, event.hash, event.ts
+    check_drivable(run_id, state)
+    return state, Tape(run_id, state, seq=seq, hash=hashed, ts=ts, recorded=(), content=journal.blob)
 
 
 def check_chain(events: Iterable[Event]) -> Iterable[Event]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,46 +18,67 @@ import msgspec
 from reyn.config import RunSettings, load_config
 from reyn.context import ContextFrame, Execution
 from reyn.errors import (
+    AnswerInvalid,
     BlobMissing,
     ChainBroken,
+    ForkImpossible,
     ProjectNotFound,
     RunBlocked,
+    RunBusy,
     RunIdInvalid,
     RunKeyTaken,
     RunNotFound,
     RunNotResumable,
+    WaitUnknown,
 )
-from reyn.journal import Blob, Cancel, RaiseLimit, canonical, kinds
+from reyn.journal import Answer, Blob, Cancel, RaiseLimit, canonical, kinds
+from reyn.kernel.archive import export_runs, import_runs
 from reyn.kernel.briefs import Briefs
 from reyn.kernel.commits import SharedCommits
+from reyn.kernel.comparing import Side, compare
 from reyn.kernel.driver import Driver
-from reyn.kernel.inputs import check_supported, to_artifact, unoffered_ops
-from reyn.kernel.live import LiveWorld, Resumption
-from reyn.kernel.loading import load_run, new_tape
+from reyn.kernel.forking import cut_at, files_at, rebuild, seal
+from reyn.kernel.frames import frame_at
+from reyn.kernel.inputs import check_supported, to_artifact
+from reyn.kernel.limits import act_turns
+from reyn.kernel.live import LiveWorld, Resumption, answer_fault, to_event
+from reyn.kernel.loading import check_drivable, load_head, load_run, new_tape, opening
+from reyn.kernel.op_performer import OpPerformer, foresee, put_back, roots_of
+from reyn.kernel.people import Nobody
 from reyn.kernel.ports import SystemClock, TimedIds
 from reyn.kernel.replayer import Replayer, verify
-from reyn.kernel.resuming import ENDED, check_raise, check_resume
-from reyn.kernel.run_state import fold
+from reyn.kernel.resuming import ENDED, check_fit, check_raise, check_resume
+from reyn.kernel.run_state import EMPTY, fold
 from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport, standing
 from reyn.kernel.stream import RunStream
+from reyn.kernel.sub_runs import SubRuns
+from reyn.kernel.undoing import UndoReport, changes_of, own_events, touched
 from reyn.models import open_model
-from reyn.skills import Library, load_skill, unpin
+from reyn.ops import Env
+from reyn.permissions import Gate
+from reyn.skills import Library, load_skill, pin, unpin
 from reyn.skills.resolve import is_path
+from reyn.vocabulary import STANDARD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import TracebackType
     from typing import Self
 
     from reyn.config import Config
     from reyn.journal import Event, Journal, RunRow
+    from reyn.kernel.archive import ImportReport
+    from reyn.kernel.comparing import DiffReport
+    from reyn.kernel.forking import Cut
     from reyn.kernel.live import Listener
     from reyn.kernel.loading import Loaded
+    from reyn.kernel.people import People
     from reyn.kernel.ports import Clock, Ids
     from reyn.kernel.run_state import RunState
     from reyn.kernel.tape import Tape
     from reyn.models import Model
     from reyn.skills import Skill
+    from reyn.vocabulary import Vocabulary
 
 STATE = ".reyn"
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -74,10 +96,14 @@ class OSRuntime:
         model: Model | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
+        people: People | None = None,
+        vocabulary: Vocabulary = STANDARD,
     ) -> None:
         self.root = root
         self.config = config
         self.library = Library(root)
+        self.vocabulary = vocabulary
+        self.people: People = people or Nobody()
         self._given_journal = journal
         self._model = model
         self._clock = clock or SystemClock()
@@ -94,6 +120,8 @@ class OSRuntime:
         journal: Journal | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
+        people: People | None = None,
+        vocabulary: Vocabulary = STANDARD,
         **settings: Any,
     ) -> Self:
         """The project at `root`; further keywords override keys of its configuration."""
@@ -103,7 +131,9 @@ class OSRuntime:
         if isinstance(model, str):
             settings["model"], model = model, None
         config = load_config(folder, settings)
-        return cls(folder, config, journal=journal, model=model, clock=clock, ids=ids)
+        return cls(
+            folder, config, journal=journal, model=model, clock=clock, ids=ids, people=people, vocabulary=vocabulary
+        )
 
     @cached_property
     def journal(self) -> Journal:
@@ -142,10 +172,13 @@ class OSRuntime:
         with self.journal.claim(name):
             if self.journal.find(name) is not None:  # another process was faster
                 return await self._run_again(name, skill, input, listener)
-            tape = new_tape(self.journal, name, loaded, settings, artifact, model=model.name, now=self._clock.now())
-            return await self._drive(
-                tape, LiveWorld(self.journal, self._commits, model, self._clock, listener=listener)
-            )
+            return await self._begin(opening(name, loaded, settings, artifact, model=model.name), model, listener)
+
+    async def _begin(
+        self, first: tuple[kinds.RunStarted, tuple[Blob, ...]], model: Model, listener: Listener | None
+    ) -> RunResult:
+        tape = new_tape(self.journal, *first, now=self._clock.now())
+        return await self._drive(tape, self._world(model, None, listener))
 
     def _is_recorded(self, run_id: str) -> bool:
         if self._given_journal is None and not (self.root / STATE / "journal.db").exists():
@@ -159,10 +192,12 @@ class OSRuntime:
         retry: bool = False,
         raise_limits: Mapping[str, int | None] | None = None,
         model: str | None = None,
+        upgrade: bool = False,
         listener: Listener | None = None,
     ) -> RunResult:
         """Continue a run that was interrupted; with `retry`, one that failed; with raised limits, one that a cap
-        stopped. Another `model` than before is recorded as such."""
+        stopped. Another `model` than before is recorded as such; with `upgrade`, the skill as it is today, if it fits.
+        """
         row, raised = self.find(run), raise_limits or {}
         with self.journal.claim(row.run_id):
             loaded = load_run(self.journal, row.run_id)
@@ -173,10 +208,29 @@ class OSRuntime:
             check_raise(loaded.state, self._briefs_of(loaded.started).settings, raised)
             said = self.journal.drain(row.run_id, loaded.state.messages_taken)
             if not any(isinstance(message.said, Cancel) for message in said):
-                check_resume(row.run_id, loaded.state, retry=retry, raised=raised)
+                check_resume(row.run_id, loaded.state, retry=retry, raised=raised, is_heard=self._is_heard(loaded))
             for limit, value in raised.items():
                 self.journal.post(row.run_id, RaiseLimit(limit, value))
-            return await self._continue(loaded, listener, retry=retry, model=model)
+            upgraded = self._upgraded(loaded) if upgrade else None
+            return await self._continue(loaded, listener, retry=retry, model=model, upgraded=upgraded)
+
+    def _is_heard(self, loaded: Loaded) -> bool:
+        """Whether a run that waits has an answer by now, or somebody to ask."""
+        wait = loaded.state.wait
+        if wait is None or not isinstance(self.people, Nobody):
+            return True
+        if wait.run is None:
+            return bool(self.journal.drain(loaded.state.run_id, loaded.state.messages_taken))
+        return fold(self.journal.read(wait.run)).wait is None or bool(
+            self.journal.drain(wait.run, fold(self.journal.read(wait.run)).messages_taken)
+        )
+
+    def _upgraded(self, loaded: Loaded) -> Skill:
+        """The skill as it is today, if the run can go on with it."""
+        skill = self.load(loaded.started.skill)
+        briefs = self._briefs_of(loaded.started)
+        check_fit(loaded.state, briefs, Briefs(skill, briefs.settings, self.vocabulary), self.journal.blob)
+        return skill
 
     def stream(self, skill: str, input: Any = None, *, run_id: str | None = None) -> RunStream:
         """Start a run and iterate over its events as they become durable; `.result` holds the result at the end."""
@@ -195,25 +249,53 @@ class OSRuntime:
         return await self._continue(loaded, listener)
 
     async def _continue(
-        self, loaded: Loaded, listener: Listener | None, *, retry: bool = False, model: str | None = None
+        self,
+        loaded: Loaded,
+        listener: Listener | None,
+        *,
+        retry: bool = False,
+        model: str | None = None,
+        upgraded: Skill | None = None,
     ) -> RunResult:
         opened = self._open_model(model or loaded.state.model)
-        resumption = Resumption(self._ids.new(), retry=retry)
-        world = LiveWorld(self.journal, self._commits, opened, self._clock, resumption=resumption, listener=listener)
-        return await self._drive(loaded.tape, world)
+        resumption = Resumption(
+            self._ids.new(),
+            retry=retry,
+            skill=upgraded.name if upgraded else None,
+            pinned=pin(upgraded) if upgraded else None,
+        )
+        return await self._drive(loaded.tape, self._world(opened, resumption, listener))
+
+    def _world(self, model: Model, resumption: Resumption | None, listener: Listener | None) -> LiveWorld:
+        """What surrounds one run; its sub-runs get the same, each with a resumption of its own."""
+
+        async def drive(tape: Tape, resumption: Resumption | None) -> RunState:
+            return await Driver(tape, self._briefs_for(tape), self._world(model, resumption, listener)).drive()
+
+        sub_runs = SubRuns(self.journal, self._clock, self._ids, self.load, self._briefs_of, drive)
+        ops = OpPerformer(self.root, self.root / STATE, self.config.sizes.file_bytes)
+        return LiveWorld(
+            self.journal,
+            self._commits,
+            model,
+            self._clock,
+            ops,
+            sub_runs,
+            self.people,
+            resumption=resumption,
+            listener=listener,
+        )
 
     async def _drive(self, tape: Tape, world: LiveWorld) -> RunResult:
-        assert tape.state.started is not None
-        briefs = self._briefs_of(tape.state.started, tape.content)
         task = asyncio.current_task()
         assert task is not None
         self._driving.add(task)
         try:
             async with self._commits.run_is_live():
-                state = await Driver(tape, briefs, world).drive()
+                state = await Driver(tape, self._briefs_for(tape), world).drive()
         finally:
             self._driving.discard(task)
-        return self._to_result(state, (*unoffered_ops(briefs.skill), *world.warnings))
+        return self._to_result(state, tuple(world.warnings))
 
     # -- looking --------------------------------------------------------------------------------------
 
@@ -222,7 +304,7 @@ class OSRuntime:
         row = self.journal.find(run)
         if row is not None:
             return row
-        rows = self.journal.runs(run) if run else []
+        rows = [row for row in self.journal.runs(run) if not row.parent.startswith(run)] if run else []
         if len(rows) == 1:
             return rows[0]
         raise RunNotFound(f"{len(rows)} runs begin with `{run}`" if rows else f"no run `{run}`")
@@ -256,12 +338,198 @@ class OSRuntime:
         """Prove that a run's events and contents are the ones that were written."""
         return verify(self.journal, self.find(run).run_id)
 
+    # -- saying something to a run --------------------------------------------------------------------
+
+    def answer(self, run: str, wait: str, value: Any) -> str:
+        """Answer an open question; returns the run that asked it. Whoever drives that goes on, or resumes it next."""
+        row = self.find(run)
+        state = self.state(row.run_id)
+        opened = state.wait
+        if opened is None or opened.id != wait:
+            waits = f"it waits for `{opened.id}`" if opened else f"it is {state.status}"
+            raise WaitUnknown(f"run `{row.run_id}` has no open question `{wait}`; {waits}")
+        fault = answer_fault(opened, wait, value)
+        if fault:
+            raise AnswerInvalid(fault)
+        asking = opened.run or row.run_id
+        self.journal.post(asking, Answer(wait, value))
+        return asking
+
     def cancel(self, run: str, reason: str = "") -> None:
-        """Ask a run to stop for good; whoever drives it, or resumes it next, does so before its next effect."""
+        """Stop a run and its sub-runs for good. Whoever drives it does so before its next effect; where nobody does, it
+        is done here."""
         row = self.find(run)
         if row.status in ENDED:
             raise RunNotResumable(f"run `{row.run_id}` is {row.status} already", hint="There is nothing to cancel.")
-        self.journal.post(row.run_id, Cancel(reason))
+        below = [child for child in self.journal.runs(f"{row.run_id}.") if child.status not in ENDED]
+        for name in (row.run_id, *(child.run_id for child in below)):
+            self.journal.post(name, Cancel(reason))
+        for name in (row.run_id, *(child.run_id for child in below)):
+            with suppress(RunBusy, RunBlocked), self.journal.claim(name):
+                self._take_messages(name)
+
+    def _take_messages(self, run_id: str) -> None:
+        """Record what was said to a run that nobody drives. Its last event is a place where runs listen."""
+        state, tape = load_head(self.journal, run_id)
+        for message in self.journal.drain(run_id, state.messages_taken):
+            body, blobs = to_event(message, state.wait)
+            tape.record(body, self._clock.now(), *blobs)
+        tape.flush_now(self.journal)
+
+    # -- other runs from this one ---------------------------------------------------------------------
+
+    async def fork(
+        self,
+        run: str,
+        *,
+        at: int | None = None,
+        model: str | None = None,
+        input: Any = None,
+        skill: str | None = None,
+        run_id: str | None = None,
+        listener: Listener | None = None,
+    ) -> RunResult:
+        """A new run that goes on from an event of another, with another model, input or skill, and drive it."""
+        row, name = self.find(run), self._new_id(run_id)
+        changes = input is not None or skill is not None
+        cut = cut_at(row.run_id, self.journal.read(row.run_id), at, between_visits=changes)
+        assert cut.state.started is not None
+        check_drivable(row.run_id, cut.state)
+        forked, blobs = self._forked(name, row.run_id, cut, model, input, skill)
+        opened = self._open_model(model or cut.state.model)
+        if forked.model is not None:
+            forked = msgspec.structs.replace(forked, model=opened.name)
+        with self.journal.claim(name):
+            seal(self.journal, name, cut.event, forked, blobs, self._clock.now())
+            self._restore_files(name, row.run_id, cut.event.seq)
+            return await self._drive(load_run(self.journal, name).tape, self._world(opened, None, listener))
+
+    def _forked(
+        self, name: str, origin: str, cut: Cut, model: str | None, given: Any, skill: str | None
+    ) -> tuple[kinds.RunForked, tuple[Blob, ...]]:
+        """What opens a fork, checked: a changed input fits the phase that takes it, a changed skill the input."""
+        started = cut.state.started
+        assert started is not None
+        loaded = self.load(skill) if skill is not None else None
+        briefs = self._briefs_of(started)
+        used = loaded or briefs.skill
+        phase = cut.state.phase or used.entry
+        if not Briefs(used, briefs.settings, self.vocabulary).fits(phase):
+            raise ForkImpossible(f"the skill `{used.name}` has no phase `{phase}` to go on with")
+        artifact = None
+        if given is not None or loaded is not None:
+            if given is None:
+                assert cut.state.input is not None
+                given = msgspec.json.decode(self.journal.blob(cut.state.input.hash))
+            artifact = to_artifact(given, used, strict=briefs.settings.strict, node=phase)
+        content = Blob.of(canonical(artifact)) if artifact is not None else None
+        copy = pin(loaded) if loaded is not None else None
+        forked = kinds.RunForked(
+            name,
+            kinds.ForkPoint(origin, cut.event.seq, cut.event.hash),
+            model,
+            kinds.ArtifactRef(artifact["type"], content.hash) if artifact and content else None,
+            loaded.name if loaded else None,
+            copy.hash if copy else None,
+        )
+        return forked, tuple(blob for blob in (content, copy) if blob is not None)
+
+    def _restore_files(self, run_id: str, origin: str, until: int) -> None:
+        """The run's own files, as the journal knows them."""
+        files = files_at(self.journal.read(origin), until)
+        rebuild(files, roots_of(self.root, self.root / STATE, run_id), self.journal.blob, run_id)
+
+    async def rerun(
+        self,
+        run: str,
+        *,
+        model: str | None = None,
+        upgrade: bool = False,
+        run_id: str | None = None,
+        listener: Listener | None = None,
+    ) -> RunResult:
+        """A new run with the same input, settings and skill; with `upgrade`, the skill as it is today."""
+        state, name = self.state(self.find(run).run_id), self._new_id(run_id)
+        assert state.started is not None
+        briefs = self._briefs_of(state.started)
+        skill = self.load(state.started.skill) if upgrade else briefs.skill
+        given = Blob(state.started.input.hash, self.journal.blob(state.started.input.hash))
+        if upgrade:
+            to_artifact(msgspec.json.decode(given.content), skill, strict=briefs.settings.strict)
+        opened = self._open_model(model or state.started.model)
+        with self.journal.claim(name):
+            first = opening(name, skill, briefs.settings, given, model=opened.name, rerun_of=state.started.run_id)
+            return await self._begin(first, opened, listener)
+
+    def _new_id(self, run_id: str | None) -> str:
+        name = self._ids.new() if run_id is None else run_id
+        if not _RUN_ID.fullmatch(name):
+            raise RunIdInvalid(f"`{name}` cannot name a run")
+        if self._is_recorded(name):
+            raise RunKeyTaken(f"there is a run `{name}` already", hint="Use another key.")
+        return name
+
+    def undo(self, run: str, *, dry_run: bool = False) -> UndoReport:
+        """Put the files that a run and its sub-runs changed back as they were, newest first. What somebody else changed
+        since is left alone."""
+        row = self.find(run)
+        below = [child.run_id for child in self.journal.runs(f"{row.run_id}.") if child.parent]
+        reports = [self._undo(name, dry_run=dry_run) for name in (*sorted(below, reverse=True), row.run_id)]
+        restored = tuple(dict.fromkeys(path for report in reports for path in report.restored))
+        left = tuple(dict.fromkeys(path for report in reports for path in report.left))
+        return UndoReport(row.run_id, restored, left, dry_run)
+
+    def _undo(self, run_id: str, *, dry_run: bool) -> UndoReport:
+        with self.journal.claim(run_id):
+            changes = tuple(reversed(list(changes_of(own_events(run_id, self.journal.read)))))
+            state, tape = load_head(self.journal, run_id)
+            roots = roots_of(self.root, self.root / STATE, state.workspace)
+            env = Env(roots, Gate(roots), self.journal.blob, {}, self.config.sizes.file_bytes)
+            if dry_run or not changes:
+                return UndoReport(run_id, *foresee(changes, env), dry_run)
+            tape.record(kinds.UndoStarted(changes), self._clock.now())
+            tape.flush_now(self.journal)
+            restored, left = put_back(changes, f"{run_id}.undo.{tape.seq}", env)
+            tape.record(kinds.UndoCompleted(restored, left), self._clock.now())
+            tape.flush_now(self.journal)
+            return UndoReport(run_id, restored, left)
+
+    # -- comparing and carrying -----------------------------------------------------------------------
+
+    def diff(self, a: str, b: str) -> DiffReport:
+        """The first decision in which two runs differ, and why."""
+        return compare(self._side(a), self._side(b), self.journal.blob)
+
+    def _side(self, run: str) -> Side:
+        row = self.find(run)
+        started = self.state(row.run_id).started
+        assert started is not None
+        return Side(row.run_id, tuple(self.journal.read(row.run_id)), started)
+
+    def frame_at(self, run: str, seq: int) -> list[tuple[str, str]]:
+        """Role and text of every message that the model saw at an event of a run."""
+        row = self.find(run)
+        return frame_at(row.run_id, self.journal.read(row.run_id), seq, self.journal.blob)
+
+    def touched(self, run: str) -> dict[str, str]:
+        """The files that a run and its sub-runs changed, with what became of each."""
+        row = self.find(run)
+        runs = [row.run_id, *(child.run_id for child in self.journal.runs(f"{row.run_id}.") if child.parent)]
+        return {path: what for name in runs for path, what in touched(own_events(name, self.journal.read)).items()}
+
+    def export(self, run: str) -> Iterator[bytes]:
+        """A run as lines that another machine can import."""
+        return export_runs(self.journal, self.find(run).run_id)
+
+    def import_(self, lines: Iterable[bytes]) -> ImportReport:
+        """Take exported runs in: whole and checked, or not at all. Their own files are made again."""
+        report = import_runs(self.journal, lines)
+        for run in report.imported:
+            state = fold(self.journal.read(run))
+            if state.workspace == run:
+                row = self.find(run)
+                self._restore_files(run, run, row.seq)
+        return report
 
     # -- wiring ---------------------------------------------------------------------------------------
 
@@ -278,8 +546,10 @@ class OSRuntime:
         artifact = {"type": loaded.entry_inputs[0].name, "data": {}}
         if input is not None:
             artifact = to_artifact(input, loaded, strict=settings.strict)
-        brief = Briefs(loaded, settings).of(loaded.entry, settings.limits.max_phase_visits)
-        return ContextFrame(brief.frame, artifact, Execution((loaded.entry,), 1, 1))
+        brief = Briefs(loaded, settings, self.vocabulary).of(loaded.entry, EMPTY)
+        turns = act_turns(EMPTY, settings, brief.max_act_turns(is_cut=False))
+        offer = brief.offer(acting=turns > 0, is_cut=False)
+        return ContextFrame(offer.frame, artifact, Execution((loaded.entry,), 1, 1), turns if brief.ops else None)
 
     def _open_model(self, name: str) -> Model:
         if self._model is not None:
@@ -295,17 +565,25 @@ class OSRuntime:
                 copies = content(started.skill_hash), content(started.settings)
             except BlobMissing as error:
                 raise RunBlocked(f"the run's own copy of its skill or settings is gone: {error}") from error
-            self._briefs[key] = Briefs(unpin(copies[0]), _to_settings(copies[1]))
+            self._briefs[key] = Briefs(unpin(copies[0]), _to_settings(copies[1]), self.vocabulary)
         return self._briefs[key]
+
+    def _briefs_for(self, tape: Tape) -> Callable[[kinds.RunStarted], Briefs]:
+        """The briefs of a run whose copies may not be in the journal yet."""
+        return lambda started: self._briefs_of(started, tape.content)
 
     def _to_result(self, state: RunState, warnings: tuple[str, ...] = ()) -> RunResult:
         assert state.started is not None
         assert state.status is not None
         artifact = None
-        if state.status == "finished" and state.artifact is not None:
-            kept = msgspec.json.decode(self.journal.blob(state.artifact.hash))
+        final = state.result or state.artifact
+        if state.status == "finished" and final is not None:
+            kept = msgspec.json.decode(self.journal.blob(final.hash))
             artifact = {"type": kept["type"], "data": kept["data"]}
-        return RunResult(state.started.run_id, state.status, state.reason, artifact, state.usage, state.path, warnings)
+        warned = (*state.warnings, *warnings)
+        return RunResult(
+            state.run_id, state.status, state.reason, artifact, state.usage, state.path, warned, state.wait
+        )
 
     async def aclose(self) -> None:
         """Interrupt what is still being driven, resumably, and let go of the journal."""

@@ -34,7 +34,7 @@ class Replayer:
         if first is None:
             raise RunNotFound(f"no run `{run_id}`")
         body = decode(first)
-        state = apply(EMPTY, body)
+        state = apply(EMPTY, body, first.ts)
         check_drivable(run_id, state)
         assert isinstance(body, kinds.RunStarted)
         tape = Tape(
@@ -47,7 +47,7 @@ class Replayer:
             content=self._journal.blob,
             is_read_only=True,
         )
-        state = await Driver(tape, self._briefs_of(body), None).drive()
+        state = await Driver(tape, self._briefs_of, None).drive()
         if (extra := tape.upcoming) is not None:
             message = f"event {extra.seq} `{extra.kind}` is recorded, but the rules derive nothing after {tape.seq}"
             raise ReplayMismatch(message, seq=extra.seq, kind=extra.kind)

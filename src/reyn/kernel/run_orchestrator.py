@@ -1,4 +1,5 @@
-"""Given where a run stands, what happens next? Phase sequence, transitions, limits, lifecycle; never asks a model."""
+"""Given where a run stands, what happens next? Phase sequence, transitions, rollback, limits, lifecycle; never asks a
+model."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.context.frame import PATH_LENGTH
-from reyn.errors import AnswersRejected
+from reyn.errors import InternalError
 from reyn.journal import kinds
+from reyn.kernel.limits import limit_of
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
@@ -16,10 +18,14 @@ if TYPE_CHECKING:
     from reyn.kernel.run_state import RunState
     from reyn.skills import Skill
 
-RULES_VERSION = 1
-"""The version of the rules by which events are derived. A change that derives other bytes needs a new one."""
+RULES_VERSION = 2
+"""The version of the rules by which events are derived. A change that derives other bytes needs a new one.
 
-CARRIED = frozenset({1})
+    1   transitions, re-prompts, visits, finish, abort
+    2   ops, steps, questions, rollback, sub-runs, all limits; a phase's ops are offered
+"""
+
+CARRIED = frozenset({2})
 """The versions whose runs can still be driven and replayed."""
 
 
@@ -31,16 +37,25 @@ class Visit(msgspec.Struct, frozen=True):
     visit: int
     step: int
     path: tuple[str, ...]
+    rollback: kinds.PhaseRolledBack | None = None
 
 
-Move = Visit | kinds.SkillCompleted | kinds.SkillAborted | kinds.RunFailed | kinds.LimitReached
+class Postprocess(msgspec.Struct, frozen=True):
+    """Take the finish artifact through the postprocessor; `attempt` counts the tries."""
+
+    input: kinds.ArtifactRef
+    step: int
+    attempt: int
+
+
+Closing = kinds.SkillCompleted | kinds.SkillAborted | kinds.RunFailed
+Move = Visit | Postprocess | Closing | kinds.PhaseRolledBack | kinds.LimitReached
 
 
 def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
-    """A phase to visit, or the event that ends or stops the run."""
-    ending = _ending(state)
-    if ending is not None:
-        return ending
+    """A phase to visit, or the event that moves, ends or stops the run."""
+    if state.ending is not None:
+        return _ending(state, skill)
     phase = state.phase or skill.entry
     visit = state.visits_of(phase) + 1
     cap = limit_of(state, settings, "max_phase_visits")
@@ -48,29 +63,34 @@ def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
         reason = f"phase `{phase}` was visited {cap} times, the most that `max_phase_visits` allows"
         return kinds.LimitReached("max_phase_visits", cap, phase, reason)
     assert state.input is not None
-    return Visit(phase, state.input, visit, state.total_steps + 1, (*state.path, phase)[-PATH_LENGTH:])
+    path = (*state.path, phase)[-PATH_LENGTH:]
+    return Visit(phase, state.input, visit, state.total_steps + 1, path, state.rollback)
 
 
-def _ending(state: RunState) -> kinds.SkillCompleted | kinds.SkillAborted | kinds.RunFailed | None:
+def _ending(state: RunState, skill: Skill) -> Move:
     if state.ending == "finish":
         assert state.artifact is not None
-        return kinds.SkillCompleted(state.artifact)
-    if state.ending == "abort":
+        if skill.postprocessor is not None and state.result is None:
+            return Postprocess(state.artifact, state.total_steps, state.post_attempts + 1)
+        return kinds.SkillCompleted(state.result or state.artifact)
+    if state.ending in ("abort", "no_progress"):
         return kinds.SkillAborted(state.phase, state.ending_reason)
-    if state.ending == "failure":
-        return kinds.RunFailed(AnswersRejected.code, state.ending_reason)
-    return None
+    if state.ending == "failure" and skill.on_phase_failure == "rollback" and state.trail:
+        before = state.trail[-1]
+        return kinds.PhaseRolledBack(state.phase, before.phase, before.input, before.artifact, state.ending_reason)
+    return kinds.RunFailed(state.ending_code, state.ending_reason)
 
 
-def failure_of(outcome: Body) -> kinds.RunFailed:
-    """What an effect without an outcome means for the run."""
-    assert isinstance(outcome, kinds.LlmFailed)
-    return kinds.RunFailed(outcome.code, outcome.message)
-
-
-def limit_of(state: RunState, settings: RunSettings, name: str) -> int | None:
-    """A cap as it was set or last raised."""
-    if name in state.raised:
-        return state.raised[name]
-    value: int | None = getattr(settings.limits, name)
-    return value
+def stop_for(outcome: Body, state: RunState) -> Body:
+    """What an effect without an outcome means for the run: it stops, and goes on from here."""
+    match outcome:
+        case kinds.LlmFailed(code=code, message=message):
+            return kinds.RunFailed(code, message)
+        case kinds.RunSkillStopped(status="waiting", wait=wait) if wait is not None:
+            return kinds.WaitOpened(msgspec.structs.replace(wait, run=wait.run or outcome.run))
+        case kinds.RunSkillStopped(status="limited"):
+            reason = f"sub-run `{outcome.run}`: {outcome.reason}"
+            return kinds.LimitReached(outcome.limit, outcome.value, state.phase, reason)
+        case kinds.RunSkillStopped():
+            return kinds.RunFailed(outcome.code, f"sub-run `{outcome.run}`: {outcome.reason}")
+    raise InternalError(f"`{outcome.kind}` does not stop a run")

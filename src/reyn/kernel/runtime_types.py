@@ -17,7 +17,7 @@ from reyn.errors import (
     RunNotResumable,
 )
 from reyn.journal import Status
-from reyn.journal.kinds import Usage
+from reyn.journal.kinds import Usage, Wait
 from reyn.kernel.run_orchestrator import CARRIED
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ class RunResult(msgspec.Struct, frozen=True):
     usage: Usage
     path: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+    wait: Wait | None = None
+    """The question that the run waits for."""
 
     @property
     def ok(self) -> bool:

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reyn.journal import Event, RunRow
+    from reyn.kernel.comparing import DiffReport
     from reyn.kernel.live import Listener
     from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
+    from reyn.kernel.undoing import UndoReport
 
 
 class SyncRuntime:
@@ -46,11 +48,34 @@ class SyncRuntime:
         retry: bool = False,
         raise_limits: Mapping[str, int | None] | None = None,
         model: str | None = None,
+        upgrade: bool = False,
         listener: Listener | None = None,
     ) -> RunResult:
         return self._runner.run(
-            self.runtime.resume(run, retry=retry, raise_limits=raise_limits, model=model, listener=listener)
+            self.runtime.resume(
+                run, retry=retry, raise_limits=raise_limits, model=model, upgrade=upgrade, listener=listener
+            )
         )
+
+    def fork(self, run: str, **changes: Any) -> RunResult:
+        """`at`, `model`, `input`, `skill`, `run_id`, `listener`, as the asynchronous one takes them."""
+        return self._runner.run(self.runtime.fork(run, **changes))
+
+    def rerun(self, run: str, **changes: Any) -> RunResult:
+        """`model`, `upgrade`, `run_id`, `listener`, as the asynchronous one takes them."""
+        return self._runner.run(self.runtime.rerun(run, **changes))
+
+    def answer(self, run: str, wait: str, value: Any) -> str:
+        return self.runtime.answer(run, wait, value)
+
+    def cancel(self, run: str, reason: str = "") -> None:
+        self.runtime.cancel(run, reason)
+
+    def undo(self, run: str, *, dry_run: bool = False) -> UndoReport:
+        return self.runtime.undo(run, dry_run=dry_run)
+
+    def diff(self, a: str, b: str) -> DiffReport:
+        return self.runtime.diff(a, b)
 
     def replay(self, run: str) -> ReplayReport:
         return self._runner.run(self.runtime.replay(run))

@@ -18,7 +18,7 @@ from reyn.kernel.run_state import RunState, apply
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
-    from reyn.journal import Body
+    from reyn.journal import Body, Journal
 
     Append = Callable[[str, int, Sequence[Event], Sequence[Blob]], Awaitable[int]]
 
@@ -70,6 +70,11 @@ class Tape:
         if not isinstance(body, wanted) or getattr(body, "call", None) != key:
             raise self._mismatch(f"an outcome of `{key}`")
         return self._take(body)
+
+    def ensure_passed(self, wanted: str) -> None:
+        """An error if something else than what is wanted is recorded here."""
+        if self._next is not None:
+            raise self._mismatch(wanted)
 
     def take_outside(self) -> bool:
         """Pass recorded events that reached the run from outside; whether there were any."""
@@ -143,7 +148,7 @@ class Tape:
 
     def _advance(self, event: Event, body: Body) -> None:
         self.seq, self.hash, self.ts = event.seq, event.hash, event.ts
-        self.state = apply(self.state, body)
+        self.state = apply(self.state, body, event.ts)
 
     async def flush(self, append: Append) -> list[Event]:
         """Make what is buffered durable, in one commit; returns it."""
@@ -154,6 +159,12 @@ class Tape:
         self._pending, self._pending_blobs = [], {}
         return events
 
+    def flush_now(self, journal: Journal) -> None:
+        """The same where nobody shares commits."""
+        if self._pending:
+            journal.append(self.run_id, self._pending[0].seq - 1, self._pending, list(self._pending_blobs.values()))
+            self._pending, self._pending_blobs = [], {}
+
     # -- content --------------------------------------------------------------------------------------
 
     def content(self, name: str) -> bytes:
@@ -163,8 +174,8 @@ class Tape:
 
     def forget(self) -> None:
         """Drop content that a past visit made; what the next one takes is asked for first."""
-        keep = self.state.input.hash if self.state.input else ""
-        self._fresh = {name: content for name, content in self._fresh.items() if name == keep}
+        keep = {reference.hash for reference in (self.state.input, self.state.artifact) if reference}
+        self._fresh = {name: content for name, content in self._fresh.items() if name in keep}
 
 
 def _difference(event: Event, raw: bytes) -> str:

@@ -4,24 +4,46 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reyn.skills.values import DEFAULT_OPS, is_skill_node
+from reyn.skills.values import Iterate, PythonCall, RunOp
+from reyn.vocabulary import STANDARD
 
 if TYPE_CHECKING:
-    from reyn.skills.values import Skill
+    from collections.abc import Iterator
+
+    from reyn.skills.values import AnyStep, Skill
+    from reyn.vocabulary import Vocabulary
 
 
-def unperformed(skill: Skill) -> list[str]:
-    """Each as words that name the place."""
-    asks = [f"the node `{node}` in the graph" for node in skill.graph if is_skill_node(node)]
-    if skill.postprocessor is not None:
-        asks.append("`postprocessor` in skill.md")
-    if skill.on_phase_failure != "fail":
-        asks.append(f"`on_phase_failure: {skill.on_phase_failure}` in skill.md")
-    if skill.context is not None:
-        asks.append("`context` in skill.md")
-    for name, phase in skill.phases.items():
-        if phase.allowed_ops and phase.allowed_ops != DEFAULT_OPS:
-            asks.append(f"`allowed_ops: [{', '.join(phase.allowed_ops)}]` in phase `{name}`")
-        keys = ("preprocessor", "context", "model_class")
-        asks += [f"`{key}` in phase `{name}`" for key in keys if getattr(phase, key) not in (None, ())]
+def unperformed(skill: Skill, vocabulary: Vocabulary = STANDARD) -> list[str]:
+    """Each as words that name the place, those of the skills that it runs, too."""
+    asks = list(_asks(skill, vocabulary))
+    for name, inner in skill.skills.items():
+        asks += [f"{words} of skill `{name}`" for words in _asks(inner, vocabulary)]
     return asks
+
+
+def _asks(skill: Skill, vocabulary: Vocabulary) -> Iterator[str]:
+    if skill.context is not None:
+        yield "`context` in skill.md"
+    if skill.postprocessor is not None:
+        yield from _steps(skill.postprocessor.steps, "the postprocessor", vocabulary)
+    for name, phase in skill.phases.items():
+        kinds = [kind for kind in phase.allowed_ops if _is_missing(kind, vocabulary)]
+        if kinds:
+            yield f"`allowed_ops: [{', '.join(kinds)}]` in phase `{name}`"
+        yield from (f"`{key}` in phase `{name}`" for key in ("context", "model_class") if getattr(phase, key))
+        yield from _steps(phase.preprocessor, f"the preprocessor of `{name}`", vocabulary)
+
+
+def _steps(steps: tuple[AnyStep, ...], place: str, vocabulary: Vocabulary) -> Iterator[str]:
+    for step in steps:
+        inner = step.apply if isinstance(step, Iterate) else step
+        if isinstance(inner, PythonCall):
+            yield f"a `python` step in {place}"
+        elif isinstance(inner, RunOp) and _is_missing(str(inner.op.get("kind")), vocabulary):
+            yield f"a `run_op` step of `{inner.op.get('kind')}` in {place}"
+
+
+def _is_missing(kind: str, vocabulary: Vocabulary) -> bool:
+    spec = vocabulary.op(kind)
+    return spec is not None and not spec.is_performed

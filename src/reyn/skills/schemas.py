@@ -58,6 +58,10 @@ class Validator:
         return self._compiled.is_valid(instance)
 
     def first_error(self, instance: Any) -> SchemaError | None:
+        return next(iter(self.errors(instance, 1)), None)
+
+    def errors(self, instance: Any, limit: int) -> list[SchemaError]:
+        """What is wrong with a value, sorted by place, in our own words."""
         errors = [
             (
                 tuple(map(str, error.instance_path)),
@@ -67,10 +71,10 @@ class Validator:
             )
             for number, error in enumerate(islice(self._compiled.iter_errors(instance), _MOST_ERRORS))
         ]
-        if not errors:
-            return None
-        _, keyword, _, first = min(errors)
-        return SchemaError(tuple(first.instance_path), self._explain(keyword, first))
+        return [
+            SchemaError(tuple(error.instance_path), self._explain(keyword, error))
+            for _, keyword, _, error in sorted(errors)[:limit]
+        ]
 
     def _explain(self, keyword: str, error: Any) -> str:
         value = _at(self._schema, error.schema_path)

@@ -2,21 +2,58 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any
 
 import msgspec
 
-Effect = Literal["pure", "idempotent", "reconcilable", "unsafe"]
+from reyn.vocabulary.file_forms import FILE_FORMS
+from reyn.vocabulary.forms import Effect, OpForm
+from reyn.vocabulary.kernel_forms import ASK_USER_FORM, RUN_SKILL_FORM
 
 
 class OpSpec(msgspec.Struct, frozen=True):
-    """A kind of op: how a crash between its intent and its outcome is dealt with, and what it needs."""
+    """A kind of op: how a crash between its intent and its outcome is dealt with, what it needs and looks like."""
 
     kind: str
     summary: str
     effect: Effect
+    """The worst of its forms' effects."""
     permission: str | None = None
     """The permission key a skill must request; `None` where the default zones suffice."""
+    forms: tuple[OpForm, ...] = ()
+    """Empty for a kind that is declared but not performed yet."""
+    advice: str = ""
+    """What a model must know beside the forms."""
+
+    @property
+    def is_performed(self) -> bool:
+        return bool(self.forms)
+
+    def form(self, op: str | None) -> OpForm | None:
+        return next((form for form in self.forms if form.op == op), None)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """One schema for any op of this kind; nothing fits a kind that is not performed."""
+        match self.forms:
+            case ():
+                return {"not": {}}
+            case (form,):
+                return form.arguments
+        return {"anyOf": [form.arguments for form in self.forms]}
+
+    def offered(self) -> dict[str, Any]:
+        """What a model is shown of it. Every visit pays for these words: few of them."""
+        match self.forms:
+            case ():
+                forms, example = "", {"kind": self.kind}
+            case (form,) if form.op is None:
+                forms, example = f"Fields: {form.fields}.", form.example
+            case (form, *_):
+                forms = "op: " + "; ".join(f"{form.op}({form.fields})" for form in self.forms) + "."
+                example = form.example
+        description = " ".join(part for part in (self.summary, self.advice, forms) if part)
+        return {"kind": self.kind, "description": description, "example": example}
 
 
 class StepSpec(msgspec.Struct, frozen=True):
@@ -49,6 +86,11 @@ class Vocabulary(msgspec.Struct, frozen=True):
     def op(self, kind: str) -> OpSpec | None:
         return next((spec for spec in self.ops if spec.kind == kind), None)
 
+    def form_of(self, args: dict[str, Any]) -> OpForm | None:
+        """The form of an op that a model or an author wrote."""
+        spec = self.op(str(args.get("kind")))
+        return spec.form(args.get("op")) or spec.form(None) if spec else None
+
     @property
     def op_kinds(self) -> frozenset[str]:
         return frozenset(spec.kind for spec in self.ops)
@@ -71,9 +113,15 @@ class Vocabulary(msgspec.Struct, frozen=True):
 
 STANDARD = Vocabulary(
     ops=(
-        OpSpec("file", "Read, write, edit, delete, find and search files.", "reconcilable"),
-        OpSpec("ask_user", "Put a question to a person and wait for the answer.", "idempotent"),
-        OpSpec("run_skill", "Run another skill and take its final artifact.", "idempotent"),
+        OpSpec(
+            "file",
+            "Read, write, edit, delete, find and search files.",
+            "reconcilable",
+            forms=FILE_FORMS,
+            advice="Paths are relative to the project; workspace:<path> is your own. Write to reyn/ or workspace:.",
+        ),
+        OpSpec("ask_user", ASK_USER_FORM.summary, "idempotent", forms=(ASK_USER_FORM,)),
+        OpSpec("run_skill", RUN_SKILL_FORM.summary, "idempotent", forms=(RUN_SKILL_FORM,)),
         OpSpec("lint", "Check a skill's folder and return the findings.", "pure"),
         OpSpec("skill_resolve", "Find where a skill of a given name lives.", "pure"),
         OpSpec("sandboxed_exec", "Run a program inside the sandbox.", "unsafe", "exec"),

@@ -1,0 +1,178 @@
+"""Two runs held against each other: the first decision that differs, and what made it differ."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from reyn.journal import decode, kinds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from reyn.journal import Event
+    from reyn.journal.kinds import FrameMessage
+
+Cause = Literal["input", "skill", "settings", "rules", "model", "frame", "answer", "end", "outside"]
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What a model decided in one call, or what became of the run where it made no more decisions."""
+
+    seq: int
+    call: str
+    phase: str
+    what: str
+    text: str = ""
+    """The name of the answer."""
+    request: str = ""
+    model: str = ""
+    messages: tuple[Any, ...] = ()
+
+
+class DiffReport(msgspec.Struct, frozen=True):
+    """`cause` is null where nothing differs. `part` names the part of the frame that does."""
+
+    a: str
+    b: str
+    decisions: int
+    """How many decisions the two have in common."""
+    cause: Cause | None = None
+    detail: str = ""
+    part: str = ""
+    in_a: Decision | None = None
+    in_b: Decision | None = None
+
+    @property
+    def is_same(self) -> bool:
+        return self.cause is None
+
+
+class Side(msgspec.Struct, frozen=True):
+    """One of the two runs."""
+
+    run_id: str
+    events: tuple[Any, ...]
+    started: kinds.RunStarted
+
+
+def compare(a: Side, b: Side, content: Callable[[str], bytes]) -> DiffReport:
+    common = 0
+    for one, other in zip_longest(_decisions(a.events), _decisions(b.events)):
+        if one is not None and other is not None and (one.what, one.phase) == (other.what, other.phase):
+            common += 1
+            continue
+        return _explain(a, b, common, one, other, content)
+    cause = _given(a, b)
+    if cause is None:
+        return DiffReport(a.run_id, b.run_id, common)
+    return DiffReport(a.run_id, b.run_id, common, cause[0], f"{cause[1]}; every decision is the same nevertheless")
+
+
+def _explain(
+    a: Side, b: Side, common: int, one: Decision | None, other: Decision | None, content: Callable[[str], bytes]
+) -> DiffReport:
+    given = _given(a, b)
+    if given is not None:
+        return DiffReport(a.run_id, b.run_id, common, given[0], given[1], "", one, other)
+    if one is None or other is None:
+        shorter, longer = (a.run_id, b.run_id) if one is None else (b.run_id, a.run_id)
+        detail = f"`{shorter}` makes no more decisions; `{longer}` goes on"
+        return DiffReport(a.run_id, b.run_id, common, "end", detail, "", one, other)
+    if one.request != other.request:
+        part, detail = _frame_difference(one, other, content)
+        return DiffReport(a.run_id, b.run_id, common, "frame", detail, part, one, other)
+    if one.model != other.model:
+        detail = f"the same frame, asked of `{one.model}` and of `{other.model}`"
+        return DiffReport(a.run_id, b.run_id, common, "model", detail, "", one, other)
+    if one.text != other.text:
+        detail = f"the same frame, asked of `{one.model}` both times, was answered otherwise"
+        return DiffReport(a.run_id, b.run_id, common, "answer", detail, "", one, other)
+    return DiffReport(a.run_id, b.run_id, common, "outside", "the same answer led to something else", "", one, other)
+
+
+def _given(a: Side, b: Side) -> tuple[Cause, str] | None:
+    """What the runs were started with, where it differs."""
+    one, other = a.started, b.started
+    if one.input.hash != other.input.hash:
+        return "input", "they were given different inputs"
+    if one.skill_hash != other.skill_hash:
+        return "skill", f"`{one.skill}` {one.skill_hash[:12]} and `{other.skill}` {other.skill_hash[:12]}"
+    if one.rules != other.rules:
+        return "rules", f"they follow rules {one.rules} and {other.rules}"
+    if one.settings != other.settings:
+        return "settings", "they were started with different settings"
+    return None
+
+
+def _decisions(events: Iterable[Event]) -> Iterator[Decision]:
+    """Every answer of a model with what it came to, then how the run stands."""
+    phase = model = request = text = call = artifact = decided = ""
+    messages: tuple[FrameMessage, ...] = ()
+    seq = 0
+    for event in events:
+        body = decode(event)
+        match body:
+            case kinds.RunStarted(model=name):
+                model = name
+            case kinds.RunResumed(model=str(name)) | kinds.RunForked(model=str(name)):
+                model = name
+            case kinds.PhaseStarted(phase=phase):
+                pass
+            case kinds.FrameBuilt(messages=messages):
+                pass
+            case kinds.LlmRequested(call=call, request=request):
+                pass
+            case kinds.LlmResponded(text=text):
+                seq = event.seq
+            case kinds.ValidationError(class_=rule):
+                yield Decision(seq, call, phase, f"rejected: {rule}", text, request, model, messages)
+            case kinds.FileStarted(args=args) | kinds.AskUserStarted(args=args) if call and body.call.startswith(
+                f"{call}."
+            ):
+                yield Decision(event.seq, body.call, phase, f"op {args}", text, request, model, messages)
+            case kinds.RunSkillStarted(args=str(args)):
+                yield Decision(event.seq, body.call, phase, f"op {args}", text, request, model, messages)
+            case kinds.ControlDecided(type=kind, next_phase=target):
+                decided = f"{kind} → {target or 'end'}"
+            case kinds.ArtifactStored(artifact=stored):
+                artifact = stored.hash
+            case kinds.PhaseCompleted():
+                yield Decision(seq, call, phase, f"{decided} with {artifact}", text, request, model, messages)
+                artifact = ""
+            case kinds.SkillAborted() | kinds.SkillCompleted() | kinds.RunFailed() | kinds.RunCancelled():
+                yield Decision(event.seq, call, phase, str(body.enters), text, request, model, messages)
+
+
+def _frame_difference(one: Decision, other: Decision, content: Callable[[str], bytes]) -> tuple[str, str]:
+    """The first part of the frame that is not the same, by the heading it stands under."""
+    texts = [_sections(decision.messages, content) for decision in (one, other)]
+    for (heading, left), (_, right) in zip_longest(*texts, fillvalue=("", "")):
+        if left != right:
+            at = next(
+                (i for i, (x, y) in enumerate(zip(left, right, strict=False)) if x != y), min(len(left), len(right))
+            )
+            begin = max(0, at - 30)
+            detail = f"`{heading}`: …{left[begin : at + 60]!r} and …{right[begin : at + 60]!r}"
+            return heading, detail
+    return "results", "the results of the ops before differ"
+
+
+def _sections(messages: tuple[FrameMessage, ...], content: Callable[[str], bytes]) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for message in messages:
+        text = "".join(
+            f"results {part.digest}"
+            if part.results
+            else part.text
+            if part.blob is None
+            else content(part.blob).decode()
+            for part in message.parts
+        )
+        heading = "contract" if message.role == "system" else message.role
+        for block in ("\n" + text).split("\n## "):
+            name, _, rest = block.partition("\n")
+            found.append((name.strip() or heading, rest))
+    return found

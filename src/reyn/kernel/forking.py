@@ -1,0 +1,76 @@
+"""Where another run can go on from: the last place at or before an event at which a run stands still between two moves,
+or has just asked its model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from reyn.errors import ForkImpossible
+from reyn.journal import Event, decode, encode, kinds, link
+from reyn.kernel.run_state import EMPTY, RunState, apply
+from reyn.workspace import Change, apply_change
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from reyn.journal import Blob, Journal
+    from reyn.workspace import Roots
+
+
+class Cut(NamedTuple):
+    """An event and the state of the run after it."""
+
+    event: Event
+    state: RunState
+
+
+def cut_at(run_id: str, events: Iterable[Event], at: int | None, *, between_visits: bool) -> Cut:
+    """The last place to go on from. Another input or another skill needs one between visits; another model may as well
+    answer the question that was asked last."""
+    state, found = EMPTY, None
+    for event in events:
+        if at is not None and event.seq > at:
+            break
+        body = decode(event)
+        state = apply(state, body, event.ts)
+        asks = isinstance(body, kinds.LlmRequested) and not between_visits
+        stands = not state.visit_open and state.ending is None and state.status == "running"
+        if asks or stands:
+            found = Cut(event, state)
+    if found is None:
+        raise ForkImpossible(f"run `{run_id}` has no event at or before {at} to go on from")
+    return found
+
+
+def files_at(events: Iterable[Event], until: int) -> dict[str, str | None]:
+    """The run's own files as they were after an event: contents by path, null for what was deleted."""
+    files: dict[str, str | None] = {}
+    restoring: tuple[kinds.Change, ...] = ()
+    for event in events:
+        if event.seq > until:
+            break
+        match decode(event):
+            case kinds.WorkspaceUpdated(change=change):
+                files[change.path] = change.after
+            case kinds.RestoreStarted(changes=changes) | kinds.UndoStarted(changes=changes):
+                restoring = changes
+            case kinds.WorkspaceRestored(restored=restored) | kinds.UndoCompleted(restored=restored):
+                files |= {change.path: change.before for change in restoring if change.path in restored}
+    return {path: content for path, content in files.items() if path.startswith("workspace:")}
+
+
+def rebuild(files: dict[str, str | None], roots: Roots, content: Callable[[str], bytes], token: str) -> None:
+    """Make a run's own files as they were; what is there already stays."""
+    for path, name in files.items():
+        if name is not None:
+            apply_change(Change(path, None, name), roots, content, f"{token}.{path}")
+
+
+def seal(
+    journal: Journal, run_id: str, after: Event, forked: kinds.RunForked, blobs: tuple[Blob, ...], now: int
+) -> None:
+    """Store the event that opens a fork: it chains on the event that it goes on from."""
+    raw, ts, seq = encode(forked), max(now, after.ts), after.seq + 1
+    hashed = link(seq, ts, forked.kind, forked.version, raw, after.hash)
+    event = Event(seq, run_id, ts, forked.kind, forked.version, raw, after.hash, hashed)
+    journal.append(run_id, after.seq, [event], blobs)

@@ -1,0 +1,46 @@
+"""What a model saw at an event of a run: the exact messages, put together again from what is kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reyn.context import join
+from reyn.errors import RunNotFound
+from reyn.journal import decode, kinds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from reyn.journal import Event
+
+_RESULTS = (kinds.FileCompleted, kinds.AskUserCompleted, kinds.RunSkillCompleted, kinds.PermissionDenied)
+
+
+def frame_at(run_id: str, events: Iterable[Event], seq: int, content: Callable[[str], bytes]) -> list[tuple[str, str]]:
+    """Role and text of every message of the frame that stands at an event, or last stood before it."""
+    built: kinds.FrameBuilt | None = None
+    results: dict[str, str] = {}
+    shown: list[str] = []
+    for event in events:
+        if event.seq > seq:
+            break
+        match decode(event):
+            case kinds.PhaseStarted():
+                results = {}
+            case kinds.FrameBuilt() as built:
+                shown = list(results.values())
+            case kinds.ContentCut(name=call, shown=part) if call in results:
+                results[call] = part
+            case body if isinstance(body, _RESULTS) and _is_models(body.call):
+                results[body.call] = body.result
+    if built is None:
+        raise RunNotFound(
+            f"run `{run_id}` has no frame at or before event {seq}",
+            hint=f"`reyn events {run_id} --kind frame_built` lists the frames.",
+        )
+    return [(message.role, join(message, content, shown)) for message in built.messages]
+
+
+def _is_models(call: str) -> bool:
+    """Whether an op was asked for by a model (`3.1.2`), and not by a step (`3.pre.1`)."""
+    return all(word.isdigit() for word in call.split(".")) and call.count(".") == 2

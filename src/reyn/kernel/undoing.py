@@ -1,0 +1,57 @@
+"""Which files a run changed, and how they were before it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from reyn.journal import decode, kinds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from reyn.journal import Event
+
+
+class UndoReport(msgspec.Struct, frozen=True):
+    """What an undo did, or would do."""
+
+    run_id: str
+    restored: tuple[str, ...]
+    left: tuple[str, ...]
+    is_dry: bool = False
+
+
+def changes_of(events: Iterable[Event]) -> Iterator[kinds.Change]:
+    """What the ops of a run changed and nothing put back, oldest first."""
+    standing: list[kinds.Change] = []
+    restoring: tuple[kinds.Change, ...] = ()
+    for event in events:
+        match decode(event):
+            case kinds.WorkspaceUpdated(change=change):
+                standing.append(change)
+            case kinds.RestoreStarted(changes=changes) | kinds.UndoStarted(changes=changes):
+                restoring = changes
+            case kinds.WorkspaceRestored(restored=restored) | kinds.UndoCompleted(restored=restored):
+                gone = [change for change in restoring if change.path in restored]
+                standing = [change for change in standing if change not in gone]
+    yield from standing
+
+
+def own_events(run_id: str, read: Callable[[str], Iterable[Event]]) -> Iterator[Event]:
+    """The events of a run without those of the run that it was forked from."""
+    return (event for event in read(run_id) if event.run_id == run_id)
+
+
+def touched(events: Iterable[Event]) -> dict[str, str]:
+    """Every file that a run changed, with what it did to it: `new`, `changed`, `deleted`."""
+    files: dict[str, tuple[str | None, str | None]] = {}
+    for change in changes_of(events):
+        first = files[change.path][0] if change.path in files else change.before
+        files[change.path] = (first, change.after)
+    return {
+        path: "new" if before is None else "deleted" if after is None else "changed"
+        for path, (before, after) in files.items()
+        if before != after
+    }

@@ -1,0 +1,72 @@
+"""A folder of Markdown files becomes a list of them: a line for each that has front matter."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from reyn.documents import DocumentError, parse_front_matter
+from reyn.ops.reading import text_at
+from reyn.ops.results import OpFailed
+from reyn.ops.writing import draft_of
+from reyn.permissions import Denied
+from reyn.workspace import FileFault, Guard, entries_of, kind_of, locate, read
+
+if TYPE_CHECKING:
+    from reyn.ops.port import Env
+    from reyn.ops.writing import Draft, Settings
+    from reyn.workspace import Place
+
+_FIELD = re.compile(r"\{\{|\}\}|\{([\w-]+)\}")
+_BREAKS = re.compile(r"\s*\n\s*")
+
+
+def index_draft(settings: Settings, place: Place, env: Env) -> Draft | Denied:
+    folder = locate(settings["path"], env.roots)
+    verdict = env.gate.read(folder)
+    if isinstance(verdict, Denied):
+        return verdict
+    if kind_of(folder, env.roots) != "folder":
+        raise OpFailed(f"there is no folder `{folder.shown}`")
+    sources = _sources(folder, place, env)
+    lines = [line for source in sources if (line := _entry(source, settings["entry_template"], env)) is not None]
+    said = {"path": folder.shown, "output_path": place.shown, "entries": len(lines)}
+    if len(lines) < len(sources):
+        said["skipped"] = len(sources) - len(lines)
+    before = read(place, env.roots, env.file_bytes)
+    return draft_of(place, before, _page(settings["header"], lines), said, env)
+
+
+def _sources(folder: Place, output: Place, env: Env) -> list[Place]:
+    entries = entries_of(folder, Guard(env.roots))
+    names = [entry.name for entry in entries if entry.name.endswith(".md") and not entry.is_folder]
+    return [folder.below(name) for name in names if name != output.parts[-1]]
+
+
+def _entry(source: Place, template: str, env: Env) -> str | None:
+    """The line of a file; `None` if it cannot be read or says nothing of itself."""
+    try:
+        text = text_at(source, env) or ""
+        front = parse_front_matter(text.removeprefix("\ufeff").replace("\r\n", "\n"), source.shown).value
+    except (FileFault, DocumentError):
+        return None
+    if not isinstance(front, dict):
+        return None
+    values = front | {"slug": source.parts[-1].removesuffix(".md")}
+    # Not `str.format`, whose templates can reach into values and ask for a gigabyte of blanks.
+    return _FIELD.sub(lambda found: _filled(found, values), template)
+
+
+def _filled(found: re.Match[str], values: dict[str, Any]) -> str:
+    if found[1] is None:
+        return found[0][0]
+    value = values.get(found[1])
+    text = "" if value is None else value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return _BREAKS.sub(" ", text.strip())
+
+
+def _page(header: str, lines: list[str]) -> str:
+    above = f"{header}\n" if header and not header.endswith("\n") else header
+    return above + "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,68 @@
+"""A file becomes the text that was asked for: all of it, some lines, some characters of those."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any
+
+from reyn.ops.results import OpFailed, result
+from reyn.permissions import Allowed
+from reyn.workspace import Guard, Place, entries_of, locate, read, text_of
+
+if TYPE_CHECKING:
+    from reyn.ops.port import Call, Env
+
+_MOST_SUGGESTIONS = 8
+_MOST_COMPARED = 500
+
+
+def read_file(call: Call, settings: dict[str, Any], place: Place, env: Env) -> dict[str, Any]:
+    text = text_at(place, env)
+    if text is None:
+        raise not_found(place, env)
+    lines = lines_of(text)
+    chosen = "".join(_slice(lines, settings["offset"], settings.get("limit")))
+    said = {"path": place.shown, "content": chosen, "total_lines": len(lines)}
+    if settings["start"] or "length" in settings:
+        said["content"] = _slice(chosen, settings["start"], settings.get("length"))
+        said["total_chars"] = len(chosen)
+    return result(call, "ok", **said)
+
+
+def text_at(place: Place, env: Env, guard: Guard | None = None) -> str | None:
+    """The text of a file, or of something kept; `None` if there is none."""
+    if place.zone == "kept":
+        name = env.kept.get("/".join(place.parts))
+        return None if name is None else text_of(env.content(name), place)
+    image = read(place, env.roots, env.file_bytes, guard)
+    return None if image is None else text_of(image.content, place)
+
+
+def lines_of(text: str) -> list[str]:
+    """Lines with their ends. Only LF ends one, whatever else Unicode holds for an end of line."""
+    *whole, rest = text.split("\n")
+    return [f"{line}\n" for line in whole] + ([rest] if rest else [])
+
+
+def not_found(place: Place, env: Env) -> OpFailed:
+    """That there is no such file, and what there is instead: the names most like it, or else the first ones."""
+    names = _names_around(place, env)
+    like = difflib.get_close_matches(place.shown, names[:_MOST_COMPARED], _MOST_SUGGESTIONS)
+    return OpFailed(f"there is no file `{place.shown}`", suggestions=like or names[:_MOST_SUGGESTIONS])
+
+
+def _names_around(place: Place, env: Env) -> list[str]:
+    """What is in the nearest folder that exists, as it would be asked for; folders end in a slash."""
+    if place.zone == "kept":
+        return [Place.at("kept", (name,)).shown for name in sorted(env.kept)]
+    guard = Guard(env.roots)
+    above = place.above()
+    while above.parts and not entries_of(above, guard):
+        above = above.above()
+    entries = entries_of(above, guard)
+    shown = (above.below(entry.name).shown + ("/" if entry.is_folder else "") for entry in entries)
+    return [name for name in shown if isinstance(env.gate.read(locate(name, env.roots)), Allowed)]
+
+
+def _slice(sequence: Any, first: int, count: int | None) -> Any:
+    return sequence[first:] if count is None else sequence[first : first + count]

@@ -1,0 +1,147 @@
+"""What a `file` op may look like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reyn.vocabulary.forms import Effect, OpForm
+from reyn.vocabulary.schemas import Fields, arguments, flag, path, result, text, whole
+
+_FILE_LENGTH = 1_000_000
+_MOST_LINES = 10_000_000
+_MOST_CHARS = 10_000_000
+_MOST_RESULTS = 1_000
+
+_TEXT = {"type": "string"}
+_TEXTS = {"type": "array", "items": _TEXT}
+_NUMBER = {"type": "integer"}
+_YES_NO = {"type": "boolean"}
+
+
+def _form(
+    op: str,
+    summary: str,
+    effect: Effect,
+    required: Fields,
+    optional: Fields,
+    result_fields: Fields,
+    *,
+    one_of: tuple[str, ...] = (),
+    **example: Any,
+) -> OpForm:
+    return OpForm(
+        op=op,
+        summary=summary,
+        arguments=arguments("file", op, required, optional, one_of),
+        effect=effect,
+        result=result("file", op, result_fields),
+        example={"kind": "file", "op": op, **example},
+    )
+
+
+_MATCH = {
+    "type": "object",
+    "properties": {
+        "path": _TEXT,
+        "line_number": _NUMBER,
+        "content": _TEXT,
+        "context": {"type": "object", "properties": {"before": _TEXTS, "after": _TEXTS}},
+    },
+    "required": ["path", "line_number", "content"],
+    "additionalProperties": False,
+}
+
+FILE_FORMS = (
+    _form(
+        "read",
+        "Read a text file: whole, some lines (`offset`, `limit`), or some characters of those (`start`, `length`).",
+        "pure",
+        {"path": path()},
+        {
+            "offset": whole(0, _MOST_LINES, default=0),
+            "limit": whole(1, _MOST_LINES),
+            "start": whole(0, _MOST_CHARS, default=0),
+            "length": whole(1, _MOST_CHARS),
+        },
+        {"path": _TEXT, "content": _TEXT, "total_lines": _NUMBER, "total_chars": _NUMBER, "suggestions": _TEXTS},
+        path="reyn/notes.md",
+    ),
+    _form(
+        "write",
+        "Write a whole file; folders on the way are made.",
+        "reconcilable",
+        {"path": path(), "content": text(_FILE_LENGTH)},
+        {},
+        {"path": _TEXT},
+        path="workspace:notes.md",
+        content="# Notes\n",
+    ),
+    _form(
+        "edit",
+        "Replace a text that occurs exactly once in a file, or with `replace_all` wherever it occurs.",
+        "reconcilable",
+        {"path": path(), "old_string": text(_FILE_LENGTH, least=1), "new_string": text(_FILE_LENGTH)},
+        {"replace_all": flag(default=False)},
+        {"path": _TEXT, "replacements": _NUMBER, "suggestions": _TEXTS},
+        path="reyn/notes.md",
+        old_string="draft",
+        new_string="final",
+    ),
+    _form(
+        "delete",
+        "Delete a file; one that is not there counts as deleted.",
+        "reconcilable",
+        {"path": path()},
+        {},
+        {"path": _TEXT, "deleted": _YES_NO},
+        path="workspace:notes.md",
+    ),
+    _form(
+        "glob",
+        "List the files that a pattern fits. `*` and `**` pass over names that begin with a dot.",
+        "pure",
+        {},
+        {"pattern": path(), "path": path(), "max_results": whole(1, _MOST_RESULTS, default=50)},
+        {"pattern": _TEXT, "matches": _TEXTS, "count": _NUMBER, "truncated": _YES_NO},
+        one_of=("pattern", "path"),
+        pattern="reyn/**/*.md",
+    ),
+    _form(
+        "grep",
+        "Search the lines of files below `path` for a regular expression.",
+        "pure",
+        {"pattern": text(1_000, least=1)},
+        {
+            "path": path(default="."),
+            "glob": path(default="**/*"),
+            "file_type": text(20, least=1),
+            "output_mode": {"enum": ["content", "files_with_matches", "count"], "default": "content"},
+            "case_insensitive": flag(default=False),
+            "context_before": whole(0, 20, default=0),
+            "context_after": whole(0, 20, default=0),
+            "head_limit": whole(1, _MOST_RESULTS, default=50),
+        },
+        {
+            "pattern": _TEXT,
+            "matches": {"type": "array", "items": _MATCH},
+            "files": _TEXTS,
+            "count": _NUMBER,
+            "truncated": _YES_NO,
+            "skipped": _NUMBER,
+            "suggestions": _TEXTS,
+        },
+        pattern="TODO",
+        path="reyn",
+    ),
+    _form(
+        "regenerate_index",
+        "Write a list of the Markdown files of a folder, a line for each, from the keys of their front matter.",
+        "reconcilable",
+        {"path": path(), "output_path": path(), "entry_template": text(2_000, least=1)},
+        {"header": text(20_000, default="")},
+        {"path": _TEXT, "output_path": _TEXT, "entries": _NUMBER, "skipped": _NUMBER},
+        path="reyn/notes",
+        output_path="reyn/notes/index.md",
+        entry_template="- [{title}]({slug}.md)",
+    ),
+)

@@ -1,0 +1,24 @@
+"""A project with a state folder, a run's own folder in it, and a secret beside the project and in the journal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reyn.workspace import Roots
+
+CANARY = "tell nobody"
+
+
+def make_roots(folder: Path) -> Roots:
+    project = folder / "project"
+    state = project / ".reyn"
+    workspace = state / "workspace" / "run-1"
+    workspace.mkdir(parents=True)
+    (project / "reyn").mkdir()
+    (project / "README.md").write_text("# A project\n")
+    (state / "journal.db").write_text(CANARY)
+    (state / "workspace" / "run-2").mkdir()
+    (state / "workspace" / "run-2" / "theirs.md").write_text(CANARY)
+    (folder / "beside").mkdir()
+    (folder / "beside" / "secret.md").write_text(CANARY)
+    return Roots(project, state, workspace)

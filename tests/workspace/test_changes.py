@@ -1,0 +1,238 @@
+"""A change happens whole, once, only to the file it was planned for, and backwards as well."""
+
+import os
+import stat
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from reyn.journal import digest
+from reyn.workspace import Change, FileFault, apply_change, revert
+
+OLD, NEW = b"old\n", b"new\n"
+CONTENT = {digest(content): content for content in (OLD, NEW)}
+OLD_NAME, NEW_NAME = CONTENT
+TOKEN = "run-1/call-1"
+TEMPORARY = f".reyn-tmp-{digest(TOKEN.encode())[:16]}"
+
+
+def apply(change, roots, do=apply_change):
+    return do(change, roots, CONTENT.__getitem__, TOKEN)
+
+
+def names(roots, folder="reyn"):
+    return sorted(path.name for path in (roots.project / folder).iterdir())
+
+
+def mode_of(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def file(roots):
+    path = roots.project / "reyn/a.md"
+    path.write_bytes(OLD)
+    path.chmod(0o640)
+    return path
+
+
+REPLACED = Change("reyn/a.md", OLD_NAME, NEW_NAME, 0o640)
+DELETED = Change("reyn/a.md", OLD_NAME, None, 0o640)
+CREATED = Change("reyn/a.md", None, NEW_NAME, None)
+BELOW = Change("reyn/x/y/a.md", None, NEW_NAME, None, ("reyn/x", "reyn/x/y"))
+OWN = Change("workspace:x/a.md", None, NEW_NAME, None, ("workspace:x",))
+
+
+def test_a_file_is_replaced_and_keeps_its_permission_bits(roots, file):
+    assert apply(REPLACED, roots) == "done"
+    assert (file.read_bytes(), mode_of(file)) == (NEW, 0o640)
+    assert names(roots) == ["a.md"]
+
+
+def test_a_new_file_has_the_permission_bits_that_new_files_have(roots):
+    (roots.project / "reyn/like").touch()
+    assert apply(CREATED, roots) == "done"
+    assert mode_of(roots.project / "reyn/a.md") == mode_of(roots.project / "reyn/like")
+
+
+def test_bits_that_make_a_file_run_as_another_are_not_carried_over(roots, file):
+    assert apply(Change("reyn/a.md", OLD_NAME, NEW_NAME, 0o4755), roots) == "done"
+    assert mode_of(file) == 0o755
+
+
+def test_a_file_is_deleted(roots, file):
+    assert apply(DELETED, roots) == "done"
+    assert names(roots) == []
+
+
+@pytest.mark.parametrize("change", [REPLACED, DELETED])
+def test_what_is_so_already_is_left_alone(roots, file, change):
+    apply(change, roots)
+    before = {name: (roots.project / "reyn" / name).stat() for name in names(roots)}
+    assert apply(change, roots) == "already"
+    assert {name: (roots.project / "reyn" / name).stat() for name in names(roots)} == before
+
+
+@pytest.mark.parametrize("change", [REPLACED, DELETED, CREATED])
+def test_a_file_that_somebody_changed_is_left_alone(roots, change):
+    file = roots.project / "reyn/a.md"
+    file.write_bytes(b"theirs\n")
+    assert apply(change, roots) == "conflict"
+    assert file.read_bytes() == b"theirs\n"
+    assert names(roots) == ["a.md"]
+
+
+def test_a_file_that_is_gone_is_not_made_anew(roots):
+    assert apply(REPLACED, roots) == "conflict"
+    assert apply(Change("reyn/gone/a.md", OLD_NAME, NEW_NAME, 0o640), roots) == "conflict"
+    assert apply(Change("reyn/gone/a.md", OLD_NAME, None, 0o640), roots) == "already"
+    assert names(roots) == []
+
+
+@pytest.mark.parametrize("change", [BELOW, OWN])
+def test_folders_are_made_and_with_the_change_unmade(roots, change):
+    assert apply(change, roots) == "done"
+    assert apply(change, roots, revert) == "done"
+    assert names(roots) == []
+    assert list(roots.workspace.iterdir()) == []
+
+
+def test_a_run_gets_a_folder_of_its_own_when_it_writes_there(roots):
+    roots.workspace.rmdir()
+    assert apply(OWN, roots) == "done"
+    assert (roots.workspace / "x/a.md").read_bytes() == NEW
+
+
+def test_a_folder_with_something_else_in_it_is_not_unmade(roots):
+    apply(BELOW, roots)
+    (roots.project / "reyn/x/theirs.md").touch()
+    assert apply(BELOW, roots, revert) == "done"
+    assert names(roots) == ["x"]
+    assert names(roots, "reyn/x") == ["theirs.md"]
+
+
+@pytest.mark.parametrize("change", [REPLACED, DELETED])
+def test_backwards_the_content_and_the_permission_bits_are_as_before(roots, file, change):
+    apply(change, roots)
+    assert apply(change, roots, revert) == "done"
+    assert (file.read_bytes(), mode_of(file)) == (OLD, 0o640)
+    assert apply(change, roots, revert) == "already"
+
+
+def test_backwards_a_deleted_file_returns_even_if_its_folder_is_gone(roots):
+    assert apply(Change("reyn/gone/a.md", OLD_NAME, None, 0o600), roots, revert) == "done"
+    assert mode_of(roots.project / "reyn/gone/a.md") == 0o600
+
+
+def test_backwards_a_file_that_somebody_changed_since_is_left_alone(roots, file):
+    apply(REPLACED, roots)
+    file.write_bytes(b"theirs\n")
+    assert apply(REPLACED, roots, revert) == "conflict"
+    assert file.read_bytes() == b"theirs\n"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".reyn/journal.db",
+        "../beside/secret.md",
+        "workspace:../run-2/theirs.md",
+        "workspace:.kept/a",
+        "reyn/../README.md",
+        "reyn/out/secret.md",
+        ".",
+        "a\0b",
+    ],
+)
+def test_a_path_that_leads_elsewhere_is_refused(roots, tmp_path, path):
+    (roots.project / "reyn/out").symlink_to(tmp_path / "beside")
+    with pytest.raises(FileFault):
+        apply(Change(path, None, NEW_NAME, None), roots)
+    with pytest.raises(FileFault):
+        apply(Change(path, None, NEW_NAME, None), roots, revert)
+
+
+def test_a_link_in_the_place_of_the_file_is_refused(roots, file, tmp_path):
+    file.unlink()
+    file.symlink_to(roots.project / "README.md")
+    with pytest.raises(FileFault, match="elsewhere"):
+        apply(REPLACED, roots)
+    assert (roots.project / "README.md").read_text() == "# A project\n"
+
+
+def test_a_folder_in_the_place_of_the_file_is_refused(roots):
+    (roots.project / "reyn/a.md").mkdir()
+    with pytest.raises(FileFault, match="is a folder"):
+        apply(CREATED, roots)
+
+
+def test_what_an_earlier_attempt_left_behind_is_cleared(roots, file):
+    (roots.project / "reyn" / TEMPORARY).write_bytes(b"ne")
+    assert apply(REPLACED, roots) == "done"
+    assert names(roots) == ["a.md"]
+    (roots.project / "reyn" / TEMPORARY).write_bytes(b"ne")
+    file.write_bytes(b"theirs\n")
+    assert apply(REPLACED, roots) == "conflict"
+    assert names(roots) == ["a.md"]
+
+
+class Killed(BaseException):
+    """Nothing but descriptors is cleaned up on the way out: what is on the disk is what a kill leaves there."""
+
+
+def kill_at_line(number: int) -> Any:
+    left = number
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal left
+        if "reyn/workspace" not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            left -= 1
+            if left < 0:
+                raise Killed
+        return trace
+
+    return trace
+
+
+@pytest.mark.parametrize("change", [REPLACED, DELETED, BELOW, OWN])
+@pytest.mark.parametrize("do", [apply_change, revert])
+def test_killed_at_any_line_a_file_is_whole_and_the_next_attempt_completes_it(roots, change, do):
+    file = roots.workspace / "x/a.md" if change is OWN else roots.project / change.path
+    before, after = (OLD if change.before else None), (NEW if change.after else None)
+    if do is revert:
+        before, after = after, before
+    number, seen = 0, sys.gettrace()
+    while True:
+        if before is not None and not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(before)
+        sys.settrace(kill_at_line(number))
+        try:
+            apply(change, roots, do)
+            break
+        except Killed:
+            pass
+        finally:
+            sys.settrace(seen)
+        assert (file.read_bytes() if file.exists() else None) in (before, after)
+        assert apply(change, roots, do) in ("done", "already")
+        assert (file.read_bytes() if file.exists() else None) == after
+        assert not [path for path in roots.project.rglob(".reyn-tmp-*")]
+        apply(change, roots, revert if do is apply_change else apply_change)
+        number += 1
+    assert number > 30
+
+
+def test_no_descriptor_is_left_open(roots, file, tmp_path):
+    before = len(os.listdir("/dev/fd"))
+    for change in (REPLACED, DELETED, BELOW, OWN):
+        apply(change, roots)
+        apply(change, roots, revert)
+    (roots.project / "reyn/b.md").mkdir()
+    with pytest.raises(FileFault):
+        apply(Change("reyn/b.md", None, NEW_NAME, None), roots)
+    assert len(os.listdir("/dev/fd")) == before
