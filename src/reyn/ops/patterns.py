@@ -47,13 +47,13 @@ class Pattern(msgspec.Struct, frozen=True):
         if name.startswith(".") and not wanted.startswith("."):
             return ()
         if wanted == _ANY:
-            return (position,)
+            return (position, position + 1) if position + 1 == len(self.names) else (position,)
         return (position + 1,) if fnmatchcase(name, wanted) else ()
 
     def _skipping(self, positions: set[int]) -> set[int]:
-        """`**` also fits nothing at all."""
+        """`**` also fits nothing at all, except at the end: `a/**` is what is in `a`."""
         for position in sorted(positions):
-            while position < len(self.names) and self.names[position] == _ANY:
+            while position + 1 < len(self.names) and self.names[position] == _ANY:
                 position += 1
                 positions.add(position)
         return positions

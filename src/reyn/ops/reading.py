@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from reyn.ops.results import OpFailed, result
@@ -46,22 +47,23 @@ def lines_of(text: str) -> list[str]:
 
 def not_found(place: Place, env: Env) -> OpFailed:
     """That there is no such file, and what there is instead: the names most like it, or else the first ones."""
-    names = _names_around(place, env)
-    like = difflib.get_close_matches(place.shown, names[:_MOST_COMPARED], _MOST_SUGGESTIONS)
-    return OpFailed(f"there is no file `{place.shown}`", suggestions=like or names[:_MOST_SUGGESTIONS])
+    above, names = _around(place, env)
+    wanted = place.parts[len(above.parts)] if place.parts else ""
+    like = difflib.get_close_matches(wanted, names[:_MOST_COMPARED], _MOST_SUGGESTIONS)
+    shown = (above.below(name).shown for name in like or names)
+    reachable = (name for name in shown if isinstance(env.gate.read(locate(name, env.roots)), Allowed))
+    return OpFailed(f"there is no file `{place.shown}`", suggestions=list(islice(reachable, _MOST_SUGGESTIONS)))
 
 
-def _names_around(place: Place, env: Env) -> list[str]:
-    """What is in the nearest folder that exists, as it would be asked for; folders end in a slash."""
+def _around(place: Place, env: Env) -> tuple[Place, list[str]]:
+    """The nearest folder above a place that has something in it, and what; folders end in a slash."""
     if place.zone == "kept":
-        return [Place.at("kept", (name,)).shown for name in sorted(env.kept)]
+        return Place.at("kept", ()), sorted(env.kept)
     guard = Guard(env.roots)
     above = place.above()
     while above.parts and not entries_of(above, guard):
         above = above.above()
-    entries = entries_of(above, guard)
-    shown = (above.below(entry.name).shown + ("/" if entry.is_folder else "") for entry in entries)
-    return [name for name in shown if isinstance(env.gate.read(locate(name, env.roots)), Allowed)]
+    return above, [entry.name + ("/" if entry.is_folder else "") for entry in entries_of(above, guard)]
 
 
 def _slice(sequence: Any, first: int, count: int | None) -> Any:

@@ -82,7 +82,7 @@ class _Search:
     def _is_folder(self) -> bool:
         if self.place.zone == "kept":
             return not self.place.parts
-        return kind_of(self.place, self.env.roots) == "folder"
+        return not self.place.parts or kind_of(self.place, self.env.roots) == "folder"
 
     def _text(self, source: Place, guard: Guard) -> str | None:
         """What cannot be read is passed over, unless it is the very file that was named."""
@@ -139,8 +139,8 @@ def _compiled(pattern: str, *, ignore_case: bool) -> Any:
         return regex.compile(pattern, regex.IGNORECASE if ignore_case else 0)
     except regex.error as error:
         raise OpFailed(f"`pattern` is not a regular expression: {error}") from None
-    except (RecursionError, OverflowError, MemoryError):
-        raise OpFailed("`pattern` is too complicated") from None
+    except Exception:  # noqa: BLE001 (it has been seen to stumble over odd patterns, in more ways than it tells)
+        raise OpFailed("`pattern` is not a regular expression that can be used") from None
 
 
 def _shortened(line: str, at: int = 0) -> str:

@@ -1,0 +1,289 @@
+"""Forks, reruns, upgrades, undo, diff: other runs from this one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reyn import SyncRuntime
+from reyn.errors import ArchiveInvalid, ForkImpossible, RunKeyTaken, UpgradeUnfit
+from reyn.journal.sqlite import SqliteJournal
+from tests.kernel.doing import Project
+from tests.support import abort, act, file, finish, go, question, write_skill
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def project(tmp_path: Path, request: pytest.FixtureRequest):
+    write_skill(tmp_path, "s", {"a": ["b"], "b": ["a", "end"]}, ops={"a": "file, ask_user", "b": "file"})
+    journal = SqliteJournal(tmp_path / ".reyn") if request.param == "sqlite" else None
+    made = Project(tmp_path, journal)
+    yield made
+    made.journal.close()
+
+
+def reopened(project: Project, answers: list, **options) -> SyncRuntime:
+    """A runtime that leaves the journal open."""
+    rt = project.open(answers, **options)
+    rt.runtime.journal.close = lambda: None  # type: ignore[method-assign]
+    return rt
+
+
+ANSWERS = [act(file("write", "workspace:n.txt", content="1")), go("b", "one"), abort("stuck")]
+
+
+def test_a_fork_goes_on_from_an_event_and_reads_through(project: Project):
+    with reopened(project, ANSWERS) as rt:
+        assert rt.run("s", {"text": "in"}, run_id="k").status == "aborted"
+    before = list(project.journal.read("k"))
+    with reopened(project, [*ANSWERS[:2], finish("saved")]) as rt:
+        result = rt.fork("k", run_id="f")
+        assert result.ok
+        assert result.path == ("a", "b")
+        events = list(rt.events("f"))
+        opened = next(event for event in events if event.kind == "run_forked")
+        assert opened.seq == opened.data["point"]["seq"] + 1
+        assert opened.prev == before[opened.seq - 2].hash
+        assert [event.run_id for event in events[: opened.seq - 1]] == ["k"] * (opened.seq - 1)
+        assert events[: opened.seq - 1] == before[: opened.seq - 1]
+        assert list(rt.events("f", after=opened.seq)) == events[opened.seq :]
+        assert list(rt.events("f", after=opened.seq - 3)) == events[opened.seq - 3 :]
+        assert rt.verify("f").events == len(events)
+        assert rt.replay("f").status == "finished"
+        assert list(project.journal.read("k")) == before
+        assert rt.runtime.find("f").fork_of == "k"
+    assert (project.root / ".reyn/workspace/f/n.txt").read_text() == "1"
+
+
+def test_a_fork_can_change_the_input_of_the_phase_it_begins_with(project: Project):
+    with reopened(project, ANSWERS) as rt:
+        rt.run("s", {"text": "in"}, run_id="k")
+    with reopened(project, [*ANSWERS[:2], finish()]) as rt:
+        assert rt.fork("k", input={"text": "other"}, run_id="f").ok
+        assert '"text":"other"' in project.model.shown(0)
+        started = [event for event in rt.events("f") if event.kind == "phase_started"]
+        assert [event.data["phase"] for event in started] == ["a", "b"]
+        assert rt.replay("f").status == "finished"
+        assert rt.fork("k", at=3, input={"text": "first"}, run_id="g").ok
+        assert '"text":"first"' in project.model.shown(1)
+
+
+def test_a_fork_can_go_on_with_another_skill(project: Project):
+    with reopened(project, ANSWERS) as rt:
+        rt.run("s", {"text": "in"}, run_id="k")
+    phase = project.root / "reyn/project/s/phases/b.md"
+    phase.write_text(phase.read_text().replace("Do what b does.", "Do it better."))
+    with reopened(project, [*ANSWERS[:2], finish()]) as rt:
+        assert rt.fork("k", skill="s", run_id="f").ok
+        assert "Do it better." in project.model.stable(0)
+        assert rt.replay("f").status == "finished"
+        report = rt.diff("k", "f")
+        assert report.cause == "skill"
+
+
+def test_a_fork_of_a_fork_reads_through_both(project: Project):
+    with reopened(project, ANSWERS) as rt:
+        rt.run("s", {"text": "in"}, run_id="k")
+    with reopened(project, [*ANSWERS[:2], go("a", "round"), abort("again")]) as rt:
+        rt.fork("k", run_id="f")
+    with reopened(project, [*ANSWERS[:2], go("a", "round"), go("b", "x"), finish()]) as rt:
+        result = rt.fork("f", run_id="g")
+        assert result.ok
+        assert result.path == ("a", "b", "a", "b")
+        assert rt.replay("g").status == "finished"
+        assert {event.run_id for event in rt.events("g")} == {"k", "f", "g"}
+
+
+def test_there_must_be_something_to_go_on_from(project: Project):
+    with reopened(project, ANSWERS) as rt:
+        rt.run("s", {"text": "in"}, run_id="k")
+        with pytest.raises(ForkImpossible):
+            rt.fork("k", at=0)
+        with pytest.raises(RunKeyTaken):
+            rt.fork("k", run_id="k")
+
+
+def test_a_rerun_begins_anew_with_the_same_input_and_skill(project: Project):
+    with reopened(project, ANSWERS) as rt:
+        rt.run("s", {"text": "in"}, run_id="k")
+    phase = project.root / "reyn/project/s/phases/a.md"
+    phase.write_text(phase.read_text().replace("Do what a does.", "Do it better."))
+    with reopened(project, ANSWERS) as rt:
+        assert rt.rerun("k", run_id="again").status == "aborted"
+        assert "Do what a does." in project.model.stable(0)
+        assert rt.diff("k", "again").is_same
+        rt.rerun("k", run_id="new", upgrade=True)
+        assert "Do it better." in project.model.stable(3)
+        assert [event.data["rerun_of"] for event in rt.events("again") if event.kind == "run_started"] == ["k"]
+
+
+# -- diff ---------------------------------------------------------------------------------------------
+
+
+def test_the_first_decision_that_differs_is_named_with_its_cause(project: Project):
+    with reopened(project, ANSWERS) as rt:
+        rt.run("s", {"text": "in"}, run_id="k")
+    with reopened(project, [*ANSWERS[:2], finish()]) as rt:
+        rt.run("s", {"text": "in"}, run_id="other-answer")
+        report = rt.diff("k", "other-answer")
+        assert (report.cause, report.decisions) == ("answer", 2)
+        assert report.in_a.phase == "b"
+    with reopened(project, ANSWERS) as rt:
+        rt.run("s", {"text": "elsewhere"}, run_id="other-input")
+        assert rt.diff("k", "other-input").cause == "input"
+        rt.run("s", {"text": "in"}, run_id="same")
+        assert rt.diff("k", "same").is_same
+
+
+def test_a_difference_in_the_frame_names_its_part(project: Project):
+    (project.root / "x.txt").write_text("before")
+    answers = [act(file("read", "x.txt")), go("b"), finish()]
+    with reopened(project, answers) as rt:
+        rt.run("s", {"text": "in"}, run_id="k")
+    (project.root / "x.txt").write_text("after")
+    with reopened(project, [answers[0], go("b", "otherwise"), finish()]) as rt:
+        rt.run("s", {"text": "in"}, run_id="l")
+        report = rt.diff("k", "l")
+        assert (report.cause, report.part) == ("frame", "control_ir_results")
+
+
+# -- upgrade ------------------------------------------------------------------------------------------
+
+
+def edit(project: Project, phase: str) -> None:
+    path = project.root / f"reyn/project/s/phases/{phase}.md"
+    path.write_text(path.read_text().replace(f"Do what {phase} does.", "Do it better."))
+
+
+def test_a_run_that_waits_can_be_upgraded_where_the_phase_in_flight_is_the_same(project: Project):
+    answers = [act(question("ok?")), go("b"), finish()]
+    with reopened(project, answers) as rt:
+        rt.run("s", {"text": "in"}, run_id="k")
+        edit(project, "b")
+        rt.answer("k", "1.1.1", "yes")
+        assert rt.resume("k", upgrade=True).ok
+        assert "Do it better." in project.model.stable(2)
+        assert rt.replay("k").status == "finished"
+
+
+def test_an_upgrade_that_does_not_fit_is_refused_and_the_run_goes_on_without(project: Project):
+    answers = [act(question("ok?")), go("b"), finish()]
+    with reopened(project, answers) as rt:
+        rt.run("s", {"text": "in"}, run_id="k")
+        edit(project, "a")
+        rt.answer("k", "1.1.1", "yes")
+        with pytest.raises(UpgradeUnfit, match="in flight"):
+            rt.resume("k", upgrade=True)
+        assert rt.resume("k").ok
+
+
+def test_a_run_that_failed_between_visits_can_be_upgraded(project: Project):
+    answers = [go("b"), "no", "no", "no", finish()]
+    with reopened(project, answers) as rt:
+        assert rt.run("s", {"text": "in"}, run_id="k").status == "failed"
+        edit(project, "b")
+        assert rt.resume("k", retry=True, upgrade=True).ok
+        assert "Do it better." in project.model.stable(4)
+        assert rt.replay("k").status == "finished"
+
+
+# -- undo ---------------------------------------------------------------------------------------------
+
+
+def test_undo_puts_files_back_and_leaves_what_somebody_else_changed(project: Project):
+    first, second = project.root / "reyn/one.txt", project.root / "reyn/two.txt"
+    first.write_text("old")
+    writes = act(
+        file("write", "reyn/one.txt", content="new"),
+        file("edit", "reyn/one.txt", old_string="new", new_string="newer"),
+        file("write", "reyn/deep/two.txt", content="x"),
+        file("write", "reyn/two.txt", content="y"),
+    )
+    with reopened(project, [writes, go("b"), finish()]) as rt:
+        rt.run("s", {"text": "in"}, run_id="k")
+        assert rt.runtime.touched("k") == {"reyn/one.txt": "changed", "reyn/deep/two.txt": "new", "reyn/two.txt": "new"}
+        second.write_text("mine")
+        dry = rt.undo("k", dry_run=True)
+        assert (sorted(dry.restored), dry.left) == (["reyn/deep/two.txt", "reyn/one.txt"], ("reyn/two.txt",))
+        assert first.read_text() == "newer"
+        done = rt.undo("k")
+        assert (sorted(done.restored), done.left) == (sorted(dry.restored), dry.left)
+        assert first.read_text() == "old"
+        assert not (project.root / "reyn/deep").exists()
+        assert second.read_text() == "mine"
+        assert rt.undo("k").restored == ()
+        assert rt.replay("k").status == "finished"
+        assert rt.verify("k")
+
+
+def test_undo_reaches_into_sub_runs(project: Project):
+    write_skill(project.root, "outer", {"@s": ["end"]})
+    with reopened(project, [act(file("write", "reyn/x.txt", content="1")), go("b"), finish()]) as rt:
+        assert rt.run("outer", {"text": "in"}, run_id="o").ok
+        assert rt.undo("o").restored == ("reyn/x.txt",)
+        assert not (project.root / "reyn/x.txt").exists()
+
+
+# -- carrying runs elsewhere --------------------------------------------------------------------------
+
+
+def test_an_exported_run_is_the_same_elsewhere_and_goes_on_there(project: Project, tmp_path: Path):
+    answers = [act(file("write", "workspace:n.txt", content="1")), act(question("ok?")), go("b"), finish()]
+    with reopened(project, answers) as rt:
+        rt.run("s", {"text": "in"}, run_id="k")
+        lines = list(rt.runtime.export("k"))
+    elsewhere = Project(tmp_path / "elsewhere")
+    elsewhere.root.mkdir()
+    with elsewhere.open(answers) as rt:
+        assert rt.runtime.import_(lines).imported == ("k",)
+        assert rt.runtime.import_(lines).known == ("k",)
+        assert list(rt.events("k")) == list(project.journal.read("k"))
+        assert (elsewhere.root / ".reyn/workspace/k/n.txt").read_text() == "1"
+        rt.answer("k", "1.2.1", "yes")
+        assert rt.resume("k").ok
+        assert rt.replay("k").status == "finished"
+        with pytest.raises(RunKeyTaken, match="is not the same"):
+            rt.runtime.import_(lines)
+
+
+def test_forks_and_sub_runs_travel_with_the_run(project: Project, tmp_path: Path):
+    write_skill(project.root, "outer", {"@s": ["end"]})
+    with reopened(project, ANSWERS) as rt:
+        rt.run("s", {"text": "in"}, run_id="k")
+    with reopened(project, [*ANSWERS[:2], finish()]) as rt:
+        rt.fork("k", run_id="f")
+        forked = list(rt.runtime.export("f"))
+        rt.run("outer", {"text": "in"}, run_id="o")
+        nested = list(rt.runtime.export("o"))
+    elsewhere = Project(tmp_path / "elsewhere")
+    elsewhere.root.mkdir()
+    with elsewhere.open([]) as rt:
+        assert rt.runtime.import_(forked).imported == ("k", "f")
+        assert rt.runtime.import_(nested).imported == ("o", "o.1.1")
+        for run in ("f", "o", "o.1.1"):
+            rt.verify(run)
+            assert rt.replay(run).status == "finished"
+
+
+@pytest.mark.parametrize("damage", range(7))
+def test_a_damaged_file_is_refused_whole(project: Project, tmp_path: Path, damage: int):
+    with reopened(project, ANSWERS) as rt:
+        rt.run("s", {"text": "in"}, run_id="k")
+        lines = list(rt.runtime.export("k"))
+    blob = next(number for number, line in enumerate(lines) if line.startswith(b'{"blob"'))
+    event = next(number for number, line in enumerate(lines) if b'"llm_responded"' in line)
+    broken = [
+        lines[:-1],
+        lines[1:],
+        [*lines[:blob], *lines[blob + 1 :]],
+        [*lines[:event], lines[event].replace(b'"call":"1.1"', b'"call":"9.9"'), *lines[event + 1 :]],
+        [*lines, b"{}\n"],
+        [b"not json\n"],
+        [],
+    ][damage]
+    elsewhere = Project(tmp_path / "elsewhere")
+    elsewhere.root.mkdir()
+    with elsewhere.open([]) as rt:
+        with pytest.raises(ArchiveInvalid):
+            rt.runtime.import_(broken)
+        assert rt.runs() == []

@@ -1,0 +1,202 @@
+"""Deterministic steps: what they bind, what a failure means, what is recorded of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.kernel.doing import Project
+from tests.support import act, file, finish, go, write_skill
+
+OPEN = {"type": "object", "additionalProperties": True}
+
+
+def make(root: Path, steps: str, *, where: str = "pre", **more) -> Project:
+    if where == "pre":
+        more["phase_keys"] = {"a": f"preprocessor:\n{steps}"}
+    else:
+        more["skill_keys"] = f"postprocessor:\n  output_schema: card\n  steps:\n{steps}"
+    artifacts = {"note": OPEN, "card": {"type": "object", "required": ["found"]}}
+    write_skill(root, "s", {"a": ["end"]}, artifacts=artifacts, **more)
+    return Project(root)
+
+
+def seen(project: Project, call: int = 0) -> dict:
+    """The input artifact as the model saw it."""
+    text = project.model.shown(call).split("## input_artifact\n")[1].split("\n\n## execution")[0]
+    return json.loads(text)["data"]
+
+
+def test_an_op_before_the_model_binds_its_result(tmp_path: Path):
+    (tmp_path / "menu.txt").write_text("soup\n")
+    project = make(
+        tmp_path, "  - run_op: {op: {kind: file, op: read, path: x}, args_from: {path: data.name}, into: data.found}\n"
+    )
+    assert project.run("s", [finish()], {"name": "menu.txt"}).ok
+    assert seen(project)["found"]["content"] == "soup\n"
+    assert project.kinds()[1:7] == [
+        "phase_started",
+        "step_started",
+        "file_started",
+        "file_completed",
+        "step_completed",
+        "frame_built",
+    ]
+    assert project.is_sound()
+
+
+def test_iterating_gathers_one_result_an_item(tmp_path: Path):
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(name)
+    project = make(
+        tmp_path,
+        "  - iterate:\n      over: data.names\n      into: data.texts\n      on_error: skip\n"
+        "      apply: {run_op: {op: {kind: file, op: read, path: x}, args_from: {path: _iter.item}}}\n",
+    )
+    result = project.run("s", [finish()], {"names": ["a.txt", "nowhere", "b.txt"]})
+    assert result.ok
+    assert [text["content"] for text in seen(project)["texts"]] == ["a.txt", "b.txt"]
+    assert "_iter" not in project.model.shown(0)
+    assert "was left skipped" in result.warnings[0]
+    assert project.is_sound()
+
+
+def test_an_item_that_fails_can_stand_empty_in_its_place(tmp_path: Path):
+    (tmp_path / "b.txt").write_text("b")
+    project = make(
+        tmp_path,
+        "  - iterate:\n      over: data.names\n      into: data.texts\n      on_error: empty\n"
+        "      apply: {run_op: {op: {kind: file, op: read, path: x}, args_from: {path: _iter.item}}}\n",
+    )
+    assert project.run("s", [finish()], {"names": ["nowhere", "b.txt"]}).ok
+    first, second = seen(project)["texts"]
+    assert first is None
+    assert second["content"] == "b"
+
+
+@pytest.mark.parametrize(("on_error", "bound"), [("skip", {"n": 1}), ("empty", {"n": 1, "found": None})])
+def test_a_step_that_fails_can_be_let_pass_and_is_told(tmp_path: Path, on_error: str, bound: dict):
+    project = make(
+        tmp_path, f"  - run_op: {{op: {{kind: file, op: read, path: no}}, into: data.found, on_error: {on_error}}}\n"
+    )
+    result = project.run("s", [finish()], {"n": 1})
+    assert result.ok
+    assert seen(project) == bound
+    assert "step 1.pre.1 `run_op` failed" in result.warnings[0]
+    assert project.is_sound()
+
+
+def test_a_step_that_fails_fails_the_visit_and_its_writes_are_put_back(tmp_path: Path):
+    project = make(
+        tmp_path,
+        "  - run_op: {op: {kind: file, op: write, path: 'workspace:x', content: y}}\n"
+        "  - run_op: {op: {kind: file, op: read, path: menu.txt}, into: data.found}\n",
+    )
+    result = project.run("s", [finish()], {})
+    assert (result.status, project.model.requests) == ("failed", [])
+    assert "step 1.pre.2 `run_op`" in result.reason
+    assert not (tmp_path / ".reyn/workspace/k/x").exists()
+    (tmp_path / "menu.txt").write_text("soup")
+    assert project.resume([finish()], retry=True).ok
+    assert project.is_sound()
+
+
+def test_an_op_that_is_not_well_formed_is_a_failure_of_the_step(tmp_path: Path):
+    project = make(tmp_path, "  - run_op: {op: {kind: file, op: read}, into: data.found}\n")
+    result = project.run("s", [finish()], {})
+    assert "'path' is missing" in result.reason
+
+
+def test_steps_pass_the_same_gate(tmp_path: Path):
+    project = make(tmp_path, "  - run_op: {op: {kind: file, op: write, path: out.txt, content: y}}\n")
+    result = project.run("s", [finish()], {})
+    assert result.status == "failed"
+    assert "denied" in result.reason
+    assert not (tmp_path / "out.txt").exists()
+
+
+def test_validating_gives_findings_or_stops(tmp_path: Path):
+    schema = "{type: object, required: [a], properties: {b: {type: integer}}}"
+    project = make(tmp_path, f"  - validate: {{schema: {schema}, into: data.findings}}\n")
+    assert project.run("s", [finish()], {"b": "x"}).ok
+    assert [finding["path"] for finding in seen(project)["findings"]] == ["data", "data.b"]
+    other = make(tmp_path / "other", f"  - validate: {{schema: {schema}}}\n")
+    result = other.run("s", [finish()], {"b": 1})
+    assert result.status == "failed"
+    assert "'a' is missing" in result.reason
+
+
+def test_a_plan_is_checked_for_its_structure(tmp_path: Path):
+    project = make(tmp_path, "  - lint_plan: {over: data.plan, into: data.issues}\n")
+    plan = {
+        "phases": [{"name": "x", "input_artifact": "nothing"}, {"name": "y", "input_artifact": "user_message"}],
+        "transitions": [{"from": "x", "to": ["y", "z"]}, {"from": "y", "to": ["x"]}],
+        "artifacts": [],
+        "final_output": {"name": "out"},
+        "entry_phase": "w",
+    }
+    assert project.run("s", [finish()], {"plan": plan}).ok
+    assert seen(project)["issues"] == [
+        "phase `x` takes `nothing`, which is not declared",
+        "the entry phase `w` is not declared",
+        "a transition of `x` leads to `z`, which is not declared",
+        "`x` can be reached from itself",
+        "`y` can be reached from itself",
+    ]
+
+
+def test_the_postprocessor_makes_what_the_caller_gets(tmp_path: Path):
+    (tmp_path / "menu.txt").write_text("soup")
+    project = make(
+        tmp_path, "    - run_op: {op: {kind: file, op: read, path: menu.txt}, into: data.found}\n", where="post"
+    )
+    result = project.run("s", [finish("end")], {})
+    assert result.artifact["type"] == "card"
+    assert result.artifact["data"]["text"] == "end"
+    assert result.artifact["data"]["found"]["content"] == "soup"
+    assert project.kinds()[-3:] == ["step_completed", "postprocessor_completed", "skill_completed"]
+    assert project.is_sound()
+
+
+def test_a_postprocessor_that_fails_can_be_tried_again(tmp_path: Path):
+    project = make(
+        tmp_path, "    - run_op: {op: {kind: file, op: read, path: menu.txt}, into: data.found}\n", where="post"
+    )
+    result = project.run("s", [finish()], {})
+    assert result.status == "failed"
+    assert "step 1.post1.1" in result.reason
+    (tmp_path / "menu.txt").write_text("soup")
+    assert project.resume([finish()], retry=True).ok
+    assert len(project.model.requests) == 0
+    assert [event["attempt"] for event in project.events("postprocessor_started")] == [1, 2]
+    assert project.is_sound()
+
+
+def test_what_the_postprocessor_gives_must_fit(tmp_path: Path):
+    project = make(
+        tmp_path,
+        "    - run_op: {op: {kind: file, op: glob, pattern: '*'}, into: data.other}\n",
+        where="post",
+    )
+    result = project.run("s", [finish()], {})
+    assert result.status == "failed"
+    assert "'found' is missing" in result.reason
+
+
+def test_a_preprocessor_runs_on_every_visit(tmp_path: Path):
+    write_skill(
+        tmp_path,
+        "s",
+        {"a": ["a", "end"]},
+        artifacts={"note": OPEN},
+        ops={"a": "file, ask_user"},
+        phase_keys={
+            "a": "preprocessor:\n  - run_op: {op: {kind: file, op: glob, pattern: '*.txt'}, into: data.found}\n"
+        },
+    )
+    project = Project(tmp_path)
+    (tmp_path / "one.txt").write_text("")
+    assert project.run("s", [act(file("read", "one.txt")), go("a"), finish()], {}).ok
+    assert len(project.events("step_started")) == 2

@@ -1,0 +1,230 @@
+"""Skills that run skills: linked journals, derived ids, nested limits, stops that bubble up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reyn.journal.kinds import Usage
+from reyn.models import ModelReply
+from tests.kernel.doing import IN, Project
+from tests.support import abort, act, file, finish, go, question, write_skill
+
+RUN = {"kind": "run_skill", "skill": "inner", "input": {"text": "for inner"}}
+
+
+def make(root: Path, *, inner_ops: str = "", **keys) -> Project:
+    """`outer` may run skills; `inner` has one phase."""
+    write_skill(root, "inner", {"x": ["x", "end"]}, ops={"x": inner_ops}, **keys)
+    write_skill(root, "outer", {"a": ["b"], "b": ["end"]}, ops={"a": "run_skill, file"})
+    return Project(root)
+
+
+def test_an_op_runs_a_skill_and_gives_its_result(tmp_path: Path):
+    project = make(tmp_path)
+    result = project.run("outer", [act(RUN), finish("from inner"), go("b"), finish("end")])
+    assert result.ok
+    assert '"final_output":{"text":"from inner"}' in project.model.shown(2)
+    [begun] = project.events("run_skill_started")
+    assert begun["run"] == "k.1.1.1"
+    [started] = project.events("run_started", run_id="k.1.1.1")
+    assert started["parent"] == {"run": "k", "call": "1.1.1", "depth": 1, "answered": 1}
+    assert project.journal.find("k.1.1.1").parent == "k"
+    assert project.is_sound()
+    assert project.is_sound("k.1.1.1")
+
+
+def test_a_run_is_found_by_its_beginning_though_its_sub_runs_begin_alike(tmp_path: Path):
+    project = make(tmp_path)
+    project.run("outer", [act(RUN), finish(), go("b"), finish()], run_id="abcdef")
+    with project.open([]) as rt:
+        assert rt.result("abc").run_id == "abcdef"
+        assert rt.result("abcdef.1").run_id == "abcdef.1.1.1"
+
+
+@pytest.mark.parametrize(
+    ("op", "said"),
+    [
+        (RUN | {"skill": "nowhere"}, "RYN101"),
+        (RUN | {"input": {"txt": 1}}, "RYN201"),
+    ],
+)
+def test_what_cannot_be_run_is_an_error_of_the_op(tmp_path: Path, op: dict, said: str):
+    project = make(tmp_path)
+    assert project.run("outer", [act(op), go("b"), finish()]).ok
+    assert f'"error":"{said}' in project.model.shown(1)
+    assert len(project.journal.runs()) == 1
+    assert project.is_sound()
+
+
+def test_an_abort_or_a_failure_of_its_own_is_an_error_of_the_op(tmp_path: Path):
+    project = make(tmp_path)
+    answers = [act(RUN), abort("too hard"), act(RUN), "no", "no", go("b"), finish()]
+    assert project.run("outer", answers, max_phase_retries=1).ok
+    assert "is aborted: too hard" in project.model.shown(2)
+    assert "2 answers rejected" in project.model.shown(5)
+    assert project.is_sound()
+
+
+def test_a_sub_run_whose_model_gives_no_answer_stops_both_and_both_go_on(tmp_path: Path):
+    project = make(tmp_path)
+    result = project.run("outer", [act(RUN)])
+    assert result.status == "failed"
+    assert "sub-run `k.1.1.1`" in result.reason
+    assert project.journal.find("k.1.1.1").status == "failed"
+    assert project.resume([act(RUN), finish(), go("b"), finish()], retry=True).ok
+    assert project.journal.find("k.1.1.1").status == "finished"
+    assert project.is_sound()
+    assert project.is_sound("k.1.1.1")
+
+
+def test_a_question_of_a_sub_run_bubbles_up_and_is_answered_through_either(tmp_path: Path):
+    project = make(tmp_path, inner_ops="ask_user")
+    answers = [act(RUN), act(question("Deep?")), finish(), go("b"), finish()]
+    result = project.run("outer", answers)
+    assert (result.status, result.reason) == ("waiting", "Deep?")
+    assert result.wait.run == "k.1.1.1"
+    with project.open(answers) as rt:
+        assert {row.status for row in rt.runs()} == {"waiting"}
+        with pytest.raises(Exception, match="waits for an answer"):
+            rt.resume("k")
+        assert rt.answer("k", "1.1.1", "yes") == "k.1.1.1"
+        assert rt.resume("k").ok
+    assert project.is_sound()
+    assert project.is_sound("k.1.1.1")
+
+
+def test_a_sub_run_that_was_driven_on_by_itself_is_taken_as_it_is(tmp_path: Path):
+    project = make(tmp_path, inner_ops="ask_user")
+    answers = [act(RUN), act(question("Deep?")), finish("alone"), go("b"), finish()]
+    project.run("outer", answers)
+    with project.open(answers) as rt:
+        rt.answer("k.1.1.1", "1.1.1", "yes")
+        assert rt.resume("k.1.1.1").ok
+        assert rt.resume("k").ok
+    assert '"final_output":{"text":"alone"}' in project.model.shown(1)
+    assert project.is_sound()
+
+
+def test_visits_are_limited_in_a_sub_run_and_raised_from_above(tmp_path: Path):
+    project = make(tmp_path)
+    answers = [act(RUN), go("x"), go("x"), go("x"), finish(), go("b"), finish()]
+    result = project.run("outer", answers, max_phase_visits=2)
+    assert result.status == "limited"
+    assert "sub-run `k.1.1.1`: phase `x`" in result.reason
+    assert project.resume(answers, raise_limits={"max_phase_visits": 3}).status == "limited"
+    assert project.resume(answers, raise_limits={"max_phase_visits": 9}).ok
+    assert project.is_sound()
+    assert project.is_sound("k.1.1.1")
+
+
+class Counting:
+    """A model that says how many tokens it used."""
+
+    name = "scripted"
+
+    def __init__(self, model) -> None:
+        self._model = model
+
+    async def complete(self, request):
+        reply = await self._model.complete(request)
+        return ModelReply(reply.text, Usage(90, 10))
+
+
+def test_tokens_are_drawn_from_the_run_above(tmp_path: Path):
+    project = make(tmp_path)
+    answers = [act(RUN), go("x"), go("x"), finish(), go("b"), finish()]
+    with project.open(answers, limits={"tokens": 250}) as rt:
+        rt.runtime._model = Counting(project.model)
+        result = rt.run("outer", IN, run_id="k")
+        assert result.status == "limited"
+        assert "200 tokens were used, and `tokens` is 150" in result.reason
+        result = rt.resume("k", raise_limits={"tokens": 10_000})
+        assert result.ok
+        assert result.usage == Usage(540, 60)
+    assert project.is_sound()
+
+
+def test_a_node_of_the_graph_can_be_a_skill(tmp_path: Path):
+    write_skill(tmp_path, "inner", {"x": ["end"]})
+    write_skill(tmp_path, "outer", {"a": ["@inner"], "@inner": ["b"], "b": ["end"]})
+    project = Project(tmp_path)
+    result = project.run("outer", [go("@inner", "to inner"), finish("inner says"), finish("end")])
+    assert result.ok
+    assert result.path == ("a", "@inner", "b")
+    assert '"text":"to inner"' in project.model.shown(1)
+    assert '"text":"inner says"' in project.model.shown(2)
+    assert project.is_sound()
+
+
+def test_a_skill_as_entry_and_as_end_needs_no_phase_of_ones_own(tmp_path: Path):
+    write_skill(tmp_path, "inner", {"x": ["end"]})
+    write_skill(tmp_path, "outer", {"@inner": ["end"]})
+    project = Project(tmp_path)
+    result = project.run("outer", [finish("only")])
+    assert result.artifact == {"type": "note", "data": {"text": "only"}}
+    assert project.is_sound()
+
+
+def test_a_node_whose_skill_gives_up_fails_its_visit_and_can_be_visited_anew(tmp_path: Path):
+    write_skill(tmp_path, "inner", {"x": ["end"]})
+    write_skill(tmp_path, "outer", {"@inner": ["b"], "b": ["end"]})
+    project = Project(tmp_path)
+    result = project.run("outer", [abort("no")])
+    assert result.status == "failed"
+    assert "node `@inner`" in result.reason
+    assert project.resume([abort("no"), finish(), finish()], retry=True).ok
+    assert [row.status for row in project.journal.runs("k.")] == ["finished", "aborted"]
+    assert project.is_sound()
+
+
+def test_a_step_runs_a_skill_with_what_its_input_names(tmp_path: Path):
+    write_skill(tmp_path, "inner", {"x": ["end"]})
+    write_skill(
+        tmp_path,
+        "outer",
+        {"b": ["end"]},
+        artifacts={"note": {"type": "object", "additionalProperties": True}},
+        phase_keys={
+            "b": "preprocessor:\n"
+            "  - run_skill: {skill: inner, input: {text: data.title}, into: data.one}\n"
+            "  - iterate: {over: data.items, apply: {run_skill: {skill: inner}}, into: data.all}\n"
+        },
+    )
+    project = Project(tmp_path)
+    given = {"title": "T", "items": [{"text": "i"}, {"text": "j"}]}
+    assert project.run("outer", [finish("1"), finish("2"), finish("3"), finish()], given).ok
+    shown = [project.model.shown(number) for number in range(4)]
+    assert [text.split('"text":"')[1][0] for text in shown[:3]] == ["T", "i", "j"]
+    assert '"one":{"data":{"text":"1"},"type":"note"}' in shown[3]
+    assert project.is_sound()
+
+
+def test_a_sub_run_has_files_of_its_own_unless_it_shares(tmp_path: Path):
+    write_skill(tmp_path, "inner", {"x": ["end"]}, ops={"x": "file"})
+    write_skill(tmp_path, "outer", {"@inner": ["@inner[shared]"], "@inner[shared]": ["end"]})
+    project = Project(tmp_path)
+    write = act(file("write", "workspace:f.txt", content="f"))
+    assert project.run("outer", [write, finish(), write, finish()]).ok
+    assert (tmp_path / ".reyn/workspace/k.1.1/f.txt").exists()
+    assert (tmp_path / ".reyn/workspace/k/f.txt").exists()
+
+
+def test_cancelling_a_run_cancels_what_it_asked_for(tmp_path: Path):
+    project = make(tmp_path, inner_ops="ask_user")
+    project.run("outer", [act(RUN), act(question("Deep?"))])
+    with project.open([]) as rt:
+        rt.cancel("k", "enough")
+        assert {row.status for row in rt.runs()} == {"cancelled"}
+    assert project.is_sound()
+    assert project.is_sound("k.1.1.1")
+
+
+def test_runs_that_ask_for_themselves_end(tmp_path: Path):
+    write_skill(tmp_path, "self", {"a": ["end"]}, ops={"a": "run_skill"})
+    project = Project(tmp_path)
+    again = act({"kind": "run_skill", "skill": "self", "input": {"text": "again"}})
+    assert project.run("self", [again] * 9 + [finish()] * 9).ok
+    assert len(project.journal.runs()) == 9
+    assert "more than 8 deep" in project.model.requests[9].messages[1].text

@@ -1,0 +1,164 @@
+"""Questions: durable, answerable from anywhere, taken once."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from reyn import OSRuntime
+from reyn.errors import AnswerInvalid, RunNotResumable, WaitUnknown
+from reyn.journal import Answer
+from reyn.testing import ScriptedModel
+from tests.kernel.doing import IN, Project
+from tests.support import act, file, finish, go, question, with_ops, write_skill
+
+
+@pytest.fixture
+def asking(tmp_path: Path) -> Project:
+    write_skill(tmp_path, "s", {"a": ["b"], "b": ["end"]}, ops={"a": "file, ask_user"})
+    return Project(tmp_path)
+
+
+ANSWERS = [act(question("Which one?", suggestions=["red", "blue"])), go("b"), finish()]
+
+
+def test_a_question_stops_the_run_until_it_is_answered(asking: Project):
+    result = asking.run("s", ANSWERS)
+    assert (result.status, result.exit_code, result.reason) == ("waiting", 4, "Which one?")
+    assert result.wait is not None
+    assert result.wait.suggestions == ("red", "blue")
+    with asking.open(ANSWERS) as rt:
+        assert [row.wait for row in rt.runs()] == ["1.1.1"]
+        with pytest.raises(RunNotResumable, match="waits for an answer"):
+            rt.resume("k")
+        rt.answer("k", "1.1.1", "red")
+        assert rt.resume("k").ok
+        assert [row.wait for row in rt.runs()] == [""]
+    assert '"answer":"red"' in asking.model.shown(0)
+    assert '"current_visit":1,' in asking.model.shown(0)
+    assert [event["visit"] for event in asking.events("phase_started")] == [1, 1]
+    assert asking.is_sound()
+
+
+def test_an_answer_that_does_not_fit_or_comes_twice_is_refused(asking: Project):
+    asking.run("s", ANSWERS)
+    with asking.open(ANSWERS) as rt:
+        with pytest.raises(AnswerInvalid, match="not string"):
+            rt.answer("k", "1.1.1", 7)
+        with pytest.raises(WaitUnknown, match="no open question `9`"):
+            rt.answer("k", "9", "red")
+        rt.answer("k", "1.1.1", "red")
+        asking.journal.post("k", Answer("1.1.1", "late"))
+        asking.journal.post("k", Answer("nonsense", "x"))
+        assert rt.resume("k").ok
+        with pytest.raises(WaitUnknown, match="it is finished"):
+            rt.answer("k", "1.1.1", "blue")
+    assert [event["why"] for event in asking.events("message_refused")] == [
+        "no question `1.1.1` is open",
+        "no question `nonsense` is open",
+    ]
+    assert asking.is_sound()
+
+
+def test_a_question_in_a_decision_defers_it(asking: Project):
+    decision = with_ops(go("b", "early"), question("Sure?"), file("write", "workspace:x", content="after"))
+    answers = [decision, go("b", "late"), finish()]
+    asking.run("s", answers)
+    with asking.open(answers) as rt:
+        rt.answer("k", "1.1.1", "yes")
+        assert rt.resume("k").ok
+    assert len(asking.events("decision_deferred")) == 1
+    assert [event["reason"] for event in asking.events("control_decided")] == ["to b", "complete"]
+    assert (asking.root / ".reyn/workspace/k/x").read_text() == "after"
+    assert asking.is_sound()
+
+
+def test_a_question_that_needs_no_answer_takes_null(asking: Project):
+    answers = [act(question("Anything else?", required=False)), go("b"), finish()]
+    asking.run("s", answers)
+    with asking.open(answers) as rt:
+        rt.answer("k", "1.1.1", None)
+        assert rt.resume("k").ok
+    assert '"answer":null' in asking.model.shown(0)
+
+
+class Clerk:
+    """Somebody who answers at once."""
+
+    def __init__(self, *answers: object) -> None:
+        self.asked: list[str] = []
+        self._answers = list(answers)
+
+    async def ask(self, run_id, wait):
+        self.asked.append(wait.message)
+        return self._answers.pop(0)
+
+
+def test_somebody_who_is_there_is_asked_and_the_run_goes_on(asking: Project):
+    clerk = Clerk("", "red")
+    assert asking.run("s", ANSWERS, people=clerk).ok
+    assert clerk.asked == ["Which one?", "Which one?"]  # an answer that does not fit is asked for again
+    assert len(asking.events("message_refused")) == 1
+    assert asking.is_sound()
+
+
+def test_whoever_breaks_while_being_asked_leaves_a_run_that_waits(asking: Project):
+    class Broken:
+        async def ask(self, run_id, wait):
+            raise BrokenPipeError("gone")
+
+    result = asking.run("s", ANSWERS, people=Broken())
+    assert result.status == "waiting"
+    assert "nobody could be asked" in result.warnings[0]
+
+
+def test_an_answer_from_elsewhere_reaches_the_driver_that_waits(asking: Project):
+    class Patient:
+        """Somebody who sits before the question and never answers."""
+
+        cancelled = False
+
+        async def ask(self, run_id, wait):
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                Patient.cancelled = True
+                raise
+
+    async def main() -> str:
+        runtime = OSRuntime.open(
+            asking.root, model=ScriptedModel(ANSWERS), journal=asking.journal, people=Patient(), ids=asking.ids
+        )
+        async with runtime:
+            driving = asyncio.ensure_future(runtime.run("s", IN, run_id="k"))
+            while (row := asking.journal.find("k")) is None or row.status != "waiting":
+                await asyncio.sleep(0.005)
+            asking.journal.post("k", Answer("1.1.1", "blue"))
+            return (await driving).status
+
+    assert asyncio.run(main()) == "finished"
+    assert Patient.cancelled
+    assert "run_resumed" not in asking.kinds()
+    assert asking.is_sound()
+
+
+def test_a_run_that_waits_can_be_cancelled(asking: Project):
+    asking.run("s", ANSWERS)
+    with asking.open(ANSWERS) as rt:
+        rt.cancel("k", "no more")
+        assert rt.result("k").status == "cancelled"
+        with pytest.raises(WaitUnknown):
+            rt.answer("k", "1.1.1", "red")
+    assert asking.is_sound()
+
+
+def test_a_run_that_waits_goes_on_from_its_own_copy_though_its_skill_is_gone(asking: Project):
+    asking.run("s", ANSWERS)
+    shutil.rmtree(asking.root / "reyn")
+    with asking.open(ANSWERS) as rt:
+        rt.answer("k", "1.1.1", "red")
+        assert rt.resume("k").ok
+    assert asking.is_sound()
