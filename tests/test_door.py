@@ -5,15 +5,18 @@ import reyn
 
 def test_the_door_is_small_sorted_and_frozen():
     assert reyn.__all__ == [
+        "LATER",
         "Event",
         "Model",
         "ModelReply",
         "ModelRequest",
         "OSRuntime",
+        "People",
         "ReynError",
         "RunResult",
         "Runtime",
         "SyncRuntime",
+        "Wait",
         "__version__",
     ]
 

@@ -19,7 +19,7 @@ from reyn.cli.app import COMMANDS, app
 from reyn.config import Config
 from reyn.errors import FINDINGS, all_errors
 from reyn.journal.registry import kinds
-from reyn.vocabulary import STANDARD
+from reyn.vocabulary import STANDARD, OpSpec
 
 DOCS = Path(__file__).parent.parent / "docs"
 MADE = "<!-- Made by tools/docs_pages.py from the code; edit the code. -->\n\n"
@@ -94,18 +94,57 @@ def cli() -> Iterator[str]:
 def vocabulary() -> Iterator[str]:
     yield (
         "# Words\n\nThe op kinds, step kinds and permission keys that Reyn knows, so that a skill that names another "
-        "one is told. This version performs no ops and no steps: a phase that asks for one is refused with `RYN103`.\n"
+        "one is told. From the same table come what the model is shown, what it may ask for, and what is checked.\n"
     )
-    yield "\n## Ops\n\nThe effect says how a crash between the intent and the outcome of an op is dealt with.\n\n"
+    yield (
+        "\n## Ops\n\nThe effect says how a crash between the intent and the outcome of an op is dealt with: *pure* and "
+        "*idempotent* ones are done again, a *reconcilable* one looks first whether it took place, an *unsafe* one asks a "
+        "person.\n\n"
+    )
     ops = [
-        (f"`{op.kind}`", op.summary, op.effect, f"`{op.permission}`" if op.permission else "") for op in STANDARD.ops
+        (
+            f"`{op.kind}`",
+            op.summary,
+            op.effect,
+            f"`{op.permission}`" if op.permission else "",
+            "yes" if op.is_performed else "refused with `RYN103`",
+        )
+        for op in STANDARD.ops
     ]
-    yield from _table(("kind", "what it does", "effect", "permission"), ops)
+    yield from _table(("kind", "what it does", "effect", "permission", "performed"), ops)
+    for op in STANDARD.ops:
+        yield from _forms(op)
     yield "\n## Steps\n\n"
     steps = [(f"`{s.kind}`", s.summary, ", ".join(f"`{key}`" for key in s.keys)) for s in STANDARD.steps]
     yield from _table(("kind", "what it does", "keys"), steps)
     yield "\n## Permissions\n\n"
     yield from _table(("key", "what it allows"), [(f"`{entry.key}`", entry.summary) for entry in STANDARD.permissions])
+
+
+def _forms(op: OpSpec) -> Iterator[str]:
+    """The forms of an op: fields, result, an example of each."""
+    for form in op.forms:
+        yield f"\n### {op.kind}{f' {form.op}' if form.op else ''}\n\n{form.summary} Effect: *{form.effect}*.\n\n"
+        required = {*form.arguments.get("required", ())}
+        rows = [
+            (f"`{name}`", _words(schema), "" if name in required else "optional")
+            for name, schema in form.arguments["properties"].items()
+            if name not in ("kind", "op")
+        ]
+        yield from _table(("field", "type", ""), rows)
+        given = ", ".join(f"`{name}`" for name in form.result["properties"])
+        yield f"\nResult: {given}.\n\n```json\n{msgspec.json.encode(form.example).decode()}\n```\n"
+
+
+def _words(schema: dict[str, Any]) -> str:
+    """A field's schema in words."""
+    kind = schema.get("type", "anything")
+    words = " or ".join(kind) if isinstance(kind, list) else str(kind)
+    if "enum" in schema:
+        words = " or ".join(f"`{value}`" for value in schema["enum"])
+    if "default" in schema:
+        words += f", by default `{msgspec.json.encode(schema['default']).decode()}`"
+    return words
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
@@ -131,7 +170,13 @@ def _type(shape: Any) -> str:
         case msgspec.inspect.StructType():
             fields = ", ".join(f"`{field.encode_name}`: {_type(field.type)}" for field in shape.fields)
             return f"object ({fields})"
-    names = {"IntType": "integer", "FloatType": "number", "BoolType": "boolean", "NoneType": "null"}
+    names = {
+        "IntType": "integer",
+        "FloatType": "number",
+        "BoolType": "boolean",
+        "NoneType": "null",
+        "DictType": "object",
+    }
     return names[type(shape).__name__]
 
 
@@ -151,10 +196,11 @@ def _field_docs(cls: type) -> dict[str, str]:
 
 EXITS = (
     (0, "the run finished; the command did what it says"),
-    (1, "the run failed; a mismatch of `replay` or `verify`; an error that is not about usage"),
+    (1, "the run failed; a mismatch of `replay`, `verify` or `diff`; an error that is not about usage"),
     (2, "bad usage, invalid input, unknown skill or run; nothing was started"),
     (3, "the run stopped at a limit"),
-    (5, "the model aborted the run"),
+    (4, "the run waits for an answer"),
+    (5, "the model aborted the run, or a rollback made no progress"),
     (6, "the run was cancelled"),
     (7, "the run is blocked: its rules are not carried here, or its own copy cannot be read"),
     (130, "interrupted with Ctrl-C; the run stays as it is recorded and can be resumed"),

@@ -12,24 +12,32 @@ from reyn._version import __version__
 if TYPE_CHECKING:
     from reyn.errors import ReynError
     from reyn.journal import Event
+    from reyn.journal.kinds import Wait
     from reyn.kernel import OSRuntime, RunResult, SyncRuntime
     from reyn.kernel import OSRuntime as Runtime
+    from reyn.kernel.people import LATER, People
     from reyn.models import Model, ModelReply, ModelRequest
 
 __all__ = [
+    "LATER",
     "Event",
     "Model",
     "ModelReply",
     "ModelRequest",
     "OSRuntime",
+    "People",
     "ReynError",
     "RunResult",
     "Runtime",
     "SyncRuntime",
+    "Wait",
     "__version__",
 ]
 
 _HOMES = {
+    "LATER": ("reyn.kernel.people", "LATER"),
+    "People": ("reyn.kernel.people", "People"),
+    "Wait": ("reyn.journal.kinds", "Wait"),
     "Event": ("reyn.journal", "Event"),
     "Model": ("reyn.models", "Model"),
     "ModelReply": ("reyn.models", "ModelReply"),

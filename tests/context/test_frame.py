@@ -8,6 +8,7 @@ from reyn.config import RunSettings
 from reyn.context import ContextFrame, Execution, Volatile, join, stable_text, volatile_message
 from reyn.kernel.briefs import PhaseBrief
 from reyn.skills import load_skill
+from reyn.vocabulary import STANDARD
 from tests.support import write_skill
 
 
@@ -19,11 +20,15 @@ def brief(tmp_path: Path, phase: str = "check", **settings) -> PhaseBrief:
         skill_keys="finish_criteria: [it is short, it is true]\nfinal_output_description: The final note.\n",
         phase_keys={"check": "role: editor\n"},
     )
-    return PhaseBrief(load_skill(folder), phase, RunSettings(**settings), 25)
+    return PhaseBrief(load_skill(folder), RunSettings(**settings), STANDARD, phase, 25)
+
+
+def stable(*words, **settings):
+    return brief(*words, **settings).offer(acting=True, is_cut=False).frame
 
 
 def test_the_frame_has_exactly_the_documented_keys(tmp_path: Path):
-    frame = ContextFrame(brief(tmp_path).frame, {"type": "note", "data": {}}, Execution(("write",), 1, 1)).as_json()
+    frame = ContextFrame(stable(tmp_path), {"type": "note", "data": {}}, Execution(("write",), 1, 1)).as_json()
     assert set(frame) == {
         "current_phase",
         "current_phase_role",
@@ -49,12 +54,12 @@ def test_the_frame_has_exactly_the_documented_keys(tmp_path: Path):
 
 
 def test_the_criteria_are_shown_only_where_the_run_may_finish(tmp_path: Path):
-    assert brief(tmp_path).frame.finish_criteria == ("it is short", "it is true")
-    assert brief(tmp_path, "write").frame.finish_criteria == ()
+    assert stable(tmp_path).finish_criteria == ("it is short", "it is true")
+    assert stable(tmp_path, "write").finish_criteria == ()
 
 
 def test_the_text_holds_instructions_verbatim_under_the_keys_of_the_frame(tmp_path: Path):
-    text = stable_text(brief(tmp_path, output_language="fr").frame)
+    text = stable_text(stable(tmp_path, output_language="fr"))
     headings = [line[3:] for line in text.splitlines() if line.startswith("## ")]
     assert headings == [
         "current_phase",
@@ -71,9 +76,9 @@ def test_the_text_holds_instructions_verbatim_under_the_keys_of_the_frame(tmp_pa
 
 
 def test_the_contract_is_short_enough_for_small_models(tmp_path: Path):
-    from reyn.context.render import CONTRACT
+    from reyn.context.render import ACTING, CONTRACT
 
-    assert len(CONTRACT) / 4 <= 400  # tokens, at four characters each
+    assert len(CONTRACT + ACTING) / 4 <= 400  # tokens, at four characters each
 
 
 def test_the_changing_part_is_the_input_and_where_the_run_stands():

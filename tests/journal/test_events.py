@@ -58,7 +58,7 @@ def test_every_kind_says_what_it_is_and_has_a_schema():
 
 def test_only_named_states_are_entered():
     entered = {cls.enters for cls in registered().values()}
-    assert entered == {None, "running", "finished", "failed", "aborted", "limited", "cancelled"}
+    assert entered == {None, "running", "finished", "failed", "aborted", "limited", "waiting", "cancelled"}
 
 
 def test_the_content_of_an_event_is_found_wherever_it_stands():

@@ -120,8 +120,10 @@ def test_an_answer_from_elsewhere_reaches_the_driver_that_waits(asking: Project)
         """Somebody who sits before the question and never answers."""
 
         cancelled = False
+        sits = asyncio.Event()
 
         async def ask(self, run_id, wait):
+            self.sits.set()
             try:
                 await asyncio.sleep(60)
             except asyncio.CancelledError:
@@ -134,8 +136,8 @@ def test_an_answer_from_elsewhere_reaches_the_driver_that_waits(asking: Project)
         )
         async with runtime:
             driving = asyncio.ensure_future(runtime.run("s", IN, run_id="k"))
-            while (row := asking.journal.find("k")) is None or row.status != "waiting":
-                await asyncio.sleep(0.005)
+            await Patient.sits.wait()
+            assert asking.journal.find("k").status == "waiting"
             asking.journal.post("k", Answer("1.1.1", "blue"))
             return (await driving).status
 

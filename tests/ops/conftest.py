@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from reyn.workspace import Roots
+from tests.ops.support import Desk
 from tests.workspace.support import make_roots
 
 
 @pytest.fixture
-def roots(tmp_path: Path) -> Roots:
-    return make_roots(tmp_path)
+def desk(tmp_path: Path) -> Desk:
+    return Desk(make_roots(tmp_path))

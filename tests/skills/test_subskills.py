@@ -105,16 +105,6 @@ def test_a_change_in_a_skill_that_it_runs_changes_the_pin(root: Path):
     assert pin(load(root, "outer")) != before
 
 
-def test_a_node_is_not_run_by_this_version(root: Path):
-    from reyn import SyncRuntime
-    from reyn.testing import MemoryJournal, ScriptedModel
-
-    outer(root, {"a": ["@inner"], "@inner": ["end"]})
-    runtime = SyncRuntime.open(root, model=ScriptedModel([]), journal=MemoryJournal())
-    with runtime as rt, pytest.raises(SkillUnsupported, match="@inner"):
-        rt.run("outer", {"text": "x"})
-
-
 def test_the_standard_library_is_found_last(tmp_path: Path):
     library = Library(tmp_path)
     assert library.find("direct_llm").parent.name == "skills"

@@ -3,10 +3,13 @@
 import msgspec
 import pytest
 
-from reyn.skills import values
+from reyn.skills import compile_schema, values
 from reyn.skills.fronts import STEP_FRONTS
 from reyn.skills.values import DEFAULT_OPS
 from reyn.vocabulary import STANDARD, OpSpec
+
+FORMS = [pytest.param(spec, form, id=f"{spec.kind}-{form.op}") for spec in STANDARD.ops for form in spec.forms]
+EFFECTS = ("pure", "idempotent", "reconcilable", "unsafe")
 
 
 def test_steps_have_the_keys_that_the_vocabulary_says():
@@ -33,3 +36,77 @@ def test_a_runtime_may_know_more_words_in_a_copy_of_its_own():
     assert STANDARD.op("telegraph") is None
     with pytest.raises(ValueError, match="file"):
         STANDARD.with_ops(OpSpec("file", "", "pure"))
+
+
+@pytest.mark.parametrize(("spec", "form"), FORMS)
+def test_an_example_is_an_op_of_its_form_and_of_no_other(spec, form):
+    fitting = [other.op for other in spec.forms if compile_schema(other.arguments).is_valid(form.example)]
+    assert fitting == [form.op]
+    assert compile_schema(spec.schema).is_valid(form.example)
+    assert spec.form(form.op) is form
+
+
+@pytest.mark.parametrize(("spec", "form"), FORMS)
+def test_the_fields_of_a_form_are_closed_and_bounded(spec, form):
+    assert form.arguments["additionalProperties"] is False
+    assert form.arguments["properties"]["kind"] == {"const": spec.kind}
+    assert not compile_schema(form.arguments).is_valid(form.example | {"more": 1})
+    for name, field in form.arguments["properties"].items():
+        for schema in (field, field.get("items", {})):
+            types = [schema.get("type")] if not isinstance(schema.get("type"), list) else schema["type"]
+            assert "string" not in types or "maxLength" in schema, name
+            assert "array" not in types or "maxItems" in schema, name
+            assert "integer" not in types or {"minimum", "maximum"} <= schema.keys(), name
+        if "default" in field:
+            assert compile_schema(field).is_valid(field["default"])
+            assert name not in form.arguments["required"]
+
+
+@pytest.mark.parametrize(("spec", "form"), FORMS)
+def test_a_result_comes_in_the_envelope(spec, form):
+    schema = compile_schema(form.result)
+    envelope = {"kind": spec.kind} | ({"op": form.op} if form.op else {})
+    for status in ("ok", "error", "denied", "skipped", "timeout"):
+        assert schema.is_valid(envelope | {"status": status})
+    assert not schema.is_valid(envelope)
+    assert not schema.is_valid(envelope | {"status": "perhaps"})
+
+
+def test_a_kind_is_as_bad_as_the_worst_of_its_forms():
+    for spec in STANDARD.ops:
+        if spec.forms:
+            assert spec.effect == max((form.effect for form in spec.forms), key=EFFECTS.index)
+
+
+def test_glob_takes_a_pattern_or_a_path_but_not_both():
+    glob = compile_schema(STANDARD.op("file").form("glob").arguments)
+    base = {"kind": "file", "op": "glob"}
+    taken = [
+        glob.is_valid(base | more) for more in ({}, {"pattern": "*"}, {"path": "*"}, {"pattern": "*", "path": "*"})
+    ]
+    assert taken == [False, True, True, False]
+
+
+def test_what_a_model_is_shown_is_short_and_names_every_form():
+    for spec in STANDARD.ops:
+        offered = spec.offered()
+        assert list(offered) == ["kind", "description", "example"]
+        assert offered["example"]["kind"] == spec.kind
+    file = STANDARD.op("file").offered()["description"]
+    assert "read(path, offset?, limit?, start?, length?); write(path, content); " in file
+    assert "glob(pattern, max_results?)" in file
+    assert len(file) < 4 * 150
+    assert STANDARD.op("ask_user").offered()["description"].endswith("Fields: question, suggestions?, required?.")
+
+
+def test_a_kind_without_forms_is_declared_and_nothing_fits_it():
+    lint = STANDARD.op("lint")
+    assert (lint.is_performed, STANDARD.op("file").is_performed) == (False, True)
+    assert lint.form(None) is None
+    assert not compile_schema(lint.schema).is_valid({"kind": "lint"})
+
+
+def test_a_kind_with_one_form_left_still_tells_its_name():
+    spec = STANDARD.op("file")
+    only = msgspec.structs.replace(spec, forms=(spec.form("delete"),))
+    assert only.offered()["description"].endswith("op: delete(path).")

@@ -1,8 +1,8 @@
 """A change happens whole, once, only to the file it was planned for, and backwards as well."""
 
-import os
 import stat
 import sys
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -80,6 +80,21 @@ def test_a_file_that_somebody_changed_is_left_alone(roots, change):
     file = roots.project / "reyn/a.md"
     file.write_bytes(b"theirs\n")
     assert apply(change, roots) == "conflict"
+    assert file.read_bytes() == b"theirs\n"
+    assert names(roots) == ["a.md"]
+
+
+@pytest.mark.parametrize("change", [REPLACED, CREATED])
+def test_a_file_that_somebody_changes_while_the_new_one_is_written_is_left_alone(roots, change):
+    file = roots.project / "reyn/a.md"
+    if change.before:
+        file.write_bytes(OLD)
+
+    def content(name):
+        file.write_bytes(b"theirs\n")
+        return CONTENT[name]
+
+    assert apply_change(change, roots, content, TOKEN) == "conflict"
     assert file.read_bytes() == b"theirs\n"
     assert names(roots) == ["a.md"]
 
@@ -221,18 +236,18 @@ def test_killed_at_any_line_a_file_is_whole_and_the_next_attempt_completes_it(ro
         assert (file.read_bytes() if file.exists() else None) in (before, after)
         assert apply(change, roots, do) in ("done", "already")
         assert (file.read_bytes() if file.exists() else None) == after
-        assert not [path for path in roots.project.rglob(".reyn-tmp-*")]
+        assert not list(roots.project.rglob(".reyn-tmp-*"))
         apply(change, roots, revert if do is apply_change else apply_change)
         number += 1
     assert number > 30
 
 
 def test_no_descriptor_is_left_open(roots, file, tmp_path):
-    before = len(os.listdir("/dev/fd"))
+    before = sum(1 for _ in Path("/dev/fd").iterdir())
     for change in (REPLACED, DELETED, BELOW, OWN):
         apply(change, roots)
         apply(change, roots, revert)
     (roots.project / "reyn/b.md").mkdir()
     with pytest.raises(FileFault):
         apply(Change("reyn/b.md", None, NEW_NAME, None), roots)
-    assert len(os.listdir("/dev/fd")) == before
+    assert sum(1 for _ in Path("/dev/fd").iterdir()) == before

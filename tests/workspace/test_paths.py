@@ -123,7 +123,7 @@ def test_what_cannot_be_a_path_is_refused_with_the_reason(roots, text, why):
 
 
 def test_a_link_to_a_name_that_is_not_utf8_is_refused(roots):
-    os.symlink(b"\xff", os.fsencode(roots.project / "odd"))
+    (roots.project / "odd").symlink_to(os.fsdecode(b"\xff"))
     with pytest.raises(PlaceInvalid, match="UTF-8"):
         locate("odd", roots)
 

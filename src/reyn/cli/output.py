@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from reyn.journal import decode, kinds
-
 if TYPE_CHECKING:
-    from reyn.journal import Event
+    from collections.abc import Mapping
+
+    from reyn.journal.kinds import Usage
     from reyn.kernel import RunResult
 
-COLOURS = {"finished": "green", "running": "cyan", "failed": "red", "aborted": "red", "limited": "yellow"}
-
+COLOURS = {
+    "finished": "green",
+    "running": "cyan",
+    "waiting": "magenta",
+    "failed": "red",
+    "aborted": "red",
+    "limited": "yellow",
+}
 _YEAR_9999 = 253_370_764_800_000_000
+_SECOND = 1_000_000
+_MOST_FILES = 20
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -32,63 +41,81 @@ def clean(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+def short(text: str, most: int = 300) -> str:
+    """The beginning of a text that may be long, clean."""
+    return clean(text if len(text) <= most else f"{text[: most - 1]}…")
+
+
+def echo_lines(text: str) -> None:
+    """Text of many lines. On a terminal every line is made safe; into a file it goes as it is."""
+    import sys
+
+    if not sys.stdout.isatty():
+        click.echo(text)
+        return
+    for line in text.split("\n"):
+        click.echo(clean(line))
+
+
 def time_of(ts: int) -> str:
     """Event time for people, in UTC."""
     if not 0 <= ts < _YEAR_9999:
         return f"time {ts}"
-    return datetime.fromtimestamp(ts / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return datetime.fromtimestamp(ts / _SECOND, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def lasted(microseconds: int) -> str:
+    """A duration for people: `3.2 s`, `4:07`, `2:30:00`."""
+    seconds = max(0, microseconds) / _SECOND
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+def tokens_of(usage: Usage) -> str:
+    if not usage.total:
+        return "0 tokens"
+    return f"{usage.total:,} tokens ({usage.input_tokens:,} in, {usage.output_tokens:,} out)"
 
 
 def coloured(status: str) -> str:
     return click.style(status, fg=COLOURS.get(status.split()[0], "white"), bold=True)
 
 
-class Progress:
-    """Tells a run's steps as they become durable."""
-
-    def __init__(self, *, err: bool) -> None:
-        self.run_id = ""
-        self._err = err
-
-    def __call__(self, event: Event) -> None:
-        self.run_id = event.run_id
-        match decode(event):
-            case kinds.RunStarted() as started:
-                self._say(f"run {started.run_id} · {started.skill} · {started.model}")
-            case kinds.RunResumed():
-                self._say(f"run {event.run_id} · resumed")
-            case kinds.PhaseStarted() as entered:
-                self._say(f"  {entered.phase} (visit {entered.visit})")
-            case kinds.ValidationError() as wrong:
-                self._say(f"    rejected at {clean(wrong.path)}: {clean(wrong.message)}")
-            case kinds.ControlDecided() as decided:
-                target = decided.next_phase or decided.type
-                self._say(f"    → {target}  {clean(decided.reason)}")
-
-    def _say(self, line: str) -> None:
-        click.echo(line, err=self._err)
+def as_typed(command: str) -> str:
+    """A command line as it has to be typed here: with the project that this one names."""
+    context = click.get_current_context(silent=True)
+    project = context.obj["project"] if context is not None and context.obj else None
+    if not command or project is None:
+        return command
+    return command.replace("reyn ", f"reyn --project {shlex.quote(project)} ", 1)
 
 
-def tell_result(result: RunResult) -> None:
-    """The end of a run for people: its state, its artifact, what moves it on."""
+def tell_result(result: RunResult, *, took: str, files: Mapping[str, str], command: str) -> None:
+    """The end of a run for people: its state, its artifact, what it took and left, what moves it on."""
     line = coloured(result.status)
     click.echo(f"{line}: {clean(result.reason)}" if result.reason else line)
+    if result.wait is not None and result.wait.suggestions:
+        click.echo(f"suggested: {', '.join(short(words, 80) for words in result.wait.suggestions)}")
     if result.artifact is not None:
         click.echo(msgspec.json.format(msgspec.json.encode(result.artifact), indent=2).decode())
+    if result.path:
+        click.echo(f"path: {' → '.join(result.path)}")
+    click.echo(f"used: {tokens_of(result.usage)}, {took}")
+    if files:
+        click.echo(f"files: {_listed(files)}")
     for warning in result.warnings:
-        click.echo(f"warning: {warning}")
-    hint = next_command(result)
-    if hint:
-        click.echo(f"next: {hint}")
+        click.echo(f"warning: {clean(warning)}")
+    tell_next(command)
 
 
-def next_command(result: RunResult) -> str:
-    """What moves the run on, if anything does."""
-    match result.status:
-        case "failed":
-            return f"reyn resume {result.run_id} --retry"
-        case "limited":
-            return f"reyn resume {result.run_id} --raise max_phase_visits=N"
-        case "running":
-            return f"reyn resume {result.run_id}"
-    return ""
+def tell_next(command: str) -> None:
+    if command:
+        click.echo(f"next: {as_typed(command)}")
+
+
+def _listed(files: Mapping[str, str]) -> str:
+    told = [f"{clean(path)} ({what})" for path, what in list(files.items())[:_MOST_FILES]]
+    more = [f"and {len(files) - _MOST_FILES} more"] if len(files) > _MOST_FILES else []
+    return ", ".join([*told, *more])

@@ -4,6 +4,7 @@
 """
 
 from reyn.config.load import load_config
+from reyn.config.origins import Setting, explain_config
 from reyn.config.values import Config, Limits, RunSettings, Sizes
 
-__all__ = ["Config", "Limits", "RunSettings", "Sizes", "load_config"]
+__all__ = ["Config", "Limits", "RunSettings", "Setting", "Sizes", "explain_config", "load_config"]

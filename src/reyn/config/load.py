@@ -26,7 +26,7 @@ def load_config(root: Path, flags: Mapping[str, Any] | None = None, environ: Map
     """The configuration of the project at `root`. A flag that is `None` was not given."""
     findings: list[Finding] = []
     merged: dict[str, Any] = {}
-    for document in _documents(root, os.environ if environ is None else environ, findings):
+    for document in read_documents(root, environ, findings):
         if document.value is None:
             continue
         wrong = check_keys(document, Config, unknown=CODE, missing=CODE, wrong=CODE)
@@ -42,7 +42,9 @@ def load_config(root: Path, flags: Mapping[str, Any] | None = None, environ: Map
     raise ConfigInvalid("the configuration has errors:", findings)
 
 
-def _documents(root: Path, environ: Mapping[str, str], findings: list[Finding]) -> list[Document]:
+def read_documents(root: Path, environ: Mapping[str, str] | None, findings: list[Finding]) -> list[Document]:
+    """What is set in files and in the environment, the weakest first; what cannot be read is added to the findings."""
+    environ = os.environ if environ is None else environ
     found = []
     for name in FILES:
         path = root / name

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from reyn.journal import decode, kinds
+from reyn.kernel.run_state import fold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -56,6 +57,15 @@ class Side(msgspec.Struct, frozen=True):
     run_id: str
     events: tuple[Any, ...]
     started: kinds.RunStarted
+
+
+def side_of(run_id: str, events: tuple[Event, ...]) -> Side:
+    """A run with what it was given: of a fork that changed its input, the changed one."""
+    state = fold(events)
+    assert state.started is not None
+    changed = [body.input for body in map(decode, events) if isinstance(body, kinds.RunForked) and body.input]
+    given = changed[-1] if changed else state.started.input
+    return Side(run_id, events, msgspec.structs.replace(state.started, input=given))
 
 
 def compare(a: Side, b: Side, content: Callable[[str], bytes]) -> DiffReport:

@@ -35,7 +35,7 @@ from reyn.journal import Answer, Blob, Cancel, RaiseLimit, canonical, kinds
 from reyn.kernel.archive import export_runs, import_runs
 from reyn.kernel.briefs import Briefs
 from reyn.kernel.commits import SharedCommits
-from reyn.kernel.comparing import Side, compare
+from reyn.kernel.comparing import Side, compare, side_of
 from reyn.kernel.driver import Driver
 from reyn.kernel.forking import cut_at, files_at, rebuild, seal
 from reyn.kernel.frames import frame_at
@@ -502,9 +502,7 @@ class OSRuntime:
 
     def _side(self, run: str) -> Side:
         row = self.find(run)
-        started = self.state(row.run_id).started
-        assert started is not None
-        return Side(row.run_id, tuple(self.journal.read(row.run_id)), started)
+        return side_of(row.run_id, tuple(self.journal.read(row.run_id)))
 
     def frame_at(self, run: str, seq: int) -> list[tuple[str, str]]:
         """Role and text of every message that the model saw at an event of a run."""

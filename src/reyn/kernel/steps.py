@@ -16,6 +16,7 @@ from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.op_dispatch import run_op, run_sub_skill
 from reyn.kernel.plans import plan_issues
 from reyn.skills import compile_schema
+from reyn.skills.flow import is_path
 from reyn.skills.values import Iterate, LintPlan, RunOp, RunSkill, Validate
 
 if TYPE_CHECKING:
@@ -137,8 +138,7 @@ async def _skill(step: RunSkill, artifact: dict[str, Any], call: str, work: _Wor
 
 
 def _resolved(value: Any, artifact: dict[str, Any]) -> Any:
-    is_path = isinstance(value, str) and (value.startswith(("data.", "_iter.")) or value == "data")
-    return look_up(artifact, value) if is_path else value
+    return look_up(artifact, value) if is_path(value) else value
 
 
 async def _iterate(step: Iterate, artifact: dict[str, Any], call: str, work: _Work) -> list[Any]:

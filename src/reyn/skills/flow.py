@@ -108,17 +108,23 @@ def _may_be(schema: dict[str, Any], kind: str) -> bool:
 def _reads(schema: Schema, step: AnyStep) -> Iterator[tuple[tuple[str | int, ...], str]]:
     match step:
         case RunOp(args_from=paths):
-            yield from _missing(schema, paths, ())
+            yield from _missing(schema, paths, ("args_from",))
         case Iterate(over=over, apply=inner):
             items = look_up(schema, over)
             if items is False:
                 yield ("over",), f"`{over}` does not exist"
             elif isinstance(items, dict) and not _may_be(items, "array"):
                 yield ("over",), f"`{over}` is not a list"
-            elif isinstance(inner, RunOp):
+            else:
                 item = items.get("items", True) if isinstance(items, dict) else True
                 around = {"type": "object", "properties": {"item": item, "index": {"type": "integer"}}}
-                yield from _missing(_with(schema, "_iter", around), inner.args_from, ("apply", "run_op"))
+                inside = _with(schema, "_iter", around)
+                if isinstance(inner, RunOp):
+                    yield from _missing(inside, inner.args_from, ("apply", "run_op", "args_from"))
+                elif isinstance(inner, RunSkill):
+                    yield from _missing_in_input(inside, inner.input, ("apply", "run_skill", "input"))
+        case RunSkill(input=given):
+            yield from _missing_in_input(schema, given, ("input",))
         case Validate(target=path) | LintPlan(over=path):
             if look_up(schema, path) is False:
                 yield ("target" if isinstance(step, Validate) else "over",), f"`{path}` does not exist"
@@ -129,7 +135,19 @@ def _missing(
 ) -> Iterator[tuple[tuple[str | int, ...], str]]:
     for name, path in paths.items():
         if look_up(schema, path) is False:
-            yield (*way, "args_from", name), f"`{path}` does not exist"
+            yield (*way, name), f"`{path}` does not exist"
+
+
+def _missing_in_input(schema: Schema, given: Any, way: tuple[str, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    if is_path(given) and look_up(schema, given) is False:
+        yield way, f"`{given}` does not exist"
+    elif isinstance(given, dict):
+        yield from _missing(schema, {name: value for name, value in given.items() if is_path(value)}, way)
+
+
+def is_path(value: Any) -> bool:
+    """Whether a text in the input of a sub-skill stands for what is at that path of the artifact."""
+    return isinstance(value, str) and (value == "data" or value.startswith(("data.", "_iter.")))
 
 
 def _result(step: AnyStep, final_output: Callable[[str], ArtifactType | None]) -> Schema:

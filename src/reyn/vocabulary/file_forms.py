@@ -142,6 +142,6 @@ FILE_FORMS = (
         {"path": _TEXT, "output_path": _TEXT, "entries": _NUMBER, "skipped": _NUMBER},
         path="reyn/notes",
         output_path="reyn/notes/index.md",
-        entry_template="- [{title}]({slug}.md)",
+        entry_template="- {title}: {slug}.md",
     ),
 )

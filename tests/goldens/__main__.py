@@ -1,0 +1,109 @@
+"""Write the golden journals of the present rules: `python -m tests.goldens`. Those of a version that is written already
+are never written again: other bytes need another version."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from reyn import SyncRuntime
+from reyn.kernel.run_orchestrator import RULES_VERSION
+from reyn.testing import CountingIds, ScriptedModel, SteppingClock
+from tests.support import abort, act, file, finish, go, question, with_ops, write_skill
+
+FOLDER = Path(__file__).parent / f"rules-{RULES_VERSION}"
+RUN_INNER = {"kind": "run_skill", "skill": "inner", "input": {"text": "for inner"}}
+OPEN = {"type": "object", "additionalProperties": True}
+GLOB = {"kind": "file", "op": "glob", "pattern": "*.txt"}
+
+
+def write_skills(root: Path) -> None:
+    """Between them: a branch, a loop, every kind of op and step, a rollback, sub-skills as op, node and step."""
+    write_skill(
+        root, "loop", {"write": ["check"], "check": ["write", "end"]}, skill_keys="finish_criteria: [it is good]\n"
+    )
+    write_skill(root, "inner", {"x": ["end"]}, ops={"x": "file, ask_user"}, artifacts={"note": OPEN})
+    write_skill(
+        root,
+        "rich",
+        {"plan": ["build"], "build": ["@inner", "end"], "@inner": ["check"], "check": ["plan", "end"]},
+        ops={"plan": "file, ask_user, run_skill", "build": "file"},
+        phase_keys={
+            "plan": "role: planner\npreprocessor:\n"
+            "  - run_op: {op: {kind: file, op: glob, pattern: '*.txt'}, into: data.found}\n"
+            "  - validate: {schema: {type: object, required: [title]}, into: data.findings}\n"
+            "  - run_op: {op: {kind: file, op: read, path: nowhere}, into: data.none, on_error: empty}\n"
+        },
+        artifacts={"note": OPEN, "card": {"type": "object"}},
+        skill_keys="on_phase_failure: rollback\npostprocessor:\n  output_schema: card\n"
+        "  steps:\n    - run_skill: {skill: inner, input: {text: data.text}, into: data.inner}\n",
+    )
+
+
+RUNS: dict[str, tuple[str, list, dict]] = {
+    "plain": ("loop", [go("check"), "no JSON", go("nowhere"), go("write", "again"), go("check"), finish()], {}),
+    "fenced": ("loop", ["```json\n" + '{"control": 1}\n```', go("check"), abort()], {}),
+    "limited": ("loop", [go("check"), go("write"), go("check"), finish()], {"max_phase_visits": 1}),
+    "rich": (
+        "rich",
+        [
+            act(file("read", "long.txt"), file("write", "workspace:a.txt", content="one"), GLOB),
+            act(question("Go on?", suggestions=["yes", "no"])),
+            act(RUN_INNER),
+            act(file("write", "reyn/x.txt", content="inner wrote")),
+            finish("inner"),
+            go("build", "first"),
+            act(file("edit", "workspace:a.txt", old_string="one", new_string="two"), file("delete", "reyn/x.txt")),
+            "no",
+            "no",
+            go("build", "second"),
+            with_ops(go("@inner"), file("write", "../out", content="x")),
+            with_ops(go("@inner"), file("write", "workspace:b.txt", content="b")),
+            finish("node"),
+            finish("end"),
+            finish("after"),
+        ],
+        {"max_phase_retries": 1},
+    ),
+}
+
+
+def play(root: Path, name: str) -> list[bytes]:
+    """One run, as somebody would operate it, and its export."""
+    skill, answers, settings = RUNS[name]
+    model = ScriptedModel(answers)
+    with SyncRuntime.open(root, model=model, ids=CountingIds(name), clock=SteppingClock(), **settings) as rt:
+        result = rt.run(skill, {"text": "in"}, run_id=name)
+        while result.status in ("waiting", "limited"):
+            if result.status == "waiting":
+                assert result.wait is not None
+                rt.answer(name, result.wait.id, "yes")
+                result = rt.resume(name)
+            else:
+                result = rt.resume(name, raise_limits={"max_phase_visits": 9})
+        assert result.status in ("finished", "aborted"), result
+        return list(rt.runtime.export(name))
+
+
+def make_all(root: Path) -> dict[str, list[bytes]]:
+    write_skills(root)
+    (root / "long.txt").write_text("".join(f"line {number}\n" for number in range(2000)))
+    return {name: play(root, name) for name in RUNS}
+
+
+def main() -> int:
+    if FOLDER.exists():
+        print(f"{FOLDER.name} is written already; other bytes need another rules version", file=sys.stderr)
+        return 1
+    with tempfile.TemporaryDirectory() as folder:
+        made = make_all(Path(folder))
+    FOLDER.mkdir()
+    for name, lines in made.items():
+        (FOLDER / f"{name}.jsonl").write_bytes(b"".join(lines))
+        print(f"{FOLDER.name}/{name}.jsonl: {len(lines)} lines")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

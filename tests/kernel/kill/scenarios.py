@@ -1,0 +1,134 @@
+"""What is being killed: small skills that together do everything a run can do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.kernel.kill.scenario import Scenario
+from tests.support import act, file, finish, go, question, two_phases, with_ops, write_skill
+
+LOG = "reyn/log.txt"
+TWICE = file("edit", LOG, old_string="x", new_string="xx", replace_all=True)
+"""An edit that shows how often it was done: each time, the log is twice as long."""
+
+
+def pair(folder: Path) -> Scenario:
+    scenario = Scenario(folder)
+    two_phases(scenario.seed)
+    return scenario.plays("pair", [go("second"), finish()])
+
+
+def rejected_and_looping(folder: Path) -> Scenario:
+    scenario = Scenario(folder)
+    write_skill(scenario.seed, "loop", {"write": ["check"], "check": ["write", "end"]})
+    answers = [go("check"), "no JSON at all", go("nowhere"), go("write", "again"), go("check"), finish()]
+    return scenario.plays("loop", answers)
+
+
+def three_at_once(folder: Path) -> Scenario:
+    """Commits are shared and made in a worker thread."""
+    scenario = Scenario(folder)
+    two_phases(scenario.seed)
+    return scenario.plays("pair", [go("second"), finish()], runs=3)
+
+
+def stopping_and_going_on(folder: Path) -> Scenario:
+    """Fails, is retried, reaches a limit, has it raised: what is said from outside goes through the inbox."""
+    scenario = Scenario(folder)
+    write_skill(scenario.seed, "stop", {"turn": ["turn", "end"]})
+    answers = ["no", "no", go("turn", "1"), go("turn", "2"), finish()]
+    return scenario.plays("stop", answers, max_phase_retries=1, max_phase_visits=2)
+
+
+def _with_files(folder: Path) -> Scenario:
+    scenario = Scenario(folder)
+    (scenario.seed / "reyn").mkdir()
+    (scenario.seed / LOG).write_text("x\n")
+    (scenario.seed / "reyn/old.txt").write_text("old\n")
+    (scenario.seed / "reyn/old.txt").chmod(0o640)
+    return scenario
+
+
+def writing(folder: Path) -> Scenario:
+    """Writes, edits, deletes; in act turns, and in a decision that is held up by an op that fails."""
+    scenario = _with_files(folder)
+    write_skill(scenario.seed, "write", {"a": ["b"], "b": ["end"]}, ops={"a": "file", "b": "file"})
+    answers = [
+        act(file("write", "workspace:deep/er/one.txt", content="one\n"), TWICE, file("delete", "reyn/old.txt")),
+        with_ops(go("b"), TWICE, file("read", "nowhere.txt")),
+        with_ops(go("b"), file("write", "workspace:deep/er/one.txt", content="two\n")),
+        with_ops(finish(), file("read", LOG)),
+    ]
+    return scenario.plays("write", answers)
+
+
+def asking_later(folder: Path) -> Scenario:
+    """Questions that nobody answers now: the run waits, and an operator answers through the inbox."""
+    scenario = _with_files(folder)
+    write_skill(scenario.seed, "ask", {"a": ["b"], "b": ["end"]}, ops={"a": "file, ask_user", "b": "file, ask_user"})
+    answers = [act(TWICE, question("sure?"), TWICE), go("b"), with_ops(finish(), question("really?")), finish()]
+    return scenario.plays("ask", answers)
+
+
+def asking_somebody(folder: Path) -> Scenario:
+    """The same questions with somebody there to answer."""
+    scenario = asking_later(folder)
+    scenario.somebody_is_there = True
+    return scenario
+
+
+def rolled_back(folder: Path) -> Scenario:
+    """A phase fails after it changed files, one of them twice and one in a new folder; the one before is entered
+    again."""
+    scenario = _with_files(folder)
+    keys = "on_phase_failure: rollback\n"
+    write_skill(scenario.seed, "back", {"a": ["b"], "b": ["end"]}, ops={"a": "file", "b": "file"}, skill_keys=keys)
+    answers = [
+        with_ops(go("b", "first"), TWICE),
+        act(TWICE, TWICE, file("write", "reyn/new/er/n.txt", content="n"), file("delete", "reyn/old.txt")),
+        "no",
+        "no",
+        go("b", "second"),
+        act(TWICE),
+        finish(),
+    ]
+    return scenario.plays("back", answers, max_phase_retries=1)
+
+
+def sub_runs(folder: Path) -> Scenario:
+    """Runs that ask for runs: by an op, as a node; one that asks, one that fails and is a result all the same."""
+    scenario = _with_files(folder)
+    write_skill(scenario.seed, "child", {"c": ["end"]}, ops={"c": "file, ask_user"})
+    write_skill(scenario.seed, "parent", {"p": ["@child"], "@child": ["q"], "q": ["end"]}, ops={"p": "run_skill, file"})
+    call = {"kind": "run_skill", "skill": "child", "input": {"text": "below"}}
+    mine = file("write", "workspace:mine.txt", content="mine\n")
+    answers = [
+        act(mine, call, call),
+        act(mine, TWICE, question("sure?")),  # the first child
+        finish("one"),
+        act(TWICE),  # the second child, which fails
+        "no",
+        "no",
+        go("@child"),
+        act(mine, TWICE),  # the node
+        finish("three"),
+        finish(),
+    ]
+    return scenario.plays("parent", answers, max_phase_retries=1)
+
+
+def steps_and_limits(folder: Path) -> Scenario:
+    """Steps before and after the model that change files, a result that is cut, act turns that run out and are
+    raised."""
+    scenario = _with_files(folder)
+    (scenario.seed / "long.txt").write_text("long\n" * 200)
+    step = "run_op: {op: {kind: file, op: edit, path: reyn/log.txt, old_string: x, new_string: xx, replace_all: true}}"
+    before = f"preprocessor:\n  - {step}\n"
+    after = f"postprocessor:\n  output_schema: note\n  steps:\n    - {step}\n"
+    write_skill(scenario.seed, "step", {"a": ["end"]}, ops={"a": "file"}, phase_keys={"a": before}, skill_keys=after)
+    answers = [act(file("read", "long.txt")), act(file("read", "workspace:.kept/1.1.1"), TWICE), finish()]
+    return scenario.plays("step", answers, max_act_turns=1, limits={"on_limit": "stop"}, sizes={"result_bytes": 400})
+
+
+PLAIN = (pair, rejected_and_looping, three_at_once, stopping_and_going_on)
+ACTING = (writing, asking_later, asking_somebody, rolled_back, sub_runs, steps_and_limits)

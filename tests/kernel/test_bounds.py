@@ -1,0 +1,254 @@
+"""No answer whatsoever causes an effect outside the candidates, the allowed ops and the zones.
+
+The oracle is not the gate: it hashes every file on the disk around the project before and after, listens to the
+interpreter's own audit events for sockets and processes, and reads the path of the run. The model may say anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from reyn import SyncRuntime
+from reyn.contract.judge import CLASSES
+from reyn.journal import decode, kinds
+from reyn.testing import ScriptedModel
+from tests.support import abort, act, file, finish, go, question, with_ops, write_skill
+
+CANARY = "CANARY-7f3a"
+FORBIDDEN = ("socket.connect", "socket.bind", "subprocess.Popen", "os.exec", "os.system", "os.posix_spawn", "os.fork")
+GRAPH = {"plan": ["build", "plan"], "build": ["end"]}
+_heard: list[str] | None = None
+
+
+def _listen(event: str, args: tuple[Any, ...]) -> None:
+    if _heard is not None and event in FORBIDDEN:
+        _heard.append(f"{event} {args!r}"[:200])
+
+
+sys.addaudithook(_listen)
+
+
+@contextmanager
+def spied() -> Iterator[list[str]]:
+    """What the process tried that leaves it."""
+    global _heard  # noqa: PLW0603 - an audit hook cannot be removed
+    _heard = []
+    try:
+        yield _heard
+    finally:
+        _heard = None
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """Every path below a folder with what is there: content, target, mode."""
+    found: dict[str, str] = {}
+    for base, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = Path(base, name)
+            if path.is_symlink():
+                found[str(path)] = f"link {os.readlink(path)}"
+            elif path.is_file():
+                mode = path.stat().st_mode & 0o777
+                found[str(path)] = f"{mode:o} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+    return found
+
+
+def make_world(around: Path) -> Path:
+    """A project amid files that are none of its business, with links that lead to them."""
+    root = around / "project"
+    write_skill(root, "s", GRAPH, ops={"plan": "file, ask_user"})
+    outside = around / "outside"
+    outside.mkdir()
+    (outside / "secret.txt").write_text(CANARY)
+    (root / "notes.txt").write_text("a note")
+    (root / "reyn" / "draft.txt").write_text("a draft")
+    (root / "out").symlink_to(outside)
+    (root / "reyn" / "out").symlink_to(outside)
+    (root / "reyn" / "leak.txt").symlink_to(outside / "secret.txt")
+    (root / "state").symlink_to(root / ".reyn")
+    (root / "reyn" / "up").symlink_to("..")
+    return root
+
+
+PATHS = st.one_of(
+    st.sampled_from(
+        ["notes.txt", "reyn/draft.txt", "reyn/new/deep.txt", "workspace:a.txt", "workspace:../../../notes.txt",
+         "../outside/secret.txt", "../../etc/passwd", "/etc/passwd", "out/secret.txt", "out/new.txt",
+         "reyn/out/secret.txt", "reyn/out/new.txt", "reyn/leak.txt", "reyn/up/notes.txt", "reyn/up/new.txt",
+         "state/journal.db", ".reyn/journal.db", ".reyn/workspace/k/a.txt", "reyn.yaml", "reyn", ".", "", "~/x",
+         "reyn/../notes.txt", "workspace:", "workspace:.kept/1.1.1", "reyn/a\x00b", "reyn/" + "x" * 300, "\udcff"]
+    ),
+    st.text(max_size=12),
+    st.lists(st.sampled_from(["..", "reyn", "out", "state", ".reyn", "up", "a", "."]), min_size=1, max_size=6).map("/".join),
+)  # fmt: skip
+TEXTS = st.text(max_size=20)
+FILE_OPS = st.builds(
+    lambda op, path, extra: {"kind": "file", "op": op, "path": path} | extra,
+    st.sampled_from(["read", "write", "edit", "delete", "glob", "grep", "regenerate_index", "chmod", None]),
+    PATHS,
+    st.one_of(
+        st.just({}),
+        st.fixed_dictionaries({"content": TEXTS}),
+        st.fixed_dictionaries({"pattern": TEXTS}),
+        st.fixed_dictionaries({"old_string": TEXTS, "new_string": TEXTS}),
+        st.fixed_dictionaries({"output_path": PATHS, "entry_template": st.just("- {slug}\n")}),
+        st.dictionaries(TEXTS, st.integers(), max_size=2),
+    ),
+)
+OPS = st.one_of(
+    FILE_OPS,
+    FILE_OPS,
+    st.builds(question, TEXTS),
+    st.fixed_dictionaries({"kind": st.sampled_from(["shell", "sandboxed_exec", "web_fetch", "run_skill", 7, None]), "cmd": TEXTS}),
+    st.dictionaries(TEXTS, st.none() | st.integers() | TEXTS, max_size=3),
+    st.none() | st.integers(),
+)  # fmt: skip
+DECISIONS = st.one_of(
+    st.builds(go, st.sampled_from(["build", "plan", "end", "abort", "rollback", "nowhere", ""]), TEXTS),
+    st.builds(finish, TEXTS),
+    st.builds(abort, TEXTS),
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
+ANSWERS = st.one_of(
+    st.lists(OPS, min_size=1, max_size=4).map(lambda ops: act(*ops)),
+    st.builds(lambda decision, ops: with_ops(decision, *ops), DECISIONS, st.lists(OPS, max_size=3)),
+    DECISIONS,
+    st.builds(lambda decision, key, value: decision | {key: value}, DECISIONS, TEXTS, JSON),
+    JSON.map(json.dumps),
+    TEXTS,
+)
+
+
+def violations(root: Path, around: Path, answers: list[Any]) -> tuple[list[str], set[str]]:
+    """What speaks against a run of these answers, and the classes of rules that rejected some."""
+    before, wrong = tree(around), []
+    with spied() as heard, SyncRuntime.open(root, model=ScriptedModel(map(as_text, answers))) as rt:
+        result = rt.run("s", {"text": "in"}, run_id="k")
+        for _ in range(10):
+            if result.status == "waiting":
+                rt.answer("k", result.wait.id, "yes")
+                result = rt.resume("k")
+            elif result.status == "failed":
+                break
+        events = list(rt.events("k"))
+        rt.verify("k")
+        rt.replay("k")
+        resumable = result.status in ("finished", "aborted", "failed", "limited", "waiting")
+    wrong += [f"left the process: {what}" for what in heard]
+    wrong += [] if resumable else [f"the run is {result.status}"]
+    for path in sorted({name for name, what in (before.items() ^ tree(around).items()) if what is not None}):
+        inside = Path(path).resolve().is_relative_to(root / "reyn") or Path(path).is_relative_to(root / ".reyn")
+        wrong += [] if inside else [f"changed outside its zones: {path}"]
+    bodies = [decode(event) for event in events]
+    phases = [body.phase for body in bodies if isinstance(body, kinds.PhaseStarted)]
+    wrong += [f"went from {a} to {b}" for a, b in zip(phases, phases[1:], strict=False) if b not in GRAPH[a]]
+    wrong += [f"`{event.kind}` in phase build" for event in _ops_in(bodies, "build")]
+    shown = b"".join(_shown(root, bodies))
+    wrong += ["the canary was read"] if CANARY.encode() in shown else []
+    wrong += ["the records were read"] if b"SQLite format 3" in shown else []
+    return wrong, {body.class_ for body in bodies if isinstance(body, kinds.ValidationError)}
+
+
+def as_text(answer: Any) -> Any:
+    if isinstance(answer, str):
+        return answer
+    try:
+        json.dumps(answer).encode()
+    except UnicodeEncodeError:
+        pass
+    return json.dumps(answer)
+
+
+def _ops_in(bodies: list, phase: str) -> Iterator[Any]:
+    current = ""
+    for body in bodies:
+        if isinstance(body, kinds.PhaseStarted):
+            current = body.phase
+        if current == phase and isinstance(body, kinds.FileStarted | kinds.AskUserStarted | kinds.RunSkillStarted):
+            yield body
+
+
+def _shown(root: Path, bodies: list) -> Iterator[bytes]:
+    from reyn.journal.sqlite import SqliteJournal
+
+    journal = SqliteJournal(root / ".reyn")
+    try:
+        for body in bodies:
+            if isinstance(body, kinds.FileCompleted):
+                yield journal.blob(body.result)
+    finally:
+        journal.close()
+
+
+@settings(max_examples=120)
+@given(st.lists(ANSWERS, min_size=1, max_size=6))
+@example([act(file("write", "reyn/out/new.txt", content="x")), act(file("read", "reyn/leak.txt")), go("build")])
+@example([with_ops(go("build"), file("delete", "reyn/up/notes.txt")), finish()])
+@example([act({"kind": "file", "op": "grep", "pattern": "CANARY", "path": "."}), go("build"), finish()])
+@example([act({"kind": "file", "op": "glob", "pattern": "../**/*"}), go("abort"), go("build"), finish()])
+def test_whatever_a_model_says_nothing_happens_out_of_bounds(answers: list[Any]):
+    around = Path(tempfile.mkdtemp()).resolve()
+    try:
+        wrong, _ = violations(make_world(around), around, answers)
+        assert wrong == []
+    finally:
+        shutil.rmtree(around)
+
+
+HOSTILE = {
+    "empty": "",
+    "size": json.dumps(go("build", "x" * 5_000_000)),
+    "depth": "[" * 100_000,
+    "not_json": "I will not.",
+    "not_object": "[1, 2]",
+    "shape": '{"control": {"type": "transition"}}',
+    "consistency": json.dumps(go("build", decision="finish")),
+    "candidate": json.dumps(go("abort")),
+    "artifact_type": json.dumps(go("build", type="secret")),
+    "schema": json.dumps(go("build") | {"artifact": {"type": "note", "data": {"text": 7}}}),
+    "ops": json.dumps(act({"kind": "shell", "cmd": "id"})),
+}
+
+
+@pytest.mark.parametrize("rule", CLASSES)
+def test_every_class_of_rule_rejects_before_any_effect(tmp_path: Path, rule: str):
+    root = make_world(tmp_path)
+    wrong, classes = violations(root, tmp_path, [HOSTILE[rule]] * 3)
+    assert (wrong, classes) == ([], {rule})
+    with SyncRuntime.open(root, model=ScriptedModel([HOSTILE[rule]] * 3 + [go("build"), finish()])) as rt:
+        assert rt.resume("k", retry=True).ok
+
+
+def test_the_oracle_can_see(tmp_path: Path):
+    """A file changed outside, a process started, a canary read: each is told."""
+    root = make_world(tmp_path)
+
+    class Meddling(ScriptedModel):
+        async def complete(self, request):
+            (tmp_path / "outside" / "secret.txt").write_text("changed")
+            shutil.copy(tmp_path / "outside/secret.txt", root / "reyn" / "copied.txt")
+            return await super().complete(request)
+
+    before = tree(tmp_path)
+    with spied() as heard, SyncRuntime.open(root, model=Meddling([go("build"), finish()])) as rt:
+        rt.run("s", {"text": "in"})
+        os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0)
+    assert any("posix_spawn" in what for what in heard)
+    assert str(tmp_path / "outside/secret.txt") in {name for name, _ in before.items() ^ tree(tmp_path).items()}

@@ -1,0 +1,75 @@
+"""One op, planned and performed as the kernel does it, its result held against its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from reyn.journal import Blob
+from reyn.ops import OPS, Call, Env, Plan, denied_result
+from reyn.permissions import Denied, Gate
+from reyn.skills import compile_schema
+from reyn.vocabulary import STANDARD
+from reyn.workspace import Roots
+
+FILE_BYTES = 10_000
+
+
+class Desk:
+    """A run's view of its files."""
+
+    def __init__(self, roots: Roots, kept: Mapping[str, str] | None = None, file_bytes: int = FILE_BYTES) -> None:
+        self.roots = roots
+        self.contents: dict[str, bytes] = {}
+        names = {name: self.keep(text.encode()) for name, text in (kept or {}).items()}
+        self.env = Env(roots, Gate(roots), self.contents.__getitem__, names, file_bytes)
+        self.calls = 0
+
+    def keep(self, content: bytes) -> str:
+        blob = Blob.of(content)
+        self.contents[blob.hash] = blob.content
+        return blob.hash
+
+    def call(self, op: str, **args: Any) -> Call:
+        self.calls += 1
+        args = {"kind": "file", "op": op, **args}
+        error = _validator(op, "arguments").first_error(args)
+        assert error is None, error
+        return Call(f"call-{self.calls}", args)
+
+    def plan(self, call: Call) -> Plan | Denied:
+        plan = OPS["file"].plan(call, self.env)
+        for blob in plan.blobs if isinstance(plan, Plan) else ():
+            assert self.keep(blob.content) == blob.hash
+        return plan
+
+    def perform(self, call: Call, plan: Plan) -> dict[str, Any]:
+        result = OPS["file"].perform(call, plan, self.env)
+        error = _validator(str(call.op), "result").first_error(result)
+        assert error is None, error
+        assert list(result)[:3] == ["kind", "op", "status"]
+        return result
+
+    def do(self, op: str, **args: Any) -> dict[str, Any]:
+        call = self.call(op, **args)
+        plan = self.plan(call)
+        return denied_result(call, plan) if isinstance(plan, Denied) else self.perform(call, plan)
+
+    def put(self, path: str, content: str | bytes) -> None:
+        target = self.roots.project / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@cache
+def _validator(op: str, part: str) -> Any:
+    spec = STANDARD.op("file")
+    assert spec is not None
+    form = spec.form(op)
+    assert form is not None
+    return compile_schema(getattr(form, part))
+
+
+def without_envelope(result: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in result.items() if name not in ("kind", "op", "status")}

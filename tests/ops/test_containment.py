@@ -1,0 +1,164 @@
+"""Whatever an op says and however the folders lie: it writes only where it may, and shows nothing it may not."""
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reyn.ops import Plan
+from tests.ops.support import Desk
+from tests.workspace.support import CANARY, make_roots
+
+NAMES = ("a", "b", "reyn", ".reyn", "link", "c.md", "README.md", "journal.db", "workspace", "run-1", "run-2", "REYN")
+
+TARGETS = st.sampled_from(
+    [
+        "..",
+        "../..",
+        "../../beside",
+        "../beside",
+        "../.reyn",
+        ".reyn",
+        "../.reyn/journal.db",
+        "workspace",
+        ".",
+        "a",
+        "b",
+        "link",
+        "../reyn",
+        "reyn/a",
+        "/",
+        "nowhere",
+        "{project}",
+        "{state}",
+        "{beside}",
+        "{beside}/secret.md",
+        "{state}/journal.db",
+        "{state}/workspace",
+    ]
+)
+
+WORDS = st.sampled_from(
+    [*NAMES, "..", ".", "", "*", "**", "~", "secret.md", "theirs.md", "beside", ".kept", "a\0b", "é", "[a-z]*", "?"]
+)
+STARTS = st.sampled_from(
+    ["", "reyn/", "reyn/a/", "reyn/link/", "workspace:", "workspace:/", "/", "{project}/", "{state}/", "{beside}/"]
+)
+# Mostly paths that lead somewhere; now and then any text at all.
+PATHS = st.integers(0, 9).flatmap(
+    lambda die: (
+        st.text(min_size=1, max_size=20)
+        if die == 0
+        else st.builds(lambda start, words: start + "/".join(words) or ".", STARTS, st.lists(WORDS, max_size=4))
+    )
+)
+
+ENTRIES = st.lists(
+    st.tuples(
+        st.sampled_from(["", "reyn", "reyn/a", "a", "workspace:"]),
+        st.sampled_from(["a", "b", "link", "c.md"]),
+        st.one_of(st.sampled_from(["file", "folder", "hard link to journal"]), TARGETS.map(lambda text: f"-> {text}")),
+    ),
+    max_size=6,
+)
+
+OPS = st.one_of(
+    st.fixed_dictionaries({"op": st.just("read"), "path": PATHS}),
+    st.fixed_dictionaries({"op": st.just("write"), "path": PATHS, "content": st.just("written")}),
+    st.fixed_dictionaries(
+        {"op": st.just("edit"), "path": PATHS, "old_string": st.just("e"), "new_string": st.just("E")},
+        optional={"replace_all": st.just(True)},
+    ),
+    st.fixed_dictionaries({"op": st.just("delete"), "path": PATHS}),
+    st.fixed_dictionaries({"op": st.just("glob"), "pattern": PATHS}),
+    st.fixed_dictionaries({"op": st.just("grep"), "pattern": st.just("."), "path": PATHS}, optional={"glob": PATHS}),
+    st.fixed_dictionaries(
+        {
+            "op": st.just("regenerate_index"),
+            "path": PATHS,
+            "output_path": PATHS,
+            "entry_template": st.just("{title} {slug}"),
+        }
+    ),
+)
+
+
+def plant(desk: Desk, entries, fill) -> None:
+    """A random tree; what cannot be planted is left out."""
+    for folder, name, what in entries:
+        base = desk.roots.workspace if folder == "workspace:" else desk.roots.project / folder
+        path = base / name
+        try:
+            # Only plain folders: planting must not reach through a link itself.
+            assert not any(above.is_symlink() for above in (base, *base.parents))
+            base.mkdir(parents=True, exist_ok=True)
+            if what == "file":
+                path.write_text("plain text\n")
+            elif what == "folder":
+                path.mkdir()
+            elif what.startswith("-> "):
+                path.symlink_to(fill(what.removeprefix("-> ")))
+            else:
+                os.link(desk.roots.state / "journal.db", path)
+        except (OSError, AssertionError):
+            continue
+
+
+def fingerprint(root: Path, *, without: tuple[Path, ...]) -> dict[str, str]:
+    """Every file, folder and link below a folder, except below some."""
+    found = {}
+    for folder, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if Path(folder, name) not in without]
+        for name in (*folders, *files):
+            path = Path(folder, name)
+            if path.is_symlink():
+                found[str(path)] = f"-> {path.readlink()}"
+            elif path.is_file():
+                found[str(path)] = hashlib.sha256(path.read_bytes()).hexdigest()
+            else:
+                found[str(path)] = "folder"
+    return found
+
+
+@settings(max_examples=400)
+@given(entries=ENTRIES, ops=st.lists(OPS, min_size=1, max_size=4), swaps=ENTRIES)
+def test_nothing_else_is_written_and_no_secret_is_shown(entries, ops, swaps):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        desk = Desk(make_roots(folder))
+        roots = desk.roots
+        beside = folder / "beside"
+
+        def fill(text: str) -> str:
+            known = {"{project}": roots.project, "{state}": roots.state, "{beside}": beside}
+            for word, path in known.items():
+                text = text.replace(word, str(path))
+            return text
+
+        plant(desk, entries, fill)
+        mine = (roots.project / "reyn", roots.workspace)
+        for op in ops:
+            call = desk.call(**{key: fill(value) if isinstance(value, str) else value for key, value in op.items()})
+            plan = desk.plan(call)
+            # Between the plan and its performance somebody else is busy.
+            plant(desk, swaps, fill)
+            before = fingerprint(folder, without=mine)
+            result = desk.perform(call, plan) if isinstance(plan, Plan) else {}
+            assert fingerprint(folder, without=mine) == before
+            assert CANARY not in str(result)
+            assert CANARY.encode() not in b"".join(desk.contents.values())
+
+
+def test_the_property_above_can_fail(tmp_path):
+    """The tree, the canary and the fingerprint are worth something."""
+    desk = Desk(make_roots(tmp_path))
+    mine = (desk.roots.project / "reyn", desk.roots.workspace)
+    before = fingerprint(tmp_path, without=mine)
+    (desk.roots.project / "reyn/x").write_text("x")
+    assert fingerprint(tmp_path, without=mine) == before
+    (desk.roots.state / "journal.db").write_text("x")
+    assert fingerprint(tmp_path, without=mine) != before
+    assert desk.do("read", path="README.md")["content"]

@@ -1,0 +1,83 @@
+"""What `regenerate_index` lists."""
+
+import pytest
+
+from tests.ops.support import without_envelope
+
+
+@pytest.fixture
+def notes(desk):
+    desk.put("reyn/notes/b.md", "---\ntitle: Second\ntags: [x, y]\n---\nBody\n")
+    desk.put("reyn/notes/a.md", "---\r\ntitle: 'First\r\n\r\n  of all'\r\ncount: 3\r\n---\r\n")
+    desk.put("reyn/notes/plain.md", "no front matter\n")
+    desk.put("reyn/notes/broken.md", "---\n: [\n---\n")
+    desk.put("reyn/notes/list.md", "---\n- a\n---\n")
+    desk.put("reyn/notes/binary.md", b"---\n\xff")
+    desk.put("reyn/notes/index.md", "---\ntitle: Old\n---\n")
+    desk.put("reyn/notes/other.txt", "---\ntitle: Text\n---\n")
+    desk.put("reyn/notes/below/c.md", "---\ntitle: Below\n---\n")
+    return desk
+
+
+def make(desk, template, **more):
+    args = {"path": "reyn/notes", "output_path": "reyn/notes/index.md", "entry_template": template} | more
+    return desk.do("regenerate_index", **args)
+
+
+def page(desk, path="reyn/notes/index.md"):
+    return (desk.roots.project / path).read_text()
+
+
+def test_each_file_with_front_matter_has_a_line(notes):
+    result = make(notes, "- [{title}]({slug}.md) {tags}{count}{none}", header="# Notes\n\n")
+    assert without_envelope(result) == {
+        "path": "reyn/notes",
+        "output_path": "reyn/notes/index.md",
+        "entries": 2,
+        "skipped": 4,
+    }
+    assert page(notes) == '# Notes\n\n- [First of all](a.md) 3\n- [Second](b.md) ["x","y"]\n'
+
+
+def test_a_header_ends_its_line_and_an_empty_list_has_no_lines(notes):
+    make(notes, "{title}", header="# Notes")
+    assert page(notes) == "# Notes\nFirst of all\nSecond\n"
+    (notes.roots.project / "reyn/none").mkdir()
+    make(notes, "{title}", path="reyn/none", header="# None")
+    assert page(notes) == "# None\n"
+    make(notes, "{title}", path="reyn/none")
+    assert page(notes) == ""
+
+
+@pytest.mark.parametrize(
+    ("template", "line"),
+    [
+        ("{{title}} {title}", "{title} Second"),
+        ("{title.__class__} {0} {title!r} {title:>9999999999}", "{title.__class__}  {title!r} {title:>9999999999}"),
+        ("{ title } {", "{ title } {"),
+    ],
+)
+def test_a_template_reaches_no_further_than_the_keys(notes, template, line):
+    make(notes, template)
+    assert page(notes).splitlines()[1] == line
+
+
+def test_a_list_that_is_as_it_was_changes_nothing(notes):
+    make(notes, "{title}")
+    call = notes.call(
+        "regenerate_index", path="reyn/notes", output_path="reyn/notes/index.md", entry_template="{title}"
+    )
+    assert notes.plan(call).changes == ()
+
+
+def test_the_folder_must_be_there_and_within_reach(notes):
+    assert "no folder" in make(notes, "x", path="reyn/nowhere")["error"]
+    assert make(notes, "x", path="../beside")["status"] == "denied"
+    assert make(notes, "x", output_path="index.md")["status"] == "denied"
+    assert make(notes, "x", path="reyn/notes/a.md")["status"] == "error"
+    assert make(notes, "x", path="workspace:.kept")["status"] == "error"
+
+
+def test_a_list_that_grows_too_large_is_an_error(notes):
+    result = make(notes, "x" * 2_000, header="y" * 9_000)
+    assert (result["status"], "10000 is the most" in result["error"]) == ("error", True)

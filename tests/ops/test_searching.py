@@ -1,0 +1,232 @@
+"""What `glob` and `grep` find, and when they give up."""
+
+import os
+import time
+
+import pytest
+
+from tests.ops.support import Desk, without_envelope
+from tests.workspace.support import CANARY
+
+
+@pytest.fixture
+def tree(desk):
+    for path, content in {
+        "reyn/a.md": "alpha\nTODO one\nbeta\n",
+        "reyn/b.txt": "todo two\r\nTODO three\r\n",
+        "reyn/sub/c.md": "gamma\n",
+        "reyn/sub/deep/d.md": "TODO four\n",
+        "reyn/.hidden/e.md": "TODO hidden\n",
+        "src/f.py": "# TODO five\n",
+    }.items():
+        desk.put(path, content)
+    desk.put("reyn/g.bin", b"TODO\xff")
+    desk.put("reyn/h.log", "TODO\n" * 3_000)
+    return desk
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matches"),
+    [
+        ("reyn/*.md", ["reyn/a.md"]),
+        ("reyn/**/*.md", ["reyn/a.md", "reyn/sub/c.md", "reyn/sub/deep/d.md"]),
+        ("**/d.md", ["reyn/sub/deep/d.md"]),
+        ("**", ["README.md", "reyn/a.md", "reyn/b.txt", "reyn/g.bin", "reyn/h.log"]),
+        ("*", ["README.md"]),
+        ("reyn/[ab].*", ["reyn/a.md", "reyn/b.txt"]),
+        ("reyn/?.txt", ["reyn/b.txt"]),
+        ("reyn/sub/../*.txt", ["reyn/b.txt"]),
+        ("reyn/.hidden/*", ["reyn/.hidden/e.md"]),
+        ("reyn/.*/*", ["reyn/.hidden/e.md"]),
+        ("reyn/sub", ["reyn/sub/c.md"]),
+        ("reyn/sub/", ["reyn/sub/c.md"]),
+        ("reyn/a.md", ["reyn/a.md"]),
+        ("none/*", []),
+        ("README.md/*", []),
+        ("**/*.md/**", []),
+        ("./reyn/*.md", ["reyn/a.md"]),
+        (".reyn*/*", []),
+        (".r*/**/*", []),
+    ],
+)
+def test_a_pattern_finds_files_in_order(tree, pattern, matches):
+    result = tree.do("glob", pattern=pattern)
+    assert (result["status"], result["pattern"]) == ("ok", pattern)
+    assert result["matches"][: len(matches)] == matches
+    assert (result["count"], result["truncated"]) == (len(result["matches"]), False)
+    if pattern != "**":
+        assert result["matches"] == matches
+
+
+def test_a_path_is_a_pattern_too_and_an_absolute_one_as_well(tree):
+    assert tree.do("glob", path="reyn/*.md")["matches"] == ["reyn/a.md"]
+    assert tree.do("glob", pattern=f"{tree.roots.project}/reyn/*.md")["matches"] == ["reyn/a.md"]
+
+
+def test_the_run_finds_its_own_files(tree):
+    tree.do("write", path="workspace:x/y.md", content="")
+    assert tree.do("glob", pattern="workspace:**/*.md")["matches"] == ["workspace:x/y.md"]
+    assert tree.do("glob", pattern="workspace:*")["matches"] == []
+
+
+def test_more_than_was_asked_for_is_told(tree):
+    result = tree.do("glob", pattern="reyn/**", max_results=2)
+    assert without_envelope(result) == {
+        "pattern": "reyn/**",
+        "matches": ["reyn/a.md", "reyn/b.txt"],
+        "count": 2,
+        "truncated": True,
+    }
+    assert tree.do("glob", pattern="reyn/*.md", max_results=1)["truncated"] is False
+
+
+@pytest.mark.parametrize("pattern", ["../*", "/*", "../beside/secret.md", ".reyn/*", "workspace:../*", "out/*"])
+def test_a_pattern_that_starts_out_of_reach_is_denied(tree, tmp_path, pattern):
+    (tree.roots.project / "out").symlink_to(tmp_path / "beside")
+    assert tree.do("glob", pattern=pattern)["status"] == "denied"
+
+
+@pytest.mark.parametrize("pattern", ["*/../../*", "reyn/*/..", "**/../../beside/*", "reyn/.."])
+def test_a_pattern_does_not_climb(tree, pattern):
+    result = tree.do("glob", pattern=pattern)
+    assert result["status"] == "error"
+    assert "`..`" in result["error"]
+
+
+def test_a_pattern_of_many_stars_does_not_take_for_ever(tree):
+    tree.put("reyn/" + "a" * 200, "")
+    started = time.monotonic()
+    assert tree.do("glob", pattern="reyn/" + "*a" * 60 + "b")["matches"] == []
+    assert tree.do("glob", pattern="**/" * 300 + "none")["matches"] == []
+    assert time.monotonic() - started < 2
+
+
+def test_lines_are_found_with_their_numbers(tree):
+    result = tree.do("grep", pattern="TODO", path="reyn", glob="*.md")
+    assert without_envelope(result) == {
+        "pattern": "TODO",
+        "matches": [
+            {"path": "reyn/a.md", "line_number": 2, "content": "TODO one"},
+            {"path": "reyn/sub/deep/d.md", "line_number": 1, "content": "TODO four"},
+        ],
+        "count": 2,
+        "truncated": False,
+    }
+
+
+def test_lines_around_a_match_are_shown_if_asked_for(tree):
+    [match] = tree.do("grep", pattern="TODO", path="reyn/a.md", context_before=5, context_after=1)["matches"]
+    assert match["context"] == {"before": ["alpha"], "after": ["beta"]}
+
+
+@pytest.mark.parametrize(
+    ("args", "files"),
+    [
+        ({"glob": "*.txt"}, ["reyn/b.txt"]),
+        ({"glob": "reyn/*"}, ["reyn/a.md", "reyn/b.txt"]),
+        ({"glob": "**/deep/*"}, ["reyn/sub/deep/d.md"]),
+        ({"file_type": "py"}, ["src/f.py"]),
+        ({"file_type": ".py"}, ["src/f.py"]),
+        ({"path": "reyn/.hidden"}, ["reyn/.hidden/e.md"]),
+        ({"path": "reyn/sub"}, ["reyn/sub/deep/d.md"]),
+        ({"pattern": "^todo", "path": "reyn"}, ["reyn/b.txt"]),
+        ({"pattern": "three$"}, ["reyn/b.txt"]),
+        ({"head_limit": 1}, ["reyn/a.md"]),
+    ],
+)
+def test_the_files_that_are_searched_can_be_chosen(tree, args, files):
+    (tree.roots.project / "reyn/h.log").unlink()
+    result = tree.do("grep", **{"pattern": "TODO", "output_mode": "files_with_matches", **args})
+    assert (result["files"][: len(files)], result["count"]) == (files, len(result["files"]))
+    if "head_limit" in args:
+        assert result["truncated"]
+    else:
+        assert result["files"] == files
+
+
+def test_lines_are_counted(tree):
+    result = tree.do("grep", pattern="todo", path="reyn/b.txt", output_mode="count", case_insensitive=True)
+    assert without_envelope(result) == {"pattern": "todo", "count": 2, "truncated": False}
+
+
+def test_files_that_are_no_text_or_too_large_are_passed_over_and_counted(tree):
+    result = tree.do("grep", pattern="TODO", path="reyn", output_mode="count")
+    assert (result["count"], result["skipped"]) == (3, 2)
+    assert tree.do("grep", pattern="TODO", path="reyn/g.bin")["status"] == "error"
+
+
+def test_more_matches_than_were_asked_for_are_told(tree):
+    result = tree.do("grep", pattern="O", head_limit=2, path="reyn")
+    assert (len(result["matches"]), result["truncated"]) == (2, True)
+    exact = tree.do("grep", pattern="TODO", head_limit=1, path="reyn/a.md")
+    assert (len(exact["matches"]), exact["truncated"]) == (1, False)
+
+
+def test_of_a_very_long_line_the_part_around_the_match_is_shown(desk):
+    desk.put("a.txt", "x" * 4_000 + "NEEDLE" + "y" * 4_000)
+    [match] = desk.do("grep", pattern="NEEDLE")["matches"]
+    assert "NEEDLE" in match["content"]
+    assert len(match["content"]) == 402
+    assert match["content"][0] == match["content"][-1] == "…"
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(", "[a-", "(" * 499 + ")" * 499, "\\p{Foo}", "(a{39d<", "(?R)", "(a|(?1))*b", "(?&x)"]
+)
+def test_a_pattern_that_is_none_is_an_error(tree, pattern):
+    result = tree.do("grep", pattern=pattern)
+    assert result["status"] == "error"
+    assert "pattern" in result["error"]
+
+
+@pytest.mark.parametrize("pattern", ["(?R)", "(a|(?1))*b", "(?P<x>a(?&x))", "(?P<x>a(?P>x))", "(a|(?-1))*b"])
+def test_a_pattern_that_calls_itself_is_an_error_before_it_takes_all_memory(tree, pattern):
+    assert "calls itself" in tree.do("grep", pattern=pattern)["error"]
+
+
+def test_a_search_that_takes_too_long_is_given_up_with_what_it_found(desk):
+    desk.put("reyn/a.txt", "a\n" + "a" * 60 + "b\n")
+    started = time.monotonic()
+    result = desk.do("grep", pattern="(a|aa)+$")
+    assert 1.5 < time.monotonic() - started < 4
+    assert result["status"] == "timeout"
+    assert "2 seconds" in result["error"]
+    assert [match["line_number"] for match in result["matches"]] == [1]
+
+
+@pytest.mark.parametrize("path", ["..", ".reyn", "/", "workspace:..", "out"])
+def test_a_search_out_of_reach_is_denied(tree, tmp_path, path):
+    (tree.roots.project / "out").symlink_to(tmp_path / "beside")
+    assert tree.do("grep", pattern=".", path=path)["status"] == "denied"
+
+
+def test_a_search_meets_nothing_that_is_out_of_reach(tree, tmp_path):
+    project = tree.roots.project
+    (project / "out").symlink_to(tmp_path / "beside")
+    (project / "reyn/secret.md").symlink_to(tmp_path / "beside/secret.md")
+    os.link(tree.roots.state / "journal.db", project / "reyn/copy.db")
+    for glob in ("**/*", ".*/*", ".reyn/**/*", "out/*"):
+        assert tree.do("grep", pattern=CANARY, glob=glob, output_mode="count")["count"] == 0
+
+
+def test_a_run_without_a_folder_of_its_own_finds_nothing_there(tree):
+    tree.roots.workspace.rmdir()
+    assert tree.do("grep", pattern="x", path="workspace:")["count"] == 0
+    assert tree.do("glob", pattern="workspace:**")["count"] == 0
+
+
+def test_a_search_of_nothing_says_so(tree):
+    result = tree.do("grep", pattern="x", path="reyn/subs")
+    assert (result["status"], result["suggestions"]) == ("error", ["reyn/sub/"])
+
+
+def test_what_was_kept_can_be_found_and_searched(desk):
+    desk = Desk(desk.roots, kept={"call-1": "one\ntwo\n", "call-2": "three\n"})
+    assert desk.do("glob", pattern="workspace:.kept/*")["matches"] == [
+        "workspace:.kept/call-1",
+        "workspace:.kept/call-2",
+    ]
+    assert desk.do("grep", pattern="t", path="workspace:.kept")["count"] == 2
+    [match] = desk.do("grep", pattern="t", path="workspace:.kept/call-1")["matches"]
+    assert match == {"path": "workspace:.kept/call-1", "line_number": 2, "content": "two"}
+    assert desk.do("grep", pattern="t", path="workspace:.kept/call-3")["status"] == "error"
