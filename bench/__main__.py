@@ -149,6 +149,12 @@ def targets(count: int, rounds: int, *, compare: bool) -> list[Target]:
         Target("CPU of `reyn --help` / click and rich", start_up(2 * rounds + 1), 2.5),
         _lint_target(500 if not compare else 2000),
     ]
+    print("ops …", file=sys.stderr)
+    ops = measure("ops", min(count, 2000))
+    for op in ("read", "write"):
+        whole = f"with its system calls {ops[f'{op}_whole_us']:.0f} µs"
+        found.append(Target(f"CPU of a small {op} beside them, µs", ops[f"{op}_us"], 150, note=whole))
+        found.append(Target(f"commits that a {op} adds", ops[f"{op}_commits"], 1))
     return found
 
 

@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from bench import ops as acting
 from bench.workload import FIRST, SETTINGS, Answers, answer, item, write_chain, write_project
 from reyn import ModelReply, ModelRequest, OSRuntime
 from reyn.errors import ModelError
@@ -155,8 +156,24 @@ async def lint(count: int) -> Figures:
     return {"small_us": costs[50] * 1e6, "large_us": costs[count] * 1e6, "ratio": costs[count] / costs[50]}
 
 
+async def ops(count: int) -> Figures:
+    """CPU and commits of a small read and a small write, the system calls apart: medians of five rounds."""
+    figures: Figures = {}
+    for op in ("read", "write"):
+        rounds = []
+        for _ in range(5):
+            with tempfile.TemporaryDirectory() as folder:
+                acting.write_project(Path(folder))
+                rounds.append(await acting.cost(Path(folder), op, max(5, count // 100)))
+        middle = sorted(rounds)[2]
+        figures |= {f"{op}_us": middle.around * 1e6, f"{op}_whole_us": middle.whole * 1e6}
+        figures[f"{op}_commits"] = middle.commits
+    return figures
+
+
 if __name__ == "__main__":
     measure = {
+        "ops": ops,
         "lint": lint,
         "visits": visits,
         "resume": resume,

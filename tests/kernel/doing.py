@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 from reyn import RunResult, SyncRuntime
 from reyn.journal import Journal, MemoryJournal
+from reyn.skills import compile_schema
 from reyn.testing import CountingIds, ScriptedModel, SteppingClock
+from reyn.vocabulary import STANDARD
 
 IN = {"text": "in"}
 
@@ -64,8 +67,22 @@ class Project:
     def kinds(self, run_id: str = "k") -> list[str]:
         return [event.kind for event in self.journal.read(run_id)]
 
+    def results(self, run_id: str = "k") -> list[dict[str, Any]]:
+        """What the ops of a run gave, each checked against the schema of its form."""
+        found = []
+        for event in self.journal.read(run_id):
+            if event.kind in ("file_completed", "ask_user_completed", "run_skill_completed", "permission_denied"):
+                result = json.loads(self.journal.blob(event.data["result"]))
+                form = STANDARD.form_of(result)
+                assert form is not None
+                wrong = compile_schema(form.result).first_error(result)
+                assert wrong is None, (result, wrong)
+                found.append(result)
+        return found
+
     def is_sound(self, run_id: str = "k") -> bool:
         """Chain and content are whole, and the rules derive every event again."""
+        self.results(run_id)
         with self.open([]) as rt:
             rt.verify(run_id)
             return rt.replay(run_id).events == len(self.kinds(run_id))

@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def tree(folder: Path) -> dict[str, str]:
         for name in (*folders, *files):
             path = Path(base, name)
             if path.is_symlink():
-                found[str(path)] = f"link {os.readlink(path)}"
+                found[str(path)] = f"link {path.readlink()}"
             elif path.is_file():
                 mode = path.stat().st_mode & 0o777
                 found[str(path)] = f"{mode:o} {hashlib.sha256(path.read_bytes()).hexdigest()}"
@@ -92,7 +93,9 @@ PATHS = st.one_of(
          "reyn/../notes.txt", "workspace:", "workspace:.kept/1.1.1", "reyn/a\x00b", "reyn/" + "x" * 300, "\udcff"]
     ),
     st.text(max_size=12),
-    st.lists(st.sampled_from(["..", "reyn", "out", "state", ".reyn", "up", "a", "."]), min_size=1, max_size=6).map("/".join),
+    st.lists(st.sampled_from(["..", "reyn", "out", "state", ".reyn", "up", "a", "."]), min_size=1, max_size=6).map(
+        "/".join
+    ),
 )  # fmt: skip
 TEXTS = st.text(max_size=20)
 FILE_OPS = st.builds(
@@ -112,7 +115,9 @@ OPS = st.one_of(
     FILE_OPS,
     FILE_OPS,
     st.builds(question, TEXTS),
-    st.fixed_dictionaries({"kind": st.sampled_from(["shell", "sandboxed_exec", "web_fetch", "run_skill", 7, None]), "cmd": TEXTS}),
+    st.fixed_dictionaries(
+        {"kind": st.sampled_from(["shell", "sandboxed_exec", "web_fetch", "run_skill", 7, None]), "cmd": TEXTS}
+    ),
     st.dictionaries(TEXTS, st.none() | st.integers() | TEXTS, max_size=3),
     st.none() | st.integers(),
 )  # fmt: skip
@@ -158,7 +163,7 @@ def violations(root: Path, around: Path, answers: list[Any]) -> tuple[list[str],
         wrong += [] if inside else [f"changed outside its zones: {path}"]
     bodies = [decode(event) for event in events]
     phases = [body.phase for body in bodies if isinstance(body, kinds.PhaseStarted)]
-    wrong += [f"went from {a} to {b}" for a, b in zip(phases, phases[1:], strict=False) if b not in GRAPH[a]]
+    wrong += [f"went from {a} to {b}" for a, b in pairwise(phases) if b not in GRAPH[a]]
     wrong += [f"`{event.kind}` in phase build" for event in _ops_in(bodies, "build")]
     shown = b"".join(_shown(root, bodies))
     wrong += ["the canary was read"] if CANARY.encode() in shown else []
@@ -167,13 +172,7 @@ def violations(root: Path, around: Path, answers: list[Any]) -> tuple[list[str],
 
 
 def as_text(answer: Any) -> Any:
-    if isinstance(answer, str):
-        return answer
-    try:
-        json.dumps(answer).encode()
-    except UnicodeEncodeError:
-        pass
-    return json.dumps(answer)
+    return answer if isinstance(answer, str) else json.dumps(answer)
 
 
 def _ops_in(bodies: list, phase: str) -> Iterator[Any]:

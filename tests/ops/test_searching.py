@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from reyn.ops import finding
 from tests.ops.support import Desk, without_envelope
 from tests.workspace.support import CANARY
 
@@ -192,6 +193,12 @@ def test_a_search_that_takes_too_long_is_given_up_with_what_it_found(desk):
     assert result["status"] == "timeout"
     assert "2 seconds" in result["error"]
     assert [match["line_number"] for match in result["matches"]] == [1]
+
+
+def test_a_listing_that_takes_too_long_is_given_up(tree, monkeypatch):
+    monkeypatch.setattr(finding, "SECONDS", 0.0)
+    result = tree.do("glob", pattern="**")
+    assert (result["status"], result["truncated"]) == ("timeout", True)
 
 
 @pytest.mark.parametrize("path", ["..", ".reyn", "/", "workspace:..", "out"])

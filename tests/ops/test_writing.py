@@ -1,6 +1,7 @@
 """What `write`, `edit` and `delete` change, and what they leave alone."""
 
 import os
+import resource
 
 import pytest
 
@@ -178,6 +179,21 @@ def test_a_link_that_is_put_in_between_plan_and_performance_is_not_written_throu
     assert desk.perform(call, plan)["status"] == "error"
     assert names(tmp_path / "beside") == ["secret.md"]
     assert names(desk.roots.project / "reyn/gone") == ["a.md"]
+
+
+def test_where_the_disk_takes_no_more_the_file_is_as_before(desk):
+    desk.put("reyn/a.md", "old")
+    call = desk.call("write", path="reyn/a.md", content="x" * 9_000)
+    plan = desk.plan(call)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, hard))
+    try:
+        result = desk.perform(call, plan)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (result["status"], result["error"]) == ("error", "`reyn/a.md`: File too large")
+    assert (names(desk.roots.project / "reyn"), text(desk, "reyn/a.md")) == (["a.md"], "old")
+    assert desk.perform(call, plan)["status"] == "ok"
 
 
 def test_another_name_of_a_record_is_neither_read_nor_written(desk):

@@ -237,6 +237,8 @@ def test_killed_at_any_line_a_file_is_whole_and_the_next_attempt_completes_it(ro
         assert apply(change, roots, do) in ("done", "already")
         assert (file.read_bytes() if file.exists() else None) == after
         assert not list(roots.project.rglob(".reyn-tmp-*"))
+        if do is revert and change.made:
+            assert not list(roots.project.rglob("x"))
         apply(change, roots, revert if do is apply_change else apply_change)
         number += 1
     assert number > 30

@@ -1,6 +1,7 @@
 """A file is reached by descriptors: what is put in its way is met, never followed."""
 
 import os
+import shutil
 
 import pytest
 
@@ -31,6 +32,13 @@ def test_a_run_without_a_folder_of_its_own_has_no_files(roots):
     roots.workspace.rmdir()
     assert read(locate("workspace:a", roots), roots, 10) is None
     assert list(walk(locate("workspace:", roots), roots)) == []
+
+
+def test_a_project_without_a_state_directory_is_read_like_any_other(roots):
+    shutil.rmtree(roots.state)
+    assert read(locate("README.md", roots), roots, 100).content == b"# A project\n"
+    assert locate(".reyn/journal.db", roots).zone == "state"
+    assert [place.shown for place in walk(locate(".", roots), roots)] == ["README.md"]
 
 
 @pytest.mark.parametrize(

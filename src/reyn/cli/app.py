@@ -21,16 +21,28 @@ COMMANDS = {
     "skills": "List the skills that can be run here.",
     "lint": "Tell everything that is wrong with a skill.",
     "graph": "Draw a skill's graph.",
-    "frame": "Show what the model would see first.",
+    "frame": "Show what the model would see first, or what it saw.",
     "run": "Start a run of a skill and drive it to its end.",
-    "resume": "Continue a run that was interrupted, stopped or failed.",
-    "runs": "List the runs of this project.",
+    "runs": "List the runs of this project, and what they ask.",
     "show": "Tell what a run did, step by step.",
     "events": "Print the events of a run.",
+    "resume": "Continue a run that was interrupted, stopped or failed.",
+    "answer": "Answer a question that a run asks, and let it go on.",
+    "cancel": "Stop a run for good.",
     "replay": "Derive a run again from its record and compare every event.",
+    "fork": "Go on from any event of a run, as another run.",
+    "rerun": "Start a run again with the same input.",
+    "diff": "Tell where two runs part, and why.",
     "verify": "Check that a run's record is whole and unchanged.",
+    "undo": "Put the files that a run changed back as they were.",
+    "export": "Write a run to a file that another machine can read.",
+    "import": "Take in runs that were exported.",
+    "config": "Tell every setting, and where it comes from.",
+    "doctor": "Tell whether runs can be driven here, and what each one needs.",
     "completion": "Print a script for shell completion.",
 }
+_MODULES = {"import": "import_"}
+"""Commands whose names are no names of modules."""
 
 BAD_USAGE = 2
 INTERRUPTED = 130
@@ -46,7 +58,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"reyn.cli.commands.{cmd_name}").command
+        command: click.Command = import_module(f"reyn.cli.commands.{_MODULES.get(cmd_name, cmd_name)}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -1,31 +1,85 @@
-"""What every command does that drives a run: show its progress, tell its end, and what a Ctrl-C leaves."""
+"""What every command does that drives a run: show its progress, ask who is there, tell its end, and heed Ctrl-C."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from reyn.cli.app import INTERRUPTED
-from reyn.cli.output import Progress, print_json, tell_result
+from reyn.cli.interrupts import Interrupts
+from reyn.cli.output import as_typed, lasted, print_json, tell_result
+from reyn.cli.progress import Progress
+from reyn.cli.project import look_at_project
+from reyn.errors import ReynError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
-    from reyn.kernel import RunResult
+    from reyn.cli.people import TerminalPeople
+    from reyn.kernel import RunResult, SyncRuntime
+
+no_input_option = click.option(
+    "--no-input", is_flag=True, help="Ask nobody: a question stops the run, to be answered later."
+)
 
 
-def drive(work: Callable[[Progress], RunResult], *, as_json: bool) -> int:
+def drive(
+    work: Callable[[SyncRuntime, Progress], RunResult],
+    *,
+    as_json: bool,
+    no_input: bool,
+    opening: Callable[..., AbstractContextManager[SyncRuntime]] = look_at_project,
+    **settings: Any,
+) -> int:
     """Do the work with progress shown, tell its result; the exit code of the run's state."""
-    progress = Progress(err=as_json)
-    try:
-        result = work(progress)
-    except KeyboardInterrupt:
-        if progress.run_id:
-            click.echo(f"interrupted; nothing is lost. Next: reyn resume {progress.run_id}", err=True)
-        return INTERRUPTED
+    people = None if no_input else _people()
+    with opening(people=people, **settings) as runtime:
+        progress = Progress(runtime, err=as_json, people=people)
+        if people is not None:
+            people.hush = progress.pause
+        with Interrupts(runtime.interrupt) as interrupts:
+            try:
+                result = work(runtime, progress)
+            except (asyncio.CancelledError, KeyboardInterrupt):
+                progress.pause()
+                return _interrupted(runtime, progress, interrupts, as_json=as_json)
+            finally:
+                progress.pause()
+        return tell(runtime, result, took=lasted(progress.took), as_json=as_json)
+
+
+def _people() -> TerminalPeople | None:
+    """Whoever sits at the terminal."""
+    from reyn.cli.people import TerminalPeople, is_somebody_there
+
+    return TerminalPeople() if is_somebody_there() else None
+
+
+def tell(runtime: SyncRuntime, result: RunResult, *, took: str, as_json: bool) -> int:
     if as_json:
         print_json(result)
     else:
-        tell_result(result)
+        command = runtime.command_for(runtime.find(result.run_id))
+        tell_result(result, took=took, files=runtime.touched(result.run_id), command=command)
     return result.exit_code
+
+
+def _interrupted(runtime: SyncRuntime, progress: Progress, interrupts: Interrupts, *, as_json: bool) -> int:
+    """What was recorded stays; a second Ctrl-C soon after takes the run back for good."""
+    run = progress.run_id
+    if not run or runtime.runtime.journal.find(run) is None:
+        return INTERRUPTED
+    command = as_typed(f"reyn resume {run}")
+    click.echo(f"interrupted; nothing is lost. Next: {command} (Ctrl-C again cancels the run for good)", err=True)
+    if not interrupts.is_twice():
+        if as_json:
+            print_json(runtime.result(run))
+        return INTERRUPTED
+    try:
+        runtime.cancel(run, "Ctrl-C twice")
+    except ReynError as error:  # it was over already, or somebody else has it
+        click.echo(f"not cancelled: {error.message}", err=True)
+    return tell(runtime, runtime.result(run), took=lasted(progress.took), as_json=as_json)

@@ -44,24 +44,39 @@ def open_project(**settings: Any) -> Iterator[SyncRuntime]:
 
 
 @contextmanager
-def look_at_project() -> Iterator[SyncRuntime]:
-    """For commands that only read: where nothing was recorded yet, nothing is made."""
+def look_at_project(**settings: Any) -> Iterator[SyncRuntime]:
+    """For commands about runs that exist: where nothing was recorded yet, nothing is made."""
+    with open_project(journal=journal_at(project_root()), **settings) as runtime:
+        yield runtime
+
+
+@contextmanager
+def look_without_config() -> Iterator[SyncRuntime]:
+    """The same where the configuration may be what is wrong."""
+    from reyn.config import Config
+    from reyn.kernel import OSRuntime, SyncRuntime
+
+    root = project_root().resolve()
+    with SyncRuntime(OSRuntime(root, Config(), journal=journal_at(root))) as runtime:
+        yield runtime
+
+
+def journal_at(root: Path) -> Journal | None:
+    """What to read runs from where nothing may be made: `None` is the project's own journal."""
     from reyn.journal import MemoryJournal
     from reyn.kernel.os_runtime import STATE
 
-    folder = project_root() / STATE
+    folder = root / STATE
     database = folder / "journal.db"
     if folder.exists() and not folder.is_dir():
         raise StoreUnavailable(f"`{STATE}` is not a folder")
-    journal: Journal | None = None
     if not database.exists() or database.stat().st_size == 0:
-        journal = MemoryJournal()
-    elif not os.access(folder, os.W_OK):
+        return MemoryJournal()
+    if not os.access(folder, os.W_OK):
         from reyn.journal.sqlite import SqliteJournal
 
-        journal = SqliteJournal(folder, is_read_only=True)
-    with open_project(journal=journal) as runtime:
-        yield runtime
+        return SqliteJournal(folder, is_read_only=True)
+    return None
 
 
 def skill_name(words: str) -> str:

@@ -3,6 +3,7 @@ that is over."""
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -12,7 +13,7 @@ from reyn.errors import JournalError
 from reyn.journal import decode, kinds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from reyn.journal import Body, Event
 
@@ -35,7 +36,7 @@ class _Told(NamedTuple):
     level: int
     what: str
     text: str
-    about: dict[str, Any] = {}
+    about: Mapping[str, Any] = MappingProxyType({})
 
 
 class _Args(msgspec.Struct):
@@ -52,16 +53,21 @@ class _Run:
         self.depth = depth
         self.phase = ""
         self.visit = 0
-        self.turn = 0
         self.asked = 0
         self.ops: dict[str, str] = {}
 
+    @property
+    def where(self) -> str:
+        return f"{self.phase} · visit {self.visit}" if self.visit else self.phase
+
 
 class Timeline:
-    """`content` gives the bytes of what events name. `doing` is what goes on after the last event, in words."""
+    """`content` gives the bytes of what events name, `phase_of` where a run is whose beginning is not told. `doing` is
+    what goes on after the last event, in words."""
 
-    def __init__(self, content: Callable[[str], bytes]) -> None:
+    def __init__(self, content: Callable[[str], bytes], phase_of: Callable[[str], str] = lambda _: "") -> None:
         self._content = content
+        self._phase_of = phase_of
         self._runs: dict[str, _Run] = {}
         self.doing = ""
         self.tokens = 0
@@ -70,12 +76,12 @@ class Timeline:
         """The line of one more event, if it has one."""
         body = decode(event)
         run = self._run_of(event, body)
-        told = self._of_run(body, event) or self._of_visit(body, run, event.ts) or self._of_op(body, run)
+        told = self._of_run(body, event, run) or self._of_visit(body, run, event.ts) or self._of_op(body, run)
         if told is None:
             return None
         text = short(told.text)
         level = told.level + 2 * run.depth
-        return Entry(event.run_id, event.seq, event.ts, level, told.what, text, told.about, run.depth)
+        return Entry(event.run_id, event.seq, event.ts, level, told.what, text, dict(told.about), run.depth)
 
     def _run_of(self, event: Event, body: Body) -> _Run:
         known = self._runs.get(event.run_id)
@@ -89,17 +95,19 @@ class Timeline:
             case _:
                 above = max((name for name in self._runs if event.run_id.startswith(f"{name}.")), key=len, default="")
                 run = _Run(self._runs[above].depth + 1 if above else 0)
+                run.phase = "" if isinstance(body, kinds.RunStarted) else self._phase_of(event.run_id)
         self._runs[event.run_id] = run
         return run
 
     # -- the run as a whole ---------------------------------------------------------------------------
 
-    def _of_run(self, body: Body, event: Event) -> _Told | None:
+    def _of_run(self, body: Body, event: Event, run: _Run) -> _Told | None:
         match body:
             case kinds.RunStarted():
                 again = f" · a rerun of {body.rerun_of}" if body.rerun_of else ""
                 return _Told(0, "started", f"run {body.run_id} · {body.skill} · {body.model}{again}")
             case kinds.RunForked(point=point):
+                run.asked = event.ts
                 return _Told(
                     0,
                     "forked",
@@ -107,11 +115,13 @@ class Timeline:
                     {"of": point.run, "at": point.seq},
                 )
             case kinds.RunResumed():
-                self.doing = "taking over"
+                run.asked = event.ts
+                at = f" at {run.phase}" if run.phase else ""
+                self.doing = f"going on{at}"
                 left = f" · `{body.open_intent}` was left without an outcome" if body.open_intent else ""
                 retry = " to try again" if body.retry else ""
                 about = {"retry": body.retry, "open_intent": body.open_intent}
-                return _Told(0, "resumed", f"run {event.run_id} · resumed{retry}{_changed(body)}{left}", about)
+                return _Told(0, "resumed", f"run {event.run_id} · resumed{at}{retry}{_changed(body)}{left}", about)
             case kinds.LimitRaised(limit=limit, value=value):
                 words = f"`{limit}` raised to {'no cap' if value is None else value}"
                 return _Told(1, "limit_raised", words, {"limit": limit, "value": value})
@@ -140,21 +150,15 @@ class Timeline:
     def _of_visit(self, body: Body, run: _Run, ts: int) -> _Told | None:
         match body:
             case kinds.PhaseStarted(phase=phase, visit=visit):
-                run.phase, run.visit, run.turn, run.ops = phase, visit, 0, {}
-                self.doing = f"{phase} · visit {visit}"
+                run.phase, run.visit, run.ops = phase, visit, {}
+                self.doing = run.where
                 return _Told(1, "visit", f"{phase} (visit {visit})", {"phase": phase, "visit": visit})
-            case kinds.LlmRequested(model=model):
-                run.turn, run.asked = run.turn + 1, ts
-                self.doing = f"{run.phase} · visit {run.visit} · turn {run.turn} · asking {model}"
-            case kinds.LlmResponded(usage=usage):
-                used = usage.total if usage else 0
-                self.tokens += used
-                self.doing = f"{run.phase} · visit {run.visit} · turn {run.turn}"
-                took = ts - run.asked
-                words = f"turn {run.turn} · {f'{used:,} tokens · ' if usage else ''}{lasted(took)}"
-                return _Told(2, "turn", words, {"turn": run.turn, "tokens": used, "took": took / 1_000_000})
-            case kinds.LlmFailed(message=message, code=code):
-                return _Told(2, "no_answer", f"no answer: {message} ({code})", {"code": code})
+            case kinds.LlmRequested(call=call, model=model):
+                run.asked = ts
+                self.doing = f"{run.where} · turn {_turn(call)} · asking {model}"
+            case kinds.LlmResponded(call=call, usage=usage):
+                self.doing = f"{run.where} · turn {_turn(call)}"
+                return self._turn_taken(_turn(call), usage, ts - run.asked if run.asked else None)
             case kinds.StepStarted(step=step):
                 self.doing = f"{run.phase} · step {step}"
             case kinds.StepCompleted(step=step, status=status, reason=reason):
@@ -164,6 +168,14 @@ class Timeline:
                 run.phase, self.doing = "postprocessor", "postprocessor"
                 return _Told(1, "postprocessor", "postprocessor" if attempt == 1 else f"postprocessor (try {attempt})")
         return _verdict(body)
+
+    def _turn_taken(self, turn: int, usage: kinds.Usage | None, took: int | None) -> _Told:
+        used = usage.total if usage else 0
+        self.tokens += used
+        parts = [f"turn {turn}"]
+        parts += [f"{used:,} tokens"] if usage else []
+        parts += [lasted(took)] if took is not None else []
+        return _Told(2, "turn", " · ".join(parts), {"turn": turn, "tokens": used})
 
     # -- ops ------------------------------------------------------------------------------------------
 
@@ -185,8 +197,6 @@ class Timeline:
                 return _Told(2, "sub_run", f"run_skill {skill} → {below}", {"skill": skill, "run": below})
             case kinds.RunSkillCompleted(call=call, status=status, result=result):
                 return self._op(run.ops.get(call, "run_skill"), status, result)
-            case kinds.RunSkillStopped(run=below, status=status, reason=reason):
-                return _Told(2, "sub_stopped", f"sub-run {below} is {status}: {reason}", {"run": below})
         return None
 
     def _op(self, words: str, status: str, result: str) -> _Told:
@@ -210,6 +220,11 @@ class Timeline:
             return msgspec.json.decode(self._content(name))
         except (JournalError, msgspec.MsgspecError):
             return None
+
+
+def _turn(call: str) -> int:
+    """Which question of its visit a call is: `4.2` is the second."""
+    return int(call.rpartition(".")[2])
 
 
 def _changed(body: kinds.RunForked | kinds.RunResumed) -> str:

@@ -1,13 +1,14 @@
-"""Writing files that are not there yet: all of them or none, and never over somebody's work."""
+"""Writing files: new ones all or none, and never over somebody's work; a large one whole or not at all."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from reyn.errors import FileTaken, ProjectNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 
@@ -29,3 +30,22 @@ def write_new(root: Path, files: Mapping[str, str], keep: Mapping[str, str] = {}
         for path in written:
             path.unlink(missing_ok=True)
         raise ProjectNotFound(f"cannot write below `{root}`: {error}") from error
+
+
+def write_whole(path: Path, lines: Iterable[bytes]) -> int:
+    """Write a file that is there whole or not at all; how many bytes it has."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        try:
+            with beside.open("wb") as file:
+                file.writelines(lines)
+                size = file.tell()
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise ProjectNotFound(f"cannot write `{path}`: {error.strerror}", hint="Give a place you may write.") from error
+    return size

@@ -35,7 +35,7 @@ def with_kept_reads(vocabulary: Vocabulary, offered: tuple[OpSpec, ...]) -> tupl
     example = form.example | {"path": f"{KEPT}NAME"}
     only = msgspec.structs.replace(form, arguments=arguments, example=example)
     summary = "Read the rest of what is shown in part, by the path that its mark names."
-    return (*offered, msgspec.structs.replace(spec, summary=summary, forms=(only,)))
+    return (*offered, msgspec.structs.replace(spec, summary=summary, forms=(only,), advice=""))
 
 
 class OpRules:

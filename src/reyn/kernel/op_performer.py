@@ -35,10 +35,11 @@ class OpPerformer:
         self._root = root
         self._state = state
         self._file_bytes = file_bytes
+        self._gates: dict[str, Gate] = {}
 
     def admit(self, effect: Admit, tape: Tape) -> Recorded:
         """Ask the gate; of a writing op, keep what is there before and what will be after."""
-        call = Call(effect.key, effect.args)
+        call = _call(effect, tape)
         plan = OPS[call.kind].plan(call, self._env(tape))
         args = Blob.of(canonical(effect.args))
         op = str(effect.args.get("op", ""))
@@ -53,7 +54,7 @@ class OpPerformer:
 
     async def perform(self, effect: Perform, tape: Tape) -> Recorded:
         """Do what was admitted. After a crash this is done again: a change that took place is left as it is."""
-        call, started = Call(effect.key, effect.args), effect.started
+        call, started = _call(effect, tape), effect.started
         if effect.told in ("done", "failed"):
             return self._told(effect, call, tape)
         known = msgspec.json.decode(tape.content(started.result)) if started.result else None
@@ -78,12 +79,20 @@ class OpPerformer:
         )
 
     def restore(self, effect: Restore, tape: Tape) -> Recorded:
-        restored, left = put_back(effect.changes, effect.key, self._env(tape))
+        restored, left = put_back(effect.changes, f"{tape.run_id}/{effect.key}", self._env(tape))
         return kinds.WorkspaceRestored(effect.key, restored, left), ()
 
     def _env(self, tape: Tape) -> Env:
-        roots = roots_of(self._root, self._state, tape.state.workspace)
-        return Env(roots, Gate(roots), tape.content, tape.state.kept, self._file_bytes)
+        workspace = tape.state.workspace
+        gate = self._gates.get(workspace)
+        if gate is None:
+            gate = self._gates[workspace] = Gate(roots_of(self._root, self._state, workspace))
+        return Env(gate.roots, gate, tape.content, tape.state.kept, self._file_bytes)
+
+
+def _call(effect: Admit | Perform, tape: Tape) -> Call:
+    """A call's name is its own in one run; runs that write side by side need one that is nobody else's."""
+    return Call(f"{tape.run_id}/{effect.key}", effect.args)
 
 
 def _completed(call: str, result: dict[str, Any], *, changed: bool = False) -> Recorded:
@@ -116,13 +125,26 @@ def _hash_now(path: str, env: Env) -> str | None:
 
 
 def put_back(changes: tuple[kinds.Change, ...], token: str, env: Env) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Undo changes, in the order given: the files that are as before now, and those that were left alone."""
+    """Undo changes, newest first: the files that are as before now, and those that were left alone."""
     restored: list[str] = []
     left: list[str] = []
-    for number, change in enumerate(changes):
+    for number, change in enumerate(_joined(changes)):
         try:
             outcome = revert(change, env.roots, env.content, f"{token}.{number}")
         except FileFault:
             outcome = "conflict"
         (left if outcome == "conflict" else restored).append(change.path)
     return tuple(restored), tuple(left)
+
+
+def _joined(changes: tuple[kinds.Change, ...]) -> list[kinds.Change]:
+    """Changes that follow upon each other in one file as one, in the place of the oldest: a file that is put back in
+    several steps would, after a crash, look like somebody else's to the first of them."""
+    joined: dict[tuple[str, str | None], kinds.Change] = {}
+    for older in changes:
+        newer = joined.pop((older.path, older.after), None)
+        if newer is not None:
+            made = tuple(dict.fromkeys((*older.made, *newer.made)))
+            older = kinds.Change(older.path, older.before, newer.after, older.mode, made)
+        joined[older.path, older.before] = older
+    return list(joined.values())

@@ -416,12 +416,12 @@ class OSRuntime:
         phase = cut.state.phase or used.entry
         if not Briefs(used, briefs.settings, self.vocabulary).fits(phase):
             raise ForkImpossible(f"the skill `{used.name}` has no phase `{phase}` to go on with")
-        artifact = None
-        if given is not None or loaded is not None:
-            if given is None:
-                assert cut.state.input is not None
-                given = msgspec.json.decode(self.journal.blob(cut.state.input.hash))
-            artifact = to_artifact(given, used, strict=briefs.settings.strict, node=phase)
+        artifact, strict = None, briefs.settings.strict
+        if given is not None:
+            artifact = to_artifact(given, used, strict=strict, node=phase)
+        elif loaded is not None:
+            assert cut.state.input is not None
+            to_artifact(msgspec.json.decode(self.journal.blob(cut.state.input.hash)), used, strict=strict, node=phase)
         content = Blob.of(canonical(artifact)) if artifact is not None else None
         copy = pin(loaded) if loaded is not None else None
         forked = kinds.RunForked(

@@ -113,7 +113,7 @@ class SubRuns:
         if self._journal.find(started.run) is None:
             return await self._drive(self._new(started, tape, allowed), None)
         loaded = load_run(self._journal, started.run)
-        if loaded.state.status in ENDED:
+        if loaded.state.status in ENDED or _is_own_fault(loaded.state):
             return loaded.state
         settings = self._briefs_of(loaded.started).settings
         for name, value in raises_for(loaded.state, settings, allowed.limits).items():
@@ -156,7 +156,7 @@ class SubRuns:
                 assert artifact is not None
                 kept = msgspec.json.decode(self._journal.blob(artifact.hash))
                 return _ended(started, "ok", kept["data"], state, artifact)
-            case "failed" if state.failure_code not in _OWN_FAULTS:
+            case "failed" if not _is_own_fault(state):
                 code = state.failure_code
                 return kinds.RunSkillStopped(started.call, started.run, "failed", state.reason, code), ()
             case "limited":
@@ -166,6 +166,11 @@ class SubRuns:
             case "waiting":
                 return kinds.RunSkillStopped(started.call, started.run, "waiting", state.reason, wait=state.wait), ()
         return _ended(started, "error", f"the sub-run `{started.run}` is {state.status}: {state.reason}", state)
+
+
+def _is_own_fault(state: RunState) -> bool:
+    """Whether a sub-run failed for good: its failure is what the run above gets, also if that died before it heard."""
+    return state.status == "failed" and state.failure_code in _OWN_FAULTS
 
 
 def _ended(

@@ -8,13 +8,13 @@ import msgspec
 
 from reyn.errors import AnswerInvalid, WaitUnknown
 from reyn.journal import Answer
+from reyn.journal.kinds import Wait
 from reyn.kernel.families import below
 from reyn.kernel.resuming import ENDED
 from reyn.kernel.run_state import fold
 
 if TYPE_CHECKING:
     from reyn.journal import Journal, RunRow
-    from reyn.journal.kinds import Wait
 
 
 class Question(msgspec.Struct, frozen=True):

@@ -34,8 +34,9 @@ RUN_SKILL_FORM = OpForm(
         {
             "skill": {"type": "string"},
             "run_id": {"type": "string"},
-            "run_status": {"type": "string"},
-            "final_output": {"type": ["object", "null"]},
+            "success": {"type": "boolean"},
+            "artifact_type": {"type": "string"},
+            "final_output": {},
         },
     ),
     example={"kind": "run_skill", "skill": "summarise", "input": {"text": "what to sum up"}},

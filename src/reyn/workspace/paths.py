@@ -90,7 +90,7 @@ def _check(text: str) -> None:
         raw = text.encode()
     except UnicodeEncodeError:
         raise PlaceInvalid("the path is not valid Unicode") from None
-    if not text.strip():
+    if not text:
         raise PlaceInvalid("the path is empty")
     if b"\0" in raw:
         raise PlaceInvalid("the path holds a NUL character")

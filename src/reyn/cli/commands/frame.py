@@ -2,28 +2,61 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from reyn.cli.output import json_option, print_json
+from reyn.cli.output import echo_lines, json_option, print_json
 from reyn.cli.project import look_at_project, parse_input, skill_name
 from reyn.context import messages_of
+from reyn.errors import RunNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from reyn.kernel import SyncRuntime
 
 
 @click.command(epilog='Example: reyn frame hello \'{"name": "Ada"}\'')
-@click.argument("skill")
-@click.argument("input", required=False)
+@click.argument("skill_or_run", metavar="SKILL|RUN")
+@click.argument("input_or_seq", metavar="[INPUT|SEQ]", required=False)
 @json_option
-def command(skill: str, input: str | None, as_json: bool) -> None:
-    """Show what the model would see first of SKILL with INPUT: the exact text of its messages.
+def command(skill_or_run: str, input_or_seq: str | None, as_json: bool) -> None:
+    """Show what the model would see first of SKILL with INPUT, or what it saw at event SEQ of RUN: the exact text.
 
-    Without INPUT, an empty one stands in its place. With --json, the context frame as one object. Nothing runs and
-    nothing is recorded.
+    Without INPUT, an empty one stands in its place; with --json, the context frame is one object. Of a RUN, the frame
+    is shown that stood at the event, or last before it. Nothing runs and nothing is recorded. On a terminal, characters
+    that would steer it are shown by their codes.
     """
     with look_at_project() as runtime:
-        frame = runtime.runtime.first_frame(skill_name(skill), parse_input(input))
-    if as_json:
-        print_json(frame.as_json())
+        run = _named_run(runtime, skill_or_run) if _is_number(input_or_seq) else None
+        if run is not None:
+            seen = runtime.frame_at(run, int(input_or_seq or 0))
+            _print(seen, [{"role": role, "text": text} for role, text in seen] if as_json else None)
+        else:
+            frame = runtime.runtime.first_frame(skill_name(skill_or_run), parse_input(input_or_seq))
+            _print(messages_of(frame), frame.as_json() if as_json else None)
+
+
+def _is_number(words: str | None) -> bool:
+    return words is not None and words.isascii() and words.isdigit() and len(words) < 19
+
+
+def _named_run(runtime: SyncRuntime, words: str) -> str | None:
+    """The run that is meant, if one is: a skill of that name comes before the beginning of an id."""
+    is_skill = any(name == words for name, _, _ in runtime.runtime.library)
+    if is_skill and runtime.runtime.journal.find(words) is None:
+        return None
+    with suppress(RunNotFound):
+        return runtime.find(words).run_id
+    return None
+
+
+def _print(messages: Iterable[tuple[str, str]], as_json: Any) -> None:
+    if as_json is not None:
+        print_json(as_json)
         return
-    for role, text in messages_of(frame):
+    for role, text in messages:
         click.echo(f"[{role}]")
-        click.echo(text)
+        echo_lines(text)

@@ -3,36 +3,52 @@
 from __future__ import annotations
 
 import click
+import msgspec
 
-from reyn.cli.driving import drive
+from reyn.cli.driving import drive, no_input_option
 from reyn.cli.output import json_option
-from reyn.cli.project import model_name, open_project
+from reyn.cli.project import model_name
+from reyn.config import Limits
 from reyn.errors import LimitUnknown
+
+_LIMITS = ", ".join(field.name for field in msgspec.structs.fields(Limits))
 
 
 @click.command(epilog="Example: reyn resume 20260704T120000-k3m9qxdt --raise max_phase_visits=50")
 @click.argument("run")
 @click.option("--retry", is_flag=True, help="Try again what failed.")
-@click.option("--raise", "raised", multiple=True, metavar="LIMIT=N", help="Raise the cap that stopped the run.")
+@click.option(
+    "--raise",
+    "raised",
+    multiple=True,
+    metavar="LIMIT=N",
+    help=f"Raise the cap that stopped the run; `none` takes it away. LIMIT is one of {_LIMITS}.",
+)
 @click.option("--model", metavar="MODEL", help="Ask another model from here on; the journal records it.")
+@click.option("--upgrade", is_flag=True, help="Go on with the skill as it is today, if the run fits it.")
+@no_input_option
 @json_option
-def command(run: str, retry: bool, raised: tuple[str, ...], model: str | None, as_json: bool) -> int:
+def command(
+    run: str, retry: bool, raised: tuple[str, ...], model: str | None, upgrade: bool, no_input: bool, as_json: bool
+) -> int:
     """Continue RUN from its last durable event. RUN may be the beginning of an id.
 
     The run goes on with its own copy of the skill and its own settings: editing files never changes a run in flight.
     """
     limits = dict(_parse_limit(words) for words in raised)
-    with open_project() as runtime:
-        return drive(
-            lambda progress: runtime.resume(
-                run, retry=retry, raise_limits=limits, model=model_name(model), listener=progress
-            ),
-            as_json=as_json,
-        )
+    return drive(
+        lambda runtime, progress: runtime.resume(
+            run, retry=retry, raise_limits=limits, model=model_name(model), upgrade=upgrade, listener=progress
+        ),
+        as_json=as_json,
+        no_input=no_input,
+    )
 
 
-def _parse_limit(words: str) -> tuple[str, int]:
+def _parse_limit(words: str) -> tuple[str, int | None]:
     name, _, number = words.partition("=")
+    if number == "none":
+        return name, None
     if not (number.isascii() and number.isdigit() and len(number) < 16):
         raise LimitUnknown(f"`{words}` is not of the form LIMIT=N")
     return name, int(number)

@@ -2,25 +2,83 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 import click
 import msgspec
 
-from reyn.cli.output import clean, coloured, json_option, print_json, time_of
+from reyn.cli.output import as_typed, coloured, json_option, print_json, short, time_of
 from reyn.cli.project import look_at_project
+
+if TYPE_CHECKING:
+    from reyn.journal import RunRow
+    from reyn.kernel import SyncRuntime
+    from reyn.kernel.waits import Question
+
+
+class _Listed(NamedTuple):
+    """A run of the list, with all that is told of it."""
+
+    row: RunRow
+    depth: int
+    standing: str
+    command: str
+    question: Question | None
+
+    def as_json(self) -> dict[str, Any]:
+        told: dict[str, Any] = msgspec.to_builtins(self.row)
+        told |= {"standing": self.standing, "depth": self.depth, "next": self.command}
+        return told | {"question": msgspec.to_builtins(self.question)}
 
 
 @click.command(epilog="Example: reyn runs --json")
+@click.option("--top", is_flag=True, help="Leave out the sub-runs.")
 @json_option
-def command(as_json: bool) -> None:
-    """List the runs of this project, newest first, each with the state it is in."""
+def command(top: bool, as_json: bool) -> None:
+    """List the runs of this project, newest first: the state of each, the question it asks, and what moves it on.
+
+    Sub-runs stand below the run that asked for them.
+    """
     with look_at_project() as runtime:
-        rows = [(row, runtime.runtime.standing(row)) for row in runtime.runs()]
+        listed = [_look(runtime, row, depth) for row, depth in in_order(runtime.runs()) if depth == 0 or not top]
     if as_json:
-        print_json([msgspec.to_builtins(row) | {"standing": standing} for row, standing in rows])
+        print_json([run.as_json() for run in listed])
         return
-    if not rows:
+    if not listed:
         click.echo("no runs yet; `reyn run SKILL` starts one")
-    for row, standing in rows:
-        line = f"{row.run_id}  {time_of(row.started)}  {row.skill}  {coloured(standing)}"
-        at = f" at {row.phase}" if row.status not in ("finished",) and row.phase else ""
-        click.echo(f"{line}{at}{f': {clean(row.reason)}' if row.reason else ''}")
+    for run in listed:
+        _tell(run)
+
+
+def in_order(rows: list[RunRow]) -> list[tuple[RunRow, int]]:
+    """Each run with its depth, sub-runs below the run above them, in the order in which they began."""
+    known = {row.run_id for row in rows}
+    below: dict[str, list[RunRow]] = {}
+    for row in reversed(rows):
+        below.setdefault(row.parent if row.parent in known else "", []).append(row)
+
+    def branch(row: RunRow, depth: int) -> list[tuple[RunRow, int]]:
+        return [(row, depth), *(found for child in below.get(row.run_id, ()) for found in branch(child, depth + 1))]
+
+    return [found for row in reversed(below.get("", [])) for found in branch(row, 0)]
+
+
+def _look(runtime: SyncRuntime, row: RunRow, depth: int) -> _Listed:
+    question = runtime.open_question(row) if row.status in ("running", "waiting") else None
+    return _Listed(row, depth, runtime.standing(row), runtime.command_for(row), question)
+
+
+def _tell(run: _Listed) -> None:
+    row, indent = run.row, "  " * run.depth
+    at = f" at {row.phase}" if row.status != "finished" and row.phase else ""
+    origin = f" · fork of {row.fork_of} at {row.fork_seq}" if row.fork_of else ""
+    reason = f": {short(row.reason)}" if row.reason and run.question is None else ""
+    line = f"{row.run_id}  {time_of(row.started)}  {row.skill}  {coloured(run.standing)}{at}{reason}{origin}"
+    click.echo(f"{indent}{line}")
+    if run.depth:  # the run above asks, and moves
+        return
+    if run.question is not None:
+        answered = " (answered)" if run.question.is_answered else ""
+        click.echo(f"{indent}    asks: {short(run.question.wait.message)}{answered}")
+    if run.command and run.standing not in ("aborted", "cancelled"):
+        click.echo(f"{indent}    next: {as_typed(run.command)}")

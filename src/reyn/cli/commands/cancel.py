@@ -1,0 +1,32 @@
+"""`reyn cancel`."""
+
+from __future__ import annotations
+
+import click
+
+from reyn.cli.output import coloured, json_option, print_json, tell_next
+from reyn.cli.project import look_at_project
+
+
+@click.command(epilog="Example: reyn cancel 20260704T120000-k3m9qxdt --reason 'asked the wrong question'")
+@click.argument("run")
+@click.option("--reason", default="", metavar="WORDS", help="Why; the journal records it.")
+@json_option
+def command(run: str, reason: str, as_json: bool) -> None:
+    """Stop RUN and its sub-runs for good. RUN may be the beginning of an id.
+
+    Whoever drives it stops before its next step. Files stay as they are: `reyn undo` puts them back.
+    """
+    with look_at_project() as runtime:
+        run_id = runtime.find(run).run_id
+        runtime.cancel(run_id, reason)
+        row = runtime.find(run_id)
+        next_command = runtime.command_for(row)
+    is_over = row.status == "cancelled"
+    if as_json:
+        print_json({"run_id": run_id, "status": row.status, "is_over": is_over})
+    elif is_over:
+        click.echo(f"{run_id}: {coloured('cancelled')}")
+        tell_next(next_command)
+    else:
+        click.echo(f"{run_id}: another process drives it, and stops before its next step")

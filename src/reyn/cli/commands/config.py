@@ -1,0 +1,51 @@
+"""`reyn config`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+
+from reyn.cli.output import clean, json_option, print_json
+from reyn.cli.project import model_name, project_root
+from reyn.cli.settings import setting_flags
+
+
+@click.group(invoke_without_command=True, epilog="Example: reyn config explain limits")
+@json_option
+@click.pass_context
+def command(context: click.Context, as_json: bool) -> None:
+    """Tell every setting with its value and where it comes from; see `reyn config explain`."""
+    if context.invoked_subcommand is None:
+        _explain(None, {}, as_json=as_json)
+
+
+@command.command("explain", epilog="Example: reyn config explain limits.tokens")
+@click.argument("key", required=False)
+@setting_flags
+@json_option
+def explain(key: str | None, as_json: bool, **settings: Any) -> None:
+    """Tell the setting KEY, or every one: its value, and what decides it.
+
+    That is a flag, a variable `REYN_KEY`, a line of reyn.local.yaml or of reyn.yaml, or the default. KEY may be a whole
+    section: `limits`. With the flags of `reyn run`, what a run with them would go by.
+    """
+    settings["model"] = model_name(settings["model"])
+    _explain(key, settings, as_json=as_json)
+
+
+def _explain(key: str | None, flags: dict[str, Any], *, as_json: bool) -> None:
+    from reyn.config import explain_config
+    from reyn.config.origins import only
+
+    settings = explain_config(project_root(), flags)
+    if key is not None:
+        settings = only(settings, key)
+    if as_json:
+        print_json(settings)
+        return
+    values = [clean(msgspec.json.encode(setting.value).decode()) for setting in settings]
+    keys, wide = max(len(setting.key) for setting in settings), min(40, max(map(len, values)))
+    for setting, value in zip(settings, values, strict=True):
+        click.echo(f"{setting.key:<{keys}}  {value:<{wide}}  {setting.origin}")

@@ -1,0 +1,53 @@
+"""`reyn import`."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from reyn.cli.output import json_option, print_json
+from reyn.cli.project import open_project
+from reyn.errors import ArchiveInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
+
+@click.command("import", epilog="Example: reyn import run.jsonl")
+@click.argument("file")
+@json_option
+def command(file: str, as_json: bool) -> None:
+    """Take in the runs of FILE, which `reyn export` wrote; `-` is standard input.
+
+    Everything is checked before anything is stored. A run that is here already must be the same.
+    """
+    with _opened(file) as lines, open_project() as runtime:
+        report = runtime.import_(lines)
+    if as_json:
+        print_json(report)
+        return
+    for run in report.imported:
+        click.echo(f"imported {run}")
+    for run in report.known:
+        click.echo(f"{run} is here already, the same")
+
+
+@contextmanager
+def _opened(file: str) -> Iterator[BinaryIO]:
+    if file == "-":
+        if sys.stdin is None:
+            raise ArchiveInvalid("standard input is closed")
+        yield sys.stdin.buffer
+        return
+    try:
+        opened = Path(file).open("rb")  # noqa: SIM115 - closed below, but not what is done with it
+    except (OSError, ValueError) as error:
+        hint = "Give a file that `reyn export` wrote."
+        raise ArchiveInvalid(f"cannot read `{file[:200]}`: {error}", hint=hint) from error
+    with opened:
+        yield opened

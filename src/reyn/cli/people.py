@@ -1,0 +1,124 @@
+"""Whoever sits at the terminal: a question is shown, a line is read, and the loop goes on meanwhile.
+
+Only the terminal is known here; what an answer must be like is the kernel's to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import termios
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from reyn.cli.output import clean, short
+from reyn.errors import AnswerInvalid
+from reyn.kernel.live import answer_fault
+from reyn.kernel.people import LATER
+from reyn.kernel.waits import read_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reyn.journal.kinds import Wait
+
+_STDIN = 0
+
+
+def is_somebody_there() -> bool:
+    """Whether a person can see a question and type an answer."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+class TerminalPeople:
+    """Asks at the terminal. `hush` is called before the terminal is written to; `asked` holds the questions that were
+    shown, `answered` those that were answered here."""
+
+    def __init__(self) -> None:
+        self.hush: Callable[[], None] = lambda: None
+        self.asked: set[tuple[str, str]] = set()
+        self.answered: set[tuple[str, str]] = set()
+
+    async def ask(self, run_id: str, wait: Wait) -> Any:
+        self.asked.add((run_id, wait.id))
+        self.hush()
+        _show(wait)
+        answer = await self._answer(wait)
+        self.answered.add((run_id, wait.id))
+        return answer
+
+    async def _answer(self, wait: Wait) -> Any:
+        while True:
+            line = await _ask_line()
+            if line is None or (not line and not _may_be_left_out(wait)):
+                return LATER
+            try:
+                value = read_answer(wait, _picked(wait, line))
+                fault = answer_fault(wait, wait.id, value)
+            except AnswerInvalid as error:
+                fault = f"{error.message}. {error.hint}"
+            if not fault:
+                return value
+            click.echo(f"    {clean(fault)}", err=True)
+
+
+def _show(wait: Wait) -> None:
+    mark = click.style("?", fg="magenta", bold=True)
+    for number, line in enumerate(wait.message.split("\n")):
+        click.echo(f"  {mark if number == 0 else ' '} {clean(line)}", err=True)
+    for number, words in enumerate(wait.suggestions, start=1):
+        click.echo(f"      {number}. {short(words)}", err=True)
+    empty = "no answer" if _may_be_left_out(wait) else "later"
+    picks = "a number picks one; " if wait.suggestions else ""
+    click.echo(click.style(f"    ({picks}an empty line: {empty})", dim=True), err=True)
+
+
+def _may_be_left_out(wait: Wait) -> bool:
+    """Whether a question takes no answer as an answer."""
+    return not answer_fault(wait, wait.id, None)
+
+
+def _picked(wait: Wait, line: str) -> str:
+    if line.isascii() and line.isdigit() and len(line) < 4 and 0 < int(line) <= len(wait.suggestions):
+        return wait.suggestions[int(line) - 1]
+    return line
+
+
+async def _ask_line() -> str | None:
+    """A line from the terminal, without its end; `None` where the terminal says that there is none."""
+    with suppress(termios.error):  # what was typed before the question is no answer to it
+        termios.tcflush(_STDIN, termios.TCIFLUSH)
+    click.echo("  > ", err=True, nl=False)
+    try:
+        raw = await _read_line()
+    except asyncio.CancelledError:
+        click.echo(err=True)
+        raise
+    if raw is None:
+        click.echo(err=True)
+        return None
+    return raw.decode(errors="replace").strip()
+
+
+async def _read_line() -> bytes | None:
+    loop = asyncio.get_running_loop()
+    got: asyncio.Future[bytes | None] = loop.create_future()
+    typed = bytearray()
+
+    def take() -> None:
+        try:
+            chunk = os.read(_STDIN, 4096)
+        except OSError:
+            chunk = b""
+        typed.extend(chunk)
+        if not got.done() and (not chunk or typed.endswith(b"\n")):
+            got.set_result(bytes(typed) if chunk else None)
+
+    loop.add_reader(_STDIN, take)
+    try:
+        return await got
+    finally:
+        loop.remove_reader(_STDIN)
