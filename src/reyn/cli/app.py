@@ -125,8 +125,11 @@ def _tell(error: ReynError, *, debug: bool, as_json: bool) -> int:
 
         click.echo(msgspec.json.encode({"error": error.as_json()}).decode())
         return error.exit_code
-    click.echo(f"{click.style(f'error {error.code}', fg='red', bold=True)}: {error.message}", err=True)
+    from reyn.cli.output import clean
+
+    told = "\n".join(clean(line) for line in error.message.split("\n"))
+    click.echo(f"{click.style(f'error {error.code}', fg='red', bold=True)}: {told}", err=True)
     if error.hint:
-        click.echo(f"  hint: {error.hint}", err=True)
+        click.echo(f"  hint: {clean(error.hint)}", err=True)
     click.echo(f"  docs: {error.docs}", err=True)
     return error.exit_code

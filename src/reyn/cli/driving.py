@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +13,7 @@ from reyn.cli.interrupts import Interrupts
 from reyn.cli.output import as_typed, lasted, print_json, tell_result
 from reyn.cli.progress import Progress
 from reyn.cli.project import look_at_project
-from reyn.errors import ReynError
+from reyn.errors import RunNotResumable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +44,7 @@ def drive(
         with Interrupts(runtime.interrupt) as interrupts:
             try:
                 result = work(runtime, progress)
+                progress.introduce(result.run_id)
             except (asyncio.CancelledError, KeyboardInterrupt):
                 progress.pause()
                 return _interrupted(runtime, progress, interrupts, as_json=as_json)
@@ -78,8 +80,8 @@ def _interrupted(runtime: SyncRuntime, progress: Progress, interrupts: Interrupt
         if as_json:
             print_json(runtime.result(run))
         return INTERRUPTED
-    try:
+    with suppress(RunNotResumable):  # it was over already
         runtime.cancel(run, "Ctrl-C twice")
-    except ReynError as error:  # it was over already, or somebody else has it
-        click.echo(f"not cancelled: {error.message}", err=True)
-    return tell(runtime, runtime.result(run), took=lasted(progress.took), as_json=as_json)
+    result = runtime.result(run)
+    told = tell(runtime, result, took=lasted(progress.took), as_json=as_json)
+    return INTERRUPTED if result.status == "running" else told

@@ -39,10 +39,13 @@ class Interrupts:
             signal.signal(signal.SIGINT, self._before)
 
     def _pressed(self, number: int, frame: FrameType | None) -> None:
-        """The first stops the run, which takes a moment; the second is remembered; a third does not wait for it."""
+        """The first stops the run, which takes a moment; the second is remembered; a third stops the stopping, too; if
+        even that is held up, whoever goes on does not wait for it."""
         self._count += 1
         self._since = self._since or time.monotonic()
-        if (self._count == 1 and not self._stop()) or (self._count > 2 and not self._is_over):
+        if self._is_over or self._count == 2:
+            return
+        if not self._stop() or self._count > 3:
             raise KeyboardInterrupt
 
     def is_twice(self) -> bool:

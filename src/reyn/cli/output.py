@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -48,8 +49,6 @@ def short(text: str, most: int = 300) -> str:
 
 def echo_lines(text: str) -> None:
     """Text of many lines. On a terminal every line is made safe; into a file it goes as it is."""
-    import sys
-
     if not sys.stdout.isatty():
         click.echo(text)
         return
@@ -99,9 +98,9 @@ def tell_result(result: RunResult, *, took: str, files: Mapping[str, str], comma
     if result.wait is not None and result.wait.suggestions:
         click.echo(f"suggested: {', '.join(short(words, 80) for words in result.wait.suggestions)}")
     if result.artifact is not None:
-        click.echo(msgspec.json.format(msgspec.json.encode(result.artifact), indent=2).decode())
+        echo_lines(msgspec.json.format(msgspec.json.encode(result.artifact), indent=2).decode())
     if result.path:
-        click.echo(f"path: {' → '.join(result.path)}")
+        click.echo(f"path: {clean(' → '.join(result.path))}")
     click.echo(f"used: {tokens_of(result.usage)}, {took}")
     if files:
         click.echo(f"files: {_listed(files)}")
@@ -112,7 +111,7 @@ def tell_result(result: RunResult, *, took: str, files: Mapping[str, str], comma
 
 def tell_next(command: str) -> None:
     if command:
-        click.echo(f"next: {as_typed(command)}")
+        click.echo(f"next: {clean(as_typed(command))}")
 
 
 def _listed(files: Mapping[str, str]) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from reyn.cli.output import clean
 from reyn.cli.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -48,12 +49,21 @@ class Progress:
     def __call__(self, event: Event) -> None:
         self.run_id = self.run_id or event.run_id
         entry = self._timeline.take(event)
-        self._introduce(event.run_id, entry)
+        if entry is None or entry.what not in _BEGINNINGS:
+            self.introduce(event.run_id)
+        self._is_introduced = True
         if entry is not None and self._is_shown(entry):
             self._say(self._line(entry))
         if self._ticker is not None:
             tokens = f"{self._timeline.tokens:,} tokens" if self._timeline.tokens else ""
             self._ticker.tell(self._timeline.doing, tokens)
+
+    def introduce(self, run_id: str) -> None:
+        """The id of the run is told first, whatever its first event is, and even if it has none."""
+        if not self._is_introduced:
+            row = self._runtime.find(run_id)
+            origin = f" · forked from {row.fork_of} at event {row.fork_seq}" if row.fork_of else ""
+            self._say(clean(f"run {run_id}{origin}"))
 
     def pause(self) -> None:
         """Leave the terminal to somebody else, until the next event."""
@@ -63,13 +73,6 @@ class Progress:
     def _content(self, name: str) -> bytes:
         """Looked for when it is needed: the journal may not be there before the first event."""
         return self._runtime.runtime.journal.blob(name)
-
-    def _introduce(self, run_id: str, entry: Entry | None) -> None:
-        """The id of the run is told first, whatever the first event is."""
-        if not self._is_introduced and (entry is None or entry.what not in _BEGINNINGS):
-            row = self._runtime.find(run_id)
-            self._say(f"run {run_id}{f' · forked from {row.fork_of} at event {row.fork_seq}' if row.fork_of else ''}")
-        self._is_introduced = True
 
     def _line(self, entry: Entry) -> str:
         line = coloured_line(entry)

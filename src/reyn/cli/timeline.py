@@ -104,6 +104,7 @@ class Timeline:
     def _of_run(self, body: Body, event: Event, run: _Run) -> _Told | None:
         match body:
             case kinds.RunStarted():
+                self.doing = "starting"
                 again = f" · a rerun of {body.rerun_of}" if body.rerun_of else ""
                 return _Told(0, "started", f"run {body.run_id} · {body.skill} · {body.model}{again}")
             case kinds.RunForked(point=point):
@@ -185,7 +186,7 @@ class Timeline:
                 run.ops[call] = f"file {op} {self._path(body)}".rstrip()
                 self.doing = run.ops[call]
             case kinds.FileCompleted(call=call, status=status, result=result):
-                return self._op(run.ops.get(call, "file"), status, result)
+                return self._op(run.ops.get(call, ""), status, result)
             case kinds.PermissionDenied(op=op, reason=reason, rule=rule):
                 about = {"op": f"file {op}", "status": "denied", "rule": rule}
                 return _Told(2, "op", f"file {op} · denied: {reason}", about)
@@ -196,14 +197,15 @@ class Timeline:
                 self.doing = f"sub-run {below}"
                 return _Told(2, "sub_run", f"run_skill {skill} → {below}", {"skill": skill, "run": below})
             case kinds.RunSkillCompleted(call=call, status=status, result=result):
-                return self._op(run.ops.get(call, "run_skill"), status, result)
+                return self._op(run.ops.get(call, ""), status, result)
         return None
 
     def _op(self, words: str, status: str, result: str) -> _Told:
-        why = ""
-        if status != "ok":
-            held = self._read(result)
-            why = f": {held['error']}" if isinstance(held, dict) and held.get("error") else ""
+        """What came of an op. One that began before the telling did is named by its result."""
+        held = self._read(result) if status != "ok" or not words else {}
+        held = held if isinstance(held, dict) else {}
+        words = words or " ".join(str(held[key]) for key in ("kind", "op", "path", "skill") if key in held)
+        why = f": {held['error']}" if status != "ok" and held.get("error") else ""
         return _Told(2, "op", f"{words} · {status}{why}", {"op": words, "status": status})
 
     def _path(self, started: kinds.FileStarted) -> str:

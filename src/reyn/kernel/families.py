@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
 def topmost(journal: Journal, row: RunRow) -> RunRow:
     """The run that has to be driven for this one to go on."""
-    while row.parent and (above := journal.find(row.parent)) is not None:
+    passed = {row.run_id}
+    while row.parent and row.parent not in passed and (above := journal.find(row.parent)) is not None:
         row = above
+        passed.add(row.run_id)
     return row
 
 

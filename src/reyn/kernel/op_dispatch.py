@@ -74,22 +74,24 @@ async def _file(args: dict[str, Any], call: str, around: Surroundings, tape: Tap
     form = around.vocabulary.form_of(args)
     is_unsafe = form is not None and form.effect == "unsafe"
     completed = await Perform(call, args, started, is_unsafe)
-    if isinstance(completed, Doubt):
-        told = await _settle(call, "file", args, tape)
-        completed = await Perform(call, args, started, told=told)
-        assert not isinstance(completed, Doubt)
+    doubts = 0
+    while isinstance(completed, Doubt):
+        doubts += 1
+        told = await _settle(call, doubts, "file", args, tape)
+        # Done again, it can be cut short again; what a person vouches for is only written down.
+        completed = await Perform(call, args, started, told == "again", told)
     changes = started.changes if completed.changed else ()
     for change in changes:
         tape.emit(kinds.WorkspaceUpdated(call, change))
     return Done("file", completed.status, completed.result, completed.bytes, changes)
 
 
-async def _settle(call: str, kind: str, args: dict[str, Any], tape: Tape) -> str:
+async def _settle(call: str, doubts: int, kind: str, args: dict[str, Any], tape: Tape) -> str:
     """Nobody here knows whether an unsafe op took place before its driver died: a person says what holds."""
     words = f"`{kind}` {canonical(args).decode()[:500]} may have taken place before the run was interrupted."
     schema = {"type": "string", "enum": ["again", "done", "failed"]}
     wait = kinds.Wait(
-        f"{call}.settle",
+        f"{call}.settle{doubts if doubts > 1 else ''}",
         "unsafe",
         f"{words} Do it again, take it as done, or take it as failed?",
         schema,

@@ -57,13 +57,20 @@ class OpPerformer:
         call, started = _call(effect, tape), effect.started
         if effect.told in ("done", "failed"):
             return self._told(effect, call, tape)
-        known = msgspec.json.decode(tape.content(started.result)) if started.result else None
+        kept = Blob(started.result, tape.content(started.result)) if started.result else None
+        known = msgspec.json.decode(kept.content) if kept else None
         plan = Plan(started.rule, started.changes, known)
         env = self._env(tape)
         if call.op in _SLOW:
             result = await asyncio.to_thread(OPS[call.kind].perform, call, plan, env)
         else:
             result = OPS[call.kind].perform(call, plan, env)
+        if kept is not None and result is known:
+            is_ok = result["status"] == "ok"
+            done = kinds.FileCompleted(
+                effect.key, result["status"], kept.hash, len(kept.content), is_ok and bool(started.changes)
+            )
+            return done, ()
         return _completed(effect.key, result, changed=bool(started.changes) and result["status"] == "ok")
 
     def _told(self, effect: Perform, call: Call, tape: Tape) -> Recorded:
@@ -140,11 +147,15 @@ def put_back(changes: tuple[kinds.Change, ...], token: str, env: Env) -> tuple[t
 def _joined(changes: tuple[kinds.Change, ...]) -> list[kinds.Change]:
     """Changes that follow upon each other in one file as one, in the place of the oldest: a file that is put back in
     several steps would, after a crash, look like somebody else's to the first of them."""
-    joined: dict[tuple[str, str | None], kinds.Change] = {}
+    joined: list[kinds.Change | None] = []
+    newest: dict[str, int] = {}
     for older in changes:
-        newer = joined.pop((older.path, older.after), None)
-        if newer is not None:
+        place = newest.get(older.path)
+        newer = None if place is None else joined[place]
+        if place is not None and newer is not None and newer.before == older.after:
             made = tuple(dict.fromkeys((*older.made, *newer.made)))
             older = kinds.Change(older.path, older.before, newer.after, older.mode, made)
-        joined[older.path, older.before] = older
-    return list(joined.values())
+            joined[place] = None
+        newest[older.path] = len(joined)
+        joined.append(older)
+    return [change for change in joined if change is not None]

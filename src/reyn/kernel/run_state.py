@@ -59,6 +59,8 @@ class RunState(msgspec.Struct, frozen=True):
     post_attempts: int = 0
     visits: dict[str, int] = {}
     path: tuple[str, ...] = ()
+    switched: dict[str, str] = {}
+    """Models that could not be had, each with the one that is asked in its place."""
     trail: tuple[Passed, ...] = ()
     rollback: kinds.PhaseRolledBack | None = None
     """Why the phase is entered again, while it is."""
@@ -193,6 +195,7 @@ def _(state: RunState, body: kinds.RunResumed) -> RunState:
         wait=wait,
         doubtful=body.open_intent,
         model=body.model or state.model,
+        switched={} if body.model else state.switched,
     )
 
 
@@ -223,7 +226,7 @@ def _(state: RunState, body: kinds.WaitOpened) -> RunState:
 
 @_on(kinds.WaitAnswered)
 def _(state: RunState, body: kinds.WaitAnswered) -> RunState:
-    return replace(state, wait=None, given=body, messages_taken=body.message)
+    return replace(state, wait=None, given=body, messages_taken=body.message, doubtful=None)
 
 
 @_on(kinds.MessageRefused)
@@ -270,6 +273,11 @@ def _(state: RunState, body: kinds.LlmRequested) -> RunState:
 def _(state: RunState, body: kinds.LlmResponded) -> RunState:
     usage = state.usage + body.usage if body.usage else state.usage
     return replace(state, answers=state.answers + 1, usage=usage, open_intent=None, doubtful=None)
+
+
+@_on(kinds.ModelSwitched)
+def _(state: RunState, body: kinds.ModelSwitched) -> RunState:
+    return replace(state, switched={**state.switched, body.model: body.to})
 
 
 @_on(kinds.ControlDecided)

@@ -27,10 +27,15 @@ class ModelRequest(msgspec.Struct, frozen=True):
     answered: int = 0
 
 
+Mode = Literal["grammar", "json_schema", "json_object", "free"]
+"""How an answer was held to its contract while it was made."""
+
+
 class ModelReply(msgspec.Struct, frozen=True):
     text: str
     usage: Usage | None = None
     """Tokens as the model counted them; `None` where it does not count."""
+    mode: Mode | None = None
 
 
 class Model(Protocol):

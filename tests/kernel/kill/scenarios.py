@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec.structs import replace
+
+from reyn.vocabulary import STANDARD, Vocabulary
 from tests.kernel.kill.scenario import Scenario
 from tests.support import act, file, finish, go, question, two_phases, with_ops, write_skill
 
 LOG = "reyn/log.txt"
+SENT = "reyn/out/sent.txt"
 TWICE = file("edit", LOG, old_string="x", new_string="xx", replace_all=True)
 """An edit that shows how often it was done: each time, the log is twice as long."""
 
@@ -117,6 +121,25 @@ def sub_runs(folder: Path) -> Scenario:
     return scenario.plays("parent", answers, max_phase_retries=1)
 
 
+def troubled_sub_runs(folder: Path) -> Scenario:
+    """A step runs a skill that runs a skill: that one asks somebody, reaches a limit and has a model that breaks."""
+    scenario = _with_files(folder)
+    scenario.somebody_is_there = True
+    scenario.breaks_at = "2.1"
+    write_skill(scenario.seed, "leaf", {"l": ["l", "end"]}, ops={"l": "file, ask_user"})
+    write_skill(scenario.seed, "middle", {"@leaf": ["m"], "m": ["end"]}, ops={"m": "file"})
+    step = "preprocessor:\n  - run_skill: {skill: middle, input: {text: below}, into: data.sub}\n"
+    write_skill(scenario.seed, "top", {"t": ["end"]}, phase_keys={"t": step})
+    answers = [
+        act(TWICE, question("sure?")),  # the leaf
+        go("l", "once more"),
+        with_ops(finish("leaf"), TWICE),
+        with_ops(finish("middle"), file("write", "workspace:mine.txt", content="mine\n")),
+        finish(),
+    ]
+    return scenario.plays("top", answers, max_phase_visits=1)
+
+
 def steps_and_limits(folder: Path) -> Scenario:
     """Steps before and after the model that change files, a result that is cut, act turns that run out and are
     raised."""
@@ -130,5 +153,21 @@ def steps_and_limits(folder: Path) -> Scenario:
     return scenario.plays("step", answers, max_act_turns=1, limits={"on_limit": "stop"}, sizes={"result_bytes": 400})
 
 
+def _unsafe_writes() -> Vocabulary:
+    [spec] = [spec for spec in STANDARD.ops if spec.kind == "file"]
+    forms = tuple(replace(form, effect="unsafe") if form.op == "write" else form for form in spec.forms)
+    risky = replace(spec, effect="unsafe", forms=forms)
+    return replace(STANDARD, ops=tuple(risky if known is spec else known for known in STANDARD.ops))
+
+
+def unsafe(folder: Path) -> Scenario:
+    """A write that must not be done twice, says the vocabulary, between two edits that may."""
+    scenario = _with_files(folder)
+    scenario.vocabulary = _unsafe_writes()
+    write_skill(scenario.seed, "risk", {"a": ["end"]}, ops={"a": "file"})
+    answers = [act(TWICE, file("write", SENT, content="sent\n")), act(TWICE), finish()]
+    return scenario.plays("risk", answers)
+
+
 PLAIN = (pair, rejected_and_looping, three_at_once, stopping_and_going_on)
-ACTING = (writing, asking_later, asking_somebody, rolled_back, sub_runs, steps_and_limits)
+ACTING = (writing, asking_later, asking_somebody, rolled_back, sub_runs, troubled_sub_runs, steps_and_limits)

@@ -13,7 +13,6 @@ from reyn.cli.project import look_at_project
 from reyn.errors import RunBusy
 
 if TYPE_CHECKING:
-    from reyn.journal import RunRow
     from reyn.kernel import SyncRuntime
 
 _PATIENCE = 1.0
@@ -42,7 +41,7 @@ def command(run: str, wait: str, value: str, no_resume: bool, no_input: bool, as
         question = runtime.find_question(row, wait)
         runtime.answer(question.run_id, wait, read_answer(question.wait, value))
         above = topmost(runtime.runtime.journal, row).run_id
-        is_driven = _is_driven(runtime, runtime.find(above))
+        is_driven = _is_driven(runtime, above, wait)
     if not is_driven and not no_resume:
         try:
             return drive(
@@ -59,11 +58,16 @@ def command(run: str, wait: str, value: str, no_resume: bool, no_input: bool, as
     return 0
 
 
-def _is_driven(runtime: SyncRuntime, above: RunRow) -> bool:
+def _is_driven(runtime: SyncRuntime, run_id: str, wait: str) -> bool:
     """Whether a live driver has the run and has taken the answer, or will."""
     deadline = time.monotonic() + _PATIENCE
-    while runtime.runtime.journal.is_claimed(above.run_id):
-        if runtime.open_question(runtime.find(above.run_id)) is None or time.monotonic() > deadline:
+    while True:
+        is_claimed = runtime.runtime.journal.is_claimed(run_id)  # first: who lets go of the run has taken the answer
+        question = runtime.open_question(runtime.find(run_id))
+        if question is None or question.wait.id != wait:
+            return True
+        if not is_claimed:
+            return False
+        if time.monotonic() > deadline:
             return True
         time.sleep(0.02)
-    return False

@@ -32,7 +32,8 @@ def explain(key: str | None, as_json: bool, **settings: Any) -> None:
     section: `limits`. With the flags of `reyn run`, what a run with them would go by.
     """
     settings["model"] = model_name(settings["model"])
-    _explain(key, settings, as_json=as_json)
+    above = click.get_current_context().parent
+    _explain(key, settings, as_json=as_json or (above is not None and above.params["as_json"]))
 
 
 def _explain(key: str | None, flags: dict[str, Any], *, as_json: bool) -> None:

@@ -71,4 +71,5 @@ def _readable(decision: Decision | None, content: Callable[[str], bytes]) -> str
             return name[0]
 
     where = f"event {decision.seq}, phase {decision.phase}" if decision.phase else f"event {decision.seq}"
-    return f"{where}: {short(_NAME.sub(shown, decision.what), 500)}"
+    what = f"{decision.what}: {decision.text}" if decision.what.startswith("rejected") else decision.what
+    return short(f"{where}: {_NAME.sub(shown, what)}", 500)

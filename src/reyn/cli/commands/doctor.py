@@ -74,8 +74,8 @@ def _tell_check(check: Check) -> None:
 
 
 def _tell_run(run: _Open) -> None:
-    click.echo(f"{run.run_id}  {coloured(run.standing)}{f': {short(run.reason)}' if run.reason else ''}")
+    click.echo(f"{clean(run.run_id)}  {coloured(run.standing)}{f': {short(run.reason)}' if run.reason else ''}")
     nothing = (
         "driven by a live process; it moves on by itself" if run.standing == "running" else "nothing moves it here"
     )
-    click.echo(f"    {f'next: {as_typed(run.next)}' if run.next else nothing}")
+    click.echo(f"    {f'next: {clean(as_typed(run.next))}' if run.next else nothing}")

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 @click.command(epilog="Example: reyn fork 20260704T120000-k3m9qxdt --at 9 --model scripted:other.jsonl")
 @click.argument("run")
-@click.option(
-    "--at", type=click.IntRange(1, 2**62), metavar="SEQ", help="Go on from this event; else from the last one."
-)
+@click.option("--at", type=click.IntRange(min=1), metavar="SEQ", help="Go on from this event; else from the last one.")
 @click.option("--model", metavar="MODEL", help="Ask another model from there on.")
 @click.option("--input", metavar="INPUT", help="Give the phase that comes next another input.")
 @click.option("--skill", metavar="SKILL", help="Go on with another skill, or with this one as it is today.")

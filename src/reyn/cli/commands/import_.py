@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reyn.cli.output import json_option, print_json
+from reyn.cli.output import clean, json_option, print_json
 from reyn.cli.project import open_project
 from reyn.errors import ArchiveInvalid
 
@@ -32,9 +32,9 @@ def command(file: str, as_json: bool) -> None:
         print_json(report)
         return
     for run in report.imported:
-        click.echo(f"imported {run}")
+        click.echo(f"imported {clean(run)}")
     for run in report.known:
-        click.echo(f"{run} is here already, the same")
+        click.echo(f"{clean(run)} is here already, the same")
 
 
 @contextmanager

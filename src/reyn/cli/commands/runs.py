@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import msgspec
 
-from reyn.cli.output import as_typed, coloured, json_option, print_json, short, time_of
+from reyn.cli.output import as_typed, clean, coloured, json_option, print_json, short, time_of
 from reyn.cli.project import look_at_project
 
 if TYPE_CHECKING:
@@ -72,13 +72,13 @@ def _tell(run: _Listed) -> None:
     row, indent = run.row, "  " * run.depth
     at = f" at {row.phase}" if row.status != "finished" and row.phase else ""
     origin = f" · fork of {row.fork_of} at {row.fork_seq}" if row.fork_of else ""
-    reason = f": {short(row.reason)}" if row.reason and run.question is None else ""
-    line = f"{row.run_id}  {time_of(row.started)}  {row.skill}  {coloured(run.standing)}{at}{reason}{origin}"
-    click.echo(f"{indent}{line}")
+    reason = f": {row.reason}" if row.reason and run.question is None else ""
+    who = clean(f"{row.run_id}  {time_of(row.started)}  {row.skill}")
+    click.echo(f"{indent}{who}  {coloured(run.standing)}{short(f'{at}{origin}{reason}')}")
     if run.depth:  # the run above asks, and moves
         return
     if run.question is not None:
         answered = " (answered)" if run.question.is_answered else ""
         click.echo(f"{indent}    asks: {short(run.question.wait.message)}{answered}")
     if run.command and run.standing not in ("aborted", "cancelled"):
-        click.echo(f"{indent}    next: {as_typed(run.command)}")
+        click.echo(f"{indent}    next: {clean(as_typed(run.command))}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from reyn.cli.output import coloured, json_option, lasted, print_json, tell_result, time_of
+from reyn.cli.output import clean, coloured, json_option, lasted, print_json, tell_result, time_of
 from reyn.cli.progress import coloured_line
 from reyn.cli.project import look_at_project
 from reyn.cli.timeline import Timeline
@@ -38,7 +38,7 @@ def command(run: str, as_json: bool) -> None:
         told = [_as_json(step, began) for step in steps]
         print_json(msgspec.to_builtins(result) | about | {"parent": row.parent, "fork_of": row.fork_of, "steps": told})
         return
-    click.echo(f"{row.run_id} · {row.skill} · {coloured(standing)} · started {time_of(began)} UTC")
+    click.echo(f"{clean(row.run_id)} · {clean(row.skill)} · {coloured(standing)} · started {time_of(began)} UTC")
     for step in steps:
         click.echo(f"{step.seq:>6}  {lasted(step.ts - began):>8}  {coloured_line(step)}")
     tell_result(result, took=_took(worked, row.updated - began), files=files, command=command_line)

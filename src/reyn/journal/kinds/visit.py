@@ -73,6 +73,33 @@ class LlmResponded(Body, frozen=True):
     call: str
     text: ContentName
     usage: Usage | None = None
+    mode: Literal["grammar", "json_schema", "json_object", "free"] | None = None
+    """How the model was held to the contract, where it says so."""
+
+
+@event("model_retried", v=1, origin="outside")
+class ModelRetried(Body, frozen=True):
+    """The model gave no answer for a reason that may pass; it is asked again after some milliseconds. `instead` says if it
+    is held to the contract in another way from now on."""
+
+    call: str
+    model: str
+    attempt: int
+    code: str
+    message: str
+    wait_ms: Count
+    instead: str = ""
+
+
+@event("model_switched", v=1, origin="outside")
+class ModelSwitched(Body, frozen=True):
+    """A model could not be had; from now on the next one of its list is asked in its place."""
+
+    call: str
+    model: str
+    to: str
+    code: str
+    message: str
 
 
 @event("llm_failed", v=1, origin="outcome")

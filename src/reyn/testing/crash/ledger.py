@@ -28,6 +28,7 @@ class Entry(msgspec.Struct, frozen=True):
     """One line: what happened, to which call of which run, with which content.
 
     asked, answered, durable      the model was asked, it answered, its answer is in the journal
+    refused                       the model was asked, and had no answer
     questioned, said, posted      a person was asked, said something, and that is in the inbox
     intended, done                the intent of a change of a file is in the journal; so is what came of it
     changing, changed             a file is about to be another one; it is
@@ -69,7 +70,11 @@ class LedgerModel:
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         self._ledger.write(Entry("asked", request.run_id, request.call))
-        reply = await self._model.complete(request)
+        try:
+            reply = await self._model.complete(request)
+        except Exception:
+            self._ledger.write(Entry("refused", request.run_id, request.call))
+            raise
         self._ledger.write(Entry("answered", request.run_id, request.call, digest(reply.text.encode())))
         return reply
 

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+import traceback
 import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -93,6 +94,8 @@ def in_child(work: Callable[[], object], *, kill_after: float | None = None) -> 
         try:
             work()
             status = 0
+        except BaseException:  # noqa: BLE001 - nobody above may see it: this is another process
+            traceback.print_exc()
         finally:
             os._exit(status)
     gc.unfreeze()

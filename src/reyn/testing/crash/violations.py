@@ -89,6 +89,8 @@ def _asked_again(ledger: list[Entry], kills: int) -> Iterator[str]:
             if entry.call in durable:
                 yield f"call {entry.call} was asked again although its answer was durable"
             asked.append(entry.call)
+        elif entry.what == "refused":
+            asked.remove(entry.call)
     if len(asked) - len(set(asked)) > kills:
         yield f"{len(asked) - len(set(asked))} calls were asked again after {kills} kills"
 

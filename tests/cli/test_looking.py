@@ -1,0 +1,135 @@
+"""What a person reads of a run: its timeline, its frames, the settings it goes by."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import IN, write_answers
+from tests.support import act, file, finish, go, question, with_ops, write_skill
+
+
+def test_the_timeline_tells_turns_ops_questions_and_decisions(here: Path, reyn):
+    write_answers(
+        here,
+        act(file("write", "workspace:a.txt", content="x"), file("read", "gone.txt"), file("read", ".reyn/journal.db")),
+        "no JSON",
+        act(question("Sure?")),
+        with_ops(finish("done"), file("edit", "workspace:a.txt", old_string="x", new_string="y")),
+    )
+    reyn("run", "asking", IN, "--run-id", "r")
+    reyn("answer", "r", "1.3.1", "yes")
+    shown = reyn("show", "r")
+    lines = [re.sub(r"^ +(\d+) +\d+\.\d s  ", r"\1 ", line) for line in shown.out.splitlines()]
+    assert lines[0].startswith("r · asking · finished · started ")
+    assert [re.sub(r" · \d\.\d s$", "", line) for line in lines[1:] if re.match(r"\d+ ", line)] == [
+        "1 run r · asking · scripted:answers.jsonl",
+        "2   work (visit 1)",
+        "5     turn 1",
+        "7     file write workspace:a.txt · ok",
+        "10     file read gone.txt · error: there is no file `gone.txt`",
+        *[line for line in lines if "denied" in line],
+        "14     turn 2",
+        *[line for line in lines if "rejected" in line],
+        "18     turn 3",
+        "20     asks: Sure?",
+        "21 run r · resumed at work",
+        "22     answered: yes",
+        "26     turn 4",
+        "28     file edit workspace:a.txt · ok",
+        "30     → finish (1.00) complete",
+        "33   finished",
+    ]
+    assert "path: work" in lines
+    assert "files: workspace:a.txt (new)" in lines
+    steps = reyn("show", "r", "--json").json["steps"]
+    assert [step["what"] for step in steps if step["what"] == "op"] == ["op"] * 4
+    assert steps[3] | {"seconds": 0} == {
+        "seq": 7,
+        "seconds": 0,
+        "what": "op",
+        "text": "file write workspace:a.txt · ok",
+        "op": "file write workspace:a.txt",
+        "status": "ok",
+    }
+
+
+def test_the_timeline_tells_rejections_rollbacks_and_what_was_put_back(here: Path, reyn):
+    write_skill(
+        here,
+        "careful",
+        {"a": ["b"], "b": ["end"]},
+        skill_keys="on_phase_failure: rollback\n",
+        ops={"b": "file"},
+    )
+    write_answers(
+        here,
+        go("b", "one"),
+        act(file("write", "workspace:x.txt", content="x")),
+        "nonsense",
+        go("b", "two"),
+        finish(),
+    )
+    said = reyn("run", "careful", IN, "--run-id", "r", "--max-phase-retries", "0")
+    assert said.code == 0
+    for words in ("rejected at $", "put back: workspace:x.txt", "the visit failed: ", "rolled back from b to a: "):
+        assert words in said.out
+        assert words in reyn("show", "r").out
+    assert "path: a → b → a → b" in said.out
+    assert "files:" not in said.out
+
+
+def test_the_frame_of_an_event_is_what_the_model_saw(here: Path, reyn):
+    reyn("run", "pair", IN, "--run-id", "r")
+    seen = reyn("frame", "r", "13")
+    assert "## current_phase\nsecond\n" in seen.out
+    assert seen.out.startswith("[system]\n")
+    first, second = reyn("frame", "r", "13", "--json").json
+    assert (first["role"], second["role"]) == ("system", "user")
+    assert first["text"] in seen.out
+    early = reyn("frame", "r", "1")
+    assert (early.code, "no frame at or before event 1" in early.err) == (2, True)
+
+
+def test_a_number_for_a_skill_is_an_input(here: Path, reyn):
+    write_skill(here, "talk", {"only": ["end"]}, inputs={"only": "user_message"})
+    reyn("run", "talk", "7", "--run-id", "talk-1")
+    assert '{"data":{"text":"5"},"type":"user_message"}' in reyn("frame", "talk", "5").out
+    assert '{"data":{"text":"7"},"type":"user_message"}' in reyn("frame", "talk-", "5").out
+
+
+# -- settings -----------------------------------------------------------------------------------------------
+
+
+def test_every_setting_is_told_with_its_origin(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
+    (here / "reyn.yaml").write_text("model: scripted:answers.jsonl\nlimits:\n  tokens: 9\n  run_seconds: 5\n")
+    (here / "reyn.local.yaml").write_text("\nlimits: {tokens: 7}\n")
+    monkeypatch.setenv("REYN_SIZES", "{answer_depth: 3}")
+    flags = ("--max-phase-visits", "4")
+    told = {setting["key"]: setting for setting in reyn("config", "explain", *flags, "--json").json}
+    assert {key: (told[key]["value"], told[key]["origin"]) for key in told if told[key]["origin"] != "default"} == {
+        "model": ("scripted:answers.jsonl", "reyn.yaml:1"),
+        "max_phase_visits": (4, "flag"),
+        "limits.tokens": (7, "reyn.local.yaml:2"),
+        "limits.run_seconds": (5, "reyn.yaml:4"),
+        "sizes.answer_depth": (3, "REYN_SIZES"),
+    }
+    assert reyn("config", "explain", "limits.tokens").out == "limits.tokens  7  reyn.local.yaml:2\n"
+    assert len(reyn("config", "explain", "limits").out.splitlines()) == 4
+    assert "sizes.answer_depth    3 " in reyn("config").out
+    assert reyn("config", "--json").json == reyn("config", "explain", "--json").json
+
+
+def test_a_setting_that_nobody_knows_is_told_with_the_nearest(here: Path, reyn):
+    said = reyn("config", "explain", "limts")
+    assert said.code == 2
+    assert "no key `limts`" in said.err
+    assert "Did you mean `limits`?" in said.err
+
+
+def test_a_run_can_be_held_to_fewer_act_turns(here: Path, reyn):
+    write_answers(here, act(file("read", "reyn.yaml")), finish())
+    said = reyn("run", "asking", IN, "--max-act-turns", "0", "--run-id", "r")
+    assert "rejected" in said.out

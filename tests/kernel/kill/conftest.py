@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture
+def arena(tmp_path: Path) -> Iterator[Path]:
+    """Where processes are killed. In memory files outlive them as they do on a disk, and nobody waits for it."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="reyn-kill-", dir=MEMORY))
+    except OSError:
+        yield tmp_path
+        return
+    yield folder
+    shutil.rmtree(folder)

@@ -1,0 +1,100 @@
+"""The harness can fail: kernels that are broken on purpose are caught."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reyn.journal import digest, kinds
+from reyn.journal.canonical import Blob
+from reyn.kernel.driver import Driver
+from reyn.kernel.effects import Perform
+from reyn.kernel.live import LiveWorld
+from reyn.kernel.op_performer import OpPerformer, _call, _completed
+from reyn.ops import OPS
+from reyn.testing import ScriptedModel
+from reyn.workspace import changes
+from tests.kernel.kill.scenario import Scenario
+from tests.kernel.kill.scenarios import pair, writing
+
+
+def caught(scenario: Scenario, *, at: str = "", words: str) -> bool:
+    """Whether a kill at some point of that name makes the harness say so."""
+    points = scenario.rehearse()
+    numbers = (number for number, name in enumerate(points, start=1) if name.startswith(at))
+    return any(words in line for number in numbers for line in scenario.kill_at(number))
+
+
+def test_a_kernel_that_commits_the_outcome_before_the_effect_is_caught(arena: Path, monkeypatch: pytest.MonkeyPatch):
+    scenario = pair(arena / "project")
+
+    async def outcome_first(self: Driver, effect):
+        await self.world.flush(self.tape)
+        text = Blob.of(ScriptedModel(scenario.answers)._answers[self.tape.state.answers].encode())
+        outcome = kinds.LlmResponded(effect.key, text.hash)
+        self.tape.record(outcome, self.world.now(), text)
+        await self.world.flush(self.tape)
+        await self.world.perform(effect, self.tape)
+        return outcome
+
+    monkeypatch.setattr(Driver, "_perform", outcome_first)
+    assert caught(scenario, words="that nobody gave")
+
+
+def test_a_kernel_that_does_not_flush_before_an_effect_is_caught(arena: Path, monkeypatch: pytest.MonkeyPatch):
+    flush = LiveWorld.flush
+
+    async def flush_only_at_the_end(self: LiveWorld, tape) -> None:
+        if tape.state.status != "running":
+            await flush(self, tape)
+
+    monkeypatch.setattr(LiveWorld, "flush", flush_only_at_the_end)
+    assert caught(pair(arena / "project"), words="its answer was lost")
+
+
+def test_a_kernel_that_changes_a_file_before_the_intent_is_durable_is_caught(
+    arena: Path, monkeypatch: pytest.MonkeyPatch
+):
+    perform = Driver._perform
+
+    async def intent_later(self: Driver, effect):
+        if not isinstance(effect, Perform):
+            return await perform(self, effect)
+        outcome, blobs = await self.world.perform(effect, self.tape)
+        self.tape.record(outcome, self.world.now(), *blobs)
+        return outcome
+
+    monkeypatch.setattr(Driver, "_perform", intent_later)
+    scenario = writing(arena / "project")
+    assert caught(scenario, at="os.rename after", words="before its intent was durable")
+    assert caught(scenario, at="os.rename after", words="file `reyn/log.txt` is")
+
+
+def test_a_kernel_that_performs_an_op_anew_after_a_crash_is_caught(arena: Path, monkeypatch: pytest.MonkeyPatch):
+    """It does not hold on to the before-images of its intent, so an edit that took place is done once more."""
+
+    async def planned_anew(self: OpPerformer, effect: Perform, tape):
+        call, env = _call(effect, tape), self._env(tape)
+        plan = OPS[call.kind].plan(call, env)
+        return _completed(effect.key, OPS[call.kind].perform(call, plan, env), changed=bool(effect.started.changes))
+
+    monkeypatch.setattr(OpPerformer, "perform", planned_anew)
+    scenario = writing(arena / "project")
+    assert caught(scenario, at="os.rename after", words="took place, but nobody asked for it")
+    assert caught(scenario, at="os.rename after", words="file `reyn/log.txt` is")
+
+
+def test_a_kernel_that_changes_a_file_without_looking_first_is_caught(arena: Path, monkeypatch: pytest.MonkeyPatch):
+    """The file is the same in the end; that it was written twice, only the ledger knows."""
+
+    def swap_blindly(spot, change, content, token):
+        temporary = f"{changes.TEMPORARY}{digest(token.encode())[:16]}"
+        changes._unlink(spot.folder, temporary)
+        seen = changes.look(*spot)
+        if change.after is None:
+            return changes._delete(spot, seen)
+        return changes._replace(spot, seen, temporary, content(change.after), change.mode)
+
+    monkeypatch.setattr(changes, "_swap", swap_blindly)
+    assert caught(writing(arena / "project"), at="os.rename after", words="took place 2 times")

@@ -1,0 +1,55 @@
+"""A run killed at any port call, or in the middle of any change of a file, loses nothing and does nothing twice."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reyn.testing.crash import KILLED
+from tests.chaos.torment import torment
+from tests.kernel.kill.scenario import Scenario
+from tests.kernel.kill.scenarios import ACTING, PLAIN, rejected_and_looping, rolled_back, sub_runs, troubled_sub_runs
+
+SHARES = {sub_runs: 8, troubled_sub_runs: 7, rolled_back: 4}
+EVERYWHERE = [
+    pytest.param(make, share, SHARES.get(make, 3), id=f"{make.__name__}-{share + 1}")
+    for make in (*ACTING, *PLAIN)
+    for share in range(SHARES.get(make, 3))
+]
+
+
+@pytest.mark.parametrize(("make", "share", "of"), EVERYWHERE)
+def test_a_kill_at_any_point_loses_nothing(arena: Path, make: Callable[[Path], Scenario], share: int, of: int):
+    assert make(arena / "project").kill_everywhere(share, of) == {}
+
+
+@pytest.mark.parametrize("make", [rejected_and_looping, rolled_back, sub_runs])
+def test_a_resume_that_is_killed_too_loses_nothing(arena: Path, make: Callable[[Path], Scenario]):
+    scenario = make(arena / "project")
+    count = len(scenario.rehearse())
+    chance = random.Random(7)
+    for _ in range(30):
+        scenario.forget()
+        kills = 0
+        for at in (chance.randrange(1, count), chance.randrange(1, count // 2), chance.randrange(1, count // 2)):
+            kills += scenario.drive_in_child(kill_at=at) == KILLED
+        assert scenario.resume(kills) == []
+
+
+@pytest.mark.parametrize("make", [rejected_and_looping, rolled_back, sub_runs])
+def test_kills_at_random_moments_lose_nothing(arena: Path, make: Callable[[Path], Scenario]):
+    scenario, chance = make(arena / "project"), random.Random(11)
+    scenario.rehearse()
+    for _ in range(8):
+        ordeal = torment(scenario, chance)
+        assert ordeal.kills
+        assert ordeal.wrong == []
+
+
+def test_there_are_points_enough(arena: Path):
+    points = [point for make in (*ACTING, *PLAIN) for point in make(arena / make.__name__).rehearse()]
+    assert len(points) > 1_500
+    assert sum(point.startswith("os.") for point in points) > 400  # in the middle of a file's change

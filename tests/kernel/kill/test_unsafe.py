@@ -1,0 +1,127 @@
+"""What must not be done twice is not done twice: after a kill between its intent and its outcome, a person is asked."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from reyn import RunResult
+from reyn.journal import decode, kinds
+from reyn.testing.crash import KILLED, Failpoints, in_child
+from tests.kernel.kill.scenario import Scenario
+from tests.kernel.kill.scenarios import SENT, unsafe
+
+RUN = "killed-0"
+NAME = Path(SENT).name
+
+
+@pytest.fixture
+def scenario(arena: Path) -> Scenario:
+    scenario = unsafe(arena / "unsafe")
+    scenario.rehearse()
+    return scenario
+
+
+def is_in_doubt(scenario: Scenario) -> bool:
+    """Whether the world has seen the intent of the write and not its outcome."""
+    calls = [e.call for e in scenario.ledger.read() if e.what == "intended" and e.text.startswith(NAME)]
+    return bool(calls) and not any(e.what == "done" and e.call == calls[0] for e in scenario.ledger.read())
+
+
+def changes(scenario: Scenario) -> list[str]:
+    return [entry.text for entry in scenario.ledger.read() if entry.what in ("changing", "changed")]
+
+
+def go_on(scenario: Scenario, told: str = "", kill_at: int = 0) -> RunResult:
+    """Answer, if there is something to say, and continue without an operator."""
+
+    async def work() -> RunResult:
+        with scenario.world(Failpoints(kill_at)) as runtime:
+            async with runtime:
+                if not told:
+                    return await runtime.run(scenario.skill, {"text": "in"}, run_id=RUN)
+                runtime.answer(RUN, runtime.result(RUN).wait.id, told)
+                return await runtime.resume(RUN)
+
+    return asyncio.run(work())
+
+
+def outcome(scenario: Scenario) -> kinds.FileCompleted:
+    with scenario.world(Failpoints()) as runtime:
+        found = [decode(event) for event in runtime.events(RUN)]
+        runtime.journal.close()
+    [started] = [body.call for body in found if isinstance(body, kinds.FileStarted) and body.op == "write"]
+    [completed] = [body for body in found if isinstance(body, kinds.FileCompleted) and body.call == started]
+    return completed
+
+
+def doubtful_points(scenario: Scenario) -> list[int]:
+    """The points between the durable intent of the write and its durable outcome."""
+    found = []
+    for number in range(1, len(scenario.points) + 1):
+        scenario.forget()
+        assert scenario.drive_in_child(kill_at=number) == KILLED
+        if is_in_doubt(scenario):
+            found.append(number)
+    return found
+
+
+def test_a_kill_in_doubt_asks_a_person_and_does_nothing_meanwhile(scenario: Scenario):
+    doubts = 0
+    for number in range(1, len(scenario.points) + 1):
+        scenario.forget()
+        assert scenario.drive_in_child(kill_at=number) == KILLED
+        was_in_doubt, before = is_in_doubt(scenario), changes(scenario)
+        result = go_on(scenario)
+        if not was_in_doubt:
+            assert result.ok
+            assert scenario.check(kills=1) == []
+            continue
+        doubts += 1
+        assert (result.status, result.wait.reason) == ("waiting", "unsafe")
+        assert NAME in result.wait.message
+        assert changes(scenario) == before
+        assert go_on(scenario) == result  # asking again changes nothing
+    assert doubts > 15
+
+
+@pytest.mark.parametrize("told", ["again", "done", "failed"])
+def test_what_a_person_says_of_it_is_done(scenario: Scenario, told: str):
+    for number in doubtful_points(scenario):
+        scenario.forget()
+        scenario.drive_in_child(kill_at=number)
+        go_on(scenario)
+        before, is_there = changes(scenario), (scenario.root / SENT).exists()
+        result = go_on(scenario, told)
+        assert result.ok, result
+        done, others = outcome(scenario), [text for text in changes(scenario)[len(before) :] if NAME not in text]
+        if told == "again":
+            assert (done.status, done.changed) == ("ok", True)
+            assert scenario.files_differ() == []
+            continue
+        assert (done.status, done.changed) == (("ok", True) if told == "done" else ("error", False))
+        assert changes(scenario)[len(before) :] == others, "it was done, although nobody said so"
+        assert (scenario.root / SENT).exists() == is_there
+
+
+def test_a_kill_while_it_is_done_again_asks_again(scenario: Scenario):
+    middle = doubtful_points(scenario)[0]
+    asked = set()
+    for number in range(1, len(scenario.points)):
+        scenario.forget()
+        scenario.drive_in_child(kill_at=middle)
+        go_on(scenario)
+        if in_child(lambda number=number: go_on(scenario, "again", kill_at=number)) != KILLED:
+            break
+        if is_in_doubt(scenario):
+            before, result = changes(scenario), go_on(scenario)
+            assert (result.status, result.wait.reason) == ("waiting", "unsafe")
+            assert changes(scenario) == before, "it was done a third time, and nobody was asked"
+            asked.add(result.wait.id)
+            assert go_on(scenario, "again").ok
+        else:
+            assert go_on(scenario).ok
+        assert scenario.files_differ() == []
+    assert len(asked) == 2
