@@ -36,8 +36,8 @@ class Acting:
         self._texts = [
             json.dumps({"control_ir": [_op(op, turn * ops + number) for number in range(ops)]}) for turn in range(turns)
         ]
-        control = {"type": "finish", "decision": "finish", "next_phase": None, "confidence": 1}
-        control["reason"] = {"summary": "done"}
+        reason = {"summary": "done"}
+        control = {"type": "finish", "decision": "finish", "next_phase": None, "confidence": 1, "reason": reason}
         self._texts.append(json.dumps({"control": control, "artifact": {"type": "note", "data": {}}}))
 
     async def complete(self, request: ModelRequest) -> ModelReply:

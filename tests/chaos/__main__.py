@@ -1,9 +1,9 @@
-"""Kill runs at random moments until enough were killed; the figures, and exit 1 if anything was lost or doubled."""
+"""Kill runs at random moments until enough were killed; the figures, and exit 1 if anything speaks against them."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
+import itertools
 import json
 import random
 import sys
@@ -11,56 +11,57 @@ import tempfile
 import time
 from pathlib import Path
 
-from reyn.testing.crash import Failpoints, in_child
-from tests.kernel.test_kill import KILLED, Scenario, rejected_and_looping
+from tests.chaos.figures import Figures, Tally, write_into
+from tests.chaos.torment import torment
+from tests.kernel.kill.scenario import Scenario
+from tests.kernel.kill.scenarios import ACTING, rejected_and_looping
+
+SCENARIOS = (rejected_and_looping, *ACTING)
 
 
-def torment(scenario: Scenario, chance: random.Random) -> tuple[int, bool, list[str]]:
-    """One run, killed again and again until it gets through: kills, whether it got stuck, what was wrong."""
-    scenario.forget()
-    kills = 0
-    for attempt in range(100):
-        after = chance.uniform(0, 0.03) if attempt < 20 else None
-        status = in_child(lambda: asyncio.run(scenario.drive(Failpoints())), kill_after=after)
-        if status == 0:
-            return kills, False, scenario.check(kills)
-        if status != KILLED:
-            return kills, True, [f"a resume ended with {status}"]
-        kills += 1
-    return kills, True, ["the run never got through"]
+def prepared(folder: Path) -> list[tuple[Scenario, Tally]]:
+    found = []
+    for make in SCENARIOS:
+        scenario = make(folder / make.__name__)
+        scenario.rehearse()
+        found.append((scenario, Tally(make.__name__, make.__doc__.strip().split("\n\n")[0].replace("\n    ", " "))))
+    return found
+
+
+def kill_until(kills: int, seed: int) -> Figures:
+    """One scenario after the other, round and round, until enough were killed."""
+    chance, told = random.Random(seed), time.monotonic()
+    # On a disk and not in memory: kills shall fall into the waits for it, too.
+    with tempfile.TemporaryDirectory() as folder:
+        torments = prepared(Path(folder))
+        figures = Figures(seed, [tally for _, tally in torments])
+        for scenario, tally in itertools.cycle(torments):
+            tally.add(torment(scenario, chance))
+            if figures.sum_of("kills") >= kills:
+                return figures
+            if time.monotonic() - told > 5:
+                print(f"{figures.sum_of('kills')} kills …", file=sys.stderr)
+                told = time.monotonic()
+    raise AssertionError("unreachable")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos")
-    parser.add_argument("--kills", type=int, default=2000)
+    parser.add_argument("--kills", type=int, default=2000, help="how many, at least")
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="rewrite the figures of a page, as docs/chaos.md")
     options = parser.parse_args()
-    chance = random.Random(options.seed)
-    kills = runs = stuck = 0
-    wrong: list[str] = []
-    with tempfile.TemporaryDirectory() as folder:
-        scenario = rejected_and_looping(Path(folder))
-        told = time.monotonic()
-        while kills < options.kills:
-            more, is_stuck, found = torment(scenario, chance)
-            kills, runs, stuck, wrong = kills + more, runs + 1, stuck + is_stuck, wrong + found
-            if time.monotonic() - told > 2:
-                print(f"{kills} kills …", file=sys.stderr)
-                told = time.monotonic()
-    lost = sum("lost" in line or "knows nothing" in line for line in wrong)
-    figures = {"seed": options.seed, "runs": runs, "kills": kills, "lost": lost, "stuck": stuck, "wrong": wrong}
-    figures["doubled"] = sum("asked again although" in line for line in wrong)
+    figures = kill_until(options.kills, options.seed)
+    if options.write is not None:
+        write_into(options.write, figures)
     if options.json:
-        print(json.dumps(figures))
+        print(json.dumps(figures.as_json()))
     else:
-        print(
-            f"{kills} kills in {runs} runs: {lost} answers lost, {figures['doubled']} asked for twice, "
-            f"{stuck} runs stuck (seed {options.seed})"
-        )
-        for line in wrong:
+        print(figures.words())
+        for line in figures.wrong:
             print(f"  {line}")
-    return 1 if wrong else 0
+    return 1 if figures.wrong else 0
 
 
 if __name__ == "__main__":

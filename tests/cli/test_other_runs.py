@@ -30,7 +30,7 @@ def ran(here: Path, reyn) -> Path:
 def test_a_fork_with_another_model_differs_and_the_model_is_named_as_the_cause(ran: Path, reyn):
     said = reyn("fork", "r", "--at", "5", "--model", "scripted:other.jsonl", "--run-id", "f")
     assert said.code == 0
-    assert said.out.splitlines()[0] == "run f · forked from r at event 4"
+    assert said.out.splitlines()[0] == "run f · forked from r at event 4 · scripted:other.jsonl"
     assert '"text": "other"' in said.out
     diff = reyn("diff", "r", "f")
     assert diff.code == 1

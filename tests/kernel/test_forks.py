@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -287,3 +289,43 @@ def test_a_damaged_file_is_refused_whole(project: Project, tmp_path: Path, damag
         with pytest.raises(ArchiveInvalid):
             rt.runtime.import_(broken)
         assert rt.runs() == []
+
+
+def test_a_file_cannot_name_a_run_like_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The name of a run is the name of its folder of files; somebody else's file must not choose another one."""
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"})
+    project = Project(tmp_path)
+    with project.open([act(file("write", "workspace:x.txt", content="1")), finish()]) as rt:
+        rt.run("s", {"text": "in"}, run_id="k")
+        lines = list(rt.runtime.export("k"))
+    evil = resealed(
+        [line.replace(b'"run":"k"', b'"run":"../../src"').replace(b'["k"]', b'["../../src"]') for line in lines]
+    )
+    elsewhere = Project(tmp_path / "elsewhere")
+    elsewhere.root.mkdir()
+    with elsewhere.open([]) as rt, pytest.raises(ArchiveInvalid, match="cannot be called so"):
+        rt.runtime.import_(evil)
+    assert list(elsewhere.root.rglob("*.txt")) == []
+
+
+def resealed(lines: list[bytes]) -> list[bytes]:
+    seal = hashlib.sha256(b"".join(lines[:-1])).hexdigest()
+    return [*lines[:-1], json.dumps({"seal": seal}).encode() + b"\n"]
+
+
+def test_a_run_whose_id_only_begins_alike_is_no_sub_run(project: Project):
+    answers = [act(file("write", "reyn/x.txt", content="1")), go("b"), finish()]
+    with reopened(project, [act(question("ok?"))]) as rt:
+        rt.run("s", {"text": "in"}, run_id="a.b")
+    with reopened(project, answers) as rt:
+        rt.run("s", {"text": "in"}, run_id="x.y")
+        rt.run("s", {"text": "in"}, run_id="x")
+        assert rt.undo("x", dry_run=True).restored == ()
+        assert rt.runtime.touched("x") == {}
+        assert rt.run("s", {"text": "in"}, run_id="a").ok
+        rt.run("s", {"text": "in"}, run_id="a")
+        assert rt.result("a.b").status == "waiting"
+    with reopened(project, [act(question("ok?"))]) as rt:
+        rt.rerun("a.b", run_id="a.b.c")
+        rt.cancel("a.b")
+        assert rt.result("a.b.c").status == "waiting"

@@ -6,6 +6,7 @@ histories. Messages from outside go through the inbox, so that an outsider's app
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -128,9 +129,11 @@ def write_message(said: Said) -> tuple[str, bytes]:
 
 
 def read_message(kind: str, content: bytes) -> Said:
+    if kind not in MESSAGES:
+        raise EventInvalid(f"nobody knows what `{kind}` says")
     try:
         return msgspec.json.decode(content, type=MESSAGES[kind])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
         raise EventInvalid(f"`{kind}` is said wrongly: {error}") from error
 
 
@@ -140,6 +143,10 @@ def fork_point(batch: Batch) -> kinds.ForkPoint | None:
     return body.point if isinstance(body, kinds.RunForked) else None
 
 
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,239}")
+"""What a run can be called: it names files, too."""
+
+
 def check_batch(batch: Batch, head_seq: int, head_hash: str, *, opens_fork: bool = False) -> list[Body]:
     """The rule of every append: follows the head, chained, known, well-formed. Returns the typed data. Of a fork that
     opens, the head is the event that it goes on from."""
@@ -147,6 +154,8 @@ def check_batch(batch: Batch, head_seq: int, head_hash: str, *, opens_fork: bool
         raise AppendConflict(
             f"run `{batch.run_id}` is at event {head_seq}, not {batch.expected_seq}: another driver appended first"
         )
+    if not RUN_ID.fullmatch(batch.run_id):
+        raise EventInvalid(f"`{batch.run_id}` cannot name a run")
     seq, prev = head_seq, head_hash if head_seq else GENESIS
     bodies: list[Body] = []
     for event in batch.events:

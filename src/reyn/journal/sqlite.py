@@ -312,7 +312,7 @@ class SqliteJournal:
                 f"SELECT {self._columns} FROM runs WHERE substr(run_id, 1, ?) = ? ORDER BY started DESC, run_id DESC",  # noqa: S608
                 (len(prefix), prefix),
             ).fetchall()
-        return [_to_row(columns) for columns in found]
+            return [_to_row(columns) for columns in found]
 
     def _head(self, connection: sqlite3.Connection, run_id: str) -> _Head | None:
         query = f"SELECT id, {self._columns} FROM runs WHERE run_id = ?"  # noqa: S608 - a constant
@@ -404,7 +404,13 @@ def _to_row(columns: tuple[Any, ...]) -> RunRow:
     run_id, seq, hashed, *rest = columns
     if len(rest) > 7:
         rest[-1] = bool(rest[-1])
-    return RunRow(run_id, seq, hashed.hex(), *rest)
+    if not isinstance(hashed, bytes):
+        raise sqlite3.DatabaseError(f"the line of run {run_id!r} has no hash")
+    row = RunRow(run_id, seq, hashed.hex(), *rest)
+    try:
+        return msgspec.convert(msgspec.structs.asdict(row), RunRow)
+    except msgspec.ValidationError as error:
+        raise sqlite3.DatabaseError(f"the line of run {run_id!r} is not one: {error}") from error
 
 
 @contextmanager

@@ -13,10 +13,11 @@ import msgspec
 from reyn.errors import ArchiveInvalid, JournalError, RunKeyTaken
 from reyn.journal import Blob, Event, decode, digest, kinds
 from reyn.journal.event import link
+from reyn.journal.port import RUN_ID
 from reyn.journal.registry import content_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator
 
     from reyn.journal import Journal
 
@@ -147,9 +148,25 @@ def _read(lines: Iterable[bytes]) -> tuple[list[str], dict[str, list[Event]], di
         whole.update(line)
     if header is None or not sealed:
         raise ArchiveInvalid("the file ends before its seal: it is not whole")
-    if set(header.runs) != events.keys():
+    if set(header.runs) != events.keys() or len(header.runs) != len(events):
         raise ArchiveInvalid("the runs of the header are not the runs of the file")
+    for run, own in events.items():
+        _check_names(run, own, events)
     return header.runs, events, blobs
+
+
+def _check_names(run: str, own: list[Event], known: Container[str]) -> None:
+    """A run is called what its first event says, and uses the files of no run that is not in the file."""
+    try:
+        opening = decode(own[0])
+    except JournalError as error:
+        raise ArchiveInvalid(f"run `{run}`: {error.message}") from error
+    named = opening.run_id if isinstance(opening, kinds.RunStarted | kinds.RunForked) else None
+    if named != run or not RUN_ID.fullmatch(run):
+        raise ArchiveInvalid(f"run `{run}` is not called so by its first event, or cannot be called so")
+    shared = opening.workspace if isinstance(opening, kinds.RunStarted) else None
+    if shared is not None and shared not in known:
+        raise ArchiveInvalid(f"run `{run}` uses the files of `{shared}`, which is not in the file")
 
 
 def _parse(line: bytes, number: int) -> dict[str, Any]:

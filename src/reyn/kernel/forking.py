@@ -3,17 +3,23 @@ or has just asked its model."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from reyn.errors import ForkImpossible
-from reyn.journal import Event, decode, encode, kinds, link
+from reyn.journal import Blob, Event, canonical, decode, encode, kinds, link
+from reyn.kernel.inputs import to_artifact
 from reyn.kernel.run_state import EMPTY, RunState, apply
+from reyn.skills import pin
 from reyn.workspace import Change, apply_change
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from reyn.journal import Blob, Journal
+    from reyn.journal import Journal
+    from reyn.kernel.briefs import Briefs
+    from reyn.skills import Skill
     from reyn.workspace import Roots
 
 
@@ -66,11 +72,45 @@ def rebuild(files: dict[str, str | None], roots: Roots, content: Callable[[str],
             apply_change(Change(path, None, name), roots, content, f"{token}.{path}")
 
 
+def fork_input(
+    cut: Cut, used: Briefs, given: Any, content: Callable[[str], bytes], *, is_checked: bool
+) -> dict[str, Any] | None:
+    """The artifact that a fork begins with, if it is another one; what stays must fit a skill that was changed."""
+    phase = cut.state.phase or used.skill.entry
+    if not used.fits(phase):
+        raise ForkImpossible(f"the skill `{used.skill.name}` has no phase `{phase}` to go on with")
+    if given is not None:
+        return to_artifact(given, used.skill, strict=used.settings.strict, node=phase)
+    if is_checked:
+        assert cut.state.input is not None
+        kept = msgspec.json.decode(content(cut.state.input.hash))
+        to_artifact(kept, used.skill, strict=used.settings.strict, node=phase)
+    return None
+
+
+def forked_event(
+    run_id: str, origin: str, cut: Cut, model: str | None, artifact: dict[str, Any] | None, skill: Skill | None
+) -> tuple[kinds.RunForked, tuple[Blob, ...]]:
+    """The event that opens a fork, with the content that it names."""
+    content = Blob.of(canonical(artifact)) if artifact is not None else None
+    copy = pin(skill) if skill is not None else None
+    forked = kinds.RunForked(
+        run_id,
+        kinds.ForkPoint(origin, cut.event.seq, cut.event.hash),
+        model,
+        kinds.ArtifactRef(artifact["type"], content.hash) if artifact is not None and content is not None else None,
+        skill.name if skill is not None else None,
+        copy.hash if copy is not None else None,
+    )
+    return forked, tuple(blob for blob in (content, copy) if blob is not None)
+
+
 def seal(
     journal: Journal, run_id: str, after: Event, forked: kinds.RunForked, blobs: tuple[Blob, ...], now: int
-) -> None:
+) -> Event:
     """Store the event that opens a fork: it chains on the event that it goes on from."""
     raw, ts, seq = encode(forked), max(now, after.ts), after.seq + 1
     hashed = link(seq, ts, forked.kind, forked.version, raw, after.hash)
     event = Event(seq, run_id, ts, forked.kind, forked.version, raw, after.hash, hashed)
     journal.append(run_id, after.seq, [event], blobs)
+    return event

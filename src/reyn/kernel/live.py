@@ -146,12 +146,13 @@ class LiveWorld:
     async def flush(self, tape: Tape) -> None:
         """Only what is durable is shown; whoever looks on cannot break the run."""
         for event in await tape.flush(self._commits.append):
-            if self._listener is not None:
-                self._show(event, self._listener)
+            self.show(event)
 
-    def _show(self, event: Event, listener: Listener) -> None:
+    def show(self, event: Event) -> None:
+        if self._listener is None:
+            return
         try:
-            listener(event)
+            self._listener(event)
         except Exception as error:  # noqa: BLE001 - somebody else's code
             self._listener = None
             self.warnings.append(f"the listener broke at event {event.seq} and was left out: {error!r}")

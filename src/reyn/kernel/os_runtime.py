@@ -19,63 +19,56 @@ from reyn.config import RunSettings, load_config
 from reyn.context import ContextFrame, Execution
 from reyn.errors import (
     AnswerInvalid,
-    BlobMissing,
-    ChainBroken,
-    ForkImpossible,
     ProjectNotFound,
     RunBlocked,
     RunBusy,
     RunIdInvalid,
     RunKeyTaken,
-    RunNotFound,
     RunNotResumable,
-    WaitUnknown,
 )
 from reyn.journal import Answer, Blob, Cancel, RaiseLimit, canonical, kinds
-from reyn.kernel.archive import export_runs, import_runs
+from reyn.kernel.archive import import_runs
 from reyn.kernel.briefs import Briefs
 from reyn.kernel.commits import SharedCommits
-from reyn.kernel.comparing import Side, compare, side_of
 from reyn.kernel.driver import Driver
-from reyn.kernel.forking import cut_at, files_at, rebuild, seal
-from reyn.kernel.frames import frame_at
+from reyn.kernel.families import below
+from reyn.kernel.forking import cut_at, fork_input, forked_event, seal
 from reyn.kernel.inputs import check_supported, to_artifact
 from reyn.kernel.limits import act_turns
 from reyn.kernel.live import LiveWorld, Resumption, answer_fault, to_event
 from reyn.kernel.loading import check_drivable, load_head, load_run, new_tape, opening
-from reyn.kernel.op_performer import OpPerformer, foresee, put_back, roots_of
+from reyn.kernel.op_performer import OpPerformer
 from reyn.kernel.people import Nobody
 from reyn.kernel.ports import SystemClock, TimedIds
-from reyn.kernel.replayer import Replayer, verify
 from reyn.kernel.resuming import ENDED, check_fit, check_raise, check_resume
+from reyn.kernel.run_files import RunFiles
+from reyn.kernel.run_reader import RunReader
 from reyn.kernel.run_state import EMPTY, fold
-from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport, standing
 from reyn.kernel.stream import RunStream
 from reyn.kernel.sub_runs import SubRuns
-from reyn.kernel.undoing import UndoReport, changes_of, own_events, touched
+from reyn.kernel.waits import find_question
 from reyn.models import open_model
-from reyn.ops import Env
-from reyn.permissions import Gate
-from reyn.skills import Library, load_skill, pin, unpin
+from reyn.skills import Library, load_skill, pin
 from reyn.skills.resolve import is_path
 from reyn.vocabulary import STANDARD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
     from typing import Self
 
     from reyn.config import Config
-    from reyn.journal import Event, Journal, RunRow
+    from reyn.journal import Journal
     from reyn.kernel.archive import ImportReport
-    from reyn.kernel.comparing import DiffReport
     from reyn.kernel.forking import Cut
     from reyn.kernel.live import Listener
     from reyn.kernel.loading import Loaded
     from reyn.kernel.people import People
     from reyn.kernel.ports import Clock, Ids
     from reyn.kernel.run_state import RunState
+    from reyn.kernel.runtime_types import RunResult
     from reyn.kernel.tape import Tape
+    from reyn.kernel.undoing import UndoReport
     from reyn.models import Model
     from reyn.skills import Skill
     from reyn.vocabulary import Vocabulary
@@ -84,7 +77,7 @@ STATE = ".reyn"
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-class OSRuntime:
+class OSRuntime(RunReader):
     """One project and its runs. Every port can be handed in; what is not comes from the project."""
 
     def __init__(
@@ -101,14 +94,13 @@ class OSRuntime:
     ) -> None:
         self.root = root
         self.config = config
+        super().__init__(vocabulary)
         self.library = Library(root)
-        self.vocabulary = vocabulary
         self.people: People = people or Nobody()
         self._given_journal = journal
         self._model = model
         self._clock = clock or SystemClock()
         self._ids = ids or TimedIds()
-        self._briefs: dict[tuple[str, str], Briefs] = {}
         self._driving: set[asyncio.Task[Any]] = set()
 
     @classmethod
@@ -297,63 +289,17 @@ class OSRuntime:
             self._driving.discard(task)
         return self._to_result(state, tuple(world.warnings))
 
-    # -- looking --------------------------------------------------------------------------------------
-
-    def find(self, run: str) -> RunRow:
-        """A run by its id, or by the beginning of it where only one fits."""
-        row = self.journal.find(run)
-        if row is not None:
-            return row
-        rows = [row for row in self.journal.runs(run) if not row.parent.startswith(run)] if run else []
-        if len(rows) == 1:
-            return rows[0]
-        raise RunNotFound(f"{len(rows)} runs begin with `{run}`" if rows else f"no run `{run}`")
-
-    def runs(self) -> list[RunRow]:
-        """Every run, newest first."""
-        return self.journal.runs()
-
-    def standing(self, row: RunRow) -> str:
-        return standing(row, is_claimed=self.journal.is_claimed(row.run_id))
-
-    def events(self, run: str, after: int = 0) -> Iterator[Event]:
-        return self.journal.read(self.find(run).run_id, after)
-
-    def state(self, run: str) -> RunState:
-        """The fold of all that is recorded of a run."""
-        state = fold(self.events(run))
-        if state.started is None:
-            raise ChainBroken(f"event 1 of run `{run}` is missing")
-        return state
-
-    def result(self, run: str) -> RunResult:
-        """Where a run stands, as the result it would return now."""
-        return self._to_result(self.state(run))
-
-    async def replay(self, run: str) -> ReplayReport:
-        """Derive a run again from its recorded inputs and compare every event."""
-        return await Replayer(self.journal, self._briefs_of).replay(self.find(run).run_id)
-
-    def verify(self, run: str) -> VerifyReport:
-        """Prove that a run's events and contents are the ones that were written."""
-        return verify(self.journal, self.find(run).run_id)
-
     # -- saying something to a run --------------------------------------------------------------------
 
     def answer(self, run: str, wait: str, value: Any) -> str:
-        """Answer an open question; returns the run that asked it. Whoever drives that goes on, or resumes it next."""
-        row = self.find(run)
-        state = self.state(row.run_id)
-        opened = state.wait
-        if opened is None or opened.id != wait:
-            waits = f"it waits for `{opened.id}`" if opened else f"it is {state.status}"
-            raise WaitUnknown(f"run `{row.run_id}` has no open question `{wait}`; {waits}")
-        fault = answer_fault(opened, wait, value)
+        """Answer a question that is open at a run or below it; returns the run that asked. Whoever drives that goes on,
+        or resumes it next."""
+        question = find_question(self.journal, self.find(run), wait)
+        fault = answer_fault(question.wait, wait, value)
         if fault:
             raise AnswerInvalid(fault)
-        asking = opened.run or row.run_id
-        self.journal.post(asking, Answer(wait, value))
-        return asking
+        self.journal.post(question.run_id, Answer(wait, value))
+        return question.run_id
 
     def cancel(self, run: str, reason: str = "") -> None:
         """Stop a run and its sub-runs for good. Whoever drives it does so before its next effect; where nobody does, it
@@ -361,10 +307,10 @@ class OSRuntime:
         row = self.find(run)
         if row.status in ENDED:
             raise RunNotResumable(f"run `{row.run_id}` is {row.status} already", hint="There is nothing to cancel.")
-        below = [child for child in self.journal.runs(f"{row.run_id}.") if child.status not in ENDED]
-        for name in (row.run_id, *(child.run_id for child in below)):
+        family = [run.run_id for run in (row, *below(self.journal, row.run_id)) if run.status not in ENDED]
+        for name in family:
             self.journal.post(name, Cancel(reason))
-        for name in (row.run_id, *(child.run_id for child in below)):
+        for name in family:
             with suppress(RunBusy, RunBlocked), self.journal.claim(name):
                 self._take_messages(name)
 
@@ -400,44 +346,22 @@ class OSRuntime:
         if forked.model is not None:
             forked = msgspec.structs.replace(forked, model=opened.name)
         with self.journal.claim(name):
-            seal(self.journal, name, cut.event, forked, blobs, self._clock.now())
-            self._restore_files(name, row.run_id, cut.event.seq)
-            return await self._drive(load_run(self.journal, name).tape, self._world(opened, None, listener))
+            event = seal(self.journal, name, cut.event, forked, blobs, self._clock.now())
+            self._files.make_again(name, row.run_id, cut.event.seq)
+            world = self._world(opened, None, listener)
+            world.show(event)
+            return await self._drive(load_run(self.journal, name).tape, world)
 
     def _forked(
         self, name: str, origin: str, cut: Cut, model: str | None, given: Any, skill: str | None
     ) -> tuple[kinds.RunForked, tuple[Blob, ...]]:
         """What opens a fork, checked: a changed input fits the phase that takes it, a changed skill the input."""
-        started = cut.state.started
-        assert started is not None
+        assert cut.state.started is not None
         loaded = self.load(skill) if skill is not None else None
-        briefs = self._briefs_of(started)
-        used = loaded or briefs.skill
-        phase = cut.state.phase or used.entry
-        if not Briefs(used, briefs.settings, self.vocabulary).fits(phase):
-            raise ForkImpossible(f"the skill `{used.name}` has no phase `{phase}` to go on with")
-        artifact, strict = None, briefs.settings.strict
-        if given is not None:
-            artifact = to_artifact(given, used, strict=strict, node=phase)
-        elif loaded is not None:
-            assert cut.state.input is not None
-            to_artifact(msgspec.json.decode(self.journal.blob(cut.state.input.hash)), used, strict=strict, node=phase)
-        content = Blob.of(canonical(artifact)) if artifact is not None else None
-        copy = pin(loaded) if loaded is not None else None
-        forked = kinds.RunForked(
-            name,
-            kinds.ForkPoint(origin, cut.event.seq, cut.event.hash),
-            model,
-            kinds.ArtifactRef(artifact["type"], content.hash) if artifact and content else None,
-            loaded.name if loaded else None,
-            copy.hash if copy else None,
-        )
-        return forked, tuple(blob for blob in (content, copy) if blob is not None)
-
-    def _restore_files(self, run_id: str, origin: str, until: int) -> None:
-        """The run's own files, as the journal knows them."""
-        files = files_at(self.journal.read(origin), until)
-        rebuild(files, roots_of(self.root, self.root / STATE, run_id), self.journal.blob, run_id)
+        briefs = self._briefs_of(cut.state.started)
+        used = Briefs(loaded or briefs.skill, briefs.settings, self.vocabulary)
+        artifact = fork_input(cut, used, given, self.journal.blob, is_checked=loaded is not None)
+        return forked_event(name, origin, cut, model, artifact, loaded)
 
     async def rerun(
         self,
@@ -472,61 +396,19 @@ class OSRuntime:
     def undo(self, run: str, *, dry_run: bool = False) -> UndoReport:
         """Put the files that a run and its sub-runs changed back as they were, newest first. What somebody else changed
         since is left alone."""
-        row = self.find(run)
-        below = [child.run_id for child in self.journal.runs(f"{row.run_id}.") if child.parent]
-        reports = [self._undo(name, dry_run=dry_run) for name in (*sorted(below, reverse=True), row.run_id)]
-        restored = tuple(dict.fromkeys(path for report in reports for path in report.restored))
-        left = tuple(dict.fromkeys(path for report in reports for path in report.left))
-        return UndoReport(row.run_id, restored, left, dry_run)
+        return self._files.undo(self._family(run), dry_run=dry_run)
 
-    def _undo(self, run_id: str, *, dry_run: bool) -> UndoReport:
-        with self.journal.claim(run_id):
-            changes = tuple(reversed(list(changes_of(own_events(run_id, self.journal.read)))))
-            state, tape = load_head(self.journal, run_id)
-            roots = roots_of(self.root, self.root / STATE, state.workspace)
-            env = Env(roots, Gate(roots), self.journal.blob, {}, self.config.sizes.file_bytes)
-            if dry_run or not changes:
-                return UndoReport(run_id, *foresee(changes, env), dry_run)
-            tape.record(kinds.UndoStarted(changes), self._clock.now())
-            tape.flush_now(self.journal)
-            restored, left = put_back(changes, f"{run_id}.undo.{tape.seq}", env)
-            tape.record(kinds.UndoCompleted(restored, left), self._clock.now())
-            tape.flush_now(self.journal)
-            return UndoReport(run_id, restored, left)
-
-    # -- comparing and carrying -----------------------------------------------------------------------
-
-    def diff(self, a: str, b: str) -> DiffReport:
-        """The first decision in which two runs differ, and why."""
-        return compare(self._side(a), self._side(b), self.journal.blob)
-
-    def _side(self, run: str) -> Side:
-        row = self.find(run)
-        return side_of(row.run_id, tuple(self.journal.read(row.run_id)))
-
-    def frame_at(self, run: str, seq: int) -> list[tuple[str, str]]:
-        """Role and text of every message that the model saw at an event of a run."""
-        row = self.find(run)
-        return frame_at(row.run_id, self.journal.read(row.run_id), seq, self.journal.blob)
-
-    def touched(self, run: str) -> dict[str, str]:
-        """The files that a run and its sub-runs changed, with what became of each."""
-        row = self.find(run)
-        runs = [row.run_id, *(child.run_id for child in self.journal.runs(f"{row.run_id}.") if child.parent)]
-        return {path: what for name in runs for path, what in touched(own_events(name, self.journal.read)).items()}
-
-    def export(self, run: str) -> Iterator[bytes]:
-        """A run as lines that another machine can import."""
-        return export_runs(self.journal, self.find(run).run_id)
+    @cached_property
+    def _files(self) -> RunFiles:
+        sizes = self.config.sizes
+        return RunFiles(self.root, self.root / STATE, self.journal, self._clock, sizes.file_bytes)
 
     def import_(self, lines: Iterable[bytes]) -> ImportReport:
         """Take exported runs in: whole and checked, or not at all. Their own files are made again."""
         report = import_runs(self.journal, lines)
         for run in report.imported:
-            state = fold(self.journal.read(run))
-            if state.workspace == run:
-                row = self.find(run)
-                self._restore_files(run, run, row.seq)
+            if fold(self.journal.read(run)).workspace == run:
+                self._files.make_again(run, run, self.find(run).seq)
         return report
 
     # -- wiring ---------------------------------------------------------------------------------------
@@ -554,34 +436,9 @@ class OSRuntime:
             return self._model
         return open_model(name, root=self.root, journal=self.journal, names=self.config.models)
 
-    def _briefs_of(self, started: kinds.RunStarted, content: Callable[[str], bytes] | None = None) -> Briefs:
-        """From the run's own copies, never from the files of today."""
-        key = (started.skill_hash, started.settings)
-        if key not in self._briefs:
-            content = content or self.journal.blob
-            try:
-                copies = content(started.skill_hash), content(started.settings)
-            except BlobMissing as error:
-                raise RunBlocked(f"the run's own copy of its skill or settings is gone: {error}") from error
-            self._briefs[key] = Briefs(unpin(copies[0]), _to_settings(copies[1]), self.vocabulary)
-        return self._briefs[key]
-
     def _briefs_for(self, tape: Tape) -> Callable[[kinds.RunStarted], Briefs]:
         """The briefs of a run whose copies may not be in the journal yet."""
         return lambda started: self._briefs_of(started, tape.content)
-
-    def _to_result(self, state: RunState, warnings: tuple[str, ...] = ()) -> RunResult:
-        assert state.started is not None
-        assert state.status is not None
-        artifact = None
-        final = state.result or state.artifact
-        if state.status == "finished" and final is not None:
-            kept = msgspec.json.decode(self.journal.blob(final.hash))
-            artifact = {"type": kept["type"], "data": kept["data"]}
-        warned = (*state.warnings, *warnings)
-        return RunResult(
-            state.run_id, state.status, state.reason, artifact, state.usage, state.path, warned, state.wait
-        )
 
     async def aclose(self) -> None:
         """Interrupt what is still being driven, resumably, and let go of the journal."""
@@ -602,10 +459,3 @@ class OSRuntime:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
-
-
-def _to_settings(content: bytes) -> RunSettings:
-    try:
-        return msgspec.json.decode(content, type=RunSettings)
-    except msgspec.MsgspecError as error:
-        raise RunBlocked(f"the run's own copy of its settings cannot be read: {error}") from error

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from reyn.errors import ChainBroken, ReplayMismatch, RunNotFound
 from reyn.journal import GENESIS, decode, kinds
+from reyn.journal.projections import project
 from reyn.journal.registry import content_of
 from reyn.kernel.driver import Driver
 from reyn.kernel.loading import check_chain, check_drivable
@@ -16,7 +17,7 @@ from reyn.kernel.tape import Tape
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reyn.journal import Journal
+    from reyn.journal import Body, Event, Journal, RunRow
     from reyn.kernel.briefs import Briefs
 
 
@@ -68,11 +69,25 @@ def check_head(journal: Journal, run_id: str, seq: int, head: str) -> None:
 def verify(journal: Journal, run_id: str) -> VerifyReport:
     """Read everything the run consists of. `ChainBroken` or `BlobMissing` names the first that is wrong."""
     head, count, seen = GENESIS, 0, set[str]()
+    line: RunRow | None = None
     for event in check_chain(journal.read(run_id)):
-        for name in content_of(decode(event)):
+        body = decode(event)
+        if event.run_id == run_id:
+            line = _projected(journal, line, event, body)
+        for name in content_of(body):
             if name not in seen:
                 journal.blob(name)
                 seen.add(name)
         head, count = event.hash, event.seq
     check_head(journal, run_id, count, head)
+    if line not in journal.runs(run_id):
+        raise ChainBroken(f"what the list of runs says of run `{run_id}` is not what its {count} events say")
     return VerifyReport(run_id, count, len(seen), head)
+
+
+def _projected(journal: Journal, line: RunRow | None, event: Event, body: Body) -> RunRow:
+    """What a list of runs has to say of a run, one event later. The event that opens a run names it."""
+    if isinstance(body, kinds.RunStarted | kinds.RunForked) and body.run_id != event.run_id:
+        raise ChainBroken(f"event {event.seq} of run `{event.run_id}` opens a run `{body.run_id}`")
+    origin = journal.find(body.point.run) if isinstance(body, kinds.RunForked) else None
+    return project(line, [event], [body], origin)

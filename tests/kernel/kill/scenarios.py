@@ -17,12 +17,14 @@ TWICE = file("edit", LOG, old_string="x", new_string="xx", replace_all=True)
 
 
 def pair(folder: Path) -> Scenario:
+    """One phase after another."""
     scenario = Scenario(folder)
     two_phases(scenario.seed)
     return scenario.plays("pair", [go("second"), finish()])
 
 
 def rejected_and_looping(folder: Path) -> Scenario:
+    """Answers that are rejected, and a loop."""
     scenario = Scenario(folder)
     write_skill(scenario.seed, "loop", {"write": ["check"], "check": ["write", "end"]})
     answers = [go("check"), "no JSON at all", go("nowhere"), go("write", "again"), go("check"), finish()]

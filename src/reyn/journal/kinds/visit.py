@@ -79,8 +79,8 @@ class LlmResponded(Body, frozen=True):
 
 @event("model_retried", v=1, origin="outside")
 class ModelRetried(Body, frozen=True):
-    """The model gave no answer for a reason that may pass; it is asked again after some milliseconds. `instead` says if it
-    is held to the contract in another way from now on."""
+    """The model gave no answer for a reason that may pass; it is asked again after some milliseconds. `instead` says if
+    it is held to the contract in another way from now on."""
 
     call: str
     model: str

@@ -1,0 +1,141 @@
+"""Everything that can be read of runs without driving them: where they stand, what happened, whether it is whole, how
+two differ."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from reyn.config import RunSettings
+from reyn.errors import BlobMissing, ChainBroken, RunBlocked, RunNotFound
+from reyn.kernel.archive import export_runs
+from reyn.kernel.briefs import Briefs
+from reyn.kernel.comparing import Side, compare, side_of
+from reyn.kernel.families import below
+from reyn.kernel.frames import frame_at
+from reyn.kernel.replayer import Replayer, verify
+from reyn.kernel.run_state import fold
+from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport, standing
+from reyn.kernel.undoing import own_events, touched
+from reyn.skills import unpin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from reyn.journal import Event, Journal, RunRow, kinds
+    from reyn.kernel.comparing import DiffReport
+    from reyn.kernel.run_state import RunState
+    from reyn.vocabulary import Vocabulary
+
+
+class RunReader:
+    """What `OSRuntime` can tell. Where the journal comes from is the runtime's business."""
+
+    vocabulary: Vocabulary
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self._briefs: dict[tuple[str, str], Briefs] = {}
+
+    @cached_property
+    def journal(self) -> Journal:
+        raise NotImplementedError  # the runtime opens it
+
+    def find(self, run: str) -> RunRow:
+        """A run by its id, or by the beginning of it where only one fits."""
+        row = self.journal.find(run)
+        if row is not None:
+            return row
+        rows = [row for row in self.journal.runs(run) if not row.parent.startswith(run)] if run else []
+        if len(rows) == 1:
+            return rows[0]
+        raise RunNotFound(f"{len(rows)} runs begin with `{run}`" if rows else f"no run `{run}`")
+
+    def runs(self) -> list[RunRow]:
+        """Every run, newest first."""
+        return self.journal.runs()
+
+    def standing(self, row: RunRow) -> str:
+        return standing(row, is_claimed=self.journal.is_claimed(row.run_id))
+
+    def events(self, run: str, after: int = 0) -> Iterator[Event]:
+        return self.journal.read(self.find(run).run_id, after)
+
+    def state(self, run: str) -> RunState:
+        """The fold of all that is recorded of a run."""
+        state = fold(self.events(run))
+        if state.started is None:
+            raise ChainBroken(f"event 1 of run `{run}` is missing")
+        return state
+
+    def result(self, run: str) -> RunResult:
+        """Where a run stands, as the result it would return now."""
+        return self._to_result(self.state(run))
+
+    async def replay(self, run: str) -> ReplayReport:
+        """Derive a run again from its recorded inputs and compare every event."""
+        return await Replayer(self.journal, self._briefs_of).replay(self.find(run).run_id)
+
+    def verify(self, run: str) -> VerifyReport:
+        """Prove that a run's events and contents are the ones that were written."""
+        return verify(self.journal, self.find(run).run_id)
+
+    def diff(self, a: str, b: str) -> DiffReport:
+        """The first decision in which two runs differ, and why."""
+        return compare(self._side(a), self._side(b), self.journal.blob)
+
+    def _side(self, run: str) -> Side:
+        row = self.find(run)
+        return side_of(row.run_id, tuple(self.journal.read(row.run_id)))
+
+    def frame_at(self, run: str, seq: int) -> list[tuple[str, str]]:
+        """Role and text of every message that the model saw at an event of a run."""
+        row = self.find(run)
+        return frame_at(row.run_id, self.journal.read(row.run_id), seq, self.journal.blob)
+
+    def export(self, run: str) -> Iterator[bytes]:
+        """A run as lines that another machine can import."""
+        return export_runs(self.journal, self.find(run).run_id)
+
+    def touched(self, run: str) -> dict[str, str]:
+        """The files that a run and its sub-runs changed, with what became of each."""
+        names = self._family(run)
+        return {path: what for name in names for path, what in touched(own_events(name, self.journal.read)).items()}
+
+    def _family(self, run: str) -> list[str]:
+        row = self.find(run)
+        return [row.run_id, *(child.run_id for child in below(self.journal, row.run_id))]
+
+    def _briefs_of(self, started: kinds.RunStarted, content: Callable[[str], bytes] | None = None) -> Briefs:
+        """From the run's own copies, never from the files of today."""
+        key = (started.skill_hash, started.settings)
+        if key not in self._briefs:
+            content = content or self.journal.blob
+            try:
+                copies = content(started.skill_hash), content(started.settings)
+            except BlobMissing as error:
+                raise RunBlocked(f"the run's own copy of its skill or settings is gone: {error}") from error
+            self._briefs[key] = Briefs(unpin(copies[0]), _to_settings(copies[1]), self.vocabulary)
+        return self._briefs[key]
+
+    def _to_result(self, state: RunState, warnings: tuple[str, ...] = ()) -> RunResult:
+        assert state.started is not None
+        assert state.status is not None
+        artifact = None
+        final = state.result or state.artifact
+        if state.status == "finished" and final is not None:
+            kept = msgspec.json.decode(self.journal.blob(final.hash))
+            artifact = {"type": kept["type"], "data": kept["data"]}
+        warned = (*state.warnings, *warnings)
+        return RunResult(
+            state.run_id, state.status, state.reason, artifact, state.usage, state.path, warned, state.wait
+        )
+
+
+def _to_settings(content: bytes) -> RunSettings:
+    try:
+        return msgspec.json.decode(content, type=RunSettings)
+    except msgspec.MsgspecError as error:
+        raise RunBlocked(f"the run's own copy of its settings cannot be read: {error}") from error
