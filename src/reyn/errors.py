@@ -53,7 +53,11 @@ Every error a user can meet, in one tree. A code is stable for good; a hint says
     ├── ConfigError                RYN7xx  what the operator set
     │   ├── ConfigInvalid          RYN701
     │   ├── ProjectNotFound        RYN702
-    │   └── FileTaken              RYN703
+    │   ├── FileTaken              RYN703
+    │   ├── SecretMissing          RYN704
+    │   ├── SecretStoreUnavailable RYN705
+    │   ├── SecretNameInvalid      RYN706
+    │   └── SecretValueInvalid     RYN707
     └── InternalError              RYN900  a fault of Reyn itself
         └── ForeignAwait           RYN901
 """
@@ -486,10 +490,11 @@ class ModelTimeout(ModelError):
 
 
 class SchemaRefused(ModelError):
-    """The provider does not take the contract as a schema; it is asked in another way."""
+    """The provider does not take the contract as a schema. `instead` is the next way to ask it, if there is one."""
 
     code = "RYN514"
     hint = "Set the model's `mode` in reyn.yaml to what its server can do."
+    instead: str = ""
 
 
 class PullFailed(ModelError):
@@ -540,6 +545,34 @@ class FileTaken(ConfigError):
 
     code = "RYN703"
     hint = "Choose another name, or move the file away."
+
+
+class SecretMissing(ConfigError):
+    """A secret is needed that is neither stored nor in the environment."""
+
+    code = "RYN704"
+    hint = "`reyn secret set NAME` stores it; the variable `REYN_SECRET_NAME` gives it to one process."
+
+
+class SecretStoreUnavailable(ConfigError):
+    """Where secrets are kept cannot be reached, or others may read or change it."""
+
+    code = "RYN705"
+    hint = "Mend what the message names, or give the secret by its variable, `REYN_SECRET_NAME`."
+
+
+class SecretNameInvalid(ConfigError):
+    """A secret cannot be called that, or a handle is not of the form `secret://NAME`. What was given is not shown."""
+
+    code = "RYN706"
+    hint = "Use capital letters, digits and `_`, at most 64, beginning with a letter: `OPENAI_API_KEY`."
+
+
+class SecretValueInvalid(ConfigError):
+    """A value that cannot be kept out of other text: empty, too short, too long, or no secret at all."""
+
+    code = "RYN707"
+    hint = "Give the value as whoever issued it wrote it: UTF-8 text of 6 to 8192 characters."
 
 
 # -- RYN9xx: a fault of Reyn itself -------------------------------------------------------------------

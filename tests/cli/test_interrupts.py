@@ -15,7 +15,7 @@ from tests.support import act, finish, question
 
 SLOW = """
 import asyncio, sys
-import reyn.kernel.os_runtime as kernel
+import reyn.models.catalog as catalog
 from reyn.testing import ScriptedModel
 
 class Slow(ScriptedModel):
@@ -26,7 +26,7 @@ class Slow(ScriptedModel):
             print("unwinding", file=sys.stderr, flush=True)
             await asyncio.sleep(PAUSE)
 
-kernel.open_model = lambda *args, **names: Slow([], "scripted:answers.jsonl")
+catalog.open_model = lambda *args, **names: Slow([], "scripted:answers.jsonl")
 from reyn.cli.app import run_app
 sys.exit(run_app())
 """

@@ -28,7 +28,7 @@ class Counting(ScriptedModel):
 def counting(here: Path, monkeypatch: pytest.MonkeyPatch) -> list:
     answers: list = []
     monkeypatch.setattr(
-        "reyn.kernel.os_runtime.open_model", lambda *args, **names: Counting(answers, "scripted:answers.jsonl")
+        "reyn.models.catalog.open_model", lambda *args, **names: Counting(answers, "scripted:answers.jsonl")
     )
     return answers
 

@@ -78,7 +78,8 @@ def test_the_text_holds_instructions_verbatim_under_the_keys_of_the_frame(tmp_pa
 def test_the_contract_is_short_enough_for_small_models(tmp_path: Path):
     from reyn.context.render import ACTING, CONTRACT
 
-    assert len(CONTRACT + ACTING) / 4 <= 400  # tokens, at four characters each
+    example = stable_text(stable(tmp_path)).split("\n")[1]
+    assert len(CONTRACT + example + ACTING) / 4 <= 400  # tokens, at four characters each
 
 
 def test_the_changing_part_is_the_input_and_where_the_run_stands():

@@ -23,7 +23,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reyn import SyncRuntime
-from reyn.contract.judge import CLASSES
+from reyn.contract.verdicts import CLASSES
 from reyn.journal import decode, kinds
 from reyn.testing import ScriptedModel
 from tests.support import abort, act, file, finish, go, question, with_ops, write_skill
@@ -222,6 +222,7 @@ HOSTILE = {
     "candidate": json.dumps(go("abort")),
     "artifact_type": json.dumps(go("build", type="secret")),
     "schema": json.dumps(go("build") | {"artifact": {"type": "note", "data": {"text": 7}}}),
+    "placeholder": json.dumps(go("build", "<text>")),
     "ops": json.dumps(act({"kind": "shell", "cmd": "id"})),
 }
 

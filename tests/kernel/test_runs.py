@@ -311,7 +311,6 @@ def test_without_a_model_no_run_starts(project: Path):
     [
         ({"skill_keys": "context: all\n"}, "context"),
         ({"ops": {"a": "shell"}, "skill_keys": "permissions: {shell: true}\n"}, "shell"),
-        ({"phase_keys": {"a": "model_class: strong\n"}}, "model_class"),
     ],
 )
 def test_what_is_not_performed_is_refused_by_name(tmp_path: Path, keys, named: str):

@@ -10,10 +10,15 @@ import pytest
 from reyn import ModelRequest, OSRuntime
 from reyn.errors import ModelUnknown, RunNotFound, ScriptExhausted, ScriptInvalid
 from reyn.journal import MemoryJournal
-from reyn.models import open_model
+from reyn.models.roster import Roster
 from reyn.models.scripted import ScriptedModel
+from reyn.secrets import open_secrets
 from reyn.testing import SteppingClock
 from tests.support import finish, go, write_skill
+
+
+def opened(name: str, root: Path, names: dict | None = None):
+    return Roster(names or {}, root, MemoryJournal(), open_secrets).open(name)
 
 
 def ask(model, answered: int, request_hash: str = "") -> str:
@@ -24,7 +29,7 @@ def ask(model, answered: int, request_hash: str = "") -> str:
 def test_a_script_is_read_line_by_line(tmp_path: Path):
     script = '{"a": 1}\r\n\n"raw\\ntext \u2028"\n'
     (tmp_path / "answers.jsonl").write_bytes(b"\xef\xbb\xbf" + script.encode())
-    model = open_model("scripted:answers.jsonl", root=tmp_path, journal=MemoryJournal())
+    model = opened("scripted:answers.jsonl", tmp_path)
     assert model.name == "scripted:answers.jsonl"
     assert (ask(model, 0), ask(model, 1), ask(model, 0)) == ('{"a":1}', "raw\ntext \u2028", '{"a":1}')
     with pytest.raises(ScriptExhausted, match=r"has 2 answers; call 2\.1"):
@@ -51,12 +56,12 @@ def test_a_bad_script_is_refused_with_its_line(tmp_path: Path, content: bytes, t
 @pytest.mark.parametrize("name", ["", "gpt", "scripted", "scripted:", "recorded:"])
 def test_a_name_without_an_adapter_is_an_error(tmp_path: Path, name: str):
     with pytest.raises(ModelUnknown):
-        open_model(name, root=tmp_path, journal=MemoryJournal())
+        opened(name, tmp_path)
 
 
 def test_a_name_from_the_configuration_stands_for_its_model(tmp_path: Path):
     (tmp_path / "a.jsonl").write_text('"hi"')
-    model = open_model("light", root=tmp_path, journal=MemoryJournal(), names={"light": "scripted:a.jsonl"})
+    model = opened("light", tmp_path, {"light": "scripted:a.jsonl"})
     assert model.name == "scripted:a.jsonl"
 
 
@@ -82,4 +87,4 @@ def test_a_recorded_run_answers_the_same_requests_and_no_others(tmp_path: Path):
 
 def test_a_recording_of_nothing_answers_nothing(tmp_path: Path):
     with pytest.raises(RunNotFound, match="to answer from"):
-        open_model("recorded:nobody", root=tmp_path, journal=MemoryJournal())
+        opened("recorded:nobody", tmp_path)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reyn.errors import SkillInvalid, SkillUnsupported
+from reyn.errors import SkillInvalid
 from reyn.skills import Library, load_skill, pin
 from reyn.skills.flow import enrich
 from tests.support import NOTE, write_skill

@@ -37,6 +37,7 @@ COMMANDS = {
     "undo": "Put the files that a run changed back as they were.",
     "export": "Write a run to a file that another machine can read.",
     "import": "Take in runs that were exported.",
+    "secret": "Store, list and remove secrets.",
     "config": "Tell every setting, and where it comes from.",
     "doctor": "Tell whether runs can be driven here, and what each one needs.",
     "completion": "Print a script for shell completion.",

@@ -5,6 +5,6 @@
 
 from reyn.config.load import load_config
 from reyn.config.origins import Setting, explain_config
-from reyn.config.values import Config, Limits, RunSettings, Sizes
+from reyn.config.values import Config, Limits, ModelSettings, RunSettings, Sizes
 
-__all__ = ["Config", "Limits", "RunSettings", "Setting", "Sizes", "explain_config", "load_config"]
+__all__ = ["Config", "Limits", "ModelSettings", "RunSettings", "Setting", "Sizes", "explain_config", "load_config"]

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 FILES = ("reyn.yaml", "reyn.local.yaml")
 PREFIX = "REYN_"
+SECRETS = "REYN_SECRET_"
+"""Variables that begin with this are read by `reyn.secrets`, and by nobody else."""
 CODE = "RYN701"
 _TEXTS = ("model", "output_language")
 """Keys whose variables are taken as they are; the others are read as YAML."""
@@ -55,7 +57,7 @@ def read_documents(root: Path, environ: Mapping[str, str] | None, findings: list
                 findings.append(error.finding)
     keys = {field.name.upper(): field.name for field in msgspec.structs.fields(Config)}
     for variable, text in sorted(environ.items()):
-        if variable.startswith(PREFIX) and text:
+        if variable.startswith(PREFIX) and not variable.startswith(SECRETS) and text:
             word = variable.removeprefix(PREFIX)
             key = keys.get(word, word.lower())
             try:

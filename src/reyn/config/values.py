@@ -34,13 +34,33 @@ class LimitKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     on_limit: Literal["decide", "stop"] = "decide"
 
 
+class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A model with settings of its own."""
+
+    model: str
+    base_url: str | None = None
+    key: str | None = None
+    mode: Literal["auto", "json_schema", "json_object", "free"] = "auto"
+    timeout: Positive = 120
+    retries: NotNegative = 3
+    fallback: tuple[str, ...] = ()
+    max_tokens: Positive = 1024
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] = 0
+    threads: Positive | None = None
+    context_tokens: Positive = 8192
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All that a project's operator can set."""
 
     model: str = ""
-    """The model to use: `scripted:FILE`, `recorded:RUN`, or a name from `models`."""
-    models: dict[str, str] = {}
-    """Names for models: `light`, `standard`, `strong`, or your own, each with the model it stands for."""
+    """The model to use: `local`, `local:FILE.gguf`, `openai:NAME`, `scripted:FILE`, `recorded:RUN`, or a name from
+    `models`."""
+    models: dict[str, str | ModelSettings] = {}
+    """Names for models: the classes `light`, `standard`, `strong`, or your own. Each stands for a model, or is one with
+    settings: `model`, `base_url`, `key` (`secret://NAME`), `mode` (`auto`, `json_schema`, `json_object`, `free`),
+    `timeout` in seconds, `retries`, `fallback` (names, in order), `max_tokens`, `temperature`, `threads`,
+    `context_tokens`."""
     max_phase_visits: Positive | None = 25
     """How often one phase may be visited in a run; `null` is no cap."""
     max_phase_retries: NotNegative = 2
@@ -59,7 +79,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     frame shows: `input_bytes`, `result_bytes`; and the largest file that an op reads or writes: `file_bytes`."""
 
 
-class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The caps that stop a run without ending it; each can be raised by its name."""
 
     max_phase_visits: int | None = 25
@@ -69,7 +89,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tokens: int | None = None
 
 
-class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The part of the configuration that can change what a run does. Pinned when the run starts."""
 
     limits: Limits = Limits()
@@ -78,6 +98,8 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     strict: bool = False
     sizes: Sizes = Sizes()
     on_limit: Literal["decide", "stop"] = "decide"
+    classes: dict[str, str] = {}
+    """Which model is asked where a phase names a class."""
 
     @classmethod
     def of(cls, config: Config) -> RunSettings:
@@ -94,4 +116,5 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             strict=config.strict,
             sizes=config.sizes,
             on_limit=config.limits.on_limit,
+            classes={name: what if isinstance(what, str) else name for name, what in sorted(config.models.items())},
         )

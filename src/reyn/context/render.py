@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.context.frame import Execution, Rollback
+from reyn.contract.example import example_answer
 from reyn.contract.ops import KEPT
 from reyn.journal import canonical, digest
 from reyn.journal.kinds import FrameMessage, Part
@@ -22,17 +23,16 @@ if TYPE_CHECKING:
     from reyn.context.frame import ContextFrame, StableFrame
 
 CONTRACT = """\
-You decide one step of a workflow. Answer with exactly one JSON object and nothing else:
-{"control": {"type": "...", "decision": "...", "next_phase": "...", "confidence": 0.5, \
-"reason": {"summary": "..."}}, "artifact": {"type": "...", "data": {...}}}
+You decide one step of a workflow. Answer with exactly one JSON object and nothing else, like this:
+{example}
 - Choose exactly one entry of `candidate_outputs`.
 - For an entry with control_type "transition": type "transition", decision "continue", next_phase as in the entry.
 - For an entry with control_type "finish": type "finish", decision "finish", next_phase null.
-- `artifact.type` is the entry's schema_name; `artifact.data` satisfies its artifact_schema.
+- `artifact.type` is the entry's schema_name; `artifact.data` satisfies its artifact_schema. Write your own values \
+where the example has <...>.
 - `confidence` is a number from 0 to 1; `reason.summary` says why in one sentence.
 - If the task cannot be done: type "abort", decision "abort", next_phase null, and the cause in `reason.summary`.
 """
-
 
 ACTING = """\
 - To act before you decide, answer {"control_ir": [...]} alone, with entries like those of `available_control_ops`; you
@@ -53,7 +53,8 @@ def stable_text(frame: StableFrame) -> str:
         ("constraints", canonical(frame.constraints).decode()),
         ("output_language", frame.output_language),
     ]
-    contract = CONTRACT + ACTING if frame.available_control_ops else CONTRACT
+    example = canonical(example_answer(frame.candidate_outputs[0])).decode()
+    contract = CONTRACT.replace("{example}", example) + (ACTING if frame.available_control_ops else "")
     return contract + "".join(f"\n## {name}\n{text or 'none'}\n" for name, text in sections)
 
 
@@ -95,13 +96,17 @@ def next_digest(digest_so_far: str | None, result: str) -> str:
     return digest(f"{digest_so_far or ''}{result}".encode())
 
 
+PART = 4_000
+"""How many characters of something kept a model is told to read at once: escaped, they still fit a result."""
+
+
 def cut(content: bytes, limit: int, name: str) -> bytes:
     """The beginning of something too large for a frame, with a mark that says where the whole is."""
     shown = content[:limit].decode("utf-8", "ignore")
     path = f"{KEPT}{name}"
     mark = (
         f"\n[cut: the first {len(shown)} characters of {len(content)} bytes. "
-        f'The rest: {{"kind": "file", "op": "read", "path": "{path}", "start": {len(shown)}, "length": {limit // 2}}}]'
+        f'The rest: {{"kind": "file", "op": "read", "path": "{path}", "start": {len(shown)}, "length": {PART}}}]'
     )
     return (shown + mark).encode()
 

@@ -4,8 +4,9 @@ The graph becomes candidates, candidates become one schema, an answer becomes a 
 """
 
 from reyn.contract.candidates import Candidate, candidates_of
-from reyn.contract.judge import Accepted, Acting, Contract, Rejected, Verdict
+from reyn.contract.judge import Contract
 from reyn.contract.ops import offered_ops, with_kept_reads
+from reyn.contract.verdicts import Accepted, Acting, Rejected, Verdict
 
 __all__ = [
     "Accepted",

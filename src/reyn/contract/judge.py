@@ -1,75 +1,28 @@
 """A model's text becomes a verdict: accepted, or rejected by a named class of rule at a JSON path.
 
 In stages, cheapest first and each naming what it refused: sizes, JSON, shape, consistency, candidate, artifact type,
-schema, ops. A single check against the combined schema would be shorter but could not say which part is wrong.
-Nothing is repaired; a code fence or prose around one object is left aside and counted.
+schema, placeholders, ops. A single check against the combined schema would be shorter but could not say which part is
+wrong. Nothing is repaired; a code fence or prose around one object is left aside and counted.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
 from reyn.config import Sizes
+from reyn.contract.example import copied_placeholder
 from reyn.contract.ops import OpRules
+from reyn.contract.parsing import parse
 from reyn.contract.schema import answer_schema, lenient
+from reyn.contract.verdicts import Accepted, Acting, Rejected, short
 from reyn.skills import Validator, compile_schema
 
 if TYPE_CHECKING:
     from reyn.contract.candidates import Candidate
+    from reyn.contract.verdicts import Verdict
     from reyn.vocabulary import OpSpec
-
-_LONGEST_MESSAGE = 500
-
-
-class Accepted(msgspec.Struct, frozen=True):
-    """A decision the OS may carry out. `artifact` is `None` only for an abort; `dropped` counts the characters around
-    the object that were left aside."""
-
-    type: Literal["transition", "finish", "abort"]
-    decision: Literal["continue", "finish", "abort"]
-    next_phase: str | None
-    confidence: float
-    reason: str
-    artifact: dict[str, Any] | None
-    ops: tuple[dict[str, Any], ...] = ()
-    dropped: int = 0
-
-
-class Acting(msgspec.Struct, frozen=True):
-    """Ops to perform before the model is asked again; no decision yet."""
-
-    ops: tuple[dict[str, Any], ...]
-    dropped: int = 0
-
-
-class Rejected(msgspec.Struct, frozen=True):
-    """Why not, where, and in words that the model can act on."""
-
-    rule: str
-    path: str
-    message: str
-    dropped: int = 0
-
-
-Verdict = Accepted | Acting | Rejected
-
-CLASSES = (
-    "empty",
-    "size",
-    "depth",
-    "not_json",
-    "not_object",
-    "shape",
-    "consistency",
-    "candidate",
-    "artifact_type",
-    "schema",
-    "ops",
-)
-"""The classes of rules by which an answer can be rejected."""
 
 
 class _Reason(msgspec.Struct, forbid_unknown_fields=True):
@@ -100,10 +53,38 @@ class _Artifact(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _DECISION_OF = {"transition": "continue", "finish": "finish", "abort": "abort"}
-_PLACE = re.compile(r" - at `(.+)`$")
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.S)
-_FENCE = re.compile(r"^```[a-zA-Z]*[ \t]*\n(.*?)\n?```[ \t]*$", re.M | re.S)
-_JOINTS = ("[", "]", ",", '"', "{", "}", '":')
+_TEXT = {"type": "string"}
+
+
+def _closed(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required or properties),
+        "additionalProperties": False,
+    }
+
+
+_DECISION = compile_schema(
+    _closed(
+        {
+            "control": _closed(
+                {
+                    "type": {"enum": ["transition", "finish", "abort"]},
+                    "decision": {"enum": ["continue", "finish", "abort"]},
+                    "next_phase": {"type": ["string", "null"]},
+                    "confidence": {"type": "number", "minimum": 0, "maximum": 1},
+                    "reason": _closed({"summary": _TEXT}),
+                }
+            ),
+            "artifact": {},
+            "control_ir": {"type": "array"},
+        },
+        "control",
+    )
+)
+_ACT = compile_schema(_closed({"control_ir": {"type": "array"}}))
+_ARTIFACT = compile_schema(_closed({"type": _TEXT, "data": {}}))
 
 
 class Contract:
@@ -128,7 +109,7 @@ class Contract:
             self._branches.setdefault(target, {})[candidate.schema_name] = compile_schema(schema)
 
     def judge(self, text: str) -> Verdict:
-        parsed = self._parse(text)
+        parsed = parse(text, self._sizes)
         if isinstance(parsed, Rejected):
             return parsed
         value, dropped = parsed
@@ -140,15 +121,15 @@ class Contract:
             return self._act(value)
         try:
             answer = msgspec.convert(value, _Answer)
-        except msgspec.ValidationError as error:
-            return _shape_error(error)
+        except msgspec.ValidationError:
+            return _misshapen(value, _DECISION)
         return self._too_many(answer.control_ir) or self._inconsistency(answer) or self._decide(answer)
 
     def _act(self, value: dict[str, Any]) -> Verdict:
         try:
             turn = msgspec.convert(value, _ActTurn)
-        except msgspec.ValidationError as error:
-            return _shape_error(error)
+        except msgspec.ValidationError:
+            return _misshapen(value, _ACT)
         wrong = self._too_many(turn.control_ir) or self._wrong_op(turn.control_ir, "decide instead")
         return wrong or Acting(tuple(turn.control_ir))
 
@@ -159,19 +140,7 @@ class Contract:
 
     def _wrong_op(self, ops: list[Any], instead: str) -> Rejected | None:
         wrong = self._ops.first_error(ops, instead)
-        return Rejected("ops", _short(wrong[0]), _short(wrong[1])) if wrong else None
-
-    def _parse(self, text: str) -> tuple[dict[str, Any], int] | Rejected:
-        if not text or text.isspace():
-            return Rejected("empty", "$", "the answer is empty")
-        if len(text) > self._sizes.answer_bytes or len(text.encode()) > self._sizes.answer_bytes:
-            return Rejected("size", "$", f"the answer is larger than {self._sizes.answer_bytes} bytes")
-        value, dropped = _load(text, self._sizes.answer_depth)
-        if isinstance(value, Rejected):
-            return value
-        if not isinstance(value, dict):
-            return Rejected("not_object", "$", f"the answer is a JSON {_json_name(value)}, not an object", dropped)
-        return value, dropped
+        return Rejected("ops", short(wrong[0]), short(wrong[1])) if wrong else None
 
     def _inconsistency(self, answer: _Answer) -> Rejected | None:
         control = answer.control
@@ -211,89 +180,33 @@ class Contract:
             return Rejected("candidate", "$.control.next_phase", self._not_offered(target))
         try:
             artifact = msgspec.convert(answer.artifact, _Artifact)
-        except msgspec.ValidationError as error:
-            return _shape_error(error, "$.artifact")
+        except msgspec.ValidationError:
+            return _misshapen(answer.artifact, _ARTIFACT, "$.artifact")
         validator = branches.get(artifact.type)
         if validator is None:
             names = " or ".join(repr(name) for name in branches)
             return Rejected("artifact_type", "$.artifact.type", f"{artifact.type!r} does not fit here; use {names}")
         if validator.is_valid(artifact.data):
+            copied = copied_placeholder(artifact.data, "$.artifact.data")
+            if copied is not None:
+                message = f"{copied[1]!r} is a placeholder of the example; put the value itself"
+                return Rejected("placeholder", short(copied[0]), short(message))
             return artifact
         wrong = validator.first_error(artifact.data)
         assert wrong is not None
-        return Rejected("schema", _short(wrong.path("$.artifact.data")), _short(wrong.message))
+        return Rejected("schema", short(wrong.path("$.artifact.data")), short(wrong.message))
 
     def _not_offered(self, target: str | None) -> str:
         names = [repr(name) for name in self._branches if name is not None]
         allowed = f"next_phase must be {' or '.join(names)}" if names else "no other phase is offered"
         finish = "; or finish with next_phase null" if None in self._branches else ""
         what = "finishing is not offered here" if target is None else f"{target!r} is not offered here"
-        return _short(f"{what}; {allowed}{finish}")
+        return short(f"{what}; {allowed}{finish}")
 
 
-def _load(text: str, depth: int) -> tuple[Any, int]:
-    """The JSON in a text, and how many characters around it were left aside."""
-    value = _decode(text, depth)
-    if not isinstance(value, Rejected) or value.rule == "depth":
-        return value, 0
-    inner = _unwrap(text)
-    if inner is not None:
-        found = _decode(inner, depth)
-        if not isinstance(found, Rejected) or found.rule == "depth":
-            return found, len(text) - len(inner)
-    return value, 0
-
-
-def _decode(text: str, depth: int) -> Any:
-    """The depth is counted before the parser sees the text: how deep a parser goes depends on the stack it runs on."""
-    if _depth(text, depth) > depth:
-        return Rejected("depth", "$", f"the answer is nested more than {depth} deep")
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.MsgspecError as error:
-        return Rejected("not_json", "$", _short(f"the answer is not one JSON object: {error}"))
-
-
-def _depth(text: str, enough: int) -> int:
-    """How deep the brackets outside strings nest; counted only where there are enough of them to matter."""
-    if text.count("{") + text.count("[") <= enough:
-        return 0
-    level = deepest = 0
-    for token in _BRACKETS.finditer(text):
-        if token[0] in "{[":
-            level += 1
-            deepest = max(deepest, level)
-            if deepest > enough:
-                break
-        elif token[0] in "}]":
-            level -= 1
-    return deepest
-
-
-def _unwrap(text: str) -> str | None:
-    """The inside of the one code fence, or the one object that prose stands around; `None` if there is neither."""
-    fences = _FENCE.findall(text)
-    if fences:
-        return fences[0] if len(fences) == 1 else None
-    start, end = text.find("{"), text.rfind("}") + 1
-    before, after = text[:start].rstrip(), text[end:].lstrip()
-    if start < 0 or end <= start or not (before or after):
-        return None
-    if before.endswith(_JOINTS) or after.startswith(_JOINTS):
-        return None  # a part of other JSON, not an object in prose
-    return text[start:end]
-
-
-def _shape_error(error: msgspec.ValidationError, prefix: str = "$") -> Rejected:
-    message = str(error)
-    place = _PLACE.search(message)
-    path = prefix + place.group(1)[1:] if place else prefix
-    return Rejected("shape", path, _short(_PLACE.sub("", message)))
-
-
-def _json_name(value: Any) -> str:
-    return {list: "list", str: "string", bool: "boolean", type(None): "null"}.get(type(value), "number")
-
-
-def _short(message: str) -> str:
-    return message if len(message) <= _LONGEST_MESSAGE else message[: _LONGEST_MESSAGE - 1] + "…"
+def _misshapen(value: Any, shape: Validator, path: str = "$") -> Rejected:
+    """In our own words: another version of a library must not say it otherwise in a replay."""
+    wrong = shape.first_error(value)
+    if wrong is None:
+        return Rejected("shape", path, "it does not have the shape that was asked for")
+    return Rejected("shape", short(wrong.path(path)), short(wrong.message))

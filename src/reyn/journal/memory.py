@@ -68,12 +68,14 @@ class MemoryJournal:
         return content
 
     def post(self, run_id: str, said: Said) -> int:
-        message = Message(len(self._inbox) + 1, read_message(*write_message(said)))
+        row = self._rows.get(run_id)
+        last = max(self._inbox[-1][1].id if self._inbox else 0, row.heard if row else 0)
+        message = Message(last + 1, read_message(*write_message(said)))
         self._inbox.append((run_id, message))
         return message.id
 
     def drain(self, run_id: str, after: int = 0) -> list[Message]:
-        return [message for to, message in self._inbox[after:] if to == run_id]
+        return [message for to, message in self._inbox if to == run_id and message.id > after]
 
     @contextmanager
     def claim(self, run_id: str) -> Iterator[None]:

@@ -38,6 +38,8 @@ class RunRow(msgspec.Struct, frozen=True):
     """The id of the question that the run waits for."""
     rejoins: bool = False
     """Whether the question is a sub-run's: then resuming means asking that one."""
+    heard: int = 0
+    """The last message that the run took; ids of later ones are larger, wherever the run was before."""
 
 
 def project(
@@ -46,10 +48,14 @@ def project(
     """The line after some more events. A fork that opens starts from the line of its origin."""
     row = row or _opened(events[0], bodies[0], origin)
     status, phase, reason, wait, rejoins = row.status, row.phase, row.reason, row.wait, row.rejoins
+    heard = row.heard
     for body in bodies:
         if isinstance(body, kinds.PhaseStarted):
             phase = body.phase
+        heard = max(heard, getattr(body, "message", 0) if body.origin == "outside" else 0)
         if body.enters is None or (isinstance(body, kinds.RunResumed) and wait and not rejoins):
+            continue
+        if status in ("finished", "aborted", "cancelled") and not isinstance(body, kinds.RunForked):
             continue
         status, reason, wait, rejoins = body.enters, getattr(body, "reason", ""), "", False
         if isinstance(body, kinds.WaitOpened):
@@ -57,7 +63,7 @@ def project(
     last = events[-1]
     return RunRow(
         row.run_id, last.seq, last.hash, row.skill, row.rules, status, phase, reason, row.started, last.ts,
-        row.parent, row.fork_of, row.fork_seq, wait, rejoins,
+        row.parent, row.fork_of, row.fork_seq, wait, rejoins, heard,
     )  # fmt: skip
 
 

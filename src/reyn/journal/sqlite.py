@@ -51,7 +51,7 @@ CREATE TABLE runs (
     status TEXT NOT NULL, phase TEXT NOT NULL, reason TEXT NOT NULL,
     started INTEGER NOT NULL, updated INTEGER NOT NULL, parent TEXT NOT NULL DEFAULT '',
     fork_of TEXT NOT NULL DEFAULT '', fork_seq INTEGER NOT NULL DEFAULT 0,
-    wait TEXT NOT NULL DEFAULT '', rejoins INTEGER NOT NULL DEFAULT 0);
+    wait TEXT NOT NULL DEFAULT '', rejoins INTEGER NOT NULL DEFAULT 0, heard INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE events (
     run INTEGER NOT NULL, seq INTEGER NOT NULL, ts INTEGER NOT NULL, kind TEXT NOT NULL, v INTEGER NOT NULL,
     data BLOB NOT NULL, hash BLOB NOT NULL, PRIMARY KEY (run, seq)) WITHOUT ROWID;
@@ -61,13 +61,14 @@ CREATE TABLE inbox (
 CREATE INDEX inbox_by_run ON inbox (run_id, id);
 """
 _ROW_1 = "run_id, seq, hash, skill, rules, status, phase, reason, started, updated"
-_ROW = f"{_ROW_1}, parent, fork_of, fork_seq, wait, rejoins"
+_ROW = f"{_ROW_1}, parent, fork_of, fork_seq, wait, rejoins, heard"
 _UPGRADE = """
 ALTER TABLE runs ADD COLUMN parent TEXT NOT NULL DEFAULT '';
 ALTER TABLE runs ADD COLUMN fork_of TEXT NOT NULL DEFAULT '';
 ALTER TABLE runs ADD COLUMN fork_seq INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE runs ADD COLUMN wait TEXT NOT NULL DEFAULT '';
 ALTER TABLE runs ADD COLUMN rejoins INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE runs ADD COLUMN heard INTEGER NOT NULL DEFAULT 0;
 """
 
 
@@ -130,12 +131,13 @@ class SqliteJournal:
         kind, content = write_message(said)
         self._listened.pop(run_id, None)
         with self._write_lock, _translated(self.path), self._transaction():
-            cursor = self._writer.execute(
-                "INSERT INTO inbox (run_id, kind, payload) VALUES (?, ?, ?)",
-                (run_id, kind, content),
+            head = self._head(self._writer, run_id)
+            last = self._writer.execute("SELECT seq FROM sqlite_sequence WHERE name = 'inbox'").fetchone()
+            number = max(last[0] if last else 0, head.row.heard if head else 0) + 1
+            self._writer.execute(
+                "INSERT INTO inbox (id, run_id, kind, payload) VALUES (?, ?, ?, ?)", (number, run_id, kind, content)
             )
-            assert cursor.lastrowid is not None
-            return cursor.lastrowid
+            return int(number)
 
     def _store(self, batch: Batch, heads: dict[str, _Head]) -> int | JournalError:
         """Store one batch inside the transaction; the run's new head goes into `heads`."""
@@ -171,7 +173,7 @@ class SqliteJournal:
 
     def _insert_row(self, row: RunRow) -> int:
         cursor = self._writer.execute(
-            f"INSERT INTO runs ({_ROW}) VALUES (?{', ?' * 14})",  # noqa: S608 - a constant
+            f"INSERT INTO runs ({_ROW}) VALUES (?{', ?' * 15})",  # noqa: S608 - a constant
             (row.run_id, row.seq, bytes.fromhex(row.hash), *msgspec.structs.astuple(row)[3:]),
         )
         assert cursor.lastrowid is not None
@@ -180,7 +182,8 @@ class SqliteJournal:
     def _update_row(self, head: _Head, row: RunRow) -> bool:
         """Move a run's head on, if it is where it is believed to be."""
         cursor = self._writer.execute(
-            "UPDATE runs SET seq = ?, hash = ?, status = ?, phase = ?, reason = ?, updated = ?, wait = ?, rejoins = ? "
+            "UPDATE runs SET seq = ?, hash = ?, status = ?, phase = ?, reason = ?, updated = ?, wait = ?, rejoins = ?, "
+            "heard = ? "
             "WHERE id = ? AND seq = ?",
             (
                 row.seq,
@@ -191,6 +194,7 @@ class SqliteJournal:
                 row.updated,
                 row.wait,
                 row.rejoins,
+                row.heard,
                 head.key,
                 head.row.seq,
             ),
@@ -244,14 +248,18 @@ class SqliteJournal:
         key = head.key
         while page := self._page(key, after):
             for seq, ts, kind, v, raw, hashed in page:
+                # The columns say so, but a damaged page may hold anything, and even lead around in circles.
+                is_event = isinstance(seq, int) and isinstance(ts, int) and isinstance(v, int) and raw and hashed
+                if not is_event or seq <= after:
+                    raise StoreDamaged(f"the journal `{self.path}` is damaged at event {seq} of run `{run_id}`")
                 name = hashed.hex()
                 yield Event(seq, run_id, ts, kind, v, raw, prev, name)
                 prev, after = name, seq
 
-    def _page(self, key: int, after: int) -> list[tuple[int, int, str, int, bytes, bytes]]:
+    def _page(self, key: int, after: int) -> list[Any]:
         with self._read_lock, _translated(self.path):
             return self._reader.execute(
-                "SELECT seq, ts, kind, v, CAST(data AS BLOB), CAST(hash AS BLOB) FROM events "
+                "SELECT seq, ts, CAST(kind AS TEXT), v, CAST(data AS BLOB), CAST(hash AS BLOB) FROM events "
                 "WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?",
                 (key, after, _PAGE_OF_EVENTS),
             ).fetchall()
@@ -274,8 +282,8 @@ class SqliteJournal:
             found = self._reader.execute("SELECT content FROM blobs WHERE hash = ?", (name,)).fetchone()
         if found is None:
             raise BlobMissing(f"blob `{hash}` is absent")
-        content: bytes = found[0]
-        if digest(content) != hash:
+        content: Any = found[0]
+        if not isinstance(content, bytes) or digest(content) != hash:
             raise BlobMissing(f"blob `{hash}` is damaged: its bytes do not give its name")
         return content
 
@@ -403,7 +411,7 @@ def _check(batch: Batch, head: _Head | None) -> list[Body]:
 def _to_row(columns: tuple[Any, ...]) -> RunRow:
     run_id, seq, hashed, *rest = columns
     if len(rest) > 7:
-        rest[-1] = bool(rest[-1])
+        rest[-2] = bool(rest[-2])
     if not isinstance(hashed, bytes):
         raise sqlite3.DatabaseError(f"the line of run {run_id!r} has no hash")
     row = RunRow(run_id, seq, hashed.hex(), *rest)

@@ -195,7 +195,10 @@ def _entry(line: bytes, number: int) -> _Entry:
 
 
 def _to_blob(held: _Content, number: int) -> Blob:
-    content = held.text.encode() if held.text is not None else base64.b64decode(held.base64 or "")
+    try:
+        content = held.text.encode() if held.text is not None else base64.b64decode(held.base64 or "", validate=True)
+    except (ValueError, UnicodeEncodeError) as error:
+        raise ArchiveInvalid(f"line {number}: the content cannot be read: {error}") from error
     if digest(content) != held.blob:
         raise ArchiveInvalid(f"line {number}: the content does not give its name")
     return Blob(held.blob, content)

@@ -14,7 +14,7 @@ from reyn.contract.schema import lenient
 from reyn.journal import Blob, canonical
 from reyn.kernel.limits import limit_of
 from reyn.skills import compile_schema
-from reyn.skills.values import DEFAULT_ACT_TURNS, is_skill_node
+from reyn.skills.values import is_skill_node
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
@@ -92,18 +92,17 @@ class PhaseBrief(Surroundings):
     def ops(self) -> tuple[OpSpec, ...]:
         return offered_ops(self.vocabulary, self.described.allowed_ops) if self.described.max_act_turns else ()
 
-    def max_act_turns(self, *, is_cut: bool) -> int:
-        """How many turns the phase itself allows for acting; for reading what was cut there are always some."""
-        if self.ops:
-            return self.described.max_act_turns
-        return DEFAULT_ACT_TURNS if is_cut else 0
+    @property
+    def model(self) -> str:
+        """The model of the phase's class, where the operator has one; empty where the run's is asked."""
+        return self.settings.classes.get(self.described.model_class or "", "")
 
     def offer(self, *, acting: bool, is_cut: bool) -> Offer:
         """With ops or without; where something is shown in part, with the way to read the rest."""
-        key = (acting, acting and is_cut)
+        key = (acting, is_cut)
         if key not in self._offers:
             ops = self.ops if acting else ()
-            if acting and is_cut:
+            if is_cut:
                 ops = with_kept_reads(self.vocabulary, ops)
             self._offers[key] = Offer(self, self.phase, self._candidates, ops, self._max_phase_visits)
         return self._offers[key]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from reyn.errors import ForeignAwait
+from reyn.errors import ForeignAwait, InternalError, ReynError
+from reyn.journal import kinds
 from reyn.kernel.effects import DOUBT, Ask, Effect, Pause, answer_of
 from reyn.kernel.phase_executor import postprocess, visit, visit_skill
 from reyn.kernel.run_orchestrator import Postprocess, Visit, next_move, stop_for
@@ -19,7 +20,7 @@ from reyn.skills.values import is_skill_node
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from reyn.journal import Blob, Body, kinds
+    from reyn.journal import Blob, Body
     from reyn.kernel.briefs import Briefs
     from reyn.kernel.run_state import RunState
     from reyn.kernel.tape import Tape
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
 class World(Protocol):
     """Everything outside a run."""
 
-    async def perform(self, effect: Effect[Any], tape: Tape) -> tuple[Body, tuple[Blob, ...]]:
-        """Carry an effect out; what came of it, with the content that refers to."""
+    async def perform(self, effect: Effect[Any], tape: Tape) -> tuple[Body, tuple[Blob, ...]] | None:
+        """Carry an effect out; what came of it, with the content that refers to. Nothing if it was given up because the
+        run was cancelled meanwhile."""
         ...
 
     def now(self) -> int: ...
@@ -67,13 +69,27 @@ class Driver:
             self._listen()
             while True:
                 self.tape.take_outside()
+                if self.tape.state.status != "running":
+                    self._listen()
                 self._ensure_running()
                 await self._step()
         except (_Stopped, RecordingEnded):
             pass
+        except ReynError:
+            raise
+        except Exception as error:  # noqa: BLE001 - told, recorded, and passed on as ours
+            await self._break(error)
         if self.world is not None:
             await self.world.flush(self.tape)
         return self.tape.state
+
+    async def _break(self, error: Exception) -> None:
+        """A fault that nobody foresaw: what is recorded stays, the paid answer too, and the run says why it stopped."""
+        reason = f"an internal fault: {type(error).__name__}: {error}"
+        if self.world is not None and self.tape.upcoming is None:
+            self.tape.record(kinds.RunBroken(InternalError.code, reason), self.world.now())
+            await self.world.flush(self.tape)
+        raise InternalError(reason) from error
 
     async def _step(self) -> None:
         tape = self.tape
@@ -116,16 +132,22 @@ class Driver:
                 return DOUBT
             known = effect.outcomes + effect.failures
             outcome = self.tape.recall(known, effect.key) or await self._perform(effect)
+            if outcome is None:
+                continue
             if isinstance(outcome, effect.outcomes):
                 return effect.result(outcome, self.tape.content)
             self.tape.emit(stop_for(outcome, self.tape.state))
 
-    async def _perform(self, effect: Effect[Any]) -> Body:
+    async def _perform(self, effect: Effect[Any]) -> Body | None:
+        """What came of an effect; nothing if it was given up because something was said to the run."""
         if self.world is None:
             raise _Stopped
         if not effect.only_looks:
             await self.world.flush(self.tape)
-        outcome, blobs = await self.world.perform(effect, self.tape)
+        performed = await self.world.perform(effect, self.tape)
+        if performed is None:
+            return None
+        outcome, blobs = performed
         self.tape.record(outcome, self.world.now(), *blobs)
         return outcome
 

@@ -56,6 +56,7 @@ class CallModel(Effect[Reply]):
     """Ask the model. The messages are parts; whoever performs the call joins them."""
 
     key: str
+    model: str
     messages: tuple[kinds.FrameMessage, ...]
     contract: dict[str, Any]
     request_hash: str

@@ -48,13 +48,11 @@ def cut_at(run_id: str, events: Iterable[Event], at: int | None, *, between_visi
     return found
 
 
-def files_at(events: Iterable[Event], until: int) -> dict[str, str | None]:
-    """The run's own files as they were after an event: contents by path, null for what was deleted."""
+def files_at(events: Iterable[Event]) -> dict[str, str | None]:
+    """A run's own files as they were after some events: contents by path, null for what was deleted."""
     files: dict[str, str | None] = {}
     restoring: tuple[kinds.Change, ...] = ()
     for event in events:
-        if event.seq > until:
-            break
         match decode(event):
             case kinds.WorkspaceUpdated(change=change):
                 files[change.path] = change.after

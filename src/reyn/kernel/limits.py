@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from reyn.kernel.run_state import RunState
 
 SECOND = 1_000_000
+UNLIMITED = 1_000_000
+"""Act turns where the cap was taken away."""
 
 
 def limit_of(state: RunState, settings: RunSettings, name: str) -> int | None:
@@ -42,7 +44,7 @@ def act_turns(state: RunState, settings: RunSettings, of_phase: int) -> int:
     """How many act turns a visit may take: what the phase allows, within the operator's cap; a raised cap is both."""
     if "max_act_turns" in state.raised:
         raised = state.raised["max_act_turns"]
-        return of_phase if raised is None else raised
+        return UNLIMITED if raised is None else raised
     cap = settings.limits.max_act_turns
     return of_phase if cap is None else min(cap, of_phase)
 
@@ -58,10 +60,14 @@ def nested(state: RunState, settings: RunSettings) -> RunSettings:
     return replace(settings, limits=replace(settings.limits, **caps))
 
 
-def raises_for(child: RunState, child_settings: RunSettings, allowed: Limits) -> dict[str, int | None]:
-    """Which caps of a sub-run are smaller than what it is allowed now."""
+def raises_for(above: RunState, child: RunState, child_settings: RunSettings, allowed: Limits) -> dict[str, int | None]:
+    """Which caps of a sub-run are smaller than what it is allowed now. A phase's own cap on act turns is raised for it
+    as it was raised above."""
     found: dict[str, int | None] = {}
-    for name in ("max_phase_visits", "max_act_turns", "phase_seconds", "run_seconds", "tokens"):
+    act = above.raised.get("max_act_turns", 0)
+    if "max_act_turns" in above.raised and child.raised.get("max_act_turns", 0) != act:
+        found["max_act_turns"] = act
+    for name in ("max_phase_visits", "phase_seconds", "run_seconds", "tokens"):
         cap, now = limit_of(child, child_settings, name), getattr(allowed, name)
         if cap is not None and (now is None or now > cap):
             found[name] = now

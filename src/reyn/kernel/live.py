@@ -15,7 +15,7 @@ from reyn.kernel.people import Later
 from reyn.skills import compile_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from reyn.journal import Body, Event, Journal, Message
     from reyn.kernel.commits import SharedCommits
@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from reyn.kernel.sub_runs import SubRuns
     from reyn.kernel.tape import Tape
     from reyn.models import Model
+    from reyn.models.roster import Roster
 
     Listener = Callable[[Event], None]
     Recorded = tuple[Body, tuple[Blob, ...]]
 
 _LISTEN_SECONDS = 0.05
+_CANCEL_SECONDS = 0.25
 
 
 class Resumption:
@@ -53,6 +55,7 @@ class LiveWorld:
         journal: Journal,
         commits: SharedCommits,
         model: Model,
+        roster: Roster,
         clock: Clock,
         ops: OpPerformer,
         sub_runs: SubRuns,
@@ -63,7 +66,8 @@ class LiveWorld:
     ) -> None:
         self._journal = journal
         self._commits = commits
-        self._recorder = LlmCallRecorder(model)
+        self._model = model
+        self._recorder = LlmCallRecorder(roster)
         self._clock = clock
         self._ops = ops
         self._sub_runs = sub_runs
@@ -72,10 +76,10 @@ class LiveWorld:
         self._listener = listener
         self.warnings = self._recorder.warnings
 
-    async def perform(self, effect: Effect[Any], tape: Tape) -> Recorded:
+    async def perform(self, effect: Effect[Any], tape: Tape) -> Recorded | None:
         match effect:
             case CallModel():
-                return await self._recorder.perform(effect, tape)
+                return await self._ask(effect, tape)
             case Admit():
                 return self._ops.admit(effect, tape)
             case Perform():
@@ -88,6 +92,32 @@ class LiveWorld:
                 return await self._sub_runs.run(effect, tape)
         raise InternalError(f"nobody performs {type(effect).__name__}")
 
+    async def _ask(self, effect: CallModel, tape: Tape) -> Recorded | None:
+        """Ask the model. One that takes its time is left alone as soon as the run is cancelled."""
+
+        async def tell(body: Body) -> None:
+            tape.record(body, self.now())
+            await self.flush(tape)
+
+        asking = self._recorder.perform(effect, tape, tell)
+        if not getattr(self._model, "takes_time", False):
+            return await asking
+        task = asyncio.ensure_future(asking)
+        try:
+            while not task.done():
+                await asyncio.wait([task], timeout=_CANCEL_SECONDS)
+                if not task.done() and self._is_cancelled(tape.state):
+                    return None
+            return task.result()
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+
+    def _is_cancelled(self, state: RunState) -> bool:
+        said = self._journal.drain(state.run_id, state.messages_taken)
+        return any(isinstance(message.said, Cancel) for message in said)
+
     def now(self) -> int:
         return self._clock.now()
 
@@ -98,16 +128,10 @@ class LiveWorld:
         if self._resumption is not None:
             resumption, self._resumption = self._resumption, None
             said.append(self._resumed(resumption, state))
-        wait = state.wait if state.wait is not None and state.wait.run is None else None
-        for message in self._journal.drain(state.run_id, state.messages_taken):
-            body, blobs = to_event(message, wait)
-            said.append((body, blobs))
-            if isinstance(body, kinds.WaitAnswered):
-                wait = None
-        return said
+        return said + heard(self._journal.drain(state.run_id, state.messages_taken), state.wait)
 
     def _resumed(self, resumption: Resumption, state: RunState) -> Recorded:
-        model, pinned = self._recorder.model.name, resumption.pinned
+        model, pinned = self._model.name, resumption.pinned
         return kinds.RunResumed(
             resumption.driver,
             state.open_intent,
@@ -156,6 +180,23 @@ class LiveWorld:
         except Exception as error:  # noqa: BLE001 - somebody else's code
             self._listener = None
             self.warnings.append(f"the listener broke at event {event.seq} and was left out: {error!r}")
+
+
+def heard(messages: Sequence[Message], wait: kinds.Wait | None) -> list[Recorded]:
+    """What was said to a run, as the events that record its hearing. The first answer counts; after a cancel, nothing
+    does. A question of a sub-run is answered there."""
+    said: list[Recorded] = []
+    wait = wait if wait is not None and wait.run is None else None
+    is_cancelled = False
+    for message in messages:
+        if is_cancelled:
+            said.append((kinds.MessageRefused(message.id, type(message.said).__name__, "the run is cancelled"), ()))
+            continue
+        body, blobs = to_event(message, wait)
+        said.append((body, blobs))
+        is_cancelled = isinstance(body, kinds.RunCancelled)
+        wait = None if isinstance(body, kinds.WaitAnswered) else wait
+    return said
 
 
 def to_event(message: Message, wait: kinds.Wait | None) -> Recorded:

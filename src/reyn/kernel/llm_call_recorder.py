@@ -1,32 +1,50 @@
-"""One model call: the intent before, the call itself, its record after. Never parses a decision."""
+"""One model call: the intent before, the call itself, its record after. Never parses a decision.
+
+What may pass is tried again, what cannot be had is replaced by the next of its list; each is an event before it
+happens.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import random
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from reyn.context import join
-from reyn.errors import ModelBroken, ModelError
+from reyn.errors import ModelBroken, ModelError, ModelTimeout, SchemaRefused
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.effects import CallModel, Reply
-from reyn.models import Message, ModelRequest
+from reyn.models import Message, ModelReply, ModelRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from reyn.config import ModelSettings
     from reyn.journal import Body
     from reyn.kernel.briefs import Offer
     from reyn.kernel.run_state import RunState
     from reyn.kernel.tape import Tape
-    from reyn.models import Model, ModelReply
+    from reyn.models import Model
+    from reyn.models.roster import Roster
+
+    Recorded = tuple[Body, tuple[Blob, ...]]
+    Tell = Callable[[Body], Awaitable[None]]
+
+_FIRST_WAIT = 0.5
+_LONGEST_WAIT = 30.0
+_LONGEST_ASKED_FOR = 120.0
 
 
 async def ask(
-    offer: Offer, messages: tuple[kinds.FrameMessage, ...], call: str, tape: Tape, results: tuple[str, ...]
+    offer: Offer, model: str, messages: tuple[kinds.FrameMessage, ...], call: str, tape: Tape, results: tuple[str, ...]
 ) -> Reply:
-    """The half that a visit sees: record the intent, await the answer. `results` are those that the frame shows."""
+    """The half that a visit sees: record the intent, await the answer. `model` is empty for the run's own; `results`
+    are those that the frame shows."""
     request = digest(canonical((messages, offer.schema.hash)))
-    tape.emit(kinds.LlmRequested(call, tape.state.model, offer.schema.hash, request), offer.schema)
-    return await CallModel(call, messages, offer.contract.schema, request, results)
+    tape.emit(kinds.LlmRequested(call, model or tape.state.model, offer.schema.hash, request), offer.schema)
+    return await CallModel(call, model, messages, offer.contract.schema, request, results)
 
 
 def _answered(state: RunState) -> int:
@@ -38,11 +56,12 @@ def _answered(state: RunState) -> int:
 class LlmCallRecorder:
     """The half that touches the world: ask the model and turn what it says into an outcome."""
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    def __init__(self, roster: Roster) -> None:
+        self._roster = roster
         self.warnings: list[str] = []
 
-    async def perform(self, call: CallModel, tape: Tape) -> tuple[Body, tuple[Blob, ...]]:
+    async def perform(self, call: CallModel, tape: Tape, tell: Tell) -> Recorded:
+        """`tell` records what happens on the way, before it happens."""
         request = ModelRequest(
             messages=tuple(Message(m.role, join(m, tape.content, call.results)) for m in call.messages),
             contract=call.contract,
@@ -51,24 +70,87 @@ class LlmCallRecorder:
             request_hash=call.request_hash,
             answered=_answered(tape.state),
         )
+        # A run that was resumed with another model asks that one, also what the old one was to be asked.
+        name, tried = _current(call.model or tape.state.model, tape.state), set[str]()
+        while True:
+            tried.add(name)
+            settings = self._roster.settings(name)
+            answer = await self._try(name, settings, request, tell)
+            if isinstance(answer, ModelReply):
+                return self._responded(call.key, name, answer)
+            message = self._roster.scrub(answer.message)
+            instead = next((other for other in settings.fallback if other not in tried), None)
+            if instead is None:
+                return kinds.LlmFailed(call.key, answer.code, message), ()
+            await tell(kinds.ModelSwitched(call.key, name, instead, answer.code, message))
+            name = instead
+
+    async def _try(
+        self, name: str, settings: ModelSettings, request: ModelRequest, tell: Tell
+    ) -> ModelReply | ModelError:
+        """Ask one model, as often as its settings allow; the answer, or why there is none."""
+        attempt = 0
+        while True:
+            attempt += 1
+            answer = await self._once(name, settings, request)
+            if isinstance(answer, ModelReply):
+                return answer
+            may_pass = answer.may_pass and attempt <= settings.retries
+            instead = answer.instead if isinstance(answer, SchemaRefused) else ""
+            if not may_pass and not instead:
+                return answer
+            wait = 0.0 if instead else _wait(attempt, answer.retry_after)
+            message = self._roster.scrub(answer.message)
+            told = kinds.ModelRetried(request.call, name, attempt, answer.code, message, int(wait * 1000), instead)
+            await tell(told)
+            await asyncio.sleep(wait)
+
+    async def _once(self, name: str, settings: ModelSettings, request: ModelRequest) -> ModelReply | ModelError:
         try:
-            reply = await self.model.complete(request)
+            model = self._roster.open(name)
+            async with asyncio.timeout(settings.timeout if _takes_time(model) else None):
+                reply = await model.complete(request)
             if not isinstance(reply.text, str):
                 raise TypeError(f"its answer is a {type(reply.text).__name__}, not text")
         except ModelError as error:
-            return kinds.LlmFailed(call.key, error.code, error.message), ()
+            return error
+        except TimeoutError:
+            return ModelTimeout(f"the model `{name}` did not answer within {settings.timeout} seconds")
         except Exception as error:  # noqa: BLE001 - somebody else's code: its fault is recorded, not passed on
-            fault = f"the model `{self.model.name}` broke: {type(error).__name__}: {error}"
-            return kinds.LlmFailed(call.key, ModelBroken.code, fault), ()
-        text = Blob.of(reply.text.encode("utf-8", "backslashreplace"))
-        return kinds.LlmResponded(call.key, text.hash, self._usage(reply)), (text,)
+            return ModelBroken(f"the model `{name}` broke: {type(error).__name__}: {error}")
+        return reply
 
-    def _usage(self, reply: ModelReply) -> kinds.Usage | None:
+    def _responded(self, call: str, name: str, reply: ModelReply) -> Recorded:
+        text = Blob.of(self._roster.scrub(reply.text).encode("utf-8", "backslashreplace"))
+        return kinds.LlmResponded(call, text.hash, self._usage(name, reply), reply.mode), (text,)
+
+    def _usage(self, name: str, reply: ModelReply) -> kinds.Usage | None:
         """Tokens that cannot be counted cost the count, not the answer."""
         if reply.usage is None:
             return None
         try:
             return msgspec.convert(msgspec.to_builtins(reply.usage), kinds.Usage)
         except (msgspec.ValidationError, TypeError) as error:
-            self.warnings.append(f"the model `{self.model.name}` counted its tokens wrongly: {error}")
+            self.warnings.append(f"the model `{name}` counted its tokens wrongly: {error}")
             return None
+
+
+def _current(name: str, state: RunState) -> str:
+    """The model that is asked in place of one that could not be had before."""
+    seen = {name}
+    while (other := state.switched.get(name)) is not None and other not in seen:
+        name = other
+        seen.add(name)
+    return name
+
+
+def _takes_time(model: Model) -> bool:
+    return bool(getattr(model, "takes_time", False))
+
+
+def _wait(attempt: int, asked_for: float | None) -> float:
+    """Longer each time, and never the same for two who wait; what the provider asks for is honoured."""
+    if asked_for is not None:
+        return min(asked_for, _LONGEST_ASKED_FOR)
+    ceiling: float = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** (attempt - 1))
+    return ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - no secret is made of it

@@ -38,7 +38,14 @@ def new_tape(journal: Journal, started: kinds.RunStarted, blobs: tuple[Blob, ...
 
 
 def opening(
-    run_id: str, skill: Skill, settings: RunSettings, artifact: Blob, *, model: str, rerun_of: str | None = None
+    run_id: str,
+    skill: Skill,
+    settings: RunSettings,
+    artifact: Blob,
+    *,
+    model: str,
+    rerun_of: str | None = None,
+    source: str | None = None,
 ) -> tuple[kinds.RunStarted, tuple[Blob, ...]]:
     """The first event of a run, with its own copies of all that it names."""
     copy, pinned = pin(skill), Blob.of(canonical(settings))
@@ -51,6 +58,7 @@ def opening(
         settings=pinned.hash,
         rules=RULES_VERSION,
         rerun_of=rerun_of,
+        source=source,
     )
     return started, (copy, pinned, artifact)
 

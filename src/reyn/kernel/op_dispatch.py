@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reyn.context import cut, next_digest
+from reyn.contract.ops import KEPT
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.effects import Admit, AdmitSkill, Ask, Doubt, Perform, RunChild
 
@@ -40,26 +41,39 @@ class OpLog:
         self.shown: list[str] = []
         self.digest: str | None = None
         self.is_cut = False
-        self.changes: list[kinds.Change] = []
+        self._changes: list[tuple[str, kinds.Change]] = []
 
-    def add(self, done: Done) -> None:
-        self.changes += done.changes
+    def add(self, done: Done, tape: Tape) -> None:
+        self._changes += [(tape.state.run_id, change) for change in done.changes]
+
+    def changes_of(self, run_id: str) -> tuple[kinds.Change, ...]:
+        """What a run has to put back, newest first. What a fork took over from its origin is the origin's, but for the
+        files that the fork has of its own."""
+        own = [change for run, change in self._changes if run == run_id or change.path.startswith("workspace:")]
+        return tuple(reversed(own))
 
     def show(self, done: Done, call: str, limit: int, tape: Tape) -> None:
         """Let the model see a result; of a large one, the beginning and where the whole is."""
-        name = done.result
-        if done.bytes > limit:
-            name = cut_content(call, Blob(done.result, tape.content(done.result)), limit, tape)
-            self.is_cut = True
+        name = self.cut(call, done.result, limit, tape) if done.bytes > limit else done.result
         self.shown.append(name)
         self.digest = next_digest(self.digest, name)
 
+    def cut(self, name: str, whole: str, limit: int, tape: Tape) -> str:
+        """What is shown of some content: itself, or its beginning if it is too large."""
+        return self.cut_blob(name, Blob(whole, tape.content(whole)), limit, tape)
 
-def cut_content(name: str, whole: Blob, limit: int, tape: Tape) -> str:
-    """The name of what is shown of something too large; the whole stays readable under its own."""
-    shown = Blob.of(cut(whole.content, limit, name))
-    tape.emit(kinds.ContentCut(name, whole.hash, shown.hash, len(whole.content)), whole, shown)
-    return shown.hash
+    def cut_blob(self, name: str, whole: Blob, limit: int, tape: Tape) -> str:
+        if len(whole.content) <= limit:
+            return whole.hash
+        shown = Blob.of(cut(whole.content, limit, name))
+        tape.emit(kinds.ContentCut(name, whole.hash, shown.hash, len(whole.content)), whole, shown)
+        self.is_cut = True
+        return shown.hash
+
+
+def reads_kept(args: dict[str, Any]) -> bool:
+    """Whether an op only reads the rest of something that was shown in part."""
+    return args["kind"] == "file" and args.get("op") == "read" and str(args["path"]).startswith(KEPT)
 
 
 async def run_op(args: dict[str, Any], call: str, around: Surroundings, tape: Tape) -> Done:
@@ -133,7 +147,7 @@ async def run_sub_skill(
     """Drive a sub-run to its end: of the run's own copy of a skill where it has one, else of one that is found."""
     started = await AdmitSkill(call, name, given, args, pinned, shares_workspace)
     done = await RunChild(call, started)
-    return Done("run_skill", done.status, done.result, done.bytes, artifact=done.artifact)
+    return Done("run_skill", done.status, done.result, done.bytes, done.changes, done.artifact)
 
 
 _KINDS: dict[str, Callable[[dict[str, Any], str, Surroundings, Tape], Awaitable[Done]]] = {

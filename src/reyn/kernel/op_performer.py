@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,11 +11,14 @@ import msgspec
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.ops import OPS, Call, Env, Plan, denied_result, error_result
 from reyn.permissions import Denied, Gate
+from reyn.secrets.file import secrets_path
 from reyn.workspace import FileFault, PlaceInvalid, Roots, locate, read, revert
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    from reyn.config import Sizes
     from reyn.journal import Body
     from reyn.kernel.effects import Admit, Perform, Restore
     from reyn.kernel.tape import Tape
@@ -26,15 +30,16 @@ _SLOW = ("glob", "grep", "regenerate_index")
 
 
 def roots_of(root: Path, state: Path, workspace: str) -> Roots:
-    """The places of a run: the project, the state folder, its own files."""
-    return Roots(root, state, state / "workspace" / workspace)
+    """The places of a run: the project, the state folder, its own files; and where the operator's secrets are, which is
+    nobody's to read though the project may be the home folder."""
+    return Roots(root, state, state / "workspace" / workspace, (secrets_path(os.environ).parent,))
 
 
 class OpPerformer:
-    def __init__(self, root: Path, state: Path, file_bytes: int) -> None:
+    def __init__(self, root: Path, state: Path, sizes_of: Callable[[kinds.RunStarted], Sizes]) -> None:
         self._root = root
         self._state = state
-        self._file_bytes = file_bytes
+        self._sizes_of = sizes_of
         self._gates: dict[str, Gate] = {}
 
     def admit(self, effect: Admit, tape: Tape) -> Recorded:
@@ -94,7 +99,9 @@ class OpPerformer:
         gate = self._gates.get(workspace)
         if gate is None:
             gate = self._gates[workspace] = Gate(roots_of(self._root, self._state, workspace))
-        return Env(gate.roots, gate, tape.content, tape.state.kept, self._file_bytes)
+        assert tape.state.started is not None
+        largest = self._sizes_of(tape.state.started).file_bytes
+        return Env(gate.roots, gate, tape.content, tape.state.kept, largest)
 
 
 def _call(effect: Admit | Perform, tape: Tape) -> Call:
@@ -109,17 +116,58 @@ def _completed(call: str, result: dict[str, Any], *, changed: bool = False) -> R
 
 def foresee(changes: tuple[kinds.Change, ...], env: Env) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Which files undoing changes would put back, and which it would leave alone."""
-    restored: dict[str, None] = {}
+    restored: dict[str, str | None] = {}
     left: dict[str, None] = {}
-    expected: dict[str, str | None] = {}
-    for change in changes:
-        now = expected[change.path] if change.path in expected else _hash_now(change.path, env)
-        if now in (change.after, change.before):
-            expected[change.path] = change.before
-            restored[change.path] = None
+    for steps in _chains(changes):
+        path = steps[0].path
+        if _is_ours(steps, restored[path] if path in restored else _hash_now(path, env)):
+            restored[path] = steps[-1].before
         else:
-            left[change.path] = None
+            left[path] = None
     return tuple(path for path in restored if path not in left), tuple(left)
+
+
+def put_back(changes: tuple[kinds.Change, ...], token: str, env: Env) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Undo changes, newest first: the files that are as before now, and those that were left alone."""
+    restored: list[str] = []
+    left: list[str] = []
+    for number, steps in enumerate(_chains(changes)):
+        change = _as_one(steps, env)
+        try:
+            outcome = revert(change, env.roots, env.content, f"{token}.{number}")
+        except FileFault:
+            outcome = "conflict"
+        (left if outcome == "conflict" else restored).append(change.path)
+    return tuple(restored), tuple(left)
+
+
+def _chains(changes: tuple[kinds.Change, ...]) -> list[list[kinds.Change]]:
+    """Changes that follow upon each other in one file, newest first; each chain in the place of its oldest.
+
+    They are put back in one step: a file that was put back in several would, after a crash, look to the first of them
+    like somebody else's.
+    """
+    chains: dict[int, list[kinds.Change]] = {}
+    newest: dict[str, int] = {}
+    for number, change in enumerate(changes):
+        place = newest.get(change.path)
+        follows = place is not None and chains[place][-1].before == change.after
+        chains[number] = chains.pop(place) if place is not None and follows else []
+        chains[number].append(change)
+        newest[change.path] = number
+    return list(chains.values())
+
+
+def _as_one(steps: list[kinds.Change], env: Env) -> kinds.Change:
+    """A chain as one change. Its newest may be an intent that never took place: then it ends where the file is."""
+    oldest, now = steps[-1], _hash_now(steps[0].path, env)
+    made = tuple(dict.fromkeys(path for step in reversed(steps) for path in step.made))
+    after = now if _is_ours(steps, now) and now != oldest.before else steps[0].after
+    return kinds.Change(oldest.path, oldest.before, after, oldest.mode, made)
+
+
+def _is_ours(steps: list[kinds.Change], now: str | None) -> bool:
+    return now == steps[0].after or any(now == step.before for step in steps)
 
 
 def _hash_now(path: str, env: Env) -> str | None:
@@ -129,33 +177,3 @@ def _hash_now(path: str, env: Env) -> str | None:
     except (FileFault, PlaceInvalid):
         return ""
     return digest(image.content) if image else None
-
-
-def put_back(changes: tuple[kinds.Change, ...], token: str, env: Env) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Undo changes, newest first: the files that are as before now, and those that were left alone."""
-    restored: list[str] = []
-    left: list[str] = []
-    for number, change in enumerate(_joined(changes)):
-        try:
-            outcome = revert(change, env.roots, env.content, f"{token}.{number}")
-        except FileFault:
-            outcome = "conflict"
-        (left if outcome == "conflict" else restored).append(change.path)
-    return tuple(restored), tuple(left)
-
-
-def _joined(changes: tuple[kinds.Change, ...]) -> list[kinds.Change]:
-    """Changes that follow upon each other in one file as one, in the place of the oldest: a file that is put back in
-    several steps would, after a crash, look like somebody else's to the first of them."""
-    joined: list[kinds.Change | None] = []
-    newest: dict[str, int] = {}
-    for older in changes:
-        place = newest.get(older.path)
-        newer = None if place is None else joined[place]
-        if place is not None and newer is not None and newer.before == older.after:
-            made = tuple(dict.fromkeys((*older.made, *newer.made)))
-            older = kinds.Change(older.path, older.before, newer.after, older.mode, made)
-            joined[place] = None
-        newest[older.path] = len(joined)
-        joined.append(older)
-    return [change for change in joined if change is not None]

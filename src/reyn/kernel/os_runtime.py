@@ -35,7 +35,7 @@ from reyn.kernel.families import below
 from reyn.kernel.forking import cut_at, fork_input, forked_event, seal
 from reyn.kernel.inputs import check_supported, to_artifact
 from reyn.kernel.limits import act_turns
-from reyn.kernel.live import LiveWorld, Resumption, answer_fault, to_event
+from reyn.kernel.live import LiveWorld, Resumption, answer_fault, heard
 from reyn.kernel.loading import check_drivable, load_head, load_run, new_tape, opening
 from reyn.kernel.op_performer import OpPerformer
 from reyn.kernel.people import Nobody
@@ -47,7 +47,7 @@ from reyn.kernel.run_state import EMPTY, fold
 from reyn.kernel.stream import RunStream
 from reyn.kernel.sub_runs import SubRuns
 from reyn.kernel.waits import find_question
-from reyn.models import open_model
+from reyn.models.roster import Roster
 from reyn.skills import Library, load_skill, pin
 from reyn.skills.resolve import is_path
 from reyn.vocabulary import STANDARD
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from reyn.kernel.tape import Tape
     from reyn.kernel.undoing import UndoReport
     from reyn.models import Model
+    from reyn.secrets import Secrets
     from reyn.skills import Skill
     from reyn.vocabulary import Vocabulary
 
@@ -164,7 +165,16 @@ class OSRuntime(RunReader):
         with self.journal.claim(name):
             if self.journal.find(name) is not None:  # another process was faster
                 return await self._run_again(name, skill, input, listener)
-            return await self._begin(opening(name, loaded, settings, artifact, model=model.name), model, listener)
+            return await self._begin(
+                opening(name, loaded, settings, artifact, model=model.name, source=self._source(skill)), model, listener
+            )
+
+    def _source(self, skill: str) -> str | None:
+        """The place of a skill that was not called by its name, as it is known in the project."""
+        if not is_path(skill):
+            return None
+        place = Path(skill).resolve()
+        return str(place.relative_to(self.root)) if place.is_relative_to(self.root) else str(place)
 
     async def _begin(
         self, first: tuple[kinds.RunStarted, tuple[Blob, ...]], model: Model, listener: Listener | None
@@ -201,9 +211,10 @@ class OSRuntime(RunReader):
             said = self.journal.drain(row.run_id, loaded.state.messages_taken)
             if not any(isinstance(message.said, Cancel) for message in said):
                 check_resume(row.run_id, loaded.state, retry=retry, raised=raised, is_heard=self._is_heard(loaded))
+            upgraded = self._upgraded(loaded) if upgrade else None
+            self._open_model(model or loaded.state.model)
             for limit, value in raised.items():
                 self.journal.post(row.run_id, RaiseLimit(limit, value))
-            upgraded = self._upgraded(loaded) if upgrade else None
             return await self._continue(loaded, listener, retry=retry, model=model, upgraded=upgraded)
 
     def _is_heard(self, loaded: Loaded) -> bool:
@@ -219,7 +230,7 @@ class OSRuntime(RunReader):
 
     def _upgraded(self, loaded: Loaded) -> Skill:
         """The skill as it is today, if the run can go on with it."""
-        skill = self.load(loaded.started.skill)
+        skill = self.load(loaded.started.source or loaded.started.skill)
         briefs = self._briefs_of(loaded.started)
         check_fit(loaded.state, briefs, Briefs(skill, briefs.settings, self.vocabulary), self.journal.blob)
         return skill
@@ -265,11 +276,12 @@ class OSRuntime(RunReader):
             return await Driver(tape, self._briefs_for(tape), self._world(model, resumption, listener)).drive()
 
         sub_runs = SubRuns(self.journal, self._clock, self._ids, self.load, self._briefs_of, drive)
-        ops = OpPerformer(self.root, self.root / STATE, self.config.sizes.file_bytes)
+        ops = OpPerformer(self.root, self.root / STATE, lambda started: self._briefs_of(started).settings.sizes)
         return LiveWorld(
             self.journal,
             self._commits,
             model,
+            self._roster,
             self._clock,
             ops,
             sub_runs,
@@ -317,8 +329,7 @@ class OSRuntime(RunReader):
     def _take_messages(self, run_id: str) -> None:
         """Record what was said to a run that nobody drives. Its last event is a place where runs listen."""
         state, tape = load_head(self.journal, run_id)
-        for message in self.journal.drain(run_id, state.messages_taken):
-            body, blobs = to_event(message, state.wait)
+        for body, blobs in heard(self.journal.drain(run_id, state.messages_taken), state.wait):
             tape.record(body, self._clock.now(), *blobs)
         tape.flush_now(self.journal)
 
@@ -346,8 +357,8 @@ class OSRuntime(RunReader):
         if forked.model is not None:
             forked = msgspec.structs.replace(forked, model=opened.name)
         with self.journal.claim(name):
+            self._files.make_again(name, row.run_id, cut.event)
             event = seal(self.journal, name, cut.event, forked, blobs, self._clock.now())
-            self._files.make_again(name, row.run_id, cut.event.seq)
             world = self._world(opened, None, listener)
             world.show(event)
             return await self._drive(load_run(self.journal, name).tape, world)
@@ -376,13 +387,14 @@ class OSRuntime(RunReader):
         state, name = self.state(self.find(run).run_id), self._new_id(run_id)
         assert state.started is not None
         briefs = self._briefs_of(state.started)
-        skill = self.load(state.started.skill) if upgrade else briefs.skill
+        skill = self.load(state.started.source or state.started.skill) if upgrade else briefs.skill
         given = Blob(state.started.input.hash, self.journal.blob(state.started.input.hash))
         if upgrade:
             to_artifact(msgspec.json.decode(given.content), skill, strict=briefs.settings.strict)
         opened = self._open_model(model or state.started.model)
         with self.journal.claim(name):
             first = opening(name, skill, briefs.settings, given, model=opened.name, rerun_of=state.started.run_id)
+            first = (msgspec.structs.replace(first[0], source=state.started.source), first[1])
             return await self._begin(first, opened, listener)
 
     def _new_id(self, run_id: str | None) -> str:
@@ -406,9 +418,10 @@ class OSRuntime(RunReader):
     def import_(self, lines: Iterable[bytes]) -> ImportReport:
         """Take exported runs in: whole and checked, or not at all. Their own files are made again."""
         report = import_runs(self.journal, lines)
-        for run in report.imported:
-            if fold(self.journal.read(run)).workspace == run:
-                self._files.make_again(run, run, self.find(run).seq)
+        for run in (*report.imported, *report.known):
+            events = list(self.journal.read(run))
+            if fold(events).workspace == run:
+                self._files.make_again(run, run, events[-1])
         return report
 
     # -- wiring ---------------------------------------------------------------------------------------
@@ -427,14 +440,22 @@ class OSRuntime(RunReader):
         if input is not None:
             artifact = to_artifact(input, loaded, strict=settings.strict)
         brief = Briefs(loaded, settings, self.vocabulary).of(loaded.entry, EMPTY)
-        turns = act_turns(EMPTY, settings, brief.max_act_turns(is_cut=False))
+        turns = act_turns(EMPTY, settings, brief.described.max_act_turns if brief.ops else 0)
         offer = brief.offer(acting=turns > 0, is_cut=False)
         return ContextFrame(offer.frame, artifact, Execution((loaded.entry,), 1, 1), turns if brief.ops else None)
 
     def _open_model(self, name: str) -> Model:
-        if self._model is not None:
-            return self._model
-        return open_model(name, root=self.root, journal=self.journal, names=self.config.models)
+        return self._roster.open(name)
+
+    @cached_property
+    def _roster(self) -> Roster:
+        return Roster(self.config.models, self.root, self.journal, lambda: self.secrets, self._model)
+
+    @cached_property
+    def secrets(self) -> Secrets:
+        from reyn.secrets import open_secrets
+
+        return open_secrets()
 
     def _briefs_for(self, tape: Tape) -> Callable[[kinds.RunStarted], Briefs]:
         """The briefs of a run whose copies may not be in the journal yet."""
@@ -447,6 +468,8 @@ class OSRuntime(RunReader):
             task.cancel()
         if driving:
             await asyncio.wait(driving)
+        if "_roster" in vars(self):
+            await self._roster.close()
         if "_commits" in vars(self):
             self._commits.close()
         if "journal" in vars(self):

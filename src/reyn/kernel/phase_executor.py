@@ -18,7 +18,8 @@ from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.effects import Pause, Restore
 from reyn.kernel.limits import act_turns, limit_reached
 from reyn.kernel.llm_call_recorder import ask
-from reyn.kernel.op_dispatch import OpLog, cut_content, run_op, run_sub_skill
+from reyn.kernel.op_dispatch import OpLog, reads_kept, run_op, run_sub_skill
+from reyn.kernel.pauses import within_limits
 from reyn.kernel.steps import StepFault, run_steps
 from reyn.skills import successors
 from reyn.skills.values import skill_of
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 async def visit(brief: PhaseBrief, entry: Visit, tape: Tape) -> None:
     tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))
-    log, turns, retries, calls = OpLog(), 0, 0, 0
+    log, turns, reads, retries, calls = OpLog(), 0, 0, 0, 0
     rejected: tuple[kinds.FrameMessage, ...] = ()
     last: Rejected | None = None
     try:
@@ -40,34 +41,46 @@ async def visit(brief: PhaseBrief, entry: Visit, tape: Tape) -> None:
     except StepFault as fault:
         return await _give_up(entry, log, 0, StepFailed.code, fault.words(entry.phase), tape)
     while retries <= brief.max_retries:
-        left = await _turns_left(brief, turns, tape, is_cut=given.is_cut)
-        offer = brief.offer(acting=left > 0, is_cut=given.is_cut or log.is_cut)
-        messages = (*_frame(offer, entry, given, log, _shown(brief, given, left)), *rejected)
+        left = await _turns_left(brief, turns, tape)
+        may_read = KEPT_READS - reads if log.is_cut else 0
+        offer = brief.offer(acting=left > 0, is_cut=may_read > 0)
+        messages = (*_frame(offer, entry, given, log, left if brief.ops else may_read or None), *rejected)
         calls += 1
         call = f"{entry.step}.{calls}"
         tape.emit(kinds.FrameBuilt(messages), offer.stable, *given.blobs)
-        reply = await ask(offer, messages, call, tape, tuple(log.shown))
+        reply = await ask(offer, brief.model, messages, call, tape, tuple(log.shown))
         verdict = offer.contract.judge(reply.text)
         if verdict.dropped:
             tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))
         if not isinstance(verdict, Accepted | Acting):
             tape.emit(kinds.ValidationError(call, verdict.rule, verdict.path, verdict.message, reply.hash))
-            rejected, last, retries = correction(reply.hash, verdict.path, verdict.message), verdict, retries + 1
+            shown = log.cut(f"{call}.answer", reply.hash, brief.settings.sizes.input_bytes, tape)
+            rejected, last, retries = correction(shown, verdict.path, verdict.message), verdict, retries + 1
             continue
         rejected, last = (), None
         held_up = await _perform(verdict, call, brief, log, tape)
         if isinstance(verdict, Accepted) and held_up is None:
             return _commit(entry, call, verdict, tape)
-        turns, retries = (turns + 1, retries) if left > 0 else (turns, retries + 1)
+        if isinstance(verdict, Acting) and all(reads_kept(args) for args in verdict.ops):
+            reads += 1
+        elif left > 0:
+            turns += 1
+        else:
+            retries += 1
     return await _give_up(entry, log, calls, AnswersRejected.code, _words(brief, entry, calls, last), tape)
 
 
+KEPT_READS = 10
+"""Turns in which a visit may read what it was shown in part; they cost no act turns."""
+
+
 class _Given(NamedTuple):
-    """What a visit takes: its input by the name it is shown under, content made on the way, whether it was cut."""
+    """What a visit takes: its input by the name it is shown under, content made on the way, and why it is entered
+    again, if it is."""
 
     shown: str
     blobs: tuple[Blob, ...] = ()
-    is_cut: bool = False
+    rollback: Rollback | None = None
 
 
 async def _prepare(brief: PhaseBrief, entry: Visit, log: OpLog, tape: Tape) -> _Given:
@@ -77,15 +90,18 @@ async def _prepare(brief: PhaseBrief, entry: Visit, log: OpLog, tape: Tape) -> _
         artifact: dict[str, Any] = msgspec.json.decode(given.content)
         enriched = await run_steps(brief.described.preprocessor, artifact, f"{entry.step}.pre", brief, log, tape)
         given = Blob.of(canonical(enriched))
-    limit = brief.settings.sizes.input_bytes
+    limit, back = brief.settings.sizes.input_bytes, entry.rollback
+    rollback = None
+    if back is not None:
+        rollback = Rollback(log.cut(f"{entry.step}.rejected", back.rejected.hash, limit, tape), back.reason)
     if len(given.content) <= limit:
-        return _Given(given.hash, (given,) if brief.described.preprocessor else ())
-    return _Given(cut_content(f"{entry.step}.input", given, limit, tape), is_cut=True)
+        return _Given(given.hash, (given,) if brief.described.preprocessor else (), rollback)
+    return _Given(log.cut_blob(f"{entry.step}.input", given, limit, tape), (), rollback)
 
 
-async def _turns_left(brief: PhaseBrief, turns: int, tape: Tape, *, is_cut: bool) -> int:
+async def _turns_left(brief: PhaseBrief, turns: int, tape: Tape) -> int:
     """Act turns that are left, once no limit stands in the way any more."""
-    of_phase = brief.max_act_turns(is_cut=is_cut)
+    of_phase = brief.described.max_act_turns if brief.ops else 0
     while True:
         stop = limit_reached(tape.state, brief.settings)
         left = max(0, act_turns(tape.state, brief.settings, of_phase) - turns)
@@ -98,19 +114,13 @@ async def _turns_left(brief: PhaseBrief, turns: int, tape: Tape, *, is_cut: bool
         await Pause()
 
 
-def _shown(brief: PhaseBrief, given: _Given, left: int) -> int | None:
-    """The count of act turns is shown where the phase has any."""
-    return left if brief.ops or given.is_cut else None
-
-
 def _frame(
     offer: Offer, entry: Visit, given: _Given, log: OpLog, remaining: int | None
 ) -> tuple[kinds.FrameMessage, ...]:
-    back = entry.rollback
     turn = Volatile(
         given.shown,
         Execution(entry.path, entry.visit, entry.step),
-        Rollback(back.rejected.hash, back.reason) if back else None,
+        given.rollback,
         len(log.shown),
         log.digest,
         remaining,
@@ -126,7 +136,7 @@ async def _perform(
     deferred = None
     for number, args in enumerate(verdict.ops, start=1):
         done = await run_op(args, f"{call}.{number}", brief, tape)
-        log.add(done)
+        log.add(done, tape)
         log.show(done, f"{call}.{number}", brief.settings.sizes.result_bytes, tape)
         if decides and (done.status != "ok" or done.kind == "ask_user"):
             deferred = deferred or kinds.DecisionDeferred(call, f"{call}.{number}", done.status)
@@ -170,8 +180,8 @@ async def _give_up(entry: Visit, log: OpLog, calls: int, code: str, reason: str,
 
 
 async def _put_back(call: str, log: OpLog, tape: Tape) -> None:
-    if log.changes:
-        changes = tuple(reversed(log.changes))
+    changes = log.changes_of(tape.state.run_id)
+    if changes:
         tape.emit(kinds.RestoreStarted(call, changes))
         await Restore(call, changes)
 
@@ -184,17 +194,20 @@ async def visit_skill(brief: PhaseBrief, entry: Visit, tape: Tape) -> None:
     tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))
     name = skill_of(entry.phase)
     shares = entry.phase.endswith("[shared]")
+    await within_limits(tape, brief.settings)
+    log = OpLog()
     done = await run_sub_skill(
         name, entry.input, f"{entry.step}.1", brief.sub_skill(name), tape, shares_workspace=shares
     )
+    log.add(done, tape)
     if done.artifact is None:
         why = msgspec.json.decode(tape.content(done.result)).get("error", "it gave no artifact")
-        return await _give_up(entry, OpLog(), 0, SubRunFailed.code, f"node `{entry.phase}`: {why}", tape)
+        return await _give_up(entry, log, 0, SubRunFailed.code, f"node `{entry.phase}`: {why}", tape)
     artifact = msgspec.json.decode(tape.content(done.artifact.hash))
     target = next(iter(successors(brief.skill, entry.phase)), None)
     wrong = _misfit(brief, target, artifact)
     if wrong:
-        return await _give_up(entry, OpLog(), 0, SubRunFailed.code, f"node `{entry.phase}`: {wrong}", tape)
+        return await _give_up(entry, log, 0, SubRunFailed.code, f"node `{entry.phase}`: {wrong}", tape)
     _store(artifact, tape)
     kind: Any = "transition" if target else "finish"
     tape.emit(kinds.PhaseCompleted(entry.phase, entry.visit, kind, target))

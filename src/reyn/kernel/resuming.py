@@ -9,6 +9,7 @@ import msgspec
 from reyn.config import Limits
 from reyn.errors import LimitUnknown, RunNotResumable, UpgradeUnfit
 from reyn.kernel.limits import limit_of
+from reyn.kernel.run_state import ENDED as ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
     from reyn.config import RunSettings
     from reyn.kernel.briefs import Briefs
     from reyn.kernel.run_state import RunState
-
-ENDED = ("finished", "aborted", "cancelled")
-"""States that nothing moves on from."""
 
 
 def check_resume(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from reyn.journal import kinds
+from reyn.kernel.families import below
 from reyn.kernel.forking import files_at, rebuild
 from reyn.kernel.loading import load_head
 from reyn.kernel.op_performer import foresee, put_back, roots_of
-from reyn.kernel.undoing import UndoReport, changes_of, own_events
+from reyn.kernel.run_state import fold
+from reyn.kernel.undoing import UndoReport, dated_changes, own_events, undone_changes
 from reyn.ops import Env
 from reyn.permissions import Gate
 
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from reyn.journal import Journal
+    from reyn.journal import Event, Journal
     from reyn.kernel.ports import Clock
 
 
@@ -28,29 +31,72 @@ class RunFiles:
         self._clock = clock
         self._file_bytes = file_bytes
 
-    def make_again(self, run_id: str, origin: str, until: int) -> None:
-        """A run's own files, as they were at an event of the run that it goes on from, or at its own last."""
-        files = files_at(self._journal.read(origin), until)
-        rebuild(files, roots_of(self._root, self._state, run_id), self._journal.blob, run_id)
+    def make_again(self, run_id: str, origin: str, until: Event) -> None:
+        """A run's own files, as they were at an event of the run that it goes on from, or at its own last; with what
+        sub-runs wrote that share them."""
+        events = [(event.ts, event.seq, event) for event in self._journal.read(origin) if event.seq <= until.seq]
+        for row in below(self._journal, origin):
+            shared = list(self._journal.read(row.run_id))
+            if fold(shared).workspace == origin:
+                events += [(event.ts, event.seq, event) for event in shared if event.ts <= until.ts]
+        ordered = [event for _, _, event in sorted(events, key=lambda entry: entry[:2])]
+        rebuild(files_at(ordered), roots_of(self._root, self._state, run_id), self._journal.blob, run_id)
 
     def undo(self, runs: Sequence[str], *, dry_run: bool) -> UndoReport:
-        """Put back what runs changed, the last of them first; what somebody else changed since is left alone."""
-        reports = [self._undo(name, dry_run=dry_run) for name in reversed(runs)]
-        restored = tuple(dict.fromkeys(path for report in reports for path in report.restored))
-        left = tuple(dict.fromkeys(path for report in reports for path in report.left))
-        return UndoReport(runs[0], restored, left, dry_run)
-
-    def _undo(self, run_id: str, *, dry_run: bool) -> UndoReport:
-        with self._journal.claim(run_id):
-            changes = tuple(reversed(list(changes_of(own_events(run_id, self._journal.read)))))
-            state, tape = load_head(self._journal, run_id)
-            roots = roots_of(self._root, self._state, state.workspace)
-            env = Env(roots, Gate(roots), self._journal.blob, {}, self._file_bytes)
+        """Put back what a run and its sub-runs changed, newest first; what somebody else changed since is left."""
+        with ExitStack() as claims:
+            for name in runs:
+                claims.enter_context(self._journal.claim(name))
+            changes = self._changes(runs)
             if dry_run or not changes:
-                return UndoReport(run_id, *foresee(changes, env), dry_run)
-            tape.record(kinds.UndoStarted(changes), self._clock.now())
-            tape.flush_now(self._journal)
-            restored, left = put_back(changes, f"{run_id}.undo.{tape.seq}", env)
-            tape.record(kinds.UndoCompleted(restored, left), self._clock.now())
-            tape.flush_now(self._journal)
-            return UndoReport(run_id, restored, left)
+                return self._foreseen(runs[0], changes)
+            return self._undone(runs[0], changes)
+
+    def _changes(self, runs: Sequence[str]) -> list[tuple[str, kinds.Change]]:
+        """Every change that stands, newest first, with the run whose files it was made in."""
+        dated, undone = [], list[tuple[tuple[int, int], kinds.Change]]()
+        for name in runs:
+            events = list(own_events(name, self._journal.read))
+            workspace = fold(self._journal.read(name)).workspace
+            dated += [(at, workspace, change) for at, change in dated_changes(events)]
+            undone += undone_changes(events)
+        dated = [entry for entry in dated if not any(entry[2] == gone and entry[0] < at for at, gone in undone)]
+        return [(workspace, change) for _, workspace, change in sorted(dated, key=lambda entry: entry[0], reverse=True)]
+
+    def _foreseen(self, run_id: str, changes: list[tuple[str, kinds.Change]]) -> UndoReport:
+        restored: list[str] = []
+        left: list[str] = []
+        for workspace, own in _by_workspace(changes):
+            would, would_not = foresee(own, self._env(workspace))
+            restored, left = [*restored, *would], [*left, *would_not]
+        return UndoReport(run_id, tuple(dict.fromkeys(restored)), tuple(dict.fromkeys(left)), is_dry=True)
+
+    def _undone(self, run_id: str, changes: list[tuple[str, kinds.Change]]) -> UndoReport:
+        """Recorded in the run that was named: what is about to be put back, then what was."""
+        _, tape = load_head(self._journal, run_id)
+        tape.record(kinds.UndoStarted(tuple(change for _, change in changes)), self._clock.now())
+        tape.flush_now(self._journal)
+        restored: list[str] = []
+        left: list[str] = []
+        for workspace, own in _by_workspace(changes):
+            # The same token when an undo that was cut short is done again: it finds what it left half written.
+            done, not_done = put_back(own, f"{run_id}/undo/{workspace}", self._env(workspace))
+            restored, left = [*restored, *done], [*left, *not_done]
+        unique = tuple(dict.fromkeys(restored)), tuple(dict.fromkeys(left))
+        tape.record(kinds.UndoCompleted(*unique), self._clock.now())
+        tape.flush_now(self._journal)
+        return UndoReport(run_id, *unique)
+
+    def _env(self, workspace: str) -> Env:
+        roots = roots_of(self._root, self._state, workspace)
+        return Env(roots, Gate(roots), self._journal.blob, {}, self._file_bytes)
+
+
+def _by_workspace(changes: list[tuple[str, kinds.Change]]) -> list[tuple[str, tuple[kinds.Change, ...]]]:
+    """Files of the project in one go, whoever changed them; each run's own files apart."""
+    groups: dict[str, list[kinds.Change]] = {}
+    for workspace, change in changes:
+        own = workspace if change.path.startswith("workspace:") else ""
+        groups.setdefault(own, []).append(change)
+    first = changes[0][0] if changes else ""
+    return [(name or first, tuple(group)) for name, group in groups.items()]

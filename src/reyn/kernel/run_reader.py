@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from reyn.vocabulary import Vocabulary
 
 
+_BRIEFS = 64
+"""How many skills are kept compiled, the oldest leaving first."""
+
+
 class RunReader:
     """What `OSRuntime` can tell. Where the journal comes from is the runtime's business."""
 
@@ -117,6 +121,8 @@ class RunReader:
                 copies = content(started.skill_hash), content(started.settings)
             except BlobMissing as error:
                 raise RunBlocked(f"the run's own copy of its skill or settings is gone: {error}") from error
+            while len(self._briefs) >= _BRIEFS:
+                self._briefs.pop(next(iter(self._briefs)))
             self._briefs[key] = Briefs(unpin(copies[0]), _to_settings(copies[1]), self.vocabulary)
         return self._briefs[key]
 

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from reyn.context.frame import PATH_LENGTH
+from reyn.errors import ChainBroken
 from reyn.journal import Status, decode, kinds
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ TRAIL_LENGTH = PATH_LENGTH
 """How many completed visits a rollback can go back through; what is older is not kept, so that cost stays constant."""
 WARNINGS = 50
 """How many warnings a run's state holds; the journal holds them all."""
+KEPT = 200
+"""How many of the things that a frame showed in part stay readable; the journal holds them all."""
 
 
 class Passed(msgspec.Struct, frozen=True):
@@ -101,6 +104,9 @@ class RunState(msgspec.Struct, frozen=True):
 
 EMPTY = RunState()
 
+ENDED = ("finished", "aborted", "cancelled")
+"""States that nothing moves on from; another run can go on from them."""
+
 B = TypeVar("B", bound="Body")
 _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {}
 
@@ -120,30 +126,40 @@ def apply(state: RunState, body: Body, ts: int) -> RunState:
     rule = _RULES.get(type(body))
     if rule is not None:
         state = rule(state, body)
-    if body.enters is not None and not _stays_waiting(state, body):
+    if body.enters is not None and not _stays(state, body):
         state = replace(state, status=body.enters, reason=getattr(body, "reason", ""))
     return state
 
 
-def fold(events: Iterable[Event], state: RunState = EMPTY) -> RunState:
-    for event in events:
+def fold(events: Iterable[Event]) -> RunState:
+    """The state after all events of a run; one that is missing would leave the others without a meaning."""
+    state = EMPTY
+    for seq, event in enumerate(events, start=1):
+        if event.seq != seq:
+            raise ChainBroken(f"event {seq} of run `{event.run_id}` is missing")
         state = apply(state, decode(event), event.ts)
     return state
 
 
 def _pass_time(state: RunState, body: Body, ts: int) -> RunState:
     """Time counts while a driver works: not before a resume, and not while the run stands still."""
+    if isinstance(body, kinds.RunSkillCompleted | kinds.RunSkillStopped):
+        return replace(state, clock=ts, active=state.active + body.active)
     works = state.status == "running" and not isinstance(body, kinds.RunResumed | kinds.RunForked)
     return replace(state, clock=ts, active=state.active + max(0, ts - state.clock) if works else state.active)
 
 
-def _stays_waiting(state: RunState, body: Body) -> bool:
-    """A new driver does not answer an open question; it only goes on asking it."""
-    return isinstance(body, kinds.RunResumed) and state.wait is not None
+def _stays(state: RunState, body: Body) -> bool:
+    """A new driver does not answer an open question; it only goes on asking it. What has ended has ended."""
+    if isinstance(body, kinds.RunForked):
+        return False
+    return state.status in ENDED or (isinstance(body, kinds.RunResumed) and state.wait is not None)
 
 
 def _warn(state: RunState, warning: str) -> tuple[str, ...]:
-    return (*state.warnings, warning)[:WARNINGS]
+    if len(state.warnings) < WARNINGS:
+        return (*state.warnings, warning)
+    return (*state.warnings[: WARNINGS - 1], "and more: `reyn events` has them all")
 
 
 # -- the run ------------------------------------------------------------------------------------------
@@ -163,6 +179,7 @@ def _(state: RunState, body: kinds.RunForked) -> RunState:
         run_id=body.run_id,
         skill=body.skill or state.started.skill,
         skill_hash=body.skill_hash or state.started.skill_hash,
+        input=body.input if body.input and not state.total_steps else state.started.input,
         parent=None,
         workspace=None,
     )
@@ -173,6 +190,7 @@ def _(state: RunState, body: kinds.RunForked) -> RunState:
         input=body.input or state.input,
         wait=None,
         ending=None,
+        trail=() if body.skill_hash else state.trail,
     )
 
 
@@ -193,6 +211,7 @@ def _(state: RunState, body: kinds.RunResumed) -> RunState:
         started=started,
         ending=ending,
         wait=wait,
+        trail=() if body.skill_hash else state.trail,
         doubtful=body.open_intent,
         model=body.model or state.model,
         switched={} if body.model else state.switched,
@@ -206,6 +225,11 @@ def _(state: RunState, body: kinds.RunCancelled) -> RunState:
 
 @_on(kinds.RunFailed)
 def _(state: RunState, body: kinds.RunFailed) -> RunState:
+    return replace(state, failure_code=body.code)
+
+
+@_on(kinds.RunBroken)
+def _(state: RunState, body: kinds.RunBroken) -> RunState:
     return replace(state, failure_code=body.code)
 
 
@@ -261,7 +285,10 @@ def _(state: RunState, body: kinds.StepCompleted) -> RunState:
 
 @_on(kinds.ContentCut)
 def _(state: RunState, body: kinds.ContentCut) -> RunState:
-    return replace(state, kept={**state.kept, body.name: body.content})
+    kept = {**state.kept, body.name: body.content}
+    if len(kept) > KEPT:
+        del kept[next(iter(kept))]
+    return replace(state, kept=kept)
 
 
 @_on(kinds.LlmRequested)
@@ -348,8 +375,10 @@ _RULES |= dict.fromkeys((kinds.LlmFailed, kinds.FileCompleted, kinds.RunSkillSto
 
 @_on(kinds.WorkspaceRestored)
 def _(state: RunState, body: kinds.WorkspaceRestored) -> RunState:
-    left = [f"`{path}` was not restored: somebody else changed it since" for path in body.left]
-    return replace(state, open_intent=None, doubtful=None, warnings=(*state.warnings, *left)[:WARNINGS])
+    why = "somebody else changed it since, or it could not be written"
+    for path in body.left:
+        state = replace(state, warnings=_warn(state, f"`{path}` was not restored: {why}"))
+    return replace(state, open_intent=None, doubtful=None)
 
 
 @_on(kinds.RunSkillCompleted)

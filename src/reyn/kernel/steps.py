@@ -14,6 +14,7 @@ from reyn.contract.ops import OpRules, offered_ops
 from reyn.errors import InternalError
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.op_dispatch import run_op, run_sub_skill
+from reyn.kernel.pauses import within_limits
 from reyn.kernel.plans import plan_issues
 from reyn.skills import compile_schema
 from reyn.skills.flow import is_path
@@ -58,6 +59,7 @@ async def run_steps(
     """The artifact after the steps; a `StepFault` if one fails and nothing else was said for that."""
     work = _Work(around, log, tape)
     for number, step in enumerate(steps, start=1):
+        await within_limits(tape, around.settings)
         artifact = await _run(step, artifact, f"{prefix}.{number}", work)
     return artifact
 
@@ -108,12 +110,12 @@ async def _value(step: AnyStep, artifact: dict[str, Any], call: str, work: _Work
 
 async def _op(step: RunOp, artifact: dict[str, Any], call: str, work: _Work) -> Any:
     args = step.op | {name: look_up(artifact, path) for name, path in step.args_from.items()}
-    known = offered_ops(work.around.vocabulary, tuple(work.around.vocabulary.op_kinds))
+    known = offered_ops(work.around.vocabulary, tuple(spec.kind for spec in work.around.vocabulary.ops))
     wrong = OpRules(known).first_error([args], "")
     if wrong is not None:
         raise StepFault(f"the op is not well-formed: {wrong[0].removeprefix('$.control_ir[0]')} {wrong[1]}".strip())
     done = await run_op(args, call, work.around, work.tape)
-    work.log.add(done)
+    work.log.add(done, work.tape)
     result = msgspec.json.decode(work.tape.content(done.result))
     if done.status != "ok":
         raise StepFault(f"the op ended with `{done.status}`: {result.get('error') or result.get('reason') or ''}")
@@ -131,6 +133,7 @@ async def _skill(step: RunSkill, artifact: dict[str, Any], call: str, work: _Wor
     else:
         given = _resolved(given, artifact)
     done = await run_sub_skill(step.skill, given, call, work.around.sub_skill(step.skill), work.tape)
+    work.log.add(done, work.tape)
     if done.artifact is None:
         result = msgspec.json.decode(work.tape.content(done.result))
         raise StepFault(f"skill `{step.skill}`: {result.get('error', 'it gave no artifact')}")
@@ -148,6 +151,7 @@ async def _iterate(step: Iterate, artifact: dict[str, Any], call: str, work: _Wo
         raise StepFault(f"`{step.over}` is not a list")
     gathered: list[Any] = []
     for index, item in enumerate(items):
+        await within_limits(work.tape, work.around.settings)
         inner = artifact | {"_iter": {"item": item, "index": index}}
         name, kind = f"{call}.{index + 1}", kind_of(step.apply)
         work.tape.emit(kinds.StepStarted(name, kind))
@@ -157,6 +161,7 @@ async def _iterate(step: Iterate, artifact: dict[str, Any], call: str, work: _Wo
         except StepFault as fault:
             on_error = step.apply.on_error if step.apply.on_error != "fail" else step.on_error
             if on_error == "fail":
+                work.tape.emit(kinds.StepCompleted(name, kind, "failed", reason=fault.message))
                 raise StepFault(f"item {index}: {fault.message}") from fault
             status: Any = "skipped" if on_error == "skip" else "empty"
             work.tape.emit(kinds.StepCompleted(name, kind, status, reason=fault.message))

@@ -10,13 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.errors import AnswersRejected, ReynError, RunBlocked, RunBusy, StepFailed, SubRunFailed
+from reyn.errors import (
+    AnswersRejected,
+    ReynError,
+    RunBlocked,
+    RunBusy,
+    RunKeyTaken,
+    StepFailed,
+    SubRunFailed,
+)
 from reyn.journal import Blob, RaiseLimit, canonical, kinds
 from reyn.kernel.inputs import check_supported, to_artifact
 from reyn.kernel.limits import nested, raises_for
 from reyn.kernel.live import Resumption
 from reyn.kernel.loading import load_run, new_tape
-from reyn.kernel.resuming import ENDED
+from reyn.kernel.run_state import ENDED, fold
+from reyn.kernel.undoing import changes_of
 from reyn.skills import pin
 
 if TYPE_CHECKING:
@@ -99,12 +108,26 @@ class SubRuns:
         started = effect.started
         if started.problem:
             return _ended(started, "error", started.problem)
+        before = fold(self._journal.read(started.run)).active
         try:
             with self._journal.claim(started.run):
                 state = await self._go_on(started, tape)
+        except RunKeyTaken as error:
+            return _ended(started, "error", f"{error.code}: {error.message}")
         except (RunBusy, RunBlocked) as error:
             return kinds.RunSkillStopped(started.call, started.run, "failed", error.message, error.code), ()
-        return self._outcome(started, state)
+        body, blobs = self._outcome(started, state)
+        assert isinstance(body, kinds.RunSkillCompleted | kinds.RunSkillStopped)
+        body = msgspec.structs.replace(body, active=max(0, state.active - before))
+        if isinstance(body, kinds.RunSkillCompleted):
+            body = msgspec.structs.replace(body, changes=self._left_changed(started, state))
+        return body, blobs
+
+    def _left_changed(self, started: kinds.RunSkillStarted, state: RunState) -> tuple[kinds.Change, ...]:
+        """What the sub-run left changed in files that are not its alone, and its own sub-runs with it."""
+        changes = changes_of(self._journal.read(started.run), with_sub_runs=True)
+        is_shared = state.workspace != started.run
+        return tuple(change for change in changes if is_shared or not change.path.startswith("workspace:"))
 
     async def _go_on(self, started: kinds.RunSkillStarted, tape: Tape) -> RunState:
         above = tape.state
@@ -113,10 +136,13 @@ class SubRuns:
         if self._journal.find(started.run) is None:
             return await self._drive(self._new(started, tape, allowed), None)
         loaded = load_run(self._journal, started.run)
+        parent = loaded.started.parent
+        if parent is None or (parent.run, parent.call) != (tape.run_id, started.call):
+            raise RunKeyTaken(f"there is another run `{started.run}`, which nobody asked for here")
         if loaded.state.status in ENDED or _is_own_fault(loaded.state):
             return loaded.state
         settings = self._briefs_of(loaded.started).settings
-        for name, value in raises_for(loaded.state, settings, allowed.limits).items():
+        for name, value in raises_for(above, loaded.state, settings, allowed.limits).items():
             self._journal.post(started.run, RaiseLimit(name, value))
         resumption = Resumption(self._ids.new(), retry=loaded.state.status == "failed")
         return await self._drive(loaded.tape, resumption)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.errors import ChainBroken, ReplayMismatch
-from reyn.journal import Blob, Event, decode, encode, link
+from reyn.journal import Blob, Event, decode, encode, kinds, link
 from reyn.kernel.run_state import RunState, apply
 
 if TYPE_CHECKING:
@@ -122,6 +122,8 @@ class Tape:
         raw = encode(body)
         for blob in blobs:
             self._fresh[blob.hash] = blob.content
+        if self._next is not None and self._next.kind == kinds.RunBroken.kind:
+            self.take_outside()  # a fault can strike anywhere
         if self._next is not None:
             self._match(body, raw)
         else:

@@ -3,7 +3,6 @@
 Messages in, one text out. The seam is `Model.complete`; adapters are imported only when named.
 """
 
-from reyn.models.catalog import open_model
 from reyn.models.protocol import Message, Mode, Model, ModelReply, ModelRequest
 
-__all__ = ["Message", "Mode", "Model", "ModelReply", "ModelRequest", "open_model"]
+__all__ = ["Message", "Mode", "Model", "ModelReply", "ModelRequest"]

@@ -7,23 +7,37 @@ from typing import TYPE_CHECKING
 from reyn.errors import ModelUnknown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
+    from reyn.config import ModelSettings
     from reyn.journal import Journal
     from reyn.models.protocol import Model
+    from reyn.secrets import Secrets
+
+ADAPTERS = ("scripted", "recorded", "local", "openai")
 
 
-def open_model(name: str, *, root: Path, journal: Journal, names: Mapping[str, str] | None = None) -> Model:
-    """`scripted:FILE` (relative to the project), `recorded:RUN`, or a name from the configuration's `models`."""
-    resolved = (names or {}).get(name, name)
-    adapter, _, rest = resolved.partition(":")
-    if adapter == "scripted" and rest:
-        from reyn.models.scripted import ScriptedModel
+def open_model(
+    name: str, settings: ModelSettings, root: Path, journal: Journal, secrets: Callable[[], Secrets]
+) -> Model:
+    """`scripted:FILE` (relative to the project), `recorded:RUN`, `local` or `local:FILE.gguf`, `openai:NAME`."""
+    adapter, _, rest = settings.model.partition(":")
+    match adapter:
+        case "scripted" if rest:
+            from reyn.models.scripted import ScriptedModel
 
-        return ScriptedModel.from_file(root / rest, resolved)
-    if adapter == "recorded" and rest:
-        from reyn.models.recorded import RecordedModel
+            return ScriptedModel.from_file(root / rest, name)
+        case "recorded" if rest:
+            from reyn.models.recorded import RecordedModel
 
-        return RecordedModel(journal, rest)
-    raise ModelUnknown(f"no adapter for the model `{resolved}`" if resolved else "no model is set")
+            return RecordedModel(journal, rest)
+        case "local":
+            from reyn.models.local import LocalModel
+
+            return LocalModel.found(name, rest, settings, root)
+        case "openai" if rest:
+            from reyn.models.openai import OpenAIModel
+
+            return OpenAIModel(name, rest, settings, secrets)
+    raise ModelUnknown(f"no adapter for the model `{settings.model}`" if settings.model else "no model is set")

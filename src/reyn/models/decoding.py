@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-TEXT_LENGTH = 240
-LIST_LENGTH = 8
+TEXT_LENGTH = 160
+LIST_LENGTH = 6
+OPS_LENGTH = 2
 STEPS = 10
+NO_PLACEHOLDER = "^([^<]|$)"
+"""No text begins like a placeholder of the contract's example, which small models copy."""
 
 _KEPT = (
     "type", "properties", "required", "additionalProperties", "items", "prefixItems", "minItems", "maxItems",
@@ -94,6 +97,7 @@ def _ended(schema: dict[str, Any], length: int) -> dict[str, Any]:
     kind = schema.get("type")
     if kind == "string" and not {"enum", "const"} & schema.keys():
         schema["maxLength"] = min(schema.get("maxLength", length), length)
+        schema.setdefault("pattern", NO_PLACEHOLDER)
     elif kind == "array":
         schema["maxItems"] = min(schema.get("maxItems", LIST_LENGTH), LIST_LENGTH)
     elif kind == "number" and "minimum" in schema and "maximum" in schema:
@@ -104,4 +108,7 @@ def _ended(schema: dict[str, Any], length: int) -> dict[str, Any]:
         for name in empty:
             if name not in schema.get("required", ()):
                 schema["properties"] = {key: value for key, value in schema["properties"].items() if key != name}
+        ops = schema["properties"].get("control_ir")
+        if isinstance(ops, dict):
+            schema["properties"]["control_ir"] = ops | {"maxItems": min(ops["maxItems"], OPS_LENGTH)}
     return schema

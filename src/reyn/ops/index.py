@@ -31,7 +31,15 @@ def index_draft(settings: Settings, place: Place, env: Env) -> Draft | Denied:
     if kind_of(folder, env.roots) != "folder":
         raise OpFailed(f"there is no folder `{folder.shown}`")
     sources = _sources(folder, place, env)
-    lines = [line for source in sources if (line := _entry(source, settings["entry_template"], env)) is not None]
+    lines, room = [], env.file_bytes
+    for source in sources:
+        line = _entry(source, settings["entry_template"], env)
+        if line is None:
+            continue
+        lines.append(line)
+        room -= len(line)
+        if room < 0:
+            raise OpFailed(f"`{place.shown}` would become larger than {env.file_bytes} bytes")
     said = {"path": folder.shown, "output_path": place.shown, "entries": len(lines)}
     if len(lines) < len(sources):
         said["skipped"] = len(sources) - len(lines)
@@ -55,6 +63,9 @@ def _entry(source: Place, template: str, env: Env) -> str | None:
     if not isinstance(front, dict):
         return None
     values = front | {"slug": source.parts[-1].removesuffix(".md")}
+    longest = max((len(_text(value)) for value in values.values()), default=0)
+    if template.count("{") * longest + len(template) > env.file_bytes:
+        raise OpFailed(f"an entry for `{source.shown}` would become larger than {env.file_bytes} bytes")
     # Not `str.format`, whose templates can reach into values and ask for a gigabyte of blanks.
     return _FIELD.sub(lambda found: _filled(found, values), template)
 
@@ -62,9 +73,11 @@ def _entry(source: Place, template: str, env: Env) -> str | None:
 def _filled(found: re.Match[str], values: dict[str, Any]) -> str:
     if found[1] is None:
         return found[0][0]
-    value = values.get(found[1])
-    text = "" if value is None else value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return _BREAKS.sub(" ", text.strip())
+    return _BREAKS.sub(" ", _text(values.get(found[1])).strip())
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _page(header: str, lines: list[str]) -> str:

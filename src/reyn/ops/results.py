@@ -21,7 +21,7 @@ class OpFailed(Exception):
         self.more = more
 
 
-FAULTS = (OpFailed, FileFault, PlaceInvalid, OSError)
+FAULTS = (OpFailed, FileFault, PlaceInvalid, OSError, MemoryError, RecursionError)
 """What may go wrong in an op without being a fault of Reyn."""
 
 
@@ -42,4 +42,6 @@ def failed_result(call: Call, fault: Exception) -> dict[str, Any]:
     """One of the `FAULTS` as a result. An `OSError` is told without its path, which is this machine's own."""
     if isinstance(fault, OSError):
         return error_result(call, os.strerror(fault.errno or errno.EIO))
+    if isinstance(fault, MemoryError | RecursionError):
+        return error_result(call, "it asks for more than this machine has")
     return error_result(call, str(fault), **(fault.more if isinstance(fault, OpFailed) else {}))

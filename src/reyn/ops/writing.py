@@ -43,6 +43,9 @@ def edit_draft(settings: Settings, place: Place, env: Env) -> Draft:
         raise OpFailed(
             f"`old_string` appears {count} times in `{place.shown}`; give more of the text around it, or `replace_all`"
         )
+    # Before it is made: a short answer can ask for more than there is memory.
+    if len(text) + count * (len(new) - len(old)) > env.file_bytes:
+        raise OpFailed(f"`{place.shown}` would become larger than {env.file_bytes} bytes")
     return draft_of(place, before, text.replace(old, new), {"path": place.shown, "replacements": count}, env)
 
 

@@ -31,7 +31,8 @@ def _asks(skill: Skill, vocabulary: Vocabulary) -> Iterator[str]:
         kinds = [kind for kind in phase.allowed_ops if _is_missing(kind, vocabulary)]
         if kinds:
             yield f"`allowed_ops: [{', '.join(kinds)}]` in phase `{name}`"
-        yield from (f"`{key}` in phase `{name}`" for key in ("context", "model_class") if getattr(phase, key))
+        if phase.context is not None:
+            yield f"`context` in phase `{name}`"
         yield from _steps(phase.preprocessor, f"the preprocessor of `{name}`", vocabulary)
 
 

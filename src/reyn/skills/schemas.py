@@ -92,7 +92,9 @@ class Validator:
                 extra = [name for name in error.instance if name not in around.get("properties", {})]
                 return f"{_named(extra)} not allowed here"
             case "enum" | "const":
-                return f"is not {'one of ' if keyword == 'enum' else ''}{_short(value)}"
+                return f"is {_short(error.instance)}, not {'one of ' if keyword == 'enum' else ''}{_short(value)}"
+            case "minimum" | "maximum":
+                return f"is {_short(error.instance)}, {'less' if keyword == 'minimum' else 'more'} than {_short(value)}"
             case "anyOf" | "oneOf":
                 return f"does not fit the alternatives of `{keyword}`"
         return f"violates `{keyword}` {_short(value)}" if value is not None else f"violates `{keyword}`"

@@ -55,12 +55,13 @@ class Guard:
 
     def __init__(self, roots: Roots) -> None:
         self.roots = roots
-        self._state: Identity | None = None
-        with suppress(FileNotFoundError):
-            self._state = _identity(roots.state.stat())
+        self._hidden: set[Identity] = set()
+        for folder in (roots.state, *roots.hidden):
+            with suppress(OSError):
+                self._hidden.add(_identity(folder.stat()))
 
     def check_folder(self, handle: int) -> None:
-        if _identity(os.fstat(handle)) == self._state:
+        if _identity(os.fstat(handle)) in self._hidden:
             raise FileFault("the state directory is out of reach")
 
     def check_file(self, status: os.stat_result, place: Place) -> None:

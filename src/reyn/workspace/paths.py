@@ -37,6 +37,8 @@ class Roots(msgspec.Struct, frozen=True):
     project: Path
     state: Path
     workspace: Path
+    hidden: tuple[Path, ...] = ()
+    """Other folders that are out of reach like the state directory, wherever they are."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -72,7 +74,7 @@ class _Bases(NamedTuple):
     project: str
     state: str
     workspace: str
-    state_folded: str
+    hidden_folded: tuple[str, ...]
 
 
 def locate(text: str, roots: Roots) -> Place:
@@ -112,9 +114,11 @@ def _in_workspace(target: str, bases: _Bases, text: str) -> Place:
 
 
 def _in_project(target: str, bases: _Bases, text: str) -> Place:
-    hidden = _below(_folded(target), bases.state_folded)
-    if hidden is not None:
-        return Place("state", hidden, text)
+    folded = _folded(target)
+    for base in bases.hidden_folded:
+        hidden = _below(folded, base)
+        if hidden is not None:
+            return Place("state", hidden, text)
     inside = _below(target, bases.project)
     return Place("outside", _parts(target), text) if inside is None else Place.at("project", inside)
 
@@ -122,7 +126,8 @@ def _in_project(target: str, bases: _Bases, text: str) -> Place:
 @lru_cache(maxsize=64)
 def _bases(roots: Roots) -> _Bases:
     project, state, workspace = (os.path.realpath(path) for path in (roots.project, roots.state, roots.workspace))
-    return _Bases(project, state, workspace, _folded(state))
+    hidden = (state, *(os.path.realpath(path) for path in roots.hidden))
+    return _Bases(project, state, workspace, tuple(_folded(path) for path in hidden))
 
 
 def _real(base: str, text: str) -> str:

@@ -36,7 +36,6 @@ from reyn.testing.crash import (
 )
 from reyn.vocabulary import STANDARD, Vocabulary
 
-RUN = "killed"
 SAID = "yes, go on"
 PATIENCE = 20
 """How often an operator moves a run on before it counts as stuck."""
@@ -87,7 +86,7 @@ class Scenario:
         self.seed.mkdir(parents=True)
         self.skill = ""
         self.answers: list = []
-        self.runs = [RUN]
+        self.runs: list[str] = []
         self.settings: dict[str, Any] = {}
         self.vocabulary: Vocabulary = STANDARD
         self.somebody_is_there = False
@@ -99,7 +98,7 @@ class Scenario:
 
     def plays(self, skill: str, answers: list, *, runs: int = 1, **settings: Any) -> Scenario:
         self.skill, self.answers, self.settings = skill, answers, settings
-        self.runs = [f"{RUN}-{number}" for number in range(runs)]
+        self.runs = [f"killed-{number}" for number in range(runs)]
         return self
 
     # -- one drive ------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from reyn.vocabulary import STANDARD, Vocabulary
 from tests.kernel.kill.scenario import Scenario
 from tests.support import act, file, finish, go, question, two_phases, with_ops, write_skill
 
+RUN = "killed-0"
 LOG = "reyn/log.txt"
 SENT = "reyn/out/sent.txt"
 TWICE = file("edit", LOG, old_string="x", new_string="xx", replace_all=True)
@@ -66,6 +67,15 @@ def writing(folder: Path) -> Scenario:
         with_ops(finish(), file("read", LOG)),
     ]
     return scenario.plays("write", answers)
+
+
+def side_by_side(folder: Path) -> Scenario:
+    """Two runs at once that write: commits are shared, and what each does has the same names."""
+    scenario = _with_files(folder)
+    write_skill(scenario.seed, "write", {"a": ["end"]}, ops={"a": "file"})
+    mine = file("edit", "workspace:mine.txt", old_string="x", new_string="xx", replace_all=True)
+    answers = [act(file("write", "workspace:mine.txt", content="x\n"), mine), with_ops(finish(), mine)]
+    return scenario.plays("write", answers, runs=2)
 
 
 def asking_later(folder: Path) -> Scenario:
@@ -172,4 +182,13 @@ def unsafe(folder: Path) -> Scenario:
 
 
 PLAIN = (pair, rejected_and_looping, three_at_once, stopping_and_going_on)
-ACTING = (writing, asking_later, asking_somebody, rolled_back, sub_runs, troubled_sub_runs, steps_and_limits)
+ACTING = (
+    writing,
+    side_by_side,
+    asking_later,
+    asking_somebody,
+    rolled_back,
+    sub_runs,
+    troubled_sub_runs,
+    steps_and_limits,
+)

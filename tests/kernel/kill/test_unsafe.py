@@ -11,9 +11,8 @@ from reyn import RunResult
 from reyn.journal import decode, kinds
 from reyn.testing.crash import KILLED, Failpoints, in_child
 from tests.kernel.kill.scenario import Scenario
-from tests.kernel.kill.scenarios import SENT, unsafe
+from tests.kernel.kill.scenarios import RUN, SENT, unsafe
 
-RUN = "killed-0"
 NAME = Path(SENT).name
 
 

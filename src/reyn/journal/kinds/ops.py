@@ -110,6 +110,10 @@ class RunSkillCompleted(Body, frozen=True):
     artifact: ArtifactRef | None = None
     usage: Usage = Usage()
     answers: Count = 0
+    active: Count = 0
+    """Microseconds spent driving it since it last stopped."""
+    changes: tuple[Change, ...] = ()
+    """What it left changed in files that the run shares with it."""
 
 
 @event("run_skill_stopped", v=1, origin="outcome")
@@ -124,3 +128,4 @@ class RunSkillStopped(Body, frozen=True):
     limit: str = ""
     value: int = 0
     wait: Wait | None = None
+    active: Count = 0

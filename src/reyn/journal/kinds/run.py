@@ -21,6 +21,8 @@ class RunStarted(Body, frozen=True):
     parent: ParentRef | None = None
     workspace: str | None = None
     rerun_of: str | None = None
+    source: str | None = None
+    """Where the skill was, if it was given by its place."""
 
 
 @event("run_forked", v=1, origin="outside", enters="running")
@@ -51,6 +53,14 @@ class RunResumed(Body, frozen=True):
 @event("run_failed", v=1, origin="derived", enters="failed")
 class RunFailed(Body, frozen=True):
     """The run stopped on an error; `resume --retry` tries again."""
+
+    code: str
+    reason: str
+
+
+@event("run_broken", v=1, origin="outside", enters="failed")
+class RunBroken(Body, frozen=True):
+    """A fault of Reyn itself, or of what it stands on, stopped the run; `resume --retry` goes on from its record."""
 
     code: str
     reason: str

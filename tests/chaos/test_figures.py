@@ -1,0 +1,82 @@
+"""The figures count what the ledger holds against a run, and a page shows them as they were taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reyn.testing.crash import Claims, Entry, file_violations, violations
+from tests.chaos.figures import BEGIN, END, Figures, Tally, write_into
+from tests.chaos.torment import Ordeal
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "chaos.md"
+NOTHING = Claims({}, {})
+ANSWERED = Claims({"1.1": "", "2.1": ""}, {"1.1.1": ""})
+CHANGE = (".reyn-tmp-1", "/p/a.txt 00")
+
+
+def lines(*told: str) -> list[Entry]:
+    """`asked 1.1` is a line of the ledger."""
+    return [Entry(words.split()[0], "r", words.split()[1]) for words in told]
+
+
+LOST = {
+    "an answer": violations(lines("asked 1.1"), NOTHING, 1),
+    "an earlier answer": violations(lines("asked 2.1", "asked 1.1"), ANSWERED, 9),
+    "what somebody said": violations(lines("posted 1.1.1"), NOTHING, 1),
+    "a change": file_violations([], [CHANGE]),
+}
+DOUBLED = {
+    "an answer": violations(lines("durable 1.1", "asked 1.1"), ANSWERED, 1),
+    "answers": violations(lines("asked 1.1", "asked 1.1", "asked 1.1"), ANSWERED, 1),
+    "a question": violations(lines("posted 1.1.1", "questioned 1.1.1"), ANSWERED, 1),
+    "a change": file_violations([Entry("changed", "", *CHANGE)] * 2, [CHANGE]),
+}
+
+
+@pytest.mark.parametrize("what", LOST)
+def test_what_was_lost_is_counted(what: str):
+    tally = Tally("s", "It does.")
+    tally.add(Ordeal(3, is_stuck=False, wrong=LOST[what]))
+    assert (tally.runs, tally.kills, tally.lost, tally.stuck) == (1, 3, 1, 0)
+    assert len(tally.wrong) >= 1
+
+
+@pytest.mark.parametrize("what", DOUBLED)
+def test_what_was_done_twice_is_counted(what: str):
+    tally = Tally("s", "It does.")
+    tally.add(Ordeal(3, is_stuck=False, wrong=DOUBLED[what]))
+    assert tally.doubled == 1
+
+
+def test_a_page_gets_new_figures_and_keeps_its_words(tmp_path: Path):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n\n{BEGIN}\nold\n{END}\n\nafter\n")
+    tally = Tally("s", "It does.", runs=2, kills=1234)
+    write_into(page, Figures(7, [tally]))
+    written = page.read_text()
+    assert "old" not in written
+    assert written.startswith("before\n")
+    assert written.endswith("\nafter\n")
+    assert "Seed 7." in written
+    assert "| It does. | 2 | 1,234 | 0 | 0 | 0 | 0 |" in written
+    write_into(page, Figures(7, [tally]))
+    assert page.read_text() == written
+
+
+def test_a_page_without_a_place_for_figures_is_left_alone(tmp_path: Path):
+    page = tmp_path / "page.md"
+    page.write_text("words\n")
+    with pytest.raises(SystemExit, match="no place for figures"):
+        write_into(page, Figures(7, []))
+    assert page.read_text() == "words\n"
+
+
+def test_the_page_shows_thousands_of_kills_and_nothing_wrong():
+    text = PAGE.read_text(encoding="utf-8")
+    [total] = [line for line in text.splitlines() if line.startswith("| **all** ")]
+    runs, kills, *wrong = (int(cell.replace(",", "")) for cell in total.split("|")[2:-1])
+    assert kills > runs > 100
+    assert kills >= 3_000
+    assert wrong == [0, 0, 0, 0]

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.support import Disk, ask_and_write
+from tests.support import act, file, finish, go
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    """A small disk of its own, in memory; where one cannot be mounted, there is nothing to test with."""
+    disk = Disk(tmp_path / "disk")
+    try:
+        disk.mount("1m")
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = getattr(error, "stderr", None) or error
+        pytest.skip(f"mounting a tmpfs is not permitted here (it takes root): {said}")
+    yield disk
+    disk.unmount()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A project whose skill `pair` writes a file, and whose script is three answers long."""
+    root = tmp_path / "project"
+    root.mkdir()
+    ask_and_write(root)
+    answers = (act(file("write", "workspace:a.txt", content="a\n" * 500)), go("second"), finish("end"))
+    (root / "reyn.yaml").write_text("model: scripted:answers.jsonl\n")
+    (root / "answers.jsonl").write_text("\n".join(json.dumps(answer) for answer in answers))
+    return root

@@ -1,0 +1,133 @@
+"""A kill in the middle of an undo or of a fork: the same words once more, and it is as if nothing had been."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reyn import SyncRuntime
+from reyn.testing import ScriptedModel
+from reyn.testing.crash import KILLED, Failpoints, in_child
+from reyn.workspace.changes import TEMPORARY
+from tests.kernel.kill.scenario import Scenario, tree_of
+from tests.kernel.kill.scenarios import RUN, rolled_back, sub_runs, writing
+from tests.support import act, file, finish, write_skill
+
+FORK = "forked"
+
+
+def undo(scenario: Scenario, points: Failpoints) -> None:
+    with scenario.world(points) as runtime:
+        report = runtime.undo(RUN)
+        runtime.journal.close()
+        assert report.left == ()
+
+
+def fork(scenario: Scenario, points: Failpoints) -> None:
+    """From the first act turn of a finished run on; continued, if it was begun."""
+
+    async def work() -> None:
+        with scenario.world(points) as runtime:
+            async with runtime:
+                if runtime.journal.find(FORK) is not None:
+                    assert (await runtime.resume(FORK)).ok
+                    return
+                seq = next(e.seq for e in runtime.events(RUN) if e.kind == "phase_completed")
+                assert (await runtime.fork(RUN, at=seq, run_id=FORK)).ok
+
+    asyncio.run(work())
+
+
+class Staged:
+    """A finished run to which something is done, again and again from the same beginning."""
+
+    def __init__(self, scenario: Scenario, do: Callable[[Scenario, Failpoints], None]) -> None:
+        self._scenario, self._do = scenario, do
+        self._finished = scenario.root.with_name("finished")
+        scenario.rehearse()
+        shutil.copytree(scenario.root, self._finished)
+        points = Failpoints()
+        do(scenario, points)
+        self.points, self._expected = points.passed, tree_of(scenario.root)
+
+    def kill_at(self, number: int) -> None:
+        root = self._scenario.root
+        shutil.rmtree(root)
+        shutil.copytree(self._finished, root)
+        assert in_child(lambda: self._do(self._scenario, Failpoints(number))) == KILLED
+        self._do(self._scenario, Failpoints())
+        assert tree_of(root) == self._expected, self.points[number - 1]
+        self._prove()
+
+    def _prove(self) -> None:
+        async def work() -> None:
+            with self._scenario.world(Failpoints()) as runtime:
+                async with runtime:
+                    for row in runtime.runs():
+                        runtime.verify(row.run_id)
+                        await runtime.replay(row.run_id)
+
+        asyncio.run(work())
+
+
+@pytest.mark.parametrize("make", [writing, rolled_back, sub_runs])
+def test_an_undo_that_is_killed_is_done_by_the_next_one(arena: Path, make: Callable[[Path], Scenario]):
+    staged = Staged(make(arena / "project"), undo)
+    assert any(point.startswith("os.rename") for point in staged.points)
+    for number in range(1, len(staged.points) + 1):
+        staged.kill_at(number)
+
+
+def test_a_fork_that_is_killed_is_made_once_and_goes_on(arena: Path):
+    scenario = writing(arena / "project")
+    (scenario.seed / "reyn/log.txt").chmod(0o600)
+    staged = Staged(scenario, fork)
+    for number in range(1, len(staged.points) + 1):
+        staged.kill_at(number)
+
+
+@pytest.mark.parametrize("share", range(2))
+def test_a_run_that_is_given_up_after_a_kill_can_be_undone_all_the_same(arena: Path, share: int):
+    """Cancelled instead of resumed: nobody will ever know the outcome of what was under way, but undo finds it. (A
+    temporary file that was being written stays: only the run itself would know it again.)"""
+    scenario = writing(arena / "project")
+    points = scenario.rehearse()
+    before = files_of(scenario.seed)
+    for number in range(1 + share, len(points) + 1, 2):
+        scenario.forget()
+        assert scenario.drive_in_child(kill_at=number) == KILLED
+        with scenario.world(Failpoints()) as runtime:
+            if runtime.journal.find(RUN) is not None:
+                if runtime.find(RUN).status == "running":
+                    runtime.cancel(RUN)
+                assert runtime.undo(RUN).left == ()
+            runtime.journal.close()
+        assert files_of(scenario.root) == before, points[number - 1]
+
+
+def test_what_somebody_else_wrote_between_two_changes_is_not_put_back_over(tmp_path: Path):
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"})
+    log = tmp_path / "reyn/log.txt"
+    log.write_text("1")
+
+    class Meddling(ScriptedModel):
+        async def complete(self, request):
+            if request.answered == 1:
+                log.write_text("3, by somebody else")
+            return await super().complete(request)
+
+    changes = [act(file("write", "reyn/log.txt", content=content)) for content in ("2", "4")]
+    with SyncRuntime.open(tmp_path, model=Meddling([*changes, finish()])) as rt:
+        assert rt.run("s", {"text": "in"}, run_id=RUN).ok
+        assert rt.runtime.undo(RUN, dry_run=True).left == ("reyn/log.txt",)
+        assert rt.runtime.undo(RUN).left == ("reyn/log.txt",)
+    assert log.read_text() == "3, by somebody else"
+
+
+def files_of(root: Path) -> dict[str, tuple[int, bytes | None]]:
+    """The project's own files, without what is half written."""
+    return {path: found for path, found in tree_of(root).items() if path.startswith("reyn/") and TEMPORARY not in path}

@@ -1,0 +1,250 @@
+"""Faults that were found by reading and by trying, each as the sentence that holds now."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import reyn.kernel.phase_executor as executor
+from reyn import SyncRuntime
+from reyn.config import Sizes
+from reyn.contract.parsing import parse
+from reyn.errors import InternalError
+from reyn.journal import Answer, Cancel, MemoryJournal
+from tests.kernel.doing import Project
+from tests.support import act, file, finish, go, question, write_skill
+
+RUN = {"kind": "run_skill", "skill": "inner", "input": {"text": "for inner"}}
+
+
+def test_an_answer_that_comes_after_a_cancel_revives_nothing(tmp_path: Path):
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "ask_user"})
+    project = Project(tmp_path)
+    answers = [act(question("ok?")), finish()]
+    project.run("s", answers)
+    project.journal.post("k", Cancel("enough"))
+    project.journal.post("k", Answer("1.1.1", "yes"))
+    assert project.resume(answers).status == "cancelled"
+    assert project.journal.find("k").status == "cancelled"
+    assert [event["why"] for event in project.events("message_refused")] == ["the run is cancelled"]
+    assert project.is_sound()
+
+
+def test_an_edit_that_would_fill_the_memory_is_an_error_of_the_op(tmp_path: Path):
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"})
+    (tmp_path / "reyn" / "x.txt").write_text("x" * 100_000)
+    project = Project(tmp_path)
+    bomb = act(file("edit", "reyn/x.txt", old_string="x", new_string="y" * 90_000, replace_all=True))
+    assert project.run("s", [bomb, finish()]).ok
+    assert "would become larger" in project.model.shown(1)
+
+
+@pytest.mark.parametrize("text", ["```a\n" * 190_000, "[]" * 70 + '"' + '\\"' * 450_000, '"\\' * 450_000 + "[{" * 40])
+def test_no_text_of_a_bearable_size_takes_long_to_reject(text: str):
+    started = time.process_time()
+    parse(text, Sizes())
+    assert time.process_time() - started < 2
+
+
+def test_a_fault_of_our_own_is_recorded_and_loses_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write_skill(tmp_path, "s", {"a": ["b"], "b": ["end"]})
+    project = Project(tmp_path)
+    commit = executor._commit
+
+    def broken(*args: object) -> None:
+        raise ZeroDivisionError("a fault of ours")
+
+    monkeypatch.setattr(executor, "_commit", broken)
+    with pytest.raises(InternalError, match="ZeroDivisionError"):
+        project.run("s", [go("b"), finish()])
+    assert project.kinds()[-2:] == ["llm_responded", "run_broken"]
+    assert project.journal.find("k").status == "failed"
+    monkeypatch.setattr(executor, "_commit", commit)
+    assert project.resume(["never asked", finish()], retry=True).ok
+    assert len(project.model.requests) == 1
+    assert project.is_sound()
+
+
+def test_an_answer_reaches_a_run_that_came_from_another_machine(tmp_path: Path):
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "ask_user"})
+    answers = [act(question("one?")), act(question("two?")), finish()]
+    here = Project(tmp_path)
+    for _ in range(5):
+        here.journal.post("somebody", Cancel())  # ids are far along here
+    here.run("s", answers)
+    with here.open(answers) as rt:
+        rt.answer("k", "1.1.1", "yes")
+        assert rt.resume("k").status == "waiting"
+        lines = list(rt.runtime.export("k"))
+    there = Project(tmp_path / "there")
+    there.root.mkdir()
+    with there.open(answers) as rt:
+        rt.runtime.import_(lines)
+        rt.answer("k", "1.2.1", "yes")
+        assert rt.resume("k").ok
+
+
+def test_a_failing_fork_leaves_what_its_origin_wrote(tmp_path: Path):
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"})
+    project = Project(tmp_path)
+    report = tmp_path / "reyn" / "report.md"
+    write = act(file("write", "reyn/report.md", content="1"), file("write", "workspace:w.txt", content="1"))
+    assert project.run("s", [write, finish()]).ok
+    with project.open([write, "no", "no", "no"]) as rt:
+        assert rt.fork("k", run_id="f").status == "failed"
+    assert report.read_text() == "1"
+    assert not (tmp_path / ".reyn/workspace/f/w.txt").exists()
+    assert (tmp_path / ".reyn/workspace/k/w.txt").exists()
+
+
+def test_what_sub_runs_wrote_is_put_back_when_the_visit_fails(tmp_path: Path):
+    write_skill(tmp_path, "inner", {"x": ["end"]}, ops={"x": "file"})
+    write_skill(tmp_path, "outer", {"a": ["end"]}, ops={"a": "run_skill, file"})
+    project = Project(tmp_path)
+    answers = [
+        act(file("write", "reyn/own.txt", content="1"), RUN),
+        act(file("write", "reyn/sub.txt", content="2")),
+        finish(),
+        "no",
+    ]
+    assert project.run("outer", answers, max_phase_retries=0).status == "failed"
+    assert not (tmp_path / "reyn/own.txt").exists()
+    assert not (tmp_path / "reyn/sub.txt").exists()
+    assert project.is_sound()
+
+
+def test_undo_goes_back_through_a_family_newest_first(tmp_path: Path):
+    write_skill(tmp_path, "inner", {"x": ["end"]}, ops={"x": "file"})
+    write_skill(tmp_path, "outer", {"a": ["end"]}, ops={"a": "run_skill, file"})
+    project = Project(tmp_path)
+    shared = tmp_path / "reyn" / "shared.txt"
+    shared.write_text("A")
+    answers = [
+        act(RUN),
+        act(file("write", "reyn/shared.txt", content="B")),
+        finish(),
+        act(file("write", "reyn/shared.txt", content="C")),
+        finish(),
+    ]
+    assert project.run("outer", answers).ok
+    with project.open([]) as rt:
+        assert rt.undo("k").restored == ("reyn/shared.txt",)
+        assert shared.read_text() == "A"
+        assert rt.undo("k").restored == ()
+
+
+def test_another_run_of_the_derived_name_is_not_taken_for_a_sub_run(tmp_path: Path):
+    write_skill(tmp_path, "inner", {"x": ["end"]})
+    write_skill(tmp_path, "outer", {"a": ["end"]}, ops={"a": "run_skill"})
+    project = Project(tmp_path)
+    project.run("inner", [finish("not for you")], run_id="k.1.1.1")
+    assert project.run("outer", [act(RUN), finish()]).ok
+    assert "not for you" not in project.model.shown(1)
+    assert "RYN409" in project.model.shown(1)
+
+
+def test_act_turns_of_a_sub_run_are_raised_from_above(tmp_path: Path):
+    write_skill(tmp_path, "inner", {"x": ["end"]}, ops={"x": "file"}, phase_keys={"x": "max_act_turns: 1\n"})
+    write_skill(tmp_path, "outer", {"a": ["end"]}, ops={"a": "run_skill"})
+    project = Project(tmp_path)
+    glob = act({"kind": "file", "op": "glob", "pattern": "*"})
+    answers = [act(RUN), glob, glob, finish(), finish()]
+    assert project.run("outer", answers, limits={"on_limit": "stop"}).status == "limited"
+    assert project.resume(answers, raise_limits={"max_act_turns": 5}).ok
+    assert project.is_sound()
+
+
+def test_what_was_cut_is_readable_without_act_turns(tmp_path: Path):
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"}, phase_keys={"a": "max_act_turns: 1\n"})
+    (tmp_path / "long.txt").write_text("line\n" * 5000)
+    project = Project(tmp_path)
+    rest = file("read", "workspace:.kept/1.1.1", start=8000, length=4000)
+    assert project.run("s", [act(file("read", "long.txt")), act(rest), act(rest), finish()]).ok
+    assert project.events("validation_error") == []
+    assert len(project.events("content_cut")) == 1
+    assert project.is_sound()
+
+
+def test_a_huge_rejected_answer_comes_back_in_part(tmp_path: Path):
+    write_skill(tmp_path, "s", {"a": ["end"]})
+    project = Project(tmp_path)
+    assert project.run("s", ["x" * 5_000_000, finish()]).ok
+    assert sum(len(message.text) for message in project.model.requests[1].messages) < 60_000
+    assert project.is_sound()
+
+
+def test_an_edited_configuration_does_not_reach_a_run_that_waits(tmp_path: Path):
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file, ask_user"})
+    (tmp_path / "x.txt").write_text("x" * 5000)
+    project = Project(tmp_path)
+    answers = [act(question("ok?")), act(file("read", "x.txt")), finish()]
+    project.run("s", answers)
+    with project.open(answers, sizes={"file_bytes": 10}) as rt:
+        rt.answer("k", "1.1.1", "yes")
+        assert rt.resume("k").ok
+    assert project.results()[-1]["status"] == "ok"
+
+
+def test_the_secrets_are_out_of_reach_though_the_project_is_the_home_folder(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))
+    (tmp_path / ".config/reyn").mkdir(parents=True)
+    (tmp_path / ".config/reyn/secrets.json").write_text("a key")
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"})
+    project = Project(tmp_path)
+    grep = {"kind": "file", "op": "grep", "pattern": "a key", "path": ".config"}
+    assert project.run("s", [act(file("read", ".config/reyn/secrets.json"), grep), finish()]).ok
+    assert '"content":"a key' not in project.model.shown(1)
+
+
+def test_what_is_derived_does_not_hang_on_the_order_of_a_set(tmp_path: Path):
+    steps = "preprocessor:\n  - run_op: {op: {kind: file, op: nothing, path: x}, into: data.found, on_error: skip}\n"
+    write_skill(tmp_path, "s", {"a": ["end"]}, phase_keys={"a": steps})
+    script = (
+        "import sys; from pathlib import Path; from reyn import SyncRuntime; from reyn.testing import ScriptedModel\n"
+        "with SyncRuntime.open(sys.argv[1], model=ScriptedModel([])) as rt:\n"
+        "    print(rt.run('s', {'text': 'in'}, run_id=sys.argv[2]).warnings)\n"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", script, str(tmp_path), f"r{seed}"],
+            env=os.environ | {"PYTHONHASHSEED": str(seed)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in (1, 2, 3)
+    }
+    assert len(said) == 1
+
+
+def test_an_upgrade_forgets_the_way_back_into_phases_that_are_gone(tmp_path: Path):
+    write_skill(tmp_path, "s", {"a": ["b"], "b": ["end"]}, skill_keys="on_phase_failure: rollback\n")
+    journal = MemoryJournal()
+    project = Project(tmp_path, journal)
+    project.run("s", [go("b")], max_phase_retries=0)
+    write_skill(tmp_path, "s", {"b": ["end"]}, skill_keys="on_phase_failure: rollback\n")
+    with SyncRuntime.open(tmp_path, model=project.model, journal=journal) as rt:
+        rt.fork("k", skill="s", run_id="f")
+        assert rt.result("f").status == "failed"
+    with project.open([go("b"), "no"]) as rt:
+        assert rt.resume("f", retry=True).status == "failed"
+
+
+def test_a_question_of_a_sub_run_that_is_answered_live_costs_no_time_above(tmp_path: Path):
+    write_skill(tmp_path, "inner", {"x": ["end"]}, ops={"x": "ask_user"})
+    write_skill(tmp_path, "outer", {"a": ["end"]}, ops={"a": "run_skill"})
+    project = Project(tmp_path)
+
+    class Slow:
+        async def ask(self, run_id, wait):
+            project.clock._now += 3_600_000_000
+            return "yes"
+
+    answers = [act(RUN), act(question("ok?")), finish(), finish()]
+    result = project.run("outer", answers, people=Slow(), limits={"run_seconds": 600})
+    assert result.ok, result
