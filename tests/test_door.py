@@ -16,6 +16,7 @@ def test_the_door_is_small_sorted_and_frozen():
         "RunResult",
         "Runtime",
         "SyncRuntime",
+        "Usage",
         "Wait",
         "__version__",
     ]

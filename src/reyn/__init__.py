@@ -12,7 +12,7 @@ from reyn._version import __version__
 if TYPE_CHECKING:
     from reyn.errors import ReynError
     from reyn.journal import Event
-    from reyn.journal.kinds import Wait
+    from reyn.journal.kinds import Usage, Wait
     from reyn.kernel import OSRuntime, RunResult, SyncRuntime
     from reyn.kernel import OSRuntime as Runtime
     from reyn.kernel.people import LATER, People
@@ -30,6 +30,7 @@ __all__ = [
     "RunResult",
     "Runtime",
     "SyncRuntime",
+    "Usage",
     "Wait",
     "__version__",
 ]
@@ -37,6 +38,7 @@ __all__ = [
 _HOMES = {
     "LATER": ("reyn.kernel.people", "LATER"),
     "People": ("reyn.kernel.people", "People"),
+    "Usage": ("reyn.journal.kinds", "Usage"),
     "Wait": ("reyn.journal.kinds", "Wait"),
     "Event": ("reyn.journal", "Event"),
     "Model": ("reyn.models", "Model"),

@@ -153,8 +153,8 @@ def stopped_runs(here: Path, reyn) -> None:
 WAYS = {
     "failed": "reyn resume failed --retry",
     "limited": "reyn resume limited --raise max_phase_visits=2",
-    "waiting": "reyn answer waiting 1.1.1 VALUE",
-    "waiting.1.1.1": "reyn answer waiting 1.1.1 VALUE",
+    "waiting": "reyn answer waiting 1.1.1/1.1.1 VALUE",
+    "waiting.1.1.1": "reyn answer waiting 1.1.1/1.1.1 VALUE",
 }
 
 
@@ -167,7 +167,7 @@ def test_doctor_lists_every_run_that_is_not_over_with_its_way_on(here: Path, rey
         "python", "sqlite", "state", "disk", "config", "journal",
     ]  # fmt: skip
     told = reyn("doctor").out
-    assert "waiting.1.1.1  waiting: Sure?\n    next: reyn answer waiting 1.1.1 VALUE\n" in told
+    assert "waiting.1.1.1  waiting: Sure?\n    next: reyn answer waiting 1.1.1/1.1.1 VALUE\n" in told
     assert "failed  failed: the script" in told
 
 
@@ -179,7 +179,7 @@ def test_the_list_of_runs_shows_sub_runs_questions_and_ways_on(here: Path, reyn)
     assert " · fork of finished at 4" in lines[0]
     at = next(number for number, line in enumerate(lines) if line.startswith("waiting  "))
     assert lines[at + 1] == "    asks: Sure?"
-    assert lines[at + 2] == "    next: reyn answer waiting 1.1.1 VALUE"
+    assert lines[at + 2] == "    next: reyn answer waiting 1.1.1/1.1.1 VALUE"
     assert lines[at + 3].startswith("  waiting.1.1.1  ")
     assert "waiting.1.1.1" not in reyn("runs", "--top").out
     rows = {row["run_id"]: row for row in reyn("runs", "--json").json}

@@ -154,7 +154,7 @@ def test_runs_are_carried_to_another_project_and_are_whole_there(here: Path, els
     ops = act(file("write", "workspace:note.txt", content="kept"))
     write_answers(here, act(CHILD), act(question("Sure?")), ops, finish(), finish("above"))
     reyn("run", "above", IN, "--run-id", "r")
-    reyn("answer", "r", "1.1.1", "yes")
+    reyn("answer", "r", "1.1.1/1.1.1", "yes")
     told = reyn("export", "r", str(elsewhere / "r.jsonl"), "--json").json
     assert told["bytes"] == (elsewhere / "r.jsonl").stat().st_size
     monkeypatch.chdir(elsewhere)

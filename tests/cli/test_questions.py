@@ -105,8 +105,8 @@ def test_a_sub_run_is_answered_by_its_own_name_or_by_the_one_above(asks_below: P
         "    run r.1.1.1 · asking · scripted:answers.jsonl\n      work (visit 1)\n        asks: Which tone?" in said.out
     )
     assert said.out.count("Which tone?") == 2  # where it is asked, and at the end
-    assert "next: reyn answer r 1.1.1 VALUE" in said.out
-    answered = reyn("answer", named, "1.1.1", "plain")
+    assert "next: reyn answer r 1.1.1/1.1.1 VALUE" in said.out
+    answered = reyn("answer", named, "1.1.1/1.1.1", "plain")
     assert answered.code == 0
     assert answered.out.startswith(
         "run r · resumed at call\n    run r.1.1.1 · resumed at work\n        answered: plain"
@@ -156,9 +156,9 @@ def test_a_question_is_answered_from_a_second_process_and_the_first_goes_on(asks
     first.wait_for("Which tone?")
     first.wait_for("  > ")
     listed = reyn_elsewhere(asks_below, "runs")
-    assert "next: reyn answer r 1.1.1 VALUE" in listed
-    said = reyn_elsewhere(asks_below, "answer", "r", "1.1.1", "formal")
-    assert said == "answered 1.1.1 of r.1.1.1; it goes on where it is driven\n"
+    assert "next: reyn answer r 1.1.1/1.1.1 VALUE" in listed
+    said = reyn_elsewhere(asks_below, "answer", "r", "1.1.1/1.1.1", "formal")
+    assert said == "answered 1.1.1/1.1.1 of r.1.1.1; it goes on where it is driven\n"
     first.wait_for("answered elsewhere: formal")
     assert first.end().code == 0
     assert reyn("show", "r", "--json").json["status"] == "finished"
@@ -181,8 +181,8 @@ def test_a_process_that_dies_at_a_question_leaves_it_open(asks_below: Path, reyn
     first.end()
     listed = reyn("runs").out
     assert "running (interrupted)" in listed
-    assert "next: reyn answer r 1.1.1 VALUE" in listed
-    assert reyn("answer", "r", "1.1.1", "plain").code == 0
+    assert "next: reyn answer r 1.1.1/1.1.1 VALUE" in listed
+    assert reyn("answer", "r", "1.1.1/1.1.1", "plain").code == 0
 
 
 def test_at_a_terminal_a_number_picks_a_suggestion(asks: Path, reyn):

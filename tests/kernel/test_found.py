@@ -14,7 +14,7 @@ import reyn.kernel.phase_executor as executor
 from reyn import SyncRuntime
 from reyn.config import Sizes
 from reyn.contract.parsing import parse
-from reyn.errors import InternalError
+from reyn.errors import InternalError, RunNotResumable, WaitUnknown
 from reyn.journal import Answer, Cancel, MemoryJournal
 from tests.kernel.doing import Project
 from tests.support import act, file, finish, go, question, write_skill
@@ -248,3 +248,52 @@ def test_a_question_of_a_sub_run_that_is_answered_live_costs_no_time_above(tmp_p
     answers = [act(RUN), act(question("ok?")), finish(), finish()]
     result = project.run("outer", answers, people=Slow(), limits={"run_seconds": 600})
     assert result.ok, result
+
+
+def test_a_model_runs_skills_by_name_and_reads_no_place_that_way(tmp_path: Path):
+    outside = write_skill(tmp_path / "outside", "inner", {"x": ["end"]})
+    root = tmp_path / "project"
+    write_skill(root, "outer", {"a": ["end"]}, ops={"a": "run_skill"})
+    project = Project(root)
+    places = [str(outside), "../outside/reyn/project/inner", "./.reyn/workspace/k/evil", "/etc"]
+    asked = act(*[RUN | {"skill": place} for place in places])
+    assert project.run("outer", [asked, finish()]).ok
+    assert len(project.events("permission_denied")) == len(places)
+    assert project.model.shown(1).count('"status":"denied"') == len(places)
+    assert len(project.journal.runs()) == 1
+    assert project.is_sound()
+
+
+def test_a_question_of_a_sub_run_is_not_answered_by_the_answer_to_another(tmp_path: Path):
+    write_skill(tmp_path, "inner", {"x": ["end"]}, ops={"x": "ask_user"})
+    write_skill(tmp_path, "outer", {"a": ["end"]}, ops={"a": "run_skill, ask_user"})
+    project = Project(tmp_path)
+    answers = [act(question("the cache?"), RUN), act(question("the database?")), finish(), finish()]
+    project.run("outer", answers)
+    with project.open(answers) as rt:
+        rt.answer("k", "1.1.1", "yes")
+        assert rt.resume("k").reason == "the database?"
+        with pytest.raises(WaitUnknown):
+            rt.answer("k", "1.1.1", "yes")
+
+
+def test_a_recorded_model_answers_sub_runs_too(tmp_path: Path):
+    write_skill(tmp_path, "inner", {"x": ["end"]})
+    write_skill(tmp_path, "outer", {"a": ["end"]}, ops={"a": "run_skill"})
+    project = Project(tmp_path)
+    assert project.run("outer", [act(RUN), finish("inner"), finish("outer")], run_id="first").ok
+    with SyncRuntime.open(tmp_path, model="recorded:first", journal=project.journal) as rt:
+        again = rt.run("outer", {"text": "in"}, run_id="second")
+        assert again.artifact == {"type": "note", "data": {"text": "outer"}}
+
+
+def test_a_run_that_stopped_with_its_sub_run_goes_on_when_that_was_mended(tmp_path: Path):
+    write_skill(tmp_path, "inner", {"x": ["x", "end"]})
+    write_skill(tmp_path, "outer", {"a": ["end"]}, ops={"a": "run_skill"})
+    project = Project(tmp_path)
+    answers = [act(RUN), go("x"), go("x"), finish(), finish()]
+    assert project.run("outer", answers, max_phase_visits=2).status == "limited"
+    assert project.resume(answers, run_id="k.1.1.1", raise_limits={"max_phase_visits": 9}).ok
+    assert project.resume(answers).ok
+    with pytest.raises(RunNotResumable):
+        project.resume(answers, run_id="k.1.1.1", retry=True)

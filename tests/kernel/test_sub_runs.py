@@ -29,7 +29,7 @@ def test_an_op_runs_a_skill_and_gives_its_result(tmp_path: Path):
     [begun] = project.events("run_skill_started")
     assert begun["run"] == "k.1.1.1"
     [started] = project.events("run_started", run_id="k.1.1.1")
-    assert started["parent"] == {"run": "k", "call": "1.1.1", "depth": 1, "answered": 1}
+    assert started["parent"] == {"run": "k", "call": "1.1.1", "depth": 1, "answered": 1, "path": "1.1.1"}
     assert project.journal.find("k.1.1.1").parent == "k"
     assert project.is_sound()
     assert project.is_sound("k.1.1.1")
@@ -89,7 +89,7 @@ def test_a_question_of_a_sub_run_bubbles_up_and_is_answered_through_either(tmp_p
         assert {row.status for row in rt.runs()} == {"waiting"}
         with pytest.raises(Exception, match="waits for an answer"):
             rt.resume("k")
-        assert rt.answer("k", "1.1.1", "yes") == "k.1.1.1"
+        assert rt.answer("k", "1.1.1/1.1.1", "yes") == "k.1.1.1"
         assert rt.resume("k").ok
     assert project.is_sound()
     assert project.is_sound("k.1.1.1")
@@ -100,7 +100,7 @@ def test_a_sub_run_that_was_driven_on_by_itself_is_taken_as_it_is(tmp_path: Path
     answers = [act(RUN), act(question("Deep?")), finish("alone"), go("b"), finish()]
     project.run("outer", answers)
     with project.open(answers) as rt:
-        rt.answer("k.1.1.1", "1.1.1", "yes")
+        rt.answer("k.1.1.1", "1.1.1/1.1.1", "yes")
         assert rt.resume("k.1.1.1").ok
         assert rt.resume("k").ok
     assert '"final_output":{"text":"alone"}' in project.model.shown(1)

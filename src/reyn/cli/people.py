@@ -82,6 +82,8 @@ def _may_be_left_out(wait: Wait) -> bool:
 
 
 def _picked(wait: Wait, line: str) -> str:
+    if line in wait.suggestions:
+        return line
     if line.isascii() and line.isdigit() and len(line) < 4 and 0 < int(line) <= len(wait.suggestions):
         return wait.suggestions[int(line) - 1]
     return line

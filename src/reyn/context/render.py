@@ -96,8 +96,8 @@ def next_digest(digest_so_far: str | None, result: str) -> str:
     return digest(f"{digest_so_far or ''}{result}".encode())
 
 
-PART = 4_000
-"""How many characters of something kept a model is told to read at once: escaped, they still fit a result."""
+PART = 2_000
+"""How many characters of something kept a model is told to read at once: in any script, they still fit a result."""
 
 
 def cut(content: bytes, limit: int, name: str) -> bytes:

@@ -91,7 +91,8 @@ def _is_same(one: Decision, other: Decision) -> bool:
 def _explain(
     a: Side, b: Side, common: int, one: Decision | None, other: Decision | None, content: Callable[[str], bytes]
 ) -> DiffReport:
-    given = _given(a, b)
+    is_asked_the_same = one is not None and other is not None and one.request == other.request
+    given = None if is_asked_the_same else _given(a, b)
     if given is not None:
         return DiffReport(a.run_id, b.run_id, common, given[0], given[1], "", one, other)
     if one is None or other is None:
@@ -128,7 +129,7 @@ def _decisions(events: Iterable[Event]) -> Iterator[Decision]:
     """Every answer of a model with what it came to, then how the run stands."""
     phase = model = request = text = call = artifact = decided = ""
     messages: tuple[FrameMessage, ...] = ()
-    seq = 0
+    seq, ops = 0, list[str]()
     for event in events:
         body = decode(event)
         match body:
@@ -138,8 +139,10 @@ def _decisions(events: Iterable[Event]) -> Iterator[Decision]:
                 model = name
             case kinds.PhaseStarted(phase=phase):
                 pass
-            case kinds.FrameBuilt(messages=messages):
-                pass
+            case kinds.FrameBuilt():
+                if ops:
+                    yield Decision(seq, call, phase, f"ops {' '.join(ops)}", text, request, model, messages)
+                messages, ops = body.messages, []
             case kinds.LlmRequested(call=call, request=request):
                 pass
             case kinds.LlmResponded(text=text):
@@ -149,11 +152,11 @@ def _decisions(events: Iterable[Event]) -> Iterator[Decision]:
             case kinds.FileStarted(args=args) | kinds.AskUserStarted(args=args) if call and body.call.startswith(
                 f"{call}."
             ):
-                yield Decision(event.seq, body.call, phase, f"op {args}", text, request, model, messages)
+                ops.append(args)
             case kinds.RunSkillStarted(args=str(args)):
-                yield Decision(event.seq, body.call, phase, f"op {args}", text, request, model, messages)
+                ops.append(args)
             case kinds.ControlDecided(type=kind, next_phase=target):
-                decided = f"{kind} → {target or 'end'}"
+                decided, ops = f"{kind} → {target or 'end'}{f' after {chr(32).join(ops)}' if ops else ''}", []
             case kinds.ArtifactStored(artifact=stored):
                 artifact = stored.hash
             case kinds.PhaseCompleted():

@@ -126,7 +126,7 @@ class Pause(Effect[None]):
 
 
 @dataclass(frozen=True)
-class AdmitSkill(Effect[kinds.RunSkillStarted]):
+class AdmitSkill(Effect[kinds.RunSkillStarted | kinds.PermissionDenied]):
     """Find the skill of a sub-run and check its input. `pinned` is the run's own copy, where it has one."""
 
     key: str
@@ -136,7 +136,7 @@ class AdmitSkill(Effect[kinds.RunSkillStarted]):
     pinned: Skill | None = field(default=None, compare=False)
     shares_workspace: bool = False
 
-    outcomes = (kinds.RunSkillStarted,)
+    outcomes = (kinds.RunSkillStarted, kinds.PermissionDenied)
     only_looks = True
 
 

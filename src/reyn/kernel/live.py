@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from reyn.errors import InternalError
-from reyn.journal import Answer, Blob, Cancel, RaiseLimit, canonical, kinds
+from reyn.journal import Answer, Blob, Cancel, RaiseLimit, canonical, check_json, kinds
 from reyn.kernel.effects import Admit, AdmitSkill, CallModel, Perform, Restore, RunChild
 from reyn.kernel.llm_call_recorder import LlmCallRecorder
 from reyn.kernel.people import Later
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _LISTEN_SECONDS = 0.05
 _CANCEL_SECONDS = 0.25
+_MOST_FAULTS = 3
+"""How often somebody may give an answer that does not fit before the run stops and waits."""
 
 
 class Resumption:
@@ -75,6 +77,7 @@ class LiveWorld:
         self._resumption = resumption
         self._listener = listener
         self.warnings = self._recorder.warnings
+        self._faults = 0
 
     async def perform(self, effect: Effect[Any], tape: Tape) -> Recorded | None:
         match effect:
@@ -162,8 +165,13 @@ class LiveWorld:
             self.warnings.append(f"nobody could be asked: {type(error).__name__}: {error}")
         if error is not None or isinstance(asking.result(), Later):
             return False
-        self._journal.post(state.run_id, Answer(wait.id, asking.result()))
-        return True
+        fault = answer_fault(wait, wait.id, asking.result())
+        if not fault:
+            self._journal.post(state.run_id, Answer(wait.id, asking.result()))
+            return True
+        self._faults += 1
+        self.warnings.append(f"an answer to `{wait.id}` was not taken: {fault}")
+        return self._faults < _MOST_FAULTS
 
     # -- where events go ------------------------------------------------------------------------------
 
@@ -218,5 +226,9 @@ def answer_fault(wait: kinds.Wait | None, asked: str, value: Any) -> str:
     """Why an answer cannot be taken; empty if it can."""
     if wait is None or wait.id != asked:
         return f"no question `{asked}` is open"
+    try:
+        check_json(value)
+    except ValueError as error:
+        return f"the answer is not JSON: {error}"
     wrong = compile_schema(wait.response_schema).first_error(value)
     return f"the answer does not fit the question: {wrong.path('answer')} {wrong.message}" if wrong else ""

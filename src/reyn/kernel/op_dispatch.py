@@ -105,7 +105,7 @@ async def _settle(call: str, doubts: int, kind: str, args: dict[str, Any], tape:
     words = f"`{kind}` {canonical(args).decode()[:500]} may have taken place before the run was interrupted."
     schema = {"type": "string", "enum": ["again", "done", "failed"]}
     wait = kinds.Wait(
-        f"{call}.settle{doubts if doubts > 1 else ''}",
+        _wait_id(f"{call}.settle{doubts if doubts > 1 else ''}", tape),
         "unsafe",
         f"{words} Do it again, take it as done, or take it as failed?",
         schema,
@@ -116,13 +116,22 @@ async def _settle(call: str, doubts: int, kind: str, args: dict[str, Any], tape:
     return told
 
 
+def _wait_id(call: str, tape: Tape) -> str:
+    """The name of a question: of its own in the whole family of runs, so that no answer can be taken for another's."""
+    assert tape.state.started is not None
+    parent = tape.state.started.parent
+    return f"{parent.path}/{call}" if parent else call
+
+
 async def _ask_user(args: dict[str, Any], call: str, _: Surroundings, tape: Tape) -> Done:
     kept = Blob.of(canonical(args))
     tape.emit(kinds.AskUserStarted(call, kept.hash), kept)
     schema: dict[str, Any] = {"type": "string", "minLength": 1}
     if not args.get("required", True):
         schema = {"type": ["string", "null"]}
-    wait = kinds.Wait(call, "question", args["question"], schema, suggestions=tuple(args.get("suggestions", ())))
+    wait = kinds.Wait(
+        _wait_id(call, tape), "question", args["question"], schema, suggestions=tuple(args.get("suggestions", ()))
+    )
     tape.emit(kinds.WaitOpened(wait))
     answer = await Ask(wait.id)
     result = Blob.of(canonical({"kind": "ask_user", "status": "ok", "question": args["question"], "answer": answer}))
@@ -146,6 +155,8 @@ async def run_sub_skill(
 ) -> Done:
     """Drive a sub-run to its end: of the run's own copy of a skill where it has one, else of one that is found."""
     started = await AdmitSkill(call, name, given, args, pinned, shares_workspace)
+    if isinstance(started, kinds.PermissionDenied):
+        return Done("run_skill", "denied", started.result, 0)
     done = await RunChild(call, started)
     return Done("run_skill", done.status, done.result, done.bytes, done.changes, done.artifact)
 

@@ -26,7 +26,7 @@ from reyn.errors import (
     RunKeyTaken,
     RunNotResumable,
 )
-from reyn.journal import Answer, Blob, Cancel, RaiseLimit, canonical, kinds
+from reyn.journal import Answer, Blob, Cancel, RaiseLimit, canonical, decode, kinds
 from reyn.kernel.archive import import_runs
 from reyn.kernel.briefs import Briefs
 from reyn.kernel.commits import SharedCommits
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reyn.config import Config
-    from reyn.journal import Journal
+    from reyn.journal import Journal, RunRow
     from reyn.kernel.archive import ImportReport
     from reyn.kernel.forking import Cut
     from reyn.kernel.live import Listener
@@ -211,15 +211,29 @@ class OSRuntime(RunReader):
             said = self.journal.drain(row.run_id, loaded.state.messages_taken)
             if not any(isinstance(message.said, Cancel) for message in said):
                 check_resume(row.run_id, loaded.state, retry=retry, raised=raised, is_heard=self._is_heard(loaded))
+            self._check_wanted(row)
             upgraded = self._upgraded(loaded) if upgrade else None
             self._open_model(model or loaded.state.model)
             for limit, value in raised.items():
                 self.journal.post(row.run_id, RaiseLimit(limit, value))
             return await self._continue(loaded, listener, retry=retry, model=model, upgraded=upgraded)
 
+    def _check_wanted(self, row: RunRow) -> None:
+        """A sub-run that the run above went on without would only contradict it."""
+        for event in self.journal.read(row.parent) if row.parent else ():
+            body = decode(event)
+            if isinstance(body, kinds.RunSkillCompleted) and f"{row.parent}.{body.call}" == row.run_id:
+                raise RunNotResumable(
+                    f"run `{row.parent}` went on without its sub-run `{row.run_id}`",
+                    hint=f"`reyn fork {row.run_id}` goes on from it on its own.",
+                )
+
     def _is_heard(self, loaded: Loaded) -> bool:
-        """Whether a run that waits has an answer by now, or somebody to ask."""
+        """Whether a run that stopped with its sub-run, or waits, has what it needs by now, or somebody to ask."""
         wait = loaded.state.wait
+        if loaded.state.status == "limited" and loaded.state.stopped_at is not None:
+            below = self.journal.find(loaded.state.stopped_at)
+            return below is None or below.status != "limited"
         if wait is None or not isinstance(self.people, Nobody):
             return True
         if wait.run is None:
@@ -409,6 +423,10 @@ class OSRuntime(RunReader):
         """Put the files that a run and its sub-runs changed back as they were, newest first. What somebody else changed
         since is left alone."""
         return self._files.undo(self._family(run), dry_run=dry_run)
+
+    def touched(self, run: str) -> dict[str, str]:
+        """The files that a run and its sub-runs changed, with what became of each."""
+        return self._files.touched(self._family(run))
 
     @cached_property
     def _files(self) -> RunFiles:

@@ -33,7 +33,7 @@ def check_resume(
         raise RunNotResumable(
             f"run `{run_id}` failed: {state.reason}", hint=f"`reyn resume {run_id} --retry` tries again."
         )
-    if state.status == "limited" and not raised:
+    if state.status == "limited" and not raised and not (state.stopped_at and is_heard):
         raise RunNotResumable(
             f"run `{run_id}` stopped at a limit: {state.reason}",
             hint=f"`reyn resume {run_id} --raise {state.reached[0] if state.reached else 'LIMIT'}=N` goes on with a "

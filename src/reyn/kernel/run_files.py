@@ -11,7 +11,7 @@ from reyn.kernel.forking import files_at, rebuild
 from reyn.kernel.loading import load_head
 from reyn.kernel.op_performer import foresee, put_back, roots_of
 from reyn.kernel.run_state import fold
-from reyn.kernel.undoing import UndoReport, dated_changes, own_events, undone_changes
+from reyn.kernel.undoing import UndoReport, dated_changes, own_events, touched, undone_changes
 from reyn.ops import Env
 from reyn.permissions import Gate
 
@@ -41,6 +41,10 @@ class RunFiles:
                 events += [(event.ts, event.seq, event) for event in shared if event.ts <= until.ts]
         ordered = [event for _, _, event in sorted(events, key=lambda entry: entry[:2])]
         rebuild(files_at(ordered), roots_of(self._root, self._state, run_id), self._journal.blob, run_id)
+
+    def touched(self, runs: Sequence[str]) -> dict[str, str]:
+        """The files that a run and its sub-runs changed, with what became of each."""
+        return touched(change for _, change in reversed(self._changes(runs)))
 
     def undo(self, runs: Sequence[str], *, dry_run: bool) -> UndoReport:
         """Put back what a run and its sub-runs changed, newest first; what somebody else changed since is left."""

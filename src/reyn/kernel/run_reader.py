@@ -18,7 +18,6 @@ from reyn.kernel.frames import frame_at
 from reyn.kernel.replayer import Replayer, verify
 from reyn.kernel.run_state import fold
 from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport, standing
-from reyn.kernel.undoing import own_events, touched
 from reyn.skills import unpin
 
 if TYPE_CHECKING:
@@ -102,11 +101,6 @@ class RunReader:
     def export(self, run: str) -> Iterator[bytes]:
         """A run as lines that another machine can import."""
         return export_runs(self.journal, self.find(run).run_id)
-
-    def touched(self, run: str) -> dict[str, str]:
-        """The files that a run and its sub-runs changed, with what became of each."""
-        names = self._family(run)
-        return {path: what for name in names for path, what in touched(own_events(name, self.journal.read)).items()}
 
     def _family(self, run: str) -> list[str]:
         row = self.find(run)

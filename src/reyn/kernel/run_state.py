@@ -54,6 +54,8 @@ class RunState(msgspec.Struct, frozen=True):
     ending_code: str = ""
     failure_code: str = ""
     """The code of the failure that the run stands at."""
+    stopped_at: str | None = None
+    """The sub-run that the run stopped with."""
     reached: tuple[str, int] | None = None
     """The cap that the run stands at: its name and value."""
     artifact: kinds.ArtifactRef | None = None
@@ -190,6 +192,7 @@ def _(state: RunState, body: kinds.RunForked) -> RunState:
         input=body.input or state.input,
         wait=None,
         ending=None,
+        answers=state.answers + (state.started.parent.answered if state.started.parent else 0),
         trail=() if body.skill_hash else state.trail,
     )
 
@@ -211,6 +214,7 @@ def _(state: RunState, body: kinds.RunResumed) -> RunState:
         started=started,
         ending=ending,
         wait=wait,
+        stopped_at=None,
         trail=() if body.skill_hash else state.trail,
         doubtful=body.open_intent,
         model=body.model or state.model,
@@ -370,7 +374,12 @@ def _over(state: RunState, _: Any) -> RunState:
 
 
 _RULES |= dict.fromkeys((kinds.FileStarted, kinds.RunSkillStarted, kinds.RestoreStarted), _begun)
-_RULES |= dict.fromkeys((kinds.LlmFailed, kinds.FileCompleted, kinds.RunSkillStopped), _over)
+_RULES |= dict.fromkeys((kinds.LlmFailed, kinds.FileCompleted), _over)
+
+
+@_on(kinds.RunSkillStopped)
+def _(state: RunState, body: kinds.RunSkillStopped) -> RunState:
+    return replace(state, open_intent=None, doubtful=None, stopped_at=body.run)
 
 
 @_on(kinds.WorkspaceRestored)

@@ -27,6 +27,7 @@ from reyn.kernel.loading import load_run, new_tape
 from reyn.kernel.run_state import ENDED, fold
 from reyn.kernel.undoing import changes_of
 from reyn.skills import pin
+from reyn.skills.resolve import is_path
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -69,6 +70,8 @@ class SubRuns:
     def admit(self, effect: AdmitSkill, tape: Tape) -> Recorded:
         """Find the skill, check the input; what is wrong with them is the op's result, not the run's end."""
         args = Blob.of(canonical(effect.args)) if effect.args is not None else None
+        if args is not None and is_path(effect.skill):
+            return _denied(effect, args)
         run = f"{tape.run_id}.{effect.key}"
         blobs = (args,) if args else ()
         try:
@@ -157,6 +160,7 @@ class SubRuns:
             started.call,
             (above.parent.depth if above.parent else 0) + 1,
             tape.state.answers + (above.parent.answered if above.parent else 0),
+            f"{above.parent.path}/{started.call}" if above.parent else started.call,
         )
         return new_tape(
             self._journal,
@@ -199,6 +203,15 @@ def _is_own_fault(state: RunState) -> bool:
     return state.status == "failed" and state.failure_code in _OWN_FAULTS
 
 
+def _denied(effect: AdmitSkill, args: Blob) -> Recorded:
+    """A model may run skills by their names; a place would be a way to read what it may not."""
+    rule = "default: skills by name only"
+    reason = f"`{effect.skill}` is a place; a skill is run by the name it has in the project or the standard library"
+    result = {"kind": "run_skill", "status": "denied", "error": reason, "rule": rule, "skill": effect.skill}
+    content = Blob.of(canonical(result))
+    return kinds.PermissionDenied(effect.key, "", rule, reason, content.hash), (content, args)
+
+
 def _ended(
     started: kinds.RunSkillStarted,
     status: kinds.OpStatus,
@@ -208,7 +221,7 @@ def _ended(
 ) -> Recorded:
     """The result of the op: what the sub-run gave, or why it gave nothing."""
     is_ok = status == "ok"
-    result = {"kind": "run_skill", "status": status, "skill": started.skill, "run_id": started.run, "success": is_ok}
+    result = {"kind": "run_skill", "status": status, "skill": started.skill, "success": is_ok}
     result |= {"artifact_type": artifact.type, "final_output": given} if artifact else {"error": given}
     content = Blob.of(canonical(result))
     return kinds.RunSkillCompleted(

@@ -58,13 +58,13 @@ def dated_changes(
 
 
 def undone_changes(events: Iterable[Event]) -> Iterator[tuple[tuple[int, int], kinds.Change]]:
-    """What an undo that is recorded here put back, and when: its own changes, and those of its sub-runs."""
+    """What was put back, as it is recorded here, and when: a run's own changes, and those of its sub-runs."""
     restoring: tuple[kinds.Change, ...] = ()
     for event in events:
         match decode(event):
-            case kinds.UndoStarted(changes=changes):
+            case kinds.RestoreStarted(changes=changes) | kinds.UndoStarted(changes=changes):
                 restoring = changes
-            case kinds.UndoCompleted(restored=restored):
+            case kinds.WorkspaceRestored(restored=restored) | kinds.UndoCompleted(restored=restored):
                 yield from (((event.ts, event.seq), change) for change in restoring if change.path in restored)
 
 
@@ -73,10 +73,10 @@ def own_events(run_id: str, read: Callable[[str], Iterable[Event]]) -> Iterator[
     return (event for event in read(run_id) if event.run_id == run_id)
 
 
-def touched(events: Iterable[Event]) -> dict[str, str]:
-    """Every file that a run changed, with what it did to it: `new`, `changed`, `deleted`."""
+def touched(changes: Iterable[kinds.Change]) -> dict[str, str]:
+    """Every file that was changed, with what became of it: `new`, `changed`, `deleted`."""
     files: dict[str, tuple[str | None, str | None]] = {}
-    for change in changes_of(events):
+    for change in changes:
         first = files[change.path][0] if change.path in files else change.before
         files[change.path] = (first, change.after)
     return {

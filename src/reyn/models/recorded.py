@@ -35,16 +35,18 @@ class RecordedModel:
 
 
 def _replies(journal: Journal, run_id: str) -> dict[str, list[tuple[int, kinds.LlmResponded]]]:
-    """Request hash → the answers to it, each with its number among the run's answers."""
+    """Request hash → the answers to it, each with its number among those of the run and its sub-runs."""
     replies: dict[str, list[tuple[int, kinds.LlmResponded]]] = {}
     requests: dict[str, str] = {}
     number = 0
-    for event in journal.read(run_id):
-        if event.kind in (kinds.LlmRequested.kind, kinds.LlmResponded.kind):
-            match decode(event):
-                case kinds.LlmRequested(call=call, request=request):
-                    requests[call] = request
-                case kinds.LlmResponded() as reply:
-                    replies.setdefault(requests[reply.call], []).append((number, reply))
-                    number += 1
+    family = [run_id, *(row.run_id for row in journal.runs(f"{run_id}.") if row.parent)]
+    asked = (kinds.LlmRequested.kind, kinds.LlmResponded.kind)
+    events = [(event.ts, event) for name in family for event in journal.read(name) if event.kind in asked]
+    for _, event in sorted(events, key=lambda dated: dated[0]):
+        match decode(event):
+            case kinds.LlmRequested(call=call, request=request):
+                requests[event.run_id + call] = request
+            case kinds.LlmResponded() as reply:
+                replies.setdefault(requests[event.run_id + reply.call], []).append((number, reply))
+                number += 1
     return replies

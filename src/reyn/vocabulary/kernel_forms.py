@@ -33,7 +33,6 @@ RUN_SKILL_FORM = OpForm(
         None,
         {
             "skill": {"type": "string"},
-            "run_id": {"type": "string"},
             "success": {"type": "boolean"},
             "artifact_type": {"type": "string"},
             "final_output": {},

@@ -10,7 +10,7 @@ import click
 from reyn.cli.driving import drive, no_input_option
 from reyn.cli.output import json_option, print_json, tell_next
 from reyn.cli.project import look_at_project
-from reyn.errors import RunBusy
+from reyn.errors import ModelError, RunBusy
 
 if TYPE_CHECKING:
     from reyn.kernel import SyncRuntime
@@ -49,6 +49,11 @@ def command(run: str, wait: str, value: str, no_resume: bool, no_input: bool, as
             )
         except RunBusy:  # somebody was faster, and goes on with the answer
             is_driven = True
+        except ModelError as error:
+            error.hint = (
+                f"The answer is kept. `reyn resume {above} --model MODEL` goes on with it. {error.hint}".strip()
+            )
+            raise
     goes_on = "elsewhere" if is_driven else "later"
     if as_json:
         print_json({"run_id": question.run_id, "wait": wait, "goes_on": goes_on})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -22,6 +23,9 @@ def command(run: str, file: str | None, as_json: bool) -> None:
     One JSON object a line: events, and the content they name. `reyn import` reads it, on any machine. With --json, what
     was written to FILE is told.
     """
+    file = None if file == "-" else file
+    if file is not None and os.path.isdir(file):  # noqa: PTH112 - a name too long is no folder
+        raise click.UsageError(f"`{file}` is a folder; name the file to write.")
     if as_json and file is None:
         raise click.UsageError("an export is JSON already; --json tells about the FILE that is written.")
     with look_at_project() as runtime:

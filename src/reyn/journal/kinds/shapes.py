@@ -85,6 +85,8 @@ class ParentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     call: str
     depth: int
     answered: Count = 0
+    path: str = ""
+    """The calls that lead to the sub-run, from the run that nobody asked for."""
 
 
 class ForkPoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
