@@ -32,6 +32,7 @@ DOUBLED = {
     "answers": violations(lines("asked 1.1", "asked 1.1", "asked 1.1"), ANSWERED, 1),
     "a question": violations(lines("posted 1.1.1", "questioned 1.1.1"), ANSWERED, 1),
     "a change": file_violations([Entry("changed", "", *CHANGE)] * 2, [CHANGE]),
+    "a change upon a change": file_violations([Entry("changing", "", CHANGE[0], "/p/a.txt 0000")], []),
 }
 
 

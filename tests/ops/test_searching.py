@@ -96,10 +96,10 @@ def test_a_pattern_does_not_climb(tree, pattern):
 
 def test_a_pattern_of_many_stars_does_not_take_for_ever(tree):
     tree.put("reyn/" + "a" * 200, "")
-    started = time.monotonic()
+    started = time.process_time()
     assert tree.do("glob", pattern="reyn/" + "*a" * 60 + "b")["matches"] == []
     assert tree.do("glob", pattern="**/" * 300 + "none")["matches"] == []
-    assert time.monotonic() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_lines_are_found_with_their_numbers(tree):
@@ -187,9 +187,9 @@ def test_a_pattern_that_calls_itself_is_an_error_before_it_takes_all_memory(tree
 
 def test_a_search_that_takes_too_long_is_given_up_with_what_it_found(desk):
     desk.put("reyn/a.txt", "a\n" + "a" * 60 + "b\n")
-    started = time.monotonic()
+    started = time.process_time()
     result = desk.do("grep", pattern="(a|aa)+$")
-    assert 1.5 < time.monotonic() - started < 4
+    assert 1.5 < time.process_time() - started < 4
     assert result["status"] == "timeout"
     assert "2 seconds" in result["error"]
     assert [match["line_number"] for match in result["matches"]] == [1]

@@ -181,6 +181,14 @@ def unsafe(folder: Path) -> Scenario:
     return scenario.plays("risk", answers)
 
 
+def unsafe_below(folder: Path) -> Scenario:
+    """The same in a sub-run."""
+    scenario = unsafe(folder)
+    write_skill(scenario.seed, "above", {"p": ["end"]}, ops={"p": "run_skill"})
+    call = {"kind": "run_skill", "skill": "risk", "input": {"text": "below"}}
+    return scenario.plays("above", [act(call), *scenario.answers, finish()])
+
+
 PLAIN = (pair, rejected_and_looping, three_at_once, stopping_and_going_on)
 ACTING = (
     writing,

@@ -23,6 +23,10 @@ FILE_CALLS = ("open", "write", "fchmod", "fsync", "rename", "unlink", "mkdir", "
 """The calls of `os` by which a file is changed: a kill between two of them leaves something else on the disk."""
 
 
+LOOKS = frozenset(("blob", "drain", "find", "is_claimed", "new", "now", "read", "runs"))
+"""Calls of ports that change nothing: to die after one is to die before it, so each is one point."""
+
+
 class Failpoints:
     """Counts the points that the wrapped ports pass, and kills its process at one of them."""
 
@@ -38,7 +42,7 @@ class Failpoints:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def wrap(self, port: Any, name: str, only: Collection[str] = ()) -> Any:
-        """The same port, each of its calls two points; or those `only` that are named."""
+        """The same port, each of its calls two points, before and after; or those `only` that are named."""
         return _Wrapped(port, name, self, only)
 
 
@@ -54,7 +58,16 @@ class _Wrapped:
         if not callable(found) or (self._only and attribute not in self._only):
             return found
         label = f"{self._name}.{attribute}"
+        if attribute in LOOKS:
+            return self._wrap_look(found, label)
         return self._wrap_async(found, label) if inspect.iscoroutinefunction(found) else self._wrap_sync(found, label)
+
+    def _wrap_look(self, method: Any, label: str) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._points.pass_by(label)
+            return method(*args, **kwargs)
+
+        return call
 
     def _wrap_async(self, method: Any, label: str) -> Any:
         async def call(*args: Any, **kwargs: Any) -> Any:

@@ -1,0 +1,133 @@
+"""`python -m bench.small`: how often the embedded 135M model holds to a contract, with a grammar and without.
+
+Five skills (a finish, a nested array, an act turn, a branch, a loop), twenty inputs each, run twice: constrained, and
+the same inputs free. It takes an hour or so on two cores, and can be stopped at any time: every run is a Reyn run in
+`.bench-small/`, under a name of its own, and goes on where it was. Runs of a skill follow upon each other, so that its
+prefixes are read once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shutil
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.small.inputs import FACTS, inputs
+from reyn import SyncRuntime
+from reyn.journal import Event
+
+HERE = Path(__file__).parent
+PROJECT = HERE.parent.parent / ".bench-small"
+MODELS = {
+    "constrained": {"model": "local", "max_tokens": 400, "timeout": 600},
+    "free": {"model": "local", "max_tokens": 400, "timeout": 600, "mode": "free"},
+}
+
+
+class Share(NamedTuple):
+    """So many of so many, with the 95 % interval after Wilson."""
+
+    hits: int
+    of: int
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        if not self.of:
+            return 0.0, 1.0
+        z, n, p = 1.96, self.of, self.hits / self.of
+        middle = (p + z * z / (2 * n)) / (1 + z * z / n)
+        spread = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+        return max(0.0, middle - spread), min(1.0, middle + spread)
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"{self.hits}/{self.of} = {self.hits / max(1, self.of):.0%} ({low:.0%} to {high:.0%})"
+
+
+class Counted(NamedTuple):
+    """What one run shows: visits whose first answer was valid, visits, whether it finished, seconds of driving."""
+
+    valid: int
+    visits: int
+    is_finished: bool
+
+
+def make_project() -> None:
+    target = PROJECT / "reyn" / "project"
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(HERE / "skills", target)
+    for name, fact in FACTS:
+        (PROJECT / f"{name}.txt").write_text(fact + "\n")
+
+
+def count(events: Iterable[Event], status: str) -> Counted:
+    """A visit's first answer is valid if the OS did not reject it: it was held against the true schema."""
+    first: list[str] = []
+    rejected: set[str] = set()
+    expects = False
+    for event in events:
+        if event.kind == "phase_started":
+            expects = True
+        elif event.kind == "llm_responded" and expects:
+            first.append(event.data["call"])
+            expects = False
+        elif event.kind == "validation_error":
+            rejected.add(event.data["call"])
+    return Counted(sum(call not in rejected for call in first), len(first), status == "finished")
+
+
+def measure(condition: str, limit: int) -> dict[str, list[Counted]]:
+    """Run what is missing, count all of it."""
+    # Without a grammar only the first answer counts; asking again would take hours.
+    retries = 2 if condition == "constrained" else 0
+    found: dict[str, list[Counted]] = {}
+    with SyncRuntime.open(PROJECT, model=condition, models=MODELS, max_phase_retries=retries, max_phase_visits=6) as rt:
+        for skill, given in inputs().items():
+            for number, value in enumerate(given[:limit]):
+                name, began = f"{condition}-{skill}-{number:02}", time.monotonic()
+                result = rt.run(skill, value, run_id=name)
+                found.setdefault(skill, []).append(count(rt.events(name), result.status))
+                took = time.monotonic() - began
+                if took > 0.5:
+                    print(f"{name}: {result.status}, {took:.0f} s", file=sys.stderr, flush=True)
+    return found
+
+
+def summary(found: dict[str, list[Counted]]) -> dict[str, Any]:
+    runs = [run for runs in found.values() for run in runs]
+    return {
+        "valid": Share(sum(run.valid for run in runs), sum(run.visits for run in runs)),
+        "finished": Share(sum(run.is_finished for run in runs), len(runs)),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.small")
+    parser.add_argument("--inputs", type=int, default=20, metavar="N", help="of each skill, at most")
+    parser.add_argument("--condition", choices=list(MODELS), action="append", help="only this one")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    make_project()
+    told: dict[str, Any] = {}
+    for condition in options.condition or MODELS:
+        found = measure(condition, options.inputs)
+        told[condition] = {skill: summary({skill: runs}) for skill, runs in found.items()} | {"all": summary(found)}
+    if options.json:
+        print(json.dumps(told))
+        return 0
+    for condition, skills in told.items():
+        for skill, shares in skills.items():
+            print(
+                f"{condition:<12} {skill:<8} first answer valid {shares['valid']!s:<28} finished {shares['finished']}"
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
