@@ -38,6 +38,7 @@ COMMANDS = {
     "export": "Write a run to a file that another machine can read.",
     "import": "Take in runs that were exported.",
     "secret": "Store, list and remove secrets.",
+    "models": "List the models that can be used; pull one.",
     "config": "Tell every setting, and where it comes from.",
     "doctor": "Tell whether runs can be driven here, and what each one needs.",
     "completion": "Print a script for shell completion.",

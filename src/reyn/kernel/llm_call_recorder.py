@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
+from reyn.config import ModelSettings
 from reyn.context import join
 from reyn.errors import ModelBroken, ModelError, ModelTimeout, SchemaRefused
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.effects import CallModel, Reply
-from reyn.models import Message, ModelReply, ModelRequest
+from reyn.models import Message, Mode, ModelReply, ModelRequest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from reyn.config import ModelSettings
     from reyn.journal import Body
     from reyn.kernel.briefs import Offer
     from reyn.kernel.run_state import RunState
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 _FIRST_WAIT = 0.5
 _LONGEST_WAIT = 30.0
 _LONGEST_ASKED_FOR = 120.0
+"""Seconds that a provider may ask for; one that wants more cannot be had now."""
+_WAYS = len(get_args(Mode))
+"""Ways to hold a model to its contract; nobody goes through more."""
+_rest = asyncio.sleep
 
 
 async def ask(
@@ -74,7 +78,7 @@ class LlmCallRecorder:
         name, tried = _current(call.model or tape.state.model, tape.state), set[str]()
         while True:
             tried.add(name)
-            settings = self._roster.settings(name)
+            settings = self._settings(name)
             answer = await self._try(name, settings, request, tell)
             if isinstance(answer, ModelReply):
                 return self._responded(call.key, name, answer)
@@ -85,25 +89,31 @@ class LlmCallRecorder:
             await tell(kinds.ModelSwitched(call.key, name, instead, answer.code, message))
             name = instead
 
+    def _settings(self, name: str) -> ModelSettings:
+        try:
+            return self._roster.settings(name)
+        except ModelError:
+            return ModelSettings(model=name)  # whoever opens it is told why that cannot be done
+
     async def _try(
         self, name: str, settings: ModelSettings, request: ModelRequest, tell: Tell
     ) -> ModelReply | ModelError:
         """Ask one model, as often as its settings allow; the answer, or why there is none."""
-        attempt = 0
+        attempt, failures = 0, 0
         while True:
             attempt += 1
             answer = await self._once(name, settings, request)
             if isinstance(answer, ModelReply):
                 return answer
-            may_pass = answer.may_pass and attempt <= settings.retries
-            instead = answer.instead if isinstance(answer, SchemaRefused) else ""
-            if not may_pass and not instead:
+            instead = answer.instead if isinstance(answer, SchemaRefused) and attempt - failures < _WAYS else ""
+            failures += not instead
+            if not instead and not _may_pass(answer, failures, settings.retries):
                 return answer
-            wait = 0.0 if instead else _wait(attempt, answer.retry_after)
+            wait = 0.0 if instead else _wait(failures, answer.retry_after)
             message = self._roster.scrub(answer.message)
             told = kinds.ModelRetried(request.call, name, attempt, answer.code, message, int(wait * 1000), instead)
             await tell(told)
-            await asyncio.sleep(wait)
+            await _rest(wait)
 
     async def _once(self, name: str, settings: ModelSettings, request: ModelRequest) -> ModelReply | ModelError:
         try:
@@ -148,9 +158,13 @@ def _takes_time(model: Model) -> bool:
     return bool(getattr(model, "takes_time", False))
 
 
-def _wait(attempt: int, asked_for: float | None) -> float:
+def _may_pass(error: ModelError, failures: int, retries: int) -> bool:
+    return error.may_pass and failures <= retries and (error.retry_after or 0.0) <= _LONGEST_ASKED_FOR
+
+
+def _wait(failures: int, asked_for: float | None) -> float:
     """Longer each time, and never the same for two who wait; what the provider asks for is honoured."""
     if asked_for is not None:
-        return min(asked_for, _LONGEST_ASKED_FOR)
-    ceiling: float = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** (attempt - 1))
+        return asked_for
+    ceiling: float = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** (failures - 1))
     return ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - no secret is made of it

@@ -7,14 +7,14 @@ and what no grammar understands is dropped. Nothing depends on it: the OS checks
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 TEXT_LENGTH = 160
 LIST_LENGTH = 6
 OPS_LENGTH = 2
 STEPS = 10
-NO_PLACEHOLDER = "^([^<]|$)"
-"""No text begins like a placeholder of the contract's example, which small models copy."""
+_UNMARKED = r'[^<"\\\x00-\x1F]'
+"""A character of a text that cannot be a placeholder of the contract's example, which small models copy."""
 
 _KEPT = (
     "type", "properties", "required", "additionalProperties", "items", "prefixItems", "minItems", "maxItems",
@@ -24,12 +24,23 @@ _KEPT = (
 """What the converters of grammars understand, as far as we rely on it."""
 
 
-def decoding_schema(contract: dict[str, Any], *, text_length: int = TEXT_LENGTH) -> dict[str, Any]:
-    """The contract for a decoder that takes `anyOf` at the root."""
+class _Way(NamedTuple):
+    """How texts are given an end: so many characters, and whether none may look like a placeholder."""
+
+    length: int
+    is_unmarked: bool
+
+
+def decoding_schema(
+    contract: dict[str, Any], *, text_length: int = TEXT_LENGTH, is_unmarked: bool = False
+) -> dict[str, Any]:
+    """The contract for a decoder that takes `anyOf` at the root. `is_unmarked` keeps placeholders out of texts, for
+    grammars that know patterns; such texts hold no quotes and no line ends either."""
     homes: dict[str, Any] = {}
-    schema: dict[str, Any] = _narrowed(_rehomed(contract, "#", homes), text_length)
+    way = _Way(text_length, is_unmarked)
+    schema: dict[str, Any] = _narrowed(_rehomed(contract, "#", homes), way)
     if homes:
-        schema["$defs"] = {name: _narrowed(home, text_length) for name, home in homes.items()}
+        schema["$defs"] = {name: _narrowed(home, way) for name, home in homes.items()}
     return schema
 
 
@@ -76,39 +87,62 @@ def _refers(schema: Any) -> bool:
     return isinstance(schema, dict) and ("$ref" in schema or any(_refers(value) for value in schema.values()))
 
 
-def _narrowed(schema: Any, length: int) -> Any:
+def _narrowed(schema: Any, way: _Way) -> Any:
     if not isinstance(schema, dict):
         return schema
     kept = {key: value for key, value in schema.items() if key in _KEPT}
     for key in ("properties", "$defs", "definitions"):
         if isinstance(kept.get(key), dict):
-            kept[key] = {name: _narrowed(child, length) for name, child in kept[key].items()}
+            kept[key] = {name: _narrowed(child, _way_of(name, way)) for name, child in kept[key].items()}
     for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
         if isinstance(kept.get(key), list):
-            kept[key] = [_narrowed(child, length) for child in kept[key]]
+            kept[key] = [_narrowed(child, way) for child in kept[key]]
     for key in ("items", "additionalProperties"):
         if isinstance(kept.get(key), dict):
-            kept[key] = _narrowed(kept[key], length)
-    return _ended(kept, length)
+            kept[key] = _narrowed(kept[key], way)
+    return _ended(kept, way)
 
 
-def _ended(schema: dict[str, Any], length: int) -> dict[str, Any]:
-    """What could go on for ever has an end; what is optional and must be empty is left out."""
-    kind = schema.get("type")
-    if kind == "string" and not {"enum", "const"} & schema.keys():
-        schema["maxLength"] = min(schema.get("maxLength", length), length)
-        schema.setdefault("pattern", NO_PLACEHOLDER)
-    elif kind == "array":
-        schema["maxItems"] = min(schema.get("maxItems", LIST_LENGTH), LIST_LENGTH)
-    elif kind == "number" and "minimum" in schema and "maximum" in schema:
-        low, high = schema["minimum"], schema["maximum"]
-        return {"enum": [round(low + (high - low) * step / STEPS, 6) for step in range(STEPS + 1)]}
-    elif kind == "object" and "properties" in schema:
-        empty = [name for name, child in schema["properties"].items() if child == {"type": "array", "maxItems": 0}]
-        for name in empty:
-            if name not in schema.get("required", ()):
-                schema["properties"] = {key: value for key, value in schema["properties"].items() if key != name}
-        ops = schema["properties"].get("control_ir")
-        if isinstance(ops, dict):
-            schema["properties"]["control_ir"] = ops | {"maxItems": min(ops["maxItems"], OPS_LENGTH)}
+def _way_of(name: str, way: _Way) -> _Way:
+    """What ops write may hold anything."""
+    return _Way(way.length, is_unmarked=False) if name == "control_ir" else way
+
+
+def _ended(schema: dict[str, Any], way: _Way) -> dict[str, Any]:
+    """What could go on for ever has an end."""
+    match schema.get("type"):
+        case "string" if not {"enum", "const"} & schema.keys():
+            return _text(schema, way)
+        case "array":
+            schema["maxItems"] = min(schema.get("maxItems", LIST_LENGTH), LIST_LENGTH)
+        case "number" if "minimum" in schema and "maximum" in schema:
+            low, high = schema["minimum"], schema["maximum"]
+            return {"enum": [round(low + (high - low) * step / STEPS, 6) for step in range(STEPS + 1)]}
+        case "object" if "properties" in schema:
+            return _object(schema)
     return schema
+
+
+def _text(schema: dict[str, Any], way: _Way) -> dict[str, Any]:
+    longest = min(schema.get("maxLength", way.length), way.length)
+    if way.is_unmarked and "pattern" not in schema:
+        return {"type": "string", "pattern": f"^{_UNMARKED}{{{schema.get('minLength', 0)},{longest}}}$"}
+    return schema | {"maxLength": longest}
+
+
+def _object(schema: dict[str, Any]) -> dict[str, Any]:
+    """What is optional and must be empty is left out; of several ways to say the same, the first is taken."""
+    required, fields = list(schema.get("required", ())), dict(schema["properties"])
+    for name, child in schema["properties"].items():
+        if child == {"type": "array", "maxItems": 0} and name not in required:
+            del fields[name]
+    ops = fields.get("control_ir")
+    if isinstance(ops, dict):
+        fields["control_ir"] = ops | {"maxItems": min(ops["maxItems"], OPS_LENGTH)}
+    choices = schema.get("oneOf")
+    if choices and all(choice.keys() == {"required"} for choice in choices):
+        first, *others = (choice["required"] for choice in choices)
+        schema = {key: value for key, value in schema.items() if key != "oneOf"}
+        required += [name for name in first if name not in required]
+        fields = {name: child for name, child in fields.items() if not any(name in other for other in others)}
+    return schema | {"properties": fields, "required": required}

@@ -71,7 +71,7 @@ class LocalModel:
             "stream_options": {"include_usage": True},
         }
         if mode == "grammar":
-            schema = {"name": "answer", "schema": decoding_schema(request.contract)}
+            schema = {"name": "answer", "schema": decoding_schema(request.contract, is_unmarked=True)}
             asked["response_format"] = {"type": "json_schema", "json_schema": schema}
         return engine.generate(asked, given_up, mode)
 

