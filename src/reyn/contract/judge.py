@@ -113,17 +113,18 @@ class Contract:
         if isinstance(parsed, Rejected):
             return parsed
         value, dropped = parsed
-        verdict = self._judge_object(value)
+        # To look for placeholders in every text of every artifact would cost as much as all the rest.
+        verdict = self._judge_object(value) if '"<' not in text else self._judge_object(value, may_copy=True)
         return msgspec.structs.replace(verdict, dropped=dropped) if dropped else verdict
 
-    def _judge_object(self, value: dict[str, Any]) -> Verdict:
+    def _judge_object(self, value: dict[str, Any], *, may_copy: bool = False) -> Verdict:
         if value.get("control_ir") and "control" not in value and "artifact" not in value:
             return self._act(value)
         try:
             answer = msgspec.convert(value, _Answer)
         except msgspec.ValidationError:
             return _misshapen(value, _DECISION)
-        return self._too_many(answer.control_ir) or self._inconsistency(answer) or self._decide(answer)
+        return self._too_many(answer.control_ir) or self._inconsistency(answer) or self._decide(answer, may_copy)
 
     def _act(self, value: dict[str, Any]) -> Verdict:
         try:
@@ -154,11 +155,11 @@ class Contract:
             return Rejected("ops", "$.control_ir", "an abort performs no ops; leave control_ir empty")
         return None
 
-    def _decide(self, answer: _Answer) -> Verdict:
+    def _decide(self, answer: _Answer, may_copy: bool) -> Verdict:
         control = answer.control
         artifact = None
         if control.type != "abort":
-            checked = self._check_artifact(answer)
+            checked = self._check_artifact(answer, may_copy)
             if isinstance(checked, Rejected):
                 return checked
             artifact = {"type": checked.type, "data": checked.data}
@@ -173,7 +174,7 @@ class Contract:
             tuple(answer.control_ir),
         )
 
-    def _check_artifact(self, answer: _Answer) -> _Artifact | Rejected:
+    def _check_artifact(self, answer: _Answer, may_copy: bool) -> _Artifact | Rejected:
         target = answer.control.next_phase
         branches = self._branches.get(target)
         if branches is None:
@@ -187,7 +188,7 @@ class Contract:
             names = " or ".join(repr(name) for name in branches)
             return Rejected("artifact_type", "$.artifact.type", f"{artifact.type!r} does not fit here; use {names}")
         if validator.is_valid(artifact.data):
-            copied = copied_placeholder(artifact.data, "$.artifact.data")
+            copied = copied_placeholder(artifact.data, "$.artifact.data") if may_copy else None
             if copied is not None:
                 message = f"{copied[1]!r} is a placeholder of the example; put the value itself"
                 return Rejected("placeholder", short(copied[0]), short(message))

@@ -247,10 +247,11 @@ class SqliteJournal:
             prev = self._hash_at(self._reader, run_id, after)
         key = head.key
         while page := self._page(key, after):
+            is_sound = _is_sound(page)
             for seq, ts, kind, v, raw, hashed in page:
-                # The columns say so, but a damaged page may hold anything, and even lead around in circles.
-                is_event = isinstance(seq, int) and isinstance(ts, int) and isinstance(v, int) and raw and hashed
-                if not is_event or seq <= after:
+                if not is_sound and not _is_sound([(seq, ts, kind, v, raw, hashed)]):
+                    raise StoreDamaged(f"the journal `{self.path}` is damaged at event {seq} of run `{run_id}`")
+                if seq <= after:
                     raise StoreDamaged(f"the journal `{self.path}` is damaged at event {seq} of run `{run_id}`")
                 name = hashed.hex()
                 yield Event(seq, run_id, ts, kind, v, raw, prev, name)
@@ -402,6 +403,13 @@ class SqliteJournal:
                 self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             finally:
                 os.close(handle)
+
+
+def _is_sound(page: list[Any]) -> bool:
+    """Whether rows hold what their columns say; a damaged page may hold anything, and even lead around in circles."""
+    numbers, times, _, versions, raws, hashes = zip(*page, strict=True)
+    are_integers = {*map(type, numbers), *map(type, times), *map(type, versions)} == {int}
+    return are_integers and all(raws) and all(hashes)
 
 
 def _check(batch: Batch, head: _Head | None) -> list[Body]:

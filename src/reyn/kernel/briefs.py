@@ -11,7 +11,7 @@ import msgspec
 from reyn.context import stable_frame, stable_text
 from reyn.contract import Contract, candidates_of, offered_ops, with_kept_reads
 from reyn.contract.schema import lenient
-from reyn.journal import Blob, canonical
+from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.limits import limit_of
 from reyn.skills import compile_schema
 from reyn.skills.values import is_skill_node
@@ -49,6 +49,7 @@ class Offer:
         )
         self.stable = Blob.of(stable_text(self.frame).encode())
         self.schema = Blob.of(canonical(self.contract.schema))
+        self.system = kinds.FrameMessage("system", (kinds.Part(blob=self.stable.hash),))
 
 
 class Surroundings:

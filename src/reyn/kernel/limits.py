@@ -27,6 +27,9 @@ def limit_of(state: RunState, settings: RunSettings, name: str) -> int | None:
 
 def limit_reached(state: RunState, settings: RunSettings) -> kinds.LimitReached | None:
     """The cap that keeps a visit from asking the model once more. Time is the time of events, never the clock's."""
+    caps = settings.limits
+    if not state.raised and caps.tokens is None and caps.run_seconds is None and caps.phase_seconds is None:
+        return None
     used = {
         "tokens": (state.usage.total, "tokens were used"),
         "run_seconds": (state.active // SECOND, "seconds were spent on the run"),

@@ -118,8 +118,11 @@ class LlmCallRecorder:
     async def _once(self, name: str, settings: ModelSettings, request: ModelRequest) -> ModelReply | ModelError:
         try:
             model = self._roster.open(name)
-            async with asyncio.timeout(settings.timeout if _takes_time(model) else None):
+            if not _takes_time(model):
                 reply = await model.complete(request)
+            else:
+                async with asyncio.timeout(settings.timeout):
+                    reply = await model.complete(request)
             if not isinstance(reply.text, str):
                 raise TypeError(f"its answer is a {type(reply.text).__name__}, not text")
         except ModelError as error:

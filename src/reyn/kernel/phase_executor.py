@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.context import Execution, Rollback, Volatile, correction, volatile_message
-from reyn.contract import Accepted, Acting
+from reyn.contract import Accepted, Acting, Rejected
 from reyn.errors import AnswersRejected, StepFailed, SubRunFailed
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.effects import Pause, Restore
@@ -25,7 +25,6 @@ from reyn.skills import successors
 from reyn.skills.values import skill_of
 
 if TYPE_CHECKING:
-    from reyn.contract import Rejected
     from reyn.kernel.briefs import Offer, PhaseBrief, Surroundings
     from reyn.kernel.run_orchestrator import Postprocess, Visit
     from reyn.kernel.tape import Tape
@@ -52,13 +51,13 @@ async def visit(brief: PhaseBrief, entry: Visit, tape: Tape) -> None:
         verdict = offer.contract.judge(reply.text)
         if verdict.dropped:
             tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))
-        if not isinstance(verdict, Accepted | Acting):
+        if isinstance(verdict, Rejected):
             tape.emit(kinds.ValidationError(call, verdict.rule, verdict.path, verdict.message, reply.hash))
             shown = log.cut(f"{call}.answer", reply.hash, brief.settings.sizes.input_bytes, tape)
             rejected, last, retries = correction(shown, verdict.path, verdict.message), verdict, retries + 1
             continue
         rejected, last = (), None
-        held_up = await _perform(verdict, call, brief, log, tape)
+        held_up = await _perform(verdict, call, brief, log, tape) if verdict.ops else None
         if isinstance(verdict, Accepted) and held_up is None:
             return _commit(entry, call, verdict, tape)
         if isinstance(verdict, Acting) and all(reads_kept(args) for args in verdict.ops):
@@ -85,12 +84,14 @@ class _Given(NamedTuple):
 
 async def _prepare(brief: PhaseBrief, entry: Visit, log: OpLog, tape: Tape) -> _Given:
     """The input artifact, enriched by the preprocessor, cut if it is too large for a frame."""
-    given = Blob(entry.input.hash, tape.content(entry.input.hash))
+    content, limit, back = tape.content(entry.input.hash), brief.settings.sizes.input_bytes, entry.rollback
+    if back is None and not brief.described.preprocessor and len(content) <= limit:
+        return _Given(entry.input.hash)
+    given = Blob(entry.input.hash, content)
     if brief.described.preprocessor:
         artifact: dict[str, Any] = msgspec.json.decode(given.content)
         enriched = await run_steps(brief.described.preprocessor, artifact, f"{entry.step}.pre", brief, log, tape)
         given = Blob.of(canonical(enriched))
-    limit, back = brief.settings.sizes.input_bytes, entry.rollback
     rollback = None
     if back is not None:
         rollback = Rollback(log.cut(f"{entry.step}.rejected", back.rejected.hash, limit, tape), back.reason)
@@ -104,6 +105,8 @@ async def _turns_left(brief: PhaseBrief, turns: int, tape: Tape) -> int:
     of_phase = brief.described.max_act_turns if brief.ops else 0
     while True:
         stop = limit_reached(tape.state, brief.settings)
+        if stop is None and not of_phase:
+            return 0
         left = max(0, act_turns(tape.state, brief.settings, of_phase) - turns)
         if stop is None and turns and not left and brief.settings.on_limit == "stop":
             reason = f"phase `{brief.phase}` took {turns} act turns, the most that it may"
@@ -125,7 +128,7 @@ def _frame(
         log.digest,
         remaining,
     )
-    return (kinds.FrameMessage("system", (kinds.Part(blob=offer.stable.hash),)), volatile_message(turn))
+    return (offer.system, volatile_message(turn))
 
 
 async def _perform(

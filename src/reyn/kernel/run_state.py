@@ -143,11 +143,16 @@ def fold(events: Iterable[Event]) -> RunState:
     return state
 
 
+_SUB_RUN_ENDS = frozenset((kinds.RunSkillCompleted, kinds.RunSkillStopped))
+_TAKE_OVERS = frozenset((kinds.RunResumed, kinds.RunForked))
+
+
 def _pass_time(state: RunState, body: Body, ts: int) -> RunState:
     """Time counts while a driver works: not before a resume, and not while the run stands still."""
-    if isinstance(body, kinds.RunSkillCompleted | kinds.RunSkillStopped):
-        return replace(state, clock=ts, active=state.active + body.active)
-    works = state.status == "running" and not isinstance(body, kinds.RunResumed | kinds.RunForked)
+    kind = type(body)
+    if kind in _SUB_RUN_ENDS:
+        return replace(state, clock=ts, active=state.active + body.active)  # type: ignore[attr-defined]
+    works = state.status == "running" and kind not in _TAKE_OVERS
     return replace(state, clock=ts, active=state.active + max(0, ts - state.clock) if works else state.active)
 
 

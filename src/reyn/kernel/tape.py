@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     Append = Callable[[str, int, Sequence[Event], Sequence[Blob]], Awaitable[int]]
 
 
+_BROKEN = kinds.RunBroken.kind
+
+
 class RecordingEnded(Exception):
     """A read-only tape has been passed to its end; a crash may have come right here."""
 
@@ -122,7 +125,10 @@ class Tape:
         raw = encode(body)
         for blob in blobs:
             self._fresh[blob.hash] = blob.content
-        if self._next is not None and self._next.kind == kinds.RunBroken.kind:
+        if self._next is None:
+            self._buffer(body, raw, blobs)
+            return
+        if self._next.kind == _BROKEN:
             self.take_outside()  # a fault can strike anywhere
         if self._next is not None:
             self._match(body, raw)

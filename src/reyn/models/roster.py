@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from reyn.secrets import Secrets
 
 
+_GIVEN = ModelSettings(model="")
+
+
 class Roster:
     """`given`, if there is one, stands for every name."""
 
@@ -59,7 +62,7 @@ class Roster:
         return self._opened[key]
 
     def settings(self, name: str) -> ModelSettings:
-        return ModelSettings(model="") if self._given is not None else self.resolve(name)[1]
+        return _GIVEN if self._given is not None else self.resolve(name)[1]
 
     def secrets(self) -> Secrets:
         """Opened when a model first needs one."""
