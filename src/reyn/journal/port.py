@@ -154,7 +154,7 @@ def check_batch(batch: Batch, head_seq: int, head_hash: str, *, opens_fork: bool
         raise AppendConflict(
             f"run `{batch.run_id}` is at event {head_seq}, not {batch.expected_seq}: another driver appended first"
         )
-    if not RUN_ID.fullmatch(batch.run_id):
+    if (head_seq == 0 or opens_fork) and not RUN_ID.fullmatch(batch.run_id):
         raise EventInvalid(f"`{batch.run_id}` cannot name a run")
     seq, prev = head_seq, head_hash if head_seq else GENESIS
     bodies: list[Body] = []
@@ -163,7 +163,8 @@ def check_batch(batch: Batch, head_seq: int, head_hash: str, *, opens_fork: bool
         if event.seq != seq or event.prev != prev or event.run_id != batch.run_id:
             raise EventInvalid(f"event {event.seq} of run `{event.run_id}` does not follow event {seq - 1}")
         body = registry.decode(event)
-        if (body.origin == "start") != (seq == 1) or isinstance(body, kinds.RunForked) != (opens_fork and not bodies):
+        is_fork = type(body) is kinds.RunForked
+        if (body.origin == "start") != (seq == 1) or is_fork != (opens_fork and not bodies):
             raise EventInvalid(f"event {seq}: a run begins with one `run_started` or `run_forked`, not so")
         bodies.append(body)
         prev = event.hash

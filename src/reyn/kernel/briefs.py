@@ -90,6 +90,12 @@ class PhaseBrief(Surroundings):
         return candidates_of(self.skill, self.phase)
 
     @cached_property
+    def is_plain(self) -> bool:
+        """Whether its visits neither act nor have caps that could stop them."""
+        caps = self.settings.limits
+        return not self.ops and caps.tokens is None and caps.run_seconds is None and caps.phase_seconds is None
+
+    @cached_property
     def ops(self) -> tuple[OpSpec, ...]:
         return offered_ops(self.vocabulary, self.described.allowed_ops) if self.described.max_act_turns else ()
 

@@ -79,7 +79,11 @@ class LlmCallRecorder:
         while True:
             tried.add(name)
             settings = self._settings(name)
-            answer = await self._try(name, settings, request, tell)
+            # A model that is handed in tries nothing again, and is spared the way there.
+            is_simple = not settings.retries
+            answer = await (
+                self._once(name, settings, request) if is_simple else self._try(name, settings, request, tell)
+            )
             if isinstance(answer, ModelReply):
                 return self._responded(call.key, name, answer)
             message = self._roster.scrub(answer.message)

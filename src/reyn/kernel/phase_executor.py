@@ -36,11 +36,11 @@ async def visit(brief: PhaseBrief, entry: Visit, tape: Tape) -> None:
     rejected: tuple[kinds.FrameMessage, ...] = ()
     last: Rejected | None = None
     try:
-        given = await _prepare(brief, entry, log, tape)
+        given = _as_it_is(brief, entry, tape) or await _prepare(brief, entry, log, tape)
     except StepFault as fault:
         return await _give_up(entry, log, 0, StepFailed.code, fault.words(entry.phase), tape)
     while retries <= brief.max_retries:
-        left = await _turns_left(brief, turns, tape)
+        left = 0 if brief.is_plain and not tape.state.raised else await _turns_left(brief, turns, tape)
         may_read = KEPT_READS - reads if log.is_cut else 0
         offer = brief.offer(acting=left > 0, is_cut=may_read > 0)
         messages = (*_frame(offer, entry, given, log, left if brief.ops else may_read or None), *rejected)
@@ -82,12 +82,18 @@ class _Given(NamedTuple):
     rollback: Rollback | None = None
 
 
+def _as_it_is(brief: PhaseBrief, entry: Visit, tape: Tape) -> _Given | None:
+    """The input where nothing has to be done to it."""
+    if entry.rollback is not None or brief.described.preprocessor:
+        return None
+    is_small = len(tape.content(entry.input.hash)) <= brief.settings.sizes.input_bytes
+    return _Given(entry.input.hash) if is_small else None
+
+
 async def _prepare(brief: PhaseBrief, entry: Visit, log: OpLog, tape: Tape) -> _Given:
     """The input artifact, enriched by the preprocessor, cut if it is too large for a frame."""
-    content, limit, back = tape.content(entry.input.hash), brief.settings.sizes.input_bytes, entry.rollback
-    if back is None and not brief.described.preprocessor and len(content) <= limit:
-        return _Given(entry.input.hash)
-    given = Blob(entry.input.hash, content)
+    limit, back = brief.settings.sizes.input_bytes, entry.rollback
+    given = Blob(entry.input.hash, tape.content(entry.input.hash))
     if brief.described.preprocessor:
         artifact: dict[str, Any] = msgspec.json.decode(given.content)
         enriched = await run_steps(brief.described.preprocessor, artifact, f"{entry.step}.pre", brief, log, tape)

@@ -13,6 +13,7 @@ import msgspec
 
 from reyn.errors import ChainBroken, ReplayMismatch
 from reyn.journal import Blob, Event, decode, encode, kinds, link
+from reyn.journal.registry import kinds as registered
 from reyn.kernel.run_state import RunState, apply
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 
 _BROKEN = kinds.RunBroken.kind
+_OUTSIDE = frozenset(kind for (kind, _), cls in registered().items() if cls.origin == "outside")
 
 
 class RecordingEnded(Exception):
@@ -82,8 +84,8 @@ class Tape:
     def take_outside(self) -> bool:
         """Pass recorded events that reached the run from outside; whether there were any."""
         passed = False
-        while self._next is not None and (body := decode(self._next)).origin == "outside":
-            self._take(body)
+        while self._next is not None and self._next.kind in _OUTSIDE:
+            self._take(decode(self._next))
             passed = True
         return passed
 
@@ -125,10 +127,7 @@ class Tape:
         raw = encode(body)
         for blob in blobs:
             self._fresh[blob.hash] = blob.content
-        if self._next is None:
-            self._buffer(body, raw, blobs)
-            return
-        if self._next.kind == _BROKEN:
+        if self._next is not None and self._next.kind == _BROKEN:
             self.take_outside()  # a fault can strike anywhere
         if self._next is not None:
             self._match(body, raw)

@@ -249,13 +249,15 @@ class OpenAIModel:
     async def listed(self) -> list[str]:
         """The models that the server says it has; none if it does not say."""
         sdk = _sdk()
+        client = self._connected(sdk)
         try:
-            page = await self._connected(sdk).models.list()
+            page = await client.get("/models", options={"follow_redirects": False}, cast_to=object)
         except sdk.NotFoundError:
             return []
         except Exception as error:  # noqa: BLE001 - somebody else's code
             raise self._refused(sdk, error, self._mode) from None
-        return [str(model.id) for model in page.data or ()]
+        known = page.get("data") if isinstance(page, dict) else None
+        return [str(model.get("id")) for model in known or () if isinstance(model, dict)]
 
     async def aclose(self) -> None:
         if self._client is not None:

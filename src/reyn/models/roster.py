@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from reyn.secrets import Secrets
 
 
-_GIVEN = ModelSettings(model="")
+_GIVEN = ModelSettings(model="", retries=0)
+"""A model that is handed in does its own retries, or none."""
 
 
 class Roster:
