@@ -98,8 +98,8 @@ def vocabulary() -> Iterator[str]:
     )
     yield (
         "\n## Ops\n\nThe effect says how a crash between the intent and the outcome of an op is dealt with: *pure* and "
-        "*idempotent* ones are done again, a *reconcilable* one looks first whether it took place, an *unsafe* one asks "
-        "a person.\n\n"
+        "*idempotent* ones are done again, a *reconcilable* one looks first whether it took place, an *unsafe* one "
+        "asks a person.\n\n"
     )
     ops = [
         (

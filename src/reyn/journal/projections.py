@@ -42,6 +42,10 @@ class RunRow(msgspec.Struct, frozen=True):
     """The last message that the run took; ids of later ones are larger, wherever the run was before."""
 
 
+_SAID = (kinds.RunCancelled, kinds.LimitRaised, kinds.WaitAnswered, kinds.MessageRefused)
+"""Events that record the hearing of a message."""
+
+
 def project(
     row: RunRow | None, events: Sequence[Event], bodies: Sequence[Body], origin: RunRow | None = None
 ) -> RunRow:
@@ -52,7 +56,8 @@ def project(
     for body in bodies:
         if isinstance(body, kinds.PhaseStarted):
             phase = body.phase
-        heard = max(heard, getattr(body, "message", 0) if body.origin == "outside" else 0)
+        if isinstance(body, _SAID):
+            heard = max(heard, body.message)
         if body.enters is None or (isinstance(body, kinds.RunResumed) and wait and not rejoins):
             continue
         if status in ("finished", "aborted", "cancelled") and not isinstance(body, kinds.RunForked):
