@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from pathlib import Path
@@ -88,7 +87,7 @@ class Caller:
                 seen.extend(map(repr, rt.events(row.run_id)))
         seen.extend(f"{result!r} {result.reason} {result.warnings} {result.artifact}" for result in self.results)
         stored = [path.read_bytes() for path in (self.root / ".reyn").rglob("*") if path.is_file()]
-        for spelled in (KEY, json.dumps(KEY), KEY[:-2]):
+        for spelled in (KEY, KEY[:8], KEY[-8:]):
             assert not any(spelled in text for text in seen)
             assert not any(spelled.encode() in content for content in stored)
         for asked in self.server.asked:

@@ -9,7 +9,7 @@ import importlib.util
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -27,9 +27,9 @@ from reyn.secrets import MemoryStore, Secrets
 from reyn.testing import ModelConformance
 from reyn.testing.model_conformance import ANSWER
 from tests.models.calling import KEY
-from tests.models.fake_server import FakeServer, good, silence
+from tests.models.fake_server import FakeServer, Manner, good, silence
 
-pytest.importorskip("openai")  # read now, not while a call is being timed
+pytest.importorskip("openai")
 
 NOBODY = "http://127.0.0.1:9/v1"
 WEIGHTS = weights_path(KNOWN[DEFAULT])
@@ -77,30 +77,35 @@ class _OnServer(ModelConformance):
         return opened(name, self.settings)
 
 
-@pytest.mark.sockets
-@pytest.mark.timeout(20)
-class TestOpenAI(_OnServer):
+class _OnFakeServer(_OnServer):
+    manners: ClassVar[tuple[Manner, ...]]
+
     @pytest.fixture(autouse=True)
     def _server(self) -> Iterator[None]:
-        with FakeServer(silence, good(ANSWER)) as server:
-            self.url = server.url
+        with FakeServer(*self.manners) as server:
+            self.url, self.server = server.url, server
             yield
+
+    async def begun(self) -> None:
+        await asyncio.to_thread(self.server.wait_for, lambda: bool(self.server.asked))
 
 
 @pytest.mark.sockets
 @pytest.mark.timeout(20)
-class TestOpenAIWithoutSchemas(_OnServer):
+class TestOpenAI(_OnFakeServer):
+    manners = (silence, good(ANSWER))
+
+
+@pytest.mark.sockets
+@pytest.mark.timeout(20)
+class TestOpenAIWithoutSchemas(_OnFakeServer):
     """The same on a server that takes no schema and counts nothing."""
 
     @property
     def settings(self) -> ModelSettings:
         return ModelSettings("openai:m", base_url=self.url, key="secret://FAR_KEY", mode="free")
 
-    @pytest.fixture(autouse=True)
-    def _server(self) -> Iterator[None]:
-        with FakeServer(silence, good("Sure: yes", usage=None)) as server:
-            self.url = server.url
-            yield
+    manners = (silence, good("Sure: yes", usage=None))
 
     def make_broken_model(self) -> Model:
         """Its key is not stored."""

@@ -33,6 +33,7 @@ from tests.models.fake_server import (
 )
 from tests.support import finish, go
 
+openai = pytest.importorskip("openai")
 pytestmark = [pytest.mark.sockets, pytest.mark.timeout(20)]
 
 DONE = b"data: [DONE]\n\n"
@@ -98,6 +99,10 @@ def test_a_model_answers_in_one_loop_after_another(server: FakeServer):
         one.run(left_open.close())
 
 
+async def connected(model: OpenAIModel):
+    return model._connected(openai)
+
+
 def test_variables_of_the_sdk_change_nothing(far: Caller, server: FakeServer, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{free_port()}/v1")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-somebody-else")
@@ -105,7 +110,11 @@ def test_variables_of_the_sdk_change_nothing(far: Caller, server: FakeServer, mo
     assert far.run().ok
     settings = ModelSettings("openai:m", key="secret://FAR_KEY")
     model = OpenAIModel("far", "m", settings, lambda: Secrets([MemoryStore({"FAR_KEY": KEY})]))
-    assert model.describe()["base_url"] == "https://api.openai.com/v1"
+    with asyncio.Runner() as runner:
+        client = runner.run(connected(model))
+        assert str(client.base_url) == f"{model.describe()['base_url']}/" == "https://api.openai.com/v1/"
+        assert client.api_key == KEY
+        runner.run(model.aclose())
 
 
 def test_a_redirect_is_not_followed(far: Caller, server: FakeServer):
@@ -418,6 +427,7 @@ BROKEN = {
     "an error in words": (event({"error": "the GPU fell off"}),),
     "a clean end in the middle": (HALF,),
     "an end in the middle": (HALF, DONE),
+    "an end that was not announced": (event(chunk(json.dumps(finish())[:40], finish="")), DONE),
     "no choices": (event(chunk() | {"choices": []}), event(chunk() | {"choices": None}), DONE),
     "nothing": (),
     "only the end": (DONE,),
