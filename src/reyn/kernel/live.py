@@ -100,10 +100,15 @@ class LiveWorld:
 
         async def tell(body: Body) -> None:
             tape.record(body, self.now())
-            await self.flush(tape)
+            landing = asyncio.ensure_future(self.flush(tape))
+            try:
+                await asyncio.shield(landing)
+            except asyncio.CancelledError:
+                await asyncio.wait([landing])  # what is on its way to the disk is known to have landed
+                raise
 
         asking = self._recorder.perform(effect, tape, tell)
-        if not getattr(self._model, "takes_time", False):
+        if not self._recorder.may_take_time(effect, tape.state):
             return await asking
         task = asyncio.ensure_future(asking)
         try:

@@ -64,6 +64,9 @@ class LlmCallRecorder:
         self._roster = roster
         self.warnings: list[str] = []
 
+    def may_take_time(self, call: CallModel, state: RunState) -> bool:
+        return self._roster.takes_time(_current(call.model or state.model, state))
+
     async def perform(self, call: CallModel, tape: Tape, tell: Tell) -> Recorded:
         """`tell` records what happens on the way, before it happens."""
         request = ModelRequest(

@@ -5,6 +5,7 @@ Each is opened when it is first asked; adapters are imported then, and not befor
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from reyn.config import ModelSettings
@@ -41,6 +42,7 @@ class Roster:
         self._secrets: Secrets | None = None
         self._given = given
         self._opened: dict[str, Model] = {}
+        self._slow: dict[str, bool] = {}
 
     def resolve(self, name: str) -> tuple[str, ModelSettings]:
         """The name that opens a model again, and its settings; an alias is followed to what it stands for."""
@@ -64,6 +66,24 @@ class Roster:
 
     def settings(self, name: str) -> ModelSettings:
         return _GIVEN if self._given is not None else self.resolve(name)[1]
+
+    def takes_time(self, name: str) -> bool:
+        """Whether the model of a name, or one that may take its place, keeps a run waiting."""
+        if self._given is not None:
+            return bool(getattr(self._given, "takes_time", False))
+        if name not in self._slow:
+            self._slow[name] = any(model.startswith(("local", "openai")) for model in self._within_reach(name))
+        return self._slow[name]
+
+    def _within_reach(self, name: str) -> list[str]:
+        found: list[str] = []
+        names = [name]
+        for name in names:
+            with suppress(ModelUnknown):
+                settings = self.resolve(name)[1]
+                found.append(settings.model)
+                names.extend(other for other in settings.fallback if other not in names)
+        return found
 
     def secrets(self) -> Secrets:
         """Opened when a model first needs one."""

@@ -1,0 +1,70 @@
+"""A run that is cancelled at the wrong moment, or while another model than its own is at work."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+import yaml
+
+from reyn.journal.sqlite import SqliteJournal
+from tests.models.calling import IN, ONE, Caller
+from tests.models.fake_server import FakeServer, silence, status
+
+pytestmark = [pytest.mark.sockets, pytest.mark.timeout(20)]
+
+
+async def until(is_so) -> None:
+    for _ in range(1000):
+        if is_so():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it never was so")
+
+
+def test_a_model_that_took_over_is_left_within_a_second_too(far: Caller, server: FakeServer):
+    """The run's own model takes no time; the one in its place does."""
+    (far.root / "nothing.jsonl").write_text("")
+    written = yaml.safe_load((far.root / "reyn.yaml").read_text())
+    written["models"]["first"] = {"model": "scripted:nothing.jsonl", "fallback": ["far"]}
+    (far.root / "reyn.yaml").write_text(yaml.safe_dump(written | {"model": "first"}))
+    server.then(silence)
+
+    async def main():
+        async with far.runtime() as rt:
+            running = asyncio.ensure_future(rt.run(ONE, IN, run_id="k"))
+            await until(lambda: server.asked)
+            rt.cancel("k")
+            assert (await asyncio.wait_for(running, 1)).status == "cancelled"
+
+    asyncio.run(main())
+
+
+def test_a_run_is_cancelled_while_a_retry_is_on_its_way_to_the_disk(
+    far: Caller, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+):
+    """With another run beside it commits are shared, and a flush can be interrupted that lands all the same."""
+    append = SqliteJournal.append_many
+
+    def slowly(journal, batches):
+        if any(event.kind == "model_retried" for batch in batches for event in batch.events):
+            time.sleep(0.6)
+        return append(journal, batches)
+
+    monkeypatch.setattr(SqliteJournal, "append_many", slowly)
+    server.then(silence, status(503), silence)
+
+    async def main():
+        async with far.runtime() as rt:
+            other = asyncio.ensure_future(rt.run(ONE, IN, run_id="other"))
+            await until(lambda: len(server.asked) == 1)
+            running = asyncio.ensure_future(rt.run(ONE, IN, run_id="k"))
+            await until(lambda: len(server.asked) == 2)
+            await asyncio.sleep(0.1)
+            rt.cancel("k")
+            assert (await running).status == "cancelled"
+            other.cancel()
+
+    asyncio.run(main())
+    assert far.codes() == ["RYN506"]
