@@ -297,3 +297,9 @@ def test_a_run_that_stopped_with_its_sub_run_goes_on_when_that_was_mended(tmp_pa
     assert project.resume(answers).ok
     with pytest.raises(RunNotResumable):
         project.resume(answers, run_id="k.1.1.1", retry=True)
+
+
+def test_a_class_of_models_that_nobody_named_is_told(tmp_path: Path):
+    write_skill(tmp_path, "s", {"a": ["end"]}, phase_keys={"a": "model_class: strong\n"})
+    result = Project(tmp_path).run("s", [finish()])
+    assert "phase `a` asks for a model of class `strong`" in result.warnings[0]

@@ -562,7 +562,7 @@ def test_nothing_malformed_is_ever_said_to_a_run(tmp_path: Path):
         with pytest.raises(EventInvalid):
             rt.runtime.cancel("k", None)
         assert rt.resume("k", raise_limits={"max_phase_visits": 9}).ok
-        with pytest.raises(RunNotResumable, match="nothing moves it on"):
+        with pytest.raises(RunNotResumable, match="for good"):
             rt.resume("k", raise_limits={"max_phase_visits": 99})
 
 

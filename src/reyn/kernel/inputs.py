@@ -11,6 +11,7 @@ from reyn.skills import USER_MESSAGE, compile_schema
 from reyn.skills.performed import unperformed
 
 if TYPE_CHECKING:
+    from reyn.config import RunSettings
     from reyn.skills import Skill
     from reyn.skills.values import ArtifactType
 
@@ -58,6 +59,16 @@ def _check(artifact: dict[str, Any], node: str, inputs: tuple[ArtifactType, ...]
 
 def _named(inputs: tuple[ArtifactType, ...]) -> str:
     return " | ".join(artifact.name for artifact in inputs)
+
+
+def unnamed_classes(skill: Skill, settings: RunSettings) -> tuple[str, ...]:
+    """A warning for phases that ask for a class of models that the operator has not named."""
+    asked = {phase.model_class: name for name, phase in skill.phases.items() if phase.model_class}
+    return tuple(
+        f"phase `{name}` asks for a model of class `{kind}`, which reyn.yaml does not name; the run's own is asked"
+        for kind, name in asked.items()
+        if kind not in settings.classes
+    )
 
 
 def check_supported(skill: Skill) -> None:

@@ -33,7 +33,7 @@ from reyn.kernel.commits import SharedCommits
 from reyn.kernel.driver import Driver
 from reyn.kernel.families import below
 from reyn.kernel.forking import cut_at, fork_input, forked_event, seal
-from reyn.kernel.inputs import check_supported, to_artifact
+from reyn.kernel.inputs import check_supported, to_artifact, unnamed_classes
 from reyn.kernel.limits import act_turns
 from reyn.kernel.live import LiveWorld, Resumption, answer_fault, heard
 from reyn.kernel.loading import check_drivable, load_head, load_run, new_tape, opening
@@ -205,7 +205,8 @@ class OSRuntime(RunReader):
             loaded = load_run(self.journal, row.run_id)
             if loaded.state.status in ENDED:
                 if retry or raised:
-                    raise RunNotResumable(f"run `{row.run_id}` is {loaded.state.status}; nothing moves it on")
+                    hint = f"`reyn fork {row.run_id}` begins another run from it."
+                    raise RunNotResumable(f"run `{row.run_id}` is {loaded.state.status}, for good", hint=hint)
                 return self._to_result(loaded.state)
             check_raise(loaded.state, self._briefs_of(loaded.started).settings, raised)
             said = self.journal.drain(row.run_id, loaded.state.messages_taken)
@@ -313,7 +314,9 @@ class OSRuntime(RunReader):
                 state = await Driver(tape, self._briefs_for(tape), world).drive()
         finally:
             self._driving.discard(task)
-        return self._to_result(state, tuple(world.warnings))
+        assert state.started is not None
+        briefs = self._briefs_of(state.started, tape.content)
+        return self._to_result(state, (*unnamed_classes(briefs.skill, briefs.settings), *world.warnings))
 
     # -- saying something to a run --------------------------------------------------------------------
 
