@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from reyn.config import RunSettings
@@ -66,7 +67,6 @@ def test_the_text_holds_instructions_verbatim_under_the_keys_of_the_frame(tmp_pa
         "current_phase_role",
         "instructions",
         "candidate_outputs",
-        "available_control_ops",
         "finish_criteria",
         "constraints",
         "output_language",
@@ -76,10 +76,42 @@ def test_the_text_holds_instructions_verbatim_under_the_keys_of_the_frame(tmp_pa
 
 
 def test_the_contract_is_short_enough_for_small_models(tmp_path: Path):
-    from reyn.context.render import ACTING, CONTRACT
+    from reyn.context.render import ACTING
 
-    example = stable_text(stable(tmp_path)).split("\n")[1]
-    assert len(CONTRACT + example + ACTING) / 4 <= 400  # tokens, at four characters each
+    contract = stable_text(stable(tmp_path)).partition("\n## ")[0] + ACTING
+    assert len(contract) / 4 <= 400  # tokens, at four characters each
+
+
+def test_what_says_nothing_is_left_out(tmp_path: Path):
+    text = stable_text(stable(tmp_path, "write"))
+    assert "current_phase_role" not in text
+    assert "output_language" not in text
+    assert "none" not in text
+
+
+def test_phases_share_the_beginning_of_their_text(tmp_path: Path):
+    from reyn.context.render import CONTRACT
+
+    assert all(stable_text(stable(tmp_path, phase)).startswith(CONTRACT) for phase in ("write", "check"))
+
+
+def test_the_example_finishes_where_that_is_possible_and_keeps_the_order_of_the_answer(tmp_path: Path):
+    from reyn.contract.schema import answer_schema
+
+    offered = stable(tmp_path).candidate_outputs
+    example = json.loads(stable_text(stable(tmp_path)).partition("\nFor example:\n")[2].splitlines()[0])
+    assert example["control"] == {
+        "type": "finish",
+        "decision": "finish",
+        "next_phase": None,
+        "confidence": 0.8,
+        "reason": {"summary": "<why, in one sentence>"},
+    }
+    branch = answer_schema(offered)["anyOf"][-2]["properties"]
+    assert list(example) == [name for name in branch if name != "control_ir"]
+    assert list(example["control"]) == list(branch["control"]["properties"])
+    assert list(example["artifact"]) == list(branch["artifact"]["properties"])
+    assert '"next_phase":"check"' in stable_text(stable(tmp_path, "write")).partition("\n## ")[0]
 
 
 def test_the_changing_part_is_the_input_and_where_the_run_stands():

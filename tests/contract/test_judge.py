@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn.config import Sizes
-from reyn.contract import Accepted, Candidate, Contract, Rejected
+from reyn.contract import Accepted, Candidate, Contract, Rejected, offered_ops
 from reyn.contract.schema import lenient
-from tests.support import abort, finish, go
+from reyn.vocabulary import STANDARD
+from tests.support import abort, act, file, finish, go, with_ops
 
 NOTE = {
     "type": "object",
@@ -261,6 +262,29 @@ def test_references_inside_an_artifact_schema_still_mean_that_schema():
     assert not combined.is_valid(bad)
     assert isinstance(contract.judge(json.dumps(good)), Accepted)
     assert isinstance(contract.judge(json.dumps(bad)), Rejected)
+
+
+FILES = Contract(CANDIDATES, offered_ops(STANDARD, ("file",)))
+
+
+@pytest.mark.parametrize(
+    ("answer", "path"),
+    [
+        (changed(OK, "artifact.data.text", "<text>"), "$.artifact.data.text"),
+        (changed(go("check", type="list"), "artifact.data.text", " <why, in one sentence> "), "$.artifact.data.text"),
+        (act(file("read", "a.txt"), file("read", "<path>")), "$.control_ir[1].path"),
+        (with_ops(OK, file("write", "a.txt", content="<content>")), "$.control_ir[0].content"),
+    ],
+)
+def test_a_placeholder_that_comes_back_is_rejected(answer: dict, path: str):
+    verdict = FILES.judge(json.dumps(answer))
+    assert isinstance(verdict, Rejected)
+    assert (verdict.rule, verdict.path) == ("placeholder", path)
+
+
+def test_what_only_looks_like_a_placeholder_is_taken():
+    for answer in (changed(OK, "artifact.data.text", "<other>"), act(file("write", "a.txt", content="<path>"))):
+        assert not isinstance(FILES.judge(json.dumps(answer)), Rejected)
 
 
 ANY = st.recursive(

@@ -76,6 +76,22 @@ def test_a_placeholder_cannot_be_decoded(contract: dict):
     assert not compile_schema(decoding_schema(contract, is_unmarked=True)).is_valid(copied)
 
 
+def test_an_op_holds_no_placeholder_where_a_name_belongs_but_may_write_anything(contract: dict):
+    schema = compile_schema(decoding_schema(contract, is_unmarked=True))
+    read, write = ({"kind": "file", "op": op, "path": "a.txt"} for op in ("read", "write"))
+    assert schema.is_valid({"control_ir": [read]})
+    assert not schema.is_valid({"control_ir": [read | {"path": "<path>"}]})
+    assert schema.is_valid({"control_ir": [write | {"content": '<a href="x">\n</a>'}]})
+
+
+def test_a_text_is_as_long_as_the_contract_wants_it(tmp_path: Path):
+    wanted = {"type": "object", "properties": {"text": {"type": "string", "minLength": 300, "maxLength": 900}}}
+    folder = write_skill(tmp_path, "long", {"a": ["end"]}, artifacts={"note": wanted})
+    for length, longest in ((160, 300), (500, 500), (4_000, 900)):
+        found = texts(decoding_schema(contract_of(folder, "a"), text_length=length))
+        assert {"type": "string", "minLength": 300, "maxLength": longest} in found
+
+
 def test_alternatives_at_the_root_become_one_object(contract: dict):
     merged = single_object(decoding_schema(contract))
     assert "anyOf" not in merged

@@ -99,6 +99,13 @@ def test_what_a_model_is_shown_is_short_and_names_every_form():
     assert STANDARD.op("ask_user").offered()["description"].endswith("Fields: question, suggestions?, required?.")
 
 
+def test_the_texts_of_an_example_are_marked_because_small_models_copy_them():
+    assert STANDARD.op("file").offered()["example"] == {"kind": "file", "op": "read", "path": "<path>"}
+    asked = {"kind": "ask_user", "question": "<question>", "suggestions": ["<suggestions>"]}
+    assert STANDARD.op("ask_user").offered()["example"] == asked
+    assert STANDARD.op("run_skill").offered()["example"]["input"] == {"text": "<text>"}
+
+
 def test_a_kind_without_forms_is_declared_and_nothing_fits_it():
     lint = STANDARD.op("lint")
     assert (lint.is_performed, STANDARD.op("file").is_performed) == (False, True)

@@ -1,8 +1,8 @@
 """A frame becomes text. The only place that does.
 
-What is stable for a phase comes first, byte for byte the same on every visit, so that a provider's prompt cache hits;
-what changes comes last. A message is a list of parts: contents that are kept anyway (the stable text, the input
-artifact, a rejected answer) by their hash, the little text between them as it is.
+What is the same for every phase comes first, then what is stable for a phase, byte for byte the same on every visit, so
+that a prompt cache hits; what changes comes last. A message is a list of parts: contents that are kept anyway (the
+stable text, the input artifact, a rejected answer) by their hash, the little text between them as it is.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from reyn.context.frame import ContextFrame, StableFrame
 
 CONTRACT = """\
-You decide one step of a workflow. Answer with exactly one JSON object and nothing else, like this:
-{example}
+You decide one step of a workflow. Answer with exactly one JSON object and nothing else.
 - Choose exactly one entry of `candidate_outputs`.
 - For an entry with control_type "transition": type "transition", decision "continue", next_phase as in the entry.
 - For an entry with control_type "finish": type "finish", decision "finish", next_phase null.
@@ -40,22 +39,26 @@ ACTING = """\
   only if all of it succeeds.
 """
 
+EXAMPLE = "\nFor example:\n{answer}\n"
+
 
 def stable_text(frame: StableFrame) -> str:
-    """The first message: the contract, then the stable keys of the frame, each under its name."""
+    """The first message: the contract, an example, then the stable keys of the frame that say something, each under its
+    name."""
     sections = [
         ("current_phase", frame.current_phase),
         ("current_phase_role", frame.current_phase_role),
         ("instructions", frame.instructions),
         ("candidate_outputs", _json_lines(frame.candidate_outputs)),
-        ("available_control_ops", _json_lines(frame.available_control_ops)),
+        ("available_control_ops", _in_order(frame.available_control_ops)),
         ("finish_criteria", "\n".join(f"- {criterion}" for criterion in frame.finish_criteria)),
         ("constraints", canonical(frame.constraints).decode()),
         ("output_language", frame.output_language),
     ]
-    example = canonical(example_answer(frame.candidate_outputs[0])).decode()
-    contract = CONTRACT.replace("{example}", example) + (ACTING if frame.available_control_ops else "")
-    return contract + "".join(f"\n## {name}\n{text or 'none'}\n" for name, text in sections)
+    contract = CONTRACT + (ACTING if frame.available_control_ops else "")
+    answer = msgspec.json.encode(example_answer(frame.candidate_outputs)).decode()
+    shown = "".join(f"\n## {name}\n{text}\n" for name, text in sections if text)
+    return contract + EXAMPLE.replace("{answer}", answer) + shown
 
 
 class Volatile(msgspec.Struct, frozen=True):
@@ -141,6 +144,11 @@ def messages_of(frame: ContextFrame) -> tuple[tuple[str, str], ...]:
 
 
 _INPUT_HEADING = Part(text="## input_artifact\n")
+
+
+def _in_order(values: tuple[Any, ...]) -> str:
+    """With the fields in the order in which they are to be written."""
+    return "\n".join(msgspec.json.encode(value).decode() for value in values)
 
 
 def _json_lines(values: tuple[Any, ...]) -> str:

@@ -18,8 +18,10 @@ WHY = "<why, in one sentence>"
 _DEEPEST = 4
 
 
-def example_answer(candidate: Candidate) -> dict[str, Any]:
-    """The answer that chooses a candidate."""
+def example_answer(candidates: tuple[Candidate, ...]) -> dict[str, Any]:
+    """The answer that chooses a candidate: the finish where there is one. A model too small to choose takes what it is
+    shown, and a loop then ends instead of going round until its limit."""
+    candidate = next((one for one in candidates if one.control_type == "finish"), candidates[0])
     finish = candidate.control_type == "finish"
     return {
         "control": {

@@ -114,24 +114,24 @@ class Contract:
             return parsed
         value, dropped = parsed
         # To look for placeholders in every text of every artifact would cost as much as all the rest.
-        verdict = self._judge_object(value) if '"<' not in text else self._judge_object(value, may_copy=True)
+        verdict = self._judge_object(value) if "<" not in text else self._judge_object(value, may_copy=True)
         return msgspec.structs.replace(verdict, dropped=dropped) if dropped else verdict
 
     def _judge_object(self, value: dict[str, Any], *, may_copy: bool = False) -> Verdict:
         if value.get("control_ir") and "control" not in value and "artifact" not in value:
-            return self._act(value)
+            return self._act(value, may_copy)
         try:
             answer = msgspec.convert(value, _Answer)
         except msgspec.ValidationError:
             return _misshapen(value, _DECISION)
         return self._too_many(answer.control_ir) or self._inconsistency(answer) or self._decide(answer, may_copy)
 
-    def _act(self, value: dict[str, Any]) -> Verdict:
+    def _act(self, value: dict[str, Any], may_copy: bool) -> Verdict:
         try:
             turn = msgspec.convert(value, _ActTurn)
         except msgspec.ValidationError:
             return _misshapen(value, _ACT)
-        wrong = self._too_many(turn.control_ir) or self._wrong_op(turn.control_ir, "decide instead")
+        wrong = self._too_many(turn.control_ir) or self._wrong_op(turn.control_ir, "decide instead", may_copy)
         return wrong or Acting(tuple(turn.control_ir))
 
     def _too_many(self, ops: list[Any]) -> Rejected | None:
@@ -139,9 +139,11 @@ class Contract:
             return None
         return Rejected("size", "$.control_ir", f"{len(ops)} ops are more than the {self._sizes.answer_ops} allowed")
 
-    def _wrong_op(self, ops: list[Any], instead: str) -> Rejected | None:
+    def _wrong_op(self, ops: list[Any], instead: str, may_copy: bool) -> Rejected | None:
         wrong = self._ops.first_error(ops, instead)
-        return Rejected("ops", short(wrong[0]), short(wrong[1])) if wrong else None
+        if wrong:
+            return Rejected("ops", short(wrong[0]), short(wrong[1]))
+        return _copied(ops, "$.control_ir") if may_copy else None
 
     def _inconsistency(self, answer: _Answer) -> Rejected | None:
         control = answer.control
@@ -163,7 +165,7 @@ class Contract:
             if isinstance(checked, Rejected):
                 return checked
             artifact = {"type": checked.type, "data": checked.data}
-        wrong = self._wrong_op(answer.control_ir, "leave control_ir empty")
+        wrong = self._wrong_op(answer.control_ir, "leave control_ir empty", may_copy)
         return wrong or Accepted(
             control.type,
             control.decision,
@@ -188,11 +190,8 @@ class Contract:
             names = " or ".join(repr(name) for name in branches)
             return Rejected("artifact_type", "$.artifact.type", f"{artifact.type!r} does not fit here; use {names}")
         if validator.is_valid(artifact.data):
-            copied = copied_placeholder(artifact.data, "$.artifact.data") if may_copy else None
-            if copied is not None:
-                message = f"{copied[1]!r} is a placeholder of the example; put the value itself"
-                return Rejected("placeholder", short(copied[0]), short(message))
-            return artifact
+            copied = _copied(artifact.data, "$.artifact.data") if may_copy else None
+            return copied or artifact
         wrong = validator.first_error(artifact.data)
         assert wrong is not None
         return Rejected("schema", short(wrong.path("$.artifact.data")), short(wrong.message))
@@ -203,6 +202,14 @@ class Contract:
         finish = "; or finish with next_phase null" if None in self._branches else ""
         what = "finishing is not offered here" if target is None else f"{target!r} is not offered here"
         return short(f"{what}; {allowed}{finish}")
+
+
+def _copied(value: Any, path: str) -> Rejected | None:
+    copied = copied_placeholder(value, path)
+    if copied is None:
+        return None
+    message = f"{copied[1]!r} is a placeholder of the example; put the value itself"
+    return Rejected("placeholder", short(copied[0]), short(message))
 
 
 def _misshapen(value: Any, shape: Validator, path: str = "$") -> Rejected:

@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from reyn.kernel.run_state import RunState
     from reyn.skills import Skill
 
-RULES_VERSION = 2
+RULES_VERSION = 3
 """The version of the rules by which events are derived. A change that derives other bytes needs a new one.
 
     1   transitions, re-prompts, visits, finish, abort
     2   ops, steps, questions, rollback, sub-runs, all limits; a phase's ops are offered
+    3   the prompt begins with what all phases share; its example finishes where that is possible
 """
 
-CARRIED = frozenset({2})
+CARRIED = frozenset({3})
 """The versions whose runs can still be driven and replayed."""
 
 

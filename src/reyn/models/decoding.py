@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-TEXT_LENGTH = 160
+TEXT_LENGTH = 4_000
+NAME_LENGTH = 1_000
 LIST_LENGTH = 6
 OPS_LENGTH = 2
 STEPS = 10
@@ -25,10 +26,12 @@ _KEPT = (
 
 
 class _Way(NamedTuple):
-    """How texts are given an end: so many characters, and whether none may look like a placeholder."""
+    """How texts are given an end: so many characters, and whether none may look like a placeholder; of an op only what
+    is as short as a name, as it may write anything."""
 
     length: int
     is_unmarked: bool
+    is_op: bool = False
 
 
 def decoding_schema(
@@ -104,8 +107,7 @@ def _narrowed(schema: Any, way: _Way) -> Any:
 
 
 def _way_of(name: str, way: _Way) -> _Way:
-    """What ops write may hold anything."""
-    return _Way(way.length, is_unmarked=False) if name == "control_ir" else way
+    return way._replace(is_op=True) if name == "control_ir" else way
 
 
 def _ended(schema: dict[str, Any], way: _Way) -> dict[str, Any]:
@@ -124,9 +126,11 @@ def _ended(schema: dict[str, Any], way: _Way) -> dict[str, Any]:
 
 
 def _text(schema: dict[str, Any], way: _Way) -> dict[str, Any]:
-    longest = min(schema.get("maxLength", way.length), way.length)
-    if way.is_unmarked and "pattern" not in schema:
-        return {"type": "string", "pattern": f"^{_UNMARKED}{{{schema.get('minLength', 0)},{longest}}}$"}
+    least, most = schema.get("minLength", 0), schema.get("maxLength", way.length)
+    longest = max(least, min(most, way.length))
+    is_free = way.is_op and most > NAME_LENGTH
+    if way.is_unmarked and not is_free and "pattern" not in schema:
+        return {"type": "string", "pattern": f"^{_UNMARKED}{{{least},{longest}}}$"}
     return schema | {"maxLength": longest}
 
 

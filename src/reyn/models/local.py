@@ -1,13 +1,15 @@
 """A model in this process: a GGUF file, llama.cpp, no key, no network. Needs the extra `local`.
 
 Its decoder is held to the contract by a grammar. It is loaded once a process, whoever asks for it; calls take turns.
-What it has read is kept between calls, so a phase's stable prefix is read once: on a small machine that is the
-difference between two seconds and thirty.
+What it has read is kept between calls, and a phase's stable prefix between processes (`prefixes.py`): on a small
+machine that is the difference between two seconds and thirty.
 """
 
 from __future__ import annotations
 
 import asyncio
+import http.client
+import json
 import os
 import secrets
 import threading
@@ -17,12 +19,16 @@ from typing import TYPE_CHECKING, Any
 from reyn.errors import AnswerCut, ModelBroken, ModelMissing, PromptTooLong
 from reyn.journal.kinds import Usage
 from reyn.models.decoding import decoding_schema
+from reyn.models.prefixes import Prefixes
 from reyn.models.protocol import ModelReply
 from reyn.models.weights import DEFAULT, KNOWN, weights_path
 
 if TYPE_CHECKING:
     from reyn.config import ModelSettings
     from reyn.models.protocol import Mode, ModelRequest
+
+_SMALL_TEXT = 160
+"""How many characters a text has at the most that a small model writes: it would not stop by itself."""
 
 _LOADED: dict[tuple[str, int, int], _Engine] = {}
 _LOADING = threading.Lock()
@@ -33,10 +39,11 @@ class LocalModel:
 
     takes_time = True
 
-    def __init__(self, name: str, path: Path, settings: ModelSettings) -> None:
+    def __init__(self, name: str, path: Path, settings: ModelSettings, *, is_small: bool = False) -> None:
         self.name = name
         self.path = path
         self._settings = settings
+        self._is_small = is_small
 
     @classmethod
     def found(cls, name: str, words: str, settings: ModelSettings, root: Path) -> LocalModel:
@@ -44,7 +51,7 @@ class LocalModel:
         known = KNOWN.get(words or DEFAULT)
         path = weights_path(known) if known else root / Path(words).expanduser()
         if path.is_file():
-            return cls(name, path, settings)
+            return cls(name, path, settings, is_small=known is not None)
         if known:
             pull = f"`reyn models pull {known.name}` fetches it."
             raise ModelMissing(f"the model `{known.name}` is not on this machine", hint=pull)
@@ -71,9 +78,15 @@ class LocalModel:
             "stream_options": {"include_usage": True},
         }
         if mode == "grammar":
-            schema = {"name": "answer", "schema": decoding_schema(request.contract, is_unmarked=True)}
-            asked["response_format"] = {"type": "json_schema", "json_schema": schema}
+            schema = self._schema(request.contract)
+            asked["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
         return engine.generate(asked, given_up, mode)
+
+    def _schema(self, contract: dict[str, Any]) -> dict[str, Any]:
+        """A small model is held shorter: its texts end soon, and none can be a placeholder that it copies."""
+        if self._is_small:
+            return decoding_schema(contract, text_length=_SMALL_TEXT, is_unmarked=True)
+        return decoding_schema(contract)
 
     def describe(self) -> dict[str, Any]:
         """What `reyn models` tells."""
@@ -98,22 +111,59 @@ class _Engine:
         params.hostnames = ["127.0.0.1"]
         params.warmup = False
         params.verbosity = 0
+        self._prefixes = Prefixes(path, xllamacpp.__version__)
+        params.slot_save_path = f"{self._prefixes.folder}/"
+        self._headers = {"Authorization": f"Bearer {params.api_keys[0]}", "Content-Type": "application/json"}
         try:
             self._server = xllamacpp.Server(params)
         except Exception as error:
             raise ModelMissing(f"`{path.name}` cannot be loaded: {error}", hint="Is it a whole GGUF file?") from error
         self._turn = threading.Lock()
+        self._begun = ""
 
     def generate(self, asked: dict[str, Any], given_up: threading.Event, mode: Mode) -> ModelReply:
-        heard = _Heard(given_up)
         with self._turn:
-            if given_up.is_set():
-                raise AnswerCut("the call was given up")
-            try:
-                self._server.handle_chat_completions(asked, heard)
-            except Exception as error:
-                raise ModelBroken(f"the embedded model broke: {error}") from error
+            self._begin(asked, given_up)
+            heard = self._complete(asked, given_up)
         return heard.reply(mode)
+
+    def _complete(self, asked: dict[str, Any], given_up: threading.Event) -> _Heard:
+        if given_up.is_set():
+            raise AnswerCut("the call was given up")
+        heard = _Heard(given_up)
+        try:
+            self._server.handle_chat_completions(asked, heard)
+        except Exception as error:
+            raise ModelBroken(f"the embedded model broke: {error}") from error
+        return heard
+
+    def _begin(self, asked: dict[str, Any], given_up: threading.Event) -> None:
+        """Have the stable message read: still known from the call before, or by an earlier process, or read now."""
+        first = asked["messages"][0]
+        if first["role"] != "system" or first["content"] == self._begun:
+            return
+        self._begun = text = first["content"]
+        kept = self._prefixes.find(text)
+        if kept is not None and self._slot("restore", kept):
+            return
+        alone = {"messages": [first], "max_tokens": 1, "cache_prompt": True, "stream": True}
+        try:
+            heard = self._complete(alone, given_up)
+        except ModelBroken:
+            return  # a template may want more than this message; the call itself will tell
+        if heard.is_over:
+            self._prefixes.keep(text, lambda name: self._slot("save", name))
+
+    def _slot(self, action: str, name: str) -> bool:
+        """Only the HTTP door has this; no proxy stands before it."""
+        door = http.client.HTTPConnection(self._server.listening_address.removeprefix("http://"), timeout=60)
+        try:
+            door.request("POST", f"/slots/0?action={action}", json.dumps({"filename": name}), self._headers)
+            return door.getresponse().status == http.client.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            door.close()
 
 
 class _Heard:
@@ -124,7 +174,7 @@ class _Heard:
         self._parts: list[str] = []
         self._usage: Usage | None = None
         self._error: dict[str, Any] | None = None
-        self._is_over = False
+        self.is_over = False
 
     def __call__(self, chunk: Any) -> bool:
         if isinstance(chunk, dict):
@@ -136,7 +186,7 @@ class _Heard:
             self._error = chunk.get("error", chunk)
         for choice in chunk.get("choices", ()):
             self._parts.append(choice.get("delta", {}).get("content") or "")
-            self._is_over = self._is_over or choice.get("finish_reason") is not None
+            self.is_over = self.is_over or choice.get("finish_reason") is not None
         usage = chunk.get("usage")
         if usage:
             self._usage = Usage(usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0))
@@ -147,7 +197,7 @@ class _Heard:
             if "context" in message or self._error.get("type") == "exceed_context_size_error":
                 raise PromptTooLong(f"the embedded model cannot read so much: {message}")
             raise ModelBroken(f"the embedded model says: {message}")
-        if not self._is_over:
+        if not self.is_over:
             raise AnswerCut("the embedded model broke off")
         return ModelReply("".join(self._parts), self._usage, mode)
 

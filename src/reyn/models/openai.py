@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 _OPENAI = "https://api.openai.com/v1"
 _MODES: tuple[Mode, ...] = ("json_schema", "json_object", "free")
-_TEXT_LENGTH = 4_000
 _LONGEST_ANSWER = 2_000_000
 """Characters after which an answer is not read on; the contract rejects it long before."""
 _MOST_BYTES = 100_000_000
@@ -299,7 +298,7 @@ def _sdk() -> Any:
 @lru_cache(maxsize=64)
 def _schema_of(contract: bytes) -> dict[str, Any]:
     """Made once a contract; a phase asks with the same one again and again."""
-    return single_object(decoding_schema(msgspec.json.decode(contract), text_length=_TEXT_LENGTH))
+    return single_object(decoding_schema(msgspec.json.decode(contract)))
 
 
 def _kind(response: Any) -> str:

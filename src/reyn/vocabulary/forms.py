@@ -21,6 +21,11 @@ class OpForm(msgspec.Struct, frozen=True):
     example: dict[str, Any]
 
     @property
+    def shape(self) -> dict[str, Any]:
+        """The example as a model is shown it: with marks for texts, because small models copy what they see."""
+        return {name: value if name in ("kind", "op") else _marked(value, name) for name, value in self.example.items()}
+
+    @property
     def defaults(self) -> dict[str, Any]:
         """What the fields mean that an op leaves out."""
         fields = self.arguments["properties"].items()
@@ -35,3 +40,14 @@ class OpForm(msgspec.Struct, frozen=True):
         hidden = {"kind", "op"}.union(*(other["required"] for other in others))
         shown = [name for name in self.arguments["properties"] if name not in hidden]
         return ", ".join(name if name in needed else f"{name}?" for name in shown)
+
+
+def _marked(value: Any, name: str) -> Any:
+    match value:
+        case str():
+            return f"<{name}>"
+        case list():
+            return [_marked(item, name) for item in value[:1]]
+        case dict():
+            return {key: _marked(item, key) for key, item in value.items()}
+    return value

@@ -48,10 +48,10 @@ class OpSpec(msgspec.Struct, frozen=True):
             case ():
                 forms, example = "", {"kind": self.kind}
             case (form,) if form.op is None:
-                forms, example = f"Fields: {form.fields}.", form.example
+                forms, example = f"Fields: {form.fields}.", form.shape
             case (form, *_):
                 forms = "op: " + "; ".join(f"{form.op}({form.fields})" for form in self.forms) + "."
-                example = form.example
+                example = form.shape
         description = " ".join(part for part in (self.summary, self.advice, forms) if part)
         return {"kind": self.kind, "description": description, "example": example}
 
