@@ -15,12 +15,13 @@ setup: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
-## demo: run a skill on the scripted model and look at what it left
+## demo: run a skill on a small model, kill it in mid-answer, resume it, look at what it left
 demo: setup
 	@$(BIN)/python examples/demo.py
 
 ## test: everything CI checks; under ten minutes on two cores
 test: check
+	$(BIN)/reyn models pull smollm2
 	$(BIN)/python -m pytest -n 2
 
 ## check: style, types, layers, generated pages, the site
@@ -37,9 +38,10 @@ cover: setup
 	$(BIN)/coverage run --branch --source=reyn.skills,reyn.lint -m pytest -q -p no:xdist tests/skills tests/lint tests/cli
 	$(BIN)/coverage report --skip-covered --fail-under=95
 
-## bench: the measured targets, each beside its figure
+## bench: the measured targets, each beside its figure; `make bench OF=bench.small` for the small model, an hour
+OF ?= bench
 bench: setup
-	$(BIN)/python -m bench
+	$(BIN)/python -m $(OF)
 
 ## chaos: thousands of kills at random moments
 chaos: setup
@@ -57,4 +59,4 @@ lock:
 
 ## clean: remove everything that can be made again
 clean:
-	rm -rf .venv .venv-* .coverage site .mypy_cache .ruff_cache .import_linter_cache .hypothesis examples/*/.reyn
+	rm -rf .venv .venv-* .coverage site .mypy_cache .ruff_cache .import_linter_cache .hypothesis .bench-small examples/*/.reyn

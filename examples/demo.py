@@ -1,40 +1,24 @@
-"""`make demo`: a run is killed half-way, resumed, looked at, checked and derived again.
+"""`make demo`: a real model in this process writes a headline, is killed in the middle of it, and goes on.
 
-The model is scripted: its answers stand in examples/greeting/answers.jsonl. Everything else is real.
+The skill is `headline` from the standard library, the model is the smallest there is: 135 million parameters, no key,
+no network at run time. Everything is what a user would type; the demo only does the killing.
 """
 
 from __future__ import annotations
 
-import asyncio
-import signal
+import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 
-from reyn import ModelReply, ModelRequest, OSRuntime
+from reyn import SyncRuntime
 from reyn.kernel.ports import TimedIds
-from reyn.models.scripted import ScriptedModel
 
-PROJECT = Path(__file__).parent / "greeting"
+PROJECT = Path(__file__).parent / "headline"
 REYN = str(Path(sys.executable).parent / "reyn")
-MODEL = "scripted:answers.jsonl"
-INPUT = '{"name": "Ada", "occasion": "harvest dinner"}'
-
-
-class Slow(ScriptedModel):
-    """The scripted model, but it takes its time over the second answer, so that there is something to kill."""
-
-    async def complete(self, request: ModelRequest) -> ModelReply:
-        if request.answered == 1:
-            print("asked for the second answer", flush=True)
-            await asyncio.sleep(60)
-        return await super().complete(request)
-
-
-async def start(run_id: str) -> None:
-    model = Slow.from_file(PROJECT / "answers.jsonl", MODEL)
-    async with OSRuntime.open(PROJECT, model=model) as rt:
-        await rt.run("hello", {"name": "Ada", "occasion": "harvest dinner"}, run_id=run_id)
+TEXT = "The old mill opens again on Monday."
+SECONDS_INTO_THE_ANSWER = 0.3
 
 
 def say(text: str) -> None:
@@ -42,36 +26,53 @@ def say(text: str) -> None:
 
 
 def reyn(*words: str) -> None:
-    shown = " ".join(word if " " not in word else f"'{word}'" for word in words)
-    print(f"$ reyn {shown}", flush=True)
+    print(f"$ reyn {shlex.join(words)}", flush=True)
     subprocess.run([REYN, *words], cwd=PROJECT, check=True)
 
 
+def run_and_kill(run_id: str) -> None:
+    """Start the run as a user would; kill it with SIGKILL while the model writes its second answer."""
+    words = ("run", "headline", TEXT, "--run-id", run_id)
+    print(f"$ reyn {shlex.join(words)}", flush=True)
+    run = subprocess.Popen([REYN, *words], cwd=PROJECT)
+    with SyncRuntime.open(PROJECT) as runtime:
+        while run.poll() is None and questions(runtime, run_id) < 2:
+            time.sleep(0.05)
+    time.sleep(SECONDS_INTO_THE_ANSWER)
+    run.kill()
+    run.wait()
+    print("\n*** kill -9 ***", flush=True)
+
+
+def questions(runtime: SyncRuntime, run_id: str) -> int:
+    """How often the model was asked so far, as the journal has it; another process is writing it."""
+    if all(row.run_id != run_id for row in runtime.runs()):
+        return 0
+    return sum(event.kind == "llm_requested" for event in runtime.events(run_id))
+
+
 def main() -> None:
+    began = time.monotonic()
     run_id = TimedIds().new()
-    print("This demo runs on the scripted model: its answers are read from a file, no key and no network are needed.")
-    say("1. A run of the skill `hello` starts, and is killed with SIGKILL while the model thinks about its answer.")
-    child = subprocess.Popen([sys.executable, __file__, run_id], stdout=subprocess.PIPE)
-    assert child.stdout is not None
-    child.stdout.readline()
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    reyn("runs")
-    say("2. It is resumed. The first answer is recorded and not asked for again.")
+    say("1. The model: fetched once, checked against its SHA-256, kept in your cache.")
+    reyn("models", "pull", "smollm2")
+    say("2. The skill `headline` runs on it: two phases. It is killed while the model writes its second answer.")
+    run_and_kill(run_id)
+    say("3. It is resumed. The first answer is in the journal and is not asked for again.")
     reyn("resume", run_id)
-    say("3. What it did, as the journal tells it.")
+    say("4. What happened, as the journal tells it; the record is whole, and the rules derive every event of it again.")
     reyn("show", run_id)
-    say("4. The record is whole, and the rules derive every event of it again.")
     reyn("verify", run_id)
     reyn("replay", run_id)
-    say("Try next, in examples/greeting:")
-    print(f"  ../../.venv/bin/reyn events {run_id}")
-    print(f"  ../../.venv/bin/reyn run hello '{INPUT}'")
-    print("  ../../.venv/bin/reyn run hello '{\"name\": 7}'      # refused, with a code and a hint")
+    say(f"That took {time.monotonic() - began:.0f} s. Try next, in examples/headline:")
+    print("  ../../.venv/bin/reyn run headline 'Heavy rain has closed the bridge over the river.'")
+    print(f"  ../../.venv/bin/reyn frame {run_id}        # the exact text the model saw last")
+    print(f"  ../../.venv/bin/reyn events {run_id}       # every event")
+    print(
+        "\nThe model is very small. Its answers have the right shape, because a grammar holds them to it; what they say"
+    )
+    print("is often poor. README.md tells what it can do, docs/models.md how to use a larger one.")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        asyncio.run(start(sys.argv[1]))
-    else:
-        main()
+    main()

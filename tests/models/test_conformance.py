@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import importlib.util
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,31 +21,16 @@ from reyn.models import Model, ModelReply, ModelRequest
 from reyn.models.local import LocalModel
 from reyn.models.openai import OpenAIModel
 from reyn.models.roster import Roster
-from reyn.models.weights import DEFAULT, KNOWN, weights_path
 from reyn.secrets import MemoryStore, Secrets
 from reyn.testing import ModelConformance
 from reyn.testing.model_conformance import ANSWER
 from tests.models.calling import KEY
 from tests.models.fake_server import FakeServer, Manner, good, silence
+from tests.models.small_model import WEIGHTS, real
 
 pytest.importorskip("openai")
 
 NOBODY = "http://127.0.0.1:9/v1"
-WEIGHTS = weights_path(KNOWN[DEFAULT])
-
-
-def why_not() -> str:
-    """Why the small model cannot be asked here; empty if it can."""
-    if importlib.util.find_spec("xllamacpp") is None:
-        return "the extra `local` is not installed"
-    return "" if WEIGHTS.is_file() else f"no weights at {WEIGHTS}: `reyn models pull {DEFAULT}`"
-
-
-def real(suite: type) -> type:
-    marks = (pytest.mark.real_model, pytest.mark.sockets, pytest.mark.timeout(60))
-    for mark in (*marks, pytest.mark.skipif(bool(why_not()), reason=why_not())):
-        suite = mark(suite)
-    return suite
 
 
 def opened(name: str, settings: ModelSettings) -> Model:

@@ -114,7 +114,7 @@ def test_references_inside_an_artifact_still_lead_to_it(tmp_path: Path):
     assert not compile_schema(schema).is_valid(bad)
 
 
-@pytest.mark.parametrize("name", ["summarize", "triage", "draft_review", "extract_fields", "direct_llm"])
+@pytest.mark.parametrize("name", ["summarize", "triage", "draft_review", "extract_fields", "direct_llm", "headline"])
 def test_the_standard_library_can_be_decoded(tmp_path: Path, name: str):
     folder = Library(tmp_path).find(name)
     skill = load_skill(folder)

@@ -533,6 +533,10 @@ def test_an_answer_of_ten_megabytes_is_not_read_to_its_end(far: Caller, server: 
     assert len(far.texts()[0]) == (10_000_000 if pieces == 1 else 2_025_000)
 
 
+TOKENS = {"prompt_tokens": 5, "completion_tokens": 2}
+COUNTED = {"input_tokens": 5, "output_tokens": 2, "cached_tokens": 0}
+
+
 @pytest.mark.parametrize(
     ("usage", "counted", "warned"),
     [
@@ -540,7 +544,10 @@ def test_an_answer_of_ten_megabytes_is_not_read_to_its_end(far: Caller, server: 
         ({}, None, False),
         ({"prompt_tokens": 5}, None, False),
         ("many", None, False),
-        ({"prompt_tokens": 5, "completion_tokens": 2, "cost": 1}, {"input_tokens": 5, "output_tokens": 2}, False),
+        ({"prompt_tokens": 5, "completion_tokens": 2, "cost": 1}, COUNTED, False),
+        (TOKENS | {"prompt_tokens_details": {"cached_tokens": 4}}, COUNTED | {"cached_tokens": 4}, False),
+        (TOKENS | {"prompt_tokens_details": {"cached_tokens": "4"}}, COUNTED, False),
+        (TOKENS | {"prompt_tokens_details": None}, COUNTED, False),
         ({"prompt_tokens": -5, "completion_tokens": 2}, None, True),
         ({"prompt_tokens": "5", "completion_tokens": 2}, None, True),
     ],

@@ -75,7 +75,8 @@ def lasted(microseconds: int) -> str:
 def tokens_of(usage: Usage) -> str:
     if not usage.total:
         return "0 tokens"
-    return f"{usage.total:,} tokens ({usage.input_tokens:,} in, {usage.output_tokens:,} out)"
+    cached = f", {usage.cached_tokens:,} of them cached" if usage.cached_tokens else ""
+    return f"{usage.total:,} tokens ({usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out)"
 
 
 def coloured(status: str) -> str:

@@ -189,7 +189,8 @@ class _Heard:
             self.is_over = self.is_over or choice.get("finish_reason") is not None
         usage = chunk.get("usage")
         if usage:
-            self._usage = Usage(usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0))
+            cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+            self._usage = Usage(usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0), cached)
 
     def reply(self, mode: Mode) -> ModelReply:
         if self._error is not None:

@@ -360,7 +360,11 @@ def _counted(usage: Any) -> Usage | None:
     if not isinstance(usage, dict):
         return None
     given, made = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    return None if given is None or made is None else Usage(given, made)
+    if given is None or made is None:
+        return None
+    details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    return Usage(given, made, cached if isinstance(cached, int) and cached >= 0 else 0)
 
 
 def _seconds(headers: Mapping[str, str]) -> float | None:

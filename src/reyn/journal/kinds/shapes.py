@@ -42,13 +42,18 @@ class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Tokens as the model counted them."""
+    """Tokens as the model counted them; `cached_tokens` are those of the input that it had read before."""
 
     input_tokens: Count = 0
     output_tokens: Count = 0
+    cached_tokens: Count = 0
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens)
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+        )
 
     @property
     def total(self) -> int:
