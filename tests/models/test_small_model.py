@@ -56,7 +56,7 @@ def test_a_run_that_is_killed_in_mid_answer_is_resumed_and_asks_for_nothing_twic
     assert runtime.verify("mill").events == runtime.replay("mill").events == len(list(runtime.events("mill")))
 
     # What a process has read, another need not read: only the little that is new.
-    again = runtime.run("headline", "The ferry stops in November.", model="local")
+    again = runtime.run("headline", "The ferry stops in November.")
     assert again.ok
     assert again.usage.cached_tokens > 0.8 * again.usage.input_tokens
 
