@@ -155,6 +155,11 @@ def targets(count: int, rounds: int, *, compare: bool) -> list[Target]:
         whole = f"with its system calls {ops[f'{op}_whole_us']:.0f} µs"
         found.append(Target(f"CPU of a small {op} beside them, µs", ops[f"{op}_us"], 150, note=whole))
         found.append(Target(f"commits that a {op} adds", ops[f"{op}_commits"], 1))
+    print("calls …", file=sys.stderr)
+    calls = measure("adapter", min(count, 2000))
+    for pieces in (20, 150):
+        alone = f"the SDK alone {calls[f'sdk_{pieces}_ms']:.2f} ms"
+        found.append(Target(f"CPU of a call, {pieces} pieces, ms", calls[f"ours_{pieces}_ms"], 3, note=alone))
     return found
 
 

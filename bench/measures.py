@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from bench import adapter as calling
 from bench import ops as acting
 from bench.workload import FIRST, SETTINGS, Answers, answer, item, write_chain, write_project
 from reyn import ModelReply, ModelRequest, OSRuntime
@@ -171,8 +172,18 @@ async def ops(count: int) -> Figures:
     return figures
 
 
+async def adapter(count: int) -> Figures:
+    """CPU of a call to a server, its answer in few pieces and in many; and of the SDK alone."""
+    figures: Figures = {}
+    for pieces in (20, 150):
+        ours, theirs = await calling.cost(pieces, max(4, count // 50))
+        figures |= {f"ours_{pieces}_ms": ours * 1e3, f"sdk_{pieces}_ms": theirs * 1e3}
+    return figures
+
+
 if __name__ == "__main__":
     measure = {
+        "adapter": adapter,
         "ops": ops,
         "lint": lint,
         "visits": visits,

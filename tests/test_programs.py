@@ -20,7 +20,7 @@ def call(*words: str) -> str:
 
 def test_the_benchmarks_run_and_tell_every_figure():
     figures = {row["name"]: row["figure"] for row in json.loads(call("bench", "--short", "--json"))}
-    assert len(figures) == 14
+    assert len(figures) == 16
     assert all(figure is None or figure > 0 for figure in figures.values())
     assert figures["database bytes a visit beside content"] < 8192
 

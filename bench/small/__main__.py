@@ -51,11 +51,13 @@ class Share(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What one run shows: visits whose first answer was valid, visits, whether it finished, seconds of driving."""
+    """What one run shows: how many questions were answered validly at the first attempt, of how many; whether it
+    finished; and whether it did what was meant, where that can be told: `None` where not."""
 
     valid: int
-    visits: int
+    questions: int
     is_finished: bool
+    is_right: bool | None
 
 
 def make_project() -> None:
@@ -66,20 +68,34 @@ def make_project() -> None:
         (PROJECT / f"{name}.txt").write_text(fact + "\n")
 
 
-def count(events: Iterable[Event], status: str) -> Counted:
-    """A visit's first answer is valid if the OS did not reject it: it was held against the true schema."""
-    first: list[str] = []
-    rejected: set[str] = set()
-    expects = False
+def count(events: Iterable[Event], status: str, is_right: bool | None) -> Counted:
+    """A first attempt is an answer to a question that is not asked again because of a rejection. It is valid if the OS
+    did not reject it: it was held against the true schema."""
+    valid = questions = 0
+    is_again = False
     for event in events:
-        if event.kind == "phase_started":
-            expects = True
-        elif event.kind == "llm_responded" and expects:
-            first.append(event.data["call"])
-            expects = False
+        if event.kind == "llm_responded":
+            questions += not is_again
+            valid += not is_again
+            was_again, is_again = is_again, False
         elif event.kind == "validation_error":
-            rejected.add(event.data["call"])
-    return Counted(sum(call not in rejected for call in first), len(first), status == "finished")
+            valid -= not was_again
+            is_again = True
+        elif event.kind == "phase_started":
+            is_again = False
+    return Counted(valid, questions, status == "finished", is_right)
+
+
+def is_right(skill: str, number: int, events: list[Event]) -> bool | None:
+    """Did the model choose the branch that the message calls for, or read the file that the question names?"""
+    match skill:
+        case "mail":
+            phases = [event.data["phase"] for event in events if event.kind == "phase_started"]
+            return phases[1:2] == ["thank" if number % 2 == 0 else "help"]
+        case "lookup":
+            read = [event for event in events if event.kind == "file_completed" and event.data["status"] == "ok"]
+            return bool(read)
+    return None
 
 
 def measure(condition: str, limit: int) -> dict[str, list[Counted]]:
@@ -92,19 +108,22 @@ def measure(condition: str, limit: int) -> dict[str, list[Counted]]:
             for number, value in enumerate(given[:limit]):
                 name, began = f"{condition}-{skill}-{number:02}", time.monotonic()
                 result = rt.run(skill, value, run_id=name)
-                found.setdefault(skill, []).append(count(rt.events(name), result.status))
+                events = list(rt.events(name))
+                found.setdefault(skill, []).append(count(events, result.status, is_right(skill, number, events)))
                 took = time.monotonic() - began
                 if took > 0.5:
                     print(f"{name}: {result.status}, {took:.0f} s", file=sys.stderr, flush=True)
     return found
 
 
-def summary(found: dict[str, list[Counted]]) -> dict[str, Any]:
+def summary(found: dict[str, list[Counted]]) -> dict[str, Share]:
     runs = [run for runs in found.values() for run in runs]
-    return {
-        "valid": Share(sum(run.valid for run in runs), sum(run.visits for run in runs)),
+    judged = [run.is_right for run in runs if run.is_right is not None]
+    shares = {
+        "valid": Share(sum(run.valid for run in runs), sum(run.questions for run in runs)),
         "finished": Share(sum(run.is_finished for run in runs), len(runs)),
     }
+    return shares | ({"right": Share(sum(judged), len(judged))} if judged else {})
 
 
 def main() -> int:
@@ -123,9 +142,8 @@ def main() -> int:
         return 0
     for condition, skills in told.items():
         for skill, shares in skills.items():
-            print(
-                f"{condition:<12} {skill:<8} first answer valid {shares['valid']!s:<28} finished {shares['finished']}"
-            )
+            line = "  ".join(f"{name} {share!s:<30}" for name, share in shares.items())
+            print(f"{condition:<12} {skill:<8} {line}".rstrip())
     return 0
 
 

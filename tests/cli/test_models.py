@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from reyn.models import weights
+from tests.models.fake_server import FakeServer, status
 
 
 def test_what_is_configured_is_listed_with_what_is_missing(here: Path, reyn, monkeypatch: pytest.MonkeyPatch, tmp_path):
@@ -52,3 +53,23 @@ def test_a_pull_that_brings_another_file_keeps_nothing(tmp_path: Path, monkeypat
     with pytest.raises(PullFailed, match="SHA-256"):
         weights.pull(weights.KNOWN["smollm2"], lambda _: None)
     assert list((tmp_path / "cache/reyn/models").iterdir()) == []
+
+
+@pytest.mark.sockets
+def test_a_run_tells_that_a_model_is_asked_again_and_that_another_takes_over(
+    here: Path, reyn, monkeypatch: pytest.MonkeyPatch
+):
+    async def rest(seconds: float) -> None: ...
+
+    monkeypatch.setattr("reyn.kernel.llm_call_recorder._rest", rest)
+    with FakeServer(status(503, "down")) as server:
+        (here / "reyn.yaml").write_text(
+            "model: far\nmodels:\n  near: scripted:answers.jsonl\n"
+            f"  far: {{model: openai:m, base_url: '{server.url}', retries: 1, fallback: [near]}}\n"
+        )
+        said = reyn("run", "pair", '{"text": "x"}', "--run-id", "r")
+    assert said.code == 0
+    for out in (said.out, reyn("show", "r").out):
+        again, instead = (line.strip() for line in out.splitlines() if "`far` says 503: down (RYN506)" in line)
+        assert "far is asked again after " in again
+        assert "near is asked instead of far: " in instead

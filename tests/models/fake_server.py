@@ -35,7 +35,7 @@ class Asked:
 
     @property
     def mode(self) -> str:
-        return self.body.get("response_format", {}).get("type", "free")
+        return str(self.body.get("response_format", {}).get("type", "free"))
 
 
 class Line:

@@ -25,7 +25,7 @@ _BEGINNINGS = {"started", "forked", "resumed"}
 _HIDDEN = {"sub_run", "asks_below"}
 """What other lines tell as well: a sub-run's own, or the end."""
 _ENDS = {"finished", "failed", "limited", "aborted", "cancelled"}
-_MARKED = {"rejected", "rolled_back", "visit_failed", "limited", "failed", "aborted"}
+_MARKED = {"retried", "switched", "rejected", "rolled_back", "visit_failed", "limited", "failed", "aborted"}
 
 
 class Progress:

@@ -160,6 +160,12 @@ class Timeline:
             case kinds.LlmResponded(call=call, usage=usage):
                 self.doing = f"{run.where} · turn {_turn(call)}"
                 return self._turn_taken(_turn(call), usage, ts - run.asked if run.asked else None)
+            case kinds.ModelRetried(model=model, wait_ms=wait, message=message):
+                self.doing = f"{run.where} · asking {model} again"
+                return _Told(2, "retried", _asked_again(body), {"model": model, "wait_ms": wait, "message": message})
+            case kinds.ModelSwitched(model=model, to=to, message=message, code=code):
+                self.doing = f"{run.where} · asking {to}"
+                return _Told(2, "switched", f"{to} is asked instead of {model}: {message} ({code})", {"to": to})
             case kinds.StepStarted(step=step):
                 self.doing = f"{run.phase} · step {step}"
             case kinds.StepCompleted(step=step, status=status, reason=reason):
@@ -227,6 +233,12 @@ class Timeline:
 def _turn(call: str) -> int:
     """Which question of its visit a call is: `4.2` is the second."""
     return int(call.rpartition(".")[2])
+
+
+def _asked_again(body: kinds.ModelRetried) -> str:
+    way = f", as {body.instead}" if body.instead else ""
+    after = f" after {lasted(body.wait_ms * 1000)}" if body.wait_ms else ""
+    return f"{body.model} is asked again{after}{way}: {body.message} ({body.code})"
 
 
 def _changed(body: kinds.RunForked | kinds.RunResumed) -> str:
