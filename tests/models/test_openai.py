@@ -589,7 +589,7 @@ def test_an_answer_that_is_whole_is_taken_though_the_server_does_not_hang_up(far
 def test_an_answer_without_an_end_is_not_read_for_ever(
     far: Caller, server: FakeServer, rests: list[float], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("reyn.models.openai._MOST_BYTES", 100_000)
+    monkeypatch.setattr("reyn.models.streaming._MOST_BYTES", 100_000)
     server.then(stream(*[b"data: " + b"x" * 1_000] * 200, then="silence"), good(finish()))
     assert far.run().ok
     assert far.codes() == ["RYN510"]

@@ -45,7 +45,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retries: NotNegative = 3
     fallback: tuple[str, ...] = ()
     max_tokens: Positive = 1024
-    temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] = 0
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = 0
     threads: Positive | None = None
     context_tokens: Positive = 8192
 
@@ -59,8 +59,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     models: dict[str, str | ModelSettings] = {}
     """Names for models: the classes `light`, `standard`, `strong`, or your own. Each stands for a model, or is one with
     settings: `model`, `base_url`, `key` (`secret://NAME`), `mode` (`auto`, `json_schema`, `json_object`, `free`),
-    `timeout` in seconds, `retries`, `fallback` (names, in order), `max_tokens`, `temperature`, `threads`,
-    `context_tokens`."""
+    `timeout` in seconds, `retries`, `fallback` (names, in order), `max_tokens`, `temperature` (`null` leaves it to the
+    server), `threads`, `context_tokens`."""
     max_phase_visits: Positive | None = 25
     """How often one phase may be visited in a run; `null` is no cap."""
     max_phase_retries: NotNegative = 2

@@ -72,7 +72,7 @@ class LocalModel:
         asked: dict[str, Any] = {
             "messages": [{"role": message.role, "content": message.text} for message in request.messages],
             "max_tokens": self._settings.max_tokens,
-            "temperature": self._settings.temperature,
+            "temperature": self._settings.temperature or 0,
             "cache_prompt": True,
             "stream": True,
             "stream_options": {"include_usage": True},

@@ -2,16 +2,13 @@
 
 The contract goes along as a schema where the server takes one; where it does not, that is told and the next way is
 tried: `json_schema`, `json_object`, `free`. Answers are streamed and handed on whole. Retries are the kernel's, not the
-SDK's. Where requests go is what the configuration says: no variable of the SDK and no redirect changes it. The stream
-is read here: the SDK's reader costs twice as much and, in most versions, the connection.
+SDK's. Where requests go is what the configuration says: no variable of the SDK and no redirect changes it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -36,10 +33,11 @@ from reyn.errors import (
 from reyn.journal.kinds import Usage
 from reyn.models.decoding import decoding_schema, single_object
 from reyn.models.protocol import ModelReply
+from reyn.models.streaming import NOTHING, chunks, kind_of
 from reyn.secrets import is_handle, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import Callable, Mapping
 
     from reyn.config import ModelSettings
     from reyn.models.protocol import Mode, ModelRequest
@@ -49,9 +47,7 @@ _OPENAI = "https://api.openai.com/v1"
 _MODES: tuple[Mode, ...] = ("json_schema", "json_object", "free")
 _LONGEST_ANSWER = 2_000_000
 """Characters after which an answer is not read on; the contract rejects it long before."""
-_MOST_BYTES = 100_000_000
 _CONNECT_SECONDS = 10
-_LAST_SECONDS = 0.1
 _NO_KEY = "no-key-is-set"
 
 
@@ -137,10 +133,11 @@ class OpenAIModel:
             "model": self._model,
             "messages": [{"role": message.role, "content": message.text} for message in request.messages],
             limit: self._settings.max_tokens,
-            "temperature": self._settings.temperature,
             "stream": True,
             "stream_options": {"include_usage": True},
         }
+        if self._settings.temperature is not None:
+            asked["temperature"] = self._settings.temperature
         if mode == "json_schema":
             schema = _schema_of(msgspec.json.encode(request.contract))
             asked["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
@@ -152,12 +149,12 @@ class OpenAIModel:
         """The whole text of an answer that came to its end."""
         parts: list[str] = []
         length, usage, is_over = 0, None, False
-        async for chunk in _chunks(response):
+        async for chunk in chunks(response):
             if chunk.error is not None:
                 raise self._told(chunk.error, mode)
             usage = _counted(chunk.usage) or usage
             for choice in chunk.choices or ():
-                said = choice.delta or choice.message or _NOTHING
+                said = choice.delta or choice.message or NOTHING
                 parts.append(said.content or said.refusal or "")
                 length += len(parts[-1])
                 is_over = is_over or bool(choice.finish_reason)
@@ -165,7 +162,7 @@ class OpenAIModel:
                 is_over = True
                 break
         if not is_over:
-            what = "ended its answer before it was whole" if length else f"sent no answer, but {_kind(response)}"
+            what = "ended its answer before it was whole" if length else f"sent no answer, but {kind_of(response)}"
             raise AnswerCut(f"`{self.name}` {what}")
         return ModelReply("".join(parts), usage, mode)
 
@@ -264,29 +261,6 @@ class OpenAIModel:
             self._client = None
 
 
-class _Said(msgspec.Struct):
-    content: str | None = None
-    refusal: str | None = None
-
-
-class _Choice(msgspec.Struct):
-    delta: _Said | None = None
-    message: _Said | None = None
-    finish_reason: str | None = None
-
-
-class _Chunk(msgspec.Struct):
-    """What is read of a chunk, or of an answer that came whole."""
-
-    choices: list[_Choice] | None = None
-    usage: Any = None
-    error: Any = None
-
-
-_NOTHING = _Said()
-_DECODER = msgspec.json.Decoder(_Chunk)
-
-
 def _sdk() -> Any:
     try:
         import openai
@@ -299,60 +273,6 @@ def _sdk() -> Any:
 def _schema_of(contract: bytes) -> dict[str, Any]:
     """Made once a contract; a phase asks with the same one again and again."""
     return single_object(decoding_schema(msgspec.json.decode(contract)))
-
-
-def _kind(response: Any) -> str:
-    return str(response.headers.get("content-type", "nothing"))
-
-
-async def _chunks(response: Any) -> AsyncIterator[_Chunk]:
-    """What a server says, piece by piece; of one that knows no streams, in one."""
-    if _kind(response).startswith("application/json"):
-        yield _decoded(await response.aread())
-        return
-    contents = response.aiter_bytes()
-    async for line in _lines(contents):
-        if not line.startswith(b"data:"):
-            continue  # a comment, another field of the event, or nothing we know
-        content = line[5:].strip()
-        if content == b"[DONE]":
-            break
-        if content:
-            yield _decoded(content)
-    await _read_to_the_end(contents)
-
-
-async def _lines(contents: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    begun: list[bytes] = []
-    length = 0
-    async for content in contents:
-        length += len(content)
-        if length > _MOST_BYTES:
-            raise AnswerCut(f"more than {_MOST_BYTES} bytes came, and no end")
-        first, *others = content.split(b"\n")
-        begun.append(first)
-        if others:
-            yield b"".join(begun)
-            for line in others[:-1]:
-                yield line
-            begun = [others[-1]]
-    yield b"".join(begun)
-
-
-async def _read_to_the_end(contents: AsyncIterator[bytes]) -> None:
-    """Only a connection with nothing left on it can be used again; one that goes on for long is not worth it."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_LAST_SECONDS):
-            async for _ in contents:
-                pass
-
-
-def _decoded(content: bytes) -> _Chunk:
-    try:
-        return _DECODER.decode(content)
-    except msgspec.DecodeError:
-        # Halves of characters, which servers send that cut texts into pieces, are refused there and taken here.
-        return msgspec.convert(json.loads(content), _Chunk)
 
 
 def _counted(usage: Any) -> Usage | None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reyn.config import Config
+    from reyn.models.openai import OpenAIModel
 
 _SECONDS = 5
 
@@ -81,27 +82,28 @@ def _local(settings: ModelSettings, names: list[str], root: Path) -> Surveyed:
 
 
 async def _openai(settings: ModelSettings, names: list[str], model: str) -> Surveyed:
-    modes = ("json_schema", "json_object", "free") if settings.mode == "auto" else (settings.mode,)
-    details = {"base_url": settings.base_url or "the SDK's own", "key": settings.key or "none"}
-    why = await _fault(settings, model)
-    return Surveyed(settings.model, tuple(names), not why, modes, why, details)
-
-
-async def _fault(settings: ModelSettings, model: str) -> str:
-    """Why a server cannot be used; empty if it knows the model, or does not say which it knows."""
     from reyn.models.openai import OpenAIModel
     from reyn.secrets import open_secrets
 
     secrets = open_secrets()
     try:
         opened = OpenAIModel(model, model, settings, lambda: secrets)
+    except ReynError as error:
+        return Surveyed(settings.model, tuple(names), is_reachable=False, modes=(), why=error.message)
+    why = secrets.scrubber.scrub(await _fault(opened, model))
+    details = opened.describe()
+    return Surveyed(settings.model, tuple(names), not why, tuple(details.pop("modes")), why, details)
+
+
+async def _fault(opened: OpenAIModel, model: str) -> str:
+    """Why a server cannot be used; empty if it knows the model, or does not say which it knows."""
+    try:
         async with asyncio.timeout(_SECONDS):
             listed = await opened.listed()
     except ReynError as error:
-        return secrets.scrubber.scrub(error.message)
+        return error.message
     except TimeoutError:
         return f"no answer within {_SECONDS} seconds"
     finally:
-        if "opened" in locals():
-            await opened.aclose()
+        await opened.aclose()
     return "" if not listed or model in listed else f"the server has no model `{model}`"

@@ -1,0 +1,102 @@
+"""The stream of a chat completion, read piece by piece: server-sent events become chunks.
+
+The SDK has a reader of its own, which costs several times as much and, in most versions, the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from reyn.errors import AnswerCut
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+_MOST_BYTES = 100_000_000
+_LAST_SECONDS = 0.1
+
+
+class Said(msgspec.Struct):
+    """A piece of an answer, or of a refusal to give one."""
+
+    content: str | None = None
+    refusal: str | None = None
+
+
+class Choice(msgspec.Struct):
+    """One of the answers; only one is asked for. A whole answer has a `message`, a stream `delta`s."""
+
+    delta: Said | None = None
+    message: Said | None = None
+    finish_reason: str | None = None
+
+
+class Chunk(msgspec.Struct):
+    """What is read of a chunk, or of an answer that came whole."""
+
+    choices: list[Choice] | None = None
+    usage: Any = None
+    error: Any = None
+
+
+NOTHING = Said()
+_DECODER = msgspec.json.Decoder(Chunk)
+
+
+def kind_of(response: Any) -> str:
+    return str(response.headers.get("content-type", "nothing"))
+
+
+async def chunks(response: Any) -> AsyncIterator[Chunk]:
+    """What a server says, piece by piece; of one that knows no streams, in one."""
+    if kind_of(response).startswith("application/json"):
+        yield _decoded(await response.aread())
+        return
+    contents = response.aiter_bytes()
+    async for line in _lines(contents):
+        if not line.startswith(b"data:"):
+            continue  # a comment, another field of the event, or nothing we know
+        content = line[5:].strip()
+        if content == b"[DONE]":
+            break
+        if content:
+            yield _decoded(content)
+    await _read_to_the_end(contents)
+
+
+async def _lines(contents: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    begun: list[bytes] = []
+    length = 0
+    async for content in contents:
+        length += len(content)
+        if length > _MOST_BYTES:
+            raise AnswerCut(f"more than {_MOST_BYTES} bytes came, and no end")
+        first, *others = content.split(b"\n")
+        begun.append(first)
+        if others:
+            yield b"".join(begun)
+            for line in others[:-1]:
+                yield line
+            begun = [others[-1]]
+    yield b"".join(begun)
+
+
+async def _read_to_the_end(contents: AsyncIterator[bytes]) -> None:
+    """Only a connection with nothing left on it can be used again; one that goes on for long is not worth it."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LAST_SECONDS):
+            async for _ in contents:
+                pass
+
+
+def _decoded(content: bytes) -> Chunk:
+    try:
+        return _DECODER.decode(content)
+    except msgspec.DecodeError:
+        # Halves of characters, which servers send that cut texts into pieces, are refused there and taken here.
+        return msgspec.convert(json.loads(content), Chunk)
