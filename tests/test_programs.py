@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.models.small_model import real
+
 ROOT = Path(__file__).parent.parent
 
 
-def call(*words: str) -> str:
-    done = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, timeout=110)
+def call(*words: str, **variables: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        env=os.environ | variables,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -23,6 +33,15 @@ def test_the_benchmarks_run_and_tell_every_figure():
     assert len(figures) == 16
     assert all(figure is None or figure > 0 for figure in figures.values())
     assert figures["database bytes a visit beside content"] < 8192
+
+
+@real
+def test_the_small_model_is_measured_and_a_second_pass_asks_nothing_again(tmp_path: Path):
+    words = ("bench.small", "--inputs", "1", "--skill", "welcome", "--condition", "constrained", "--json")
+    figures = json.loads(call(*words, "--project", str(tmp_path)))
+    assert figures["constrained"]["all"] == {"valid": [1, 1], "finished": [1, 1]}
+    without_the_model = {"XDG_CACHE_HOME": str(tmp_path)}
+    assert json.loads(call(*words, "--project", str(tmp_path), **without_the_model)) == figures
 
 
 @pytest.mark.timeout(120)

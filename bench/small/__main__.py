@@ -60,12 +60,12 @@ class Counted(NamedTuple):
     is_right: bool | None
 
 
-def make_project() -> None:
-    target = PROJECT / "reyn" / "project"
+def make_project(root: Path) -> None:
+    target = root / "reyn" / "project"
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(HERE / "skills", target)
     for name, fact in FACTS:
-        (PROJECT / f"{name}.txt").write_text(fact + "\n")
+        (root / f"{name}.txt").write_text(fact + "\n")
 
 
 def count(events: Iterable[Event], status: str, is_right: bool | None) -> Counted:
@@ -98,14 +98,14 @@ def is_right(skill: str, number: int, events: list[Event]) -> bool | None:
     return None
 
 
-def measure(condition: str, limit: int) -> dict[str, list[Counted]]:
+def measure(root: Path, condition: str, skills: list[str], limit: int) -> dict[str, list[Counted]]:
     """Run what is missing, count all of it."""
     # Without a grammar only the first answer counts; asking again would take hours.
     retries = 2 if condition == "constrained" else 0
     found: dict[str, list[Counted]] = {}
-    with SyncRuntime.open(PROJECT, model=condition, models=MODELS, max_phase_retries=retries, max_phase_visits=6) as rt:
-        for skill, given in inputs().items():
-            for number, value in enumerate(given[:limit]):
+    with SyncRuntime.open(root, model=condition, models=MODELS, max_phase_retries=retries, max_phase_visits=6) as rt:
+        for skill in skills:
+            for number, value in enumerate(inputs()[skill][:limit]):
                 name, began = f"{condition}-{skill}-{number:02}", time.monotonic()
                 result = rt.run(skill, value, run_id=name)
                 events = list(rt.events(name))
@@ -130,12 +130,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.small")
     parser.add_argument("--inputs", type=int, default=20, metavar="N", help="of each skill, at most")
     parser.add_argument("--condition", choices=list(MODELS), action="append", help="only this one")
+    parser.add_argument("--skill", choices=list(inputs()), action="append", help="only this one")
+    parser.add_argument("--project", type=Path, default=PROJECT, help="where the runs are kept")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    make_project()
+    make_project(options.project)
     told: dict[str, Any] = {}
     for condition in options.condition or MODELS:
-        found = measure(condition, options.inputs)
+        found = measure(options.project, condition, options.skill or list(inputs()), options.inputs)
         told[condition] = {skill: summary({skill: runs}) for skill, runs in found.items()} | {"all": summary(found)}
     if options.json:
         print(json.dumps(told))
