@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from reyn.kernel.op_performer import OpPerformer
     from reyn.kernel.people import People
     from reyn.kernel.ports import Clock
+    from reyn.kernel.resuming import Resumption
     from reyn.kernel.run_state import RunState
     from reyn.kernel.sub_runs import SubRuns
     from reyn.kernel.tape import Tape
@@ -36,19 +37,6 @@ _LISTEN_SECONDS = 0.05
 _CANCEL_SECONDS = 0.25
 _MOST_FAULTS = 3
 """How often somebody may give an answer that does not fit before the run stops and waits."""
-
-
-class Resumption:
-    """How a driver takes a recorded run over: under which name, whether to try a failure again, with which skill if it
-    is another one than before."""
-
-    def __init__(
-        self, driver: str, *, retry: bool = False, skill: str | None = None, pinned: Blob | None = None
-    ) -> None:
-        self.driver = driver
-        self.retry = retry
-        self.skill = skill
-        self.pinned = pinned
 
 
 class LiveWorld:

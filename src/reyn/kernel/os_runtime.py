@@ -35,12 +35,12 @@ from reyn.kernel.families import below
 from reyn.kernel.forking import cut_at, fork_input, forked_event, seal
 from reyn.kernel.inputs import check_supported, to_artifact, unnamed_classes
 from reyn.kernel.limits import act_turns
-from reyn.kernel.live import LiveWorld, Resumption, answer_fault, heard
+from reyn.kernel.live import LiveWorld, answer_fault, heard
 from reyn.kernel.loading import check_drivable, load_head, load_run, new_tape, opening
 from reyn.kernel.op_performer import OpPerformer
 from reyn.kernel.people import Nobody
 from reyn.kernel.ports import SystemClock, TimedIds
-from reyn.kernel.resuming import ENDED, check_fit, check_raise, check_resume
+from reyn.kernel.resuming import ENDED, Resumption, check_fit, check_raise, check_resume
 from reyn.kernel.run_files import RunFiles
 from reyn.kernel.run_reader import RunReader
 from reyn.kernel.run_state import EMPTY, fold

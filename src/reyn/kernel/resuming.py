@@ -15,8 +15,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from reyn.config import RunSettings
+    from reyn.journal import Blob
     from reyn.kernel.briefs import Briefs
     from reyn.kernel.run_state import RunState
+
+
+class Resumption:
+    """How a driver takes a recorded run over: under which name, whether to try a failure again, with which skill if it
+    is another one than before."""
+
+    def __init__(
+        self, driver: str, *, retry: bool = False, skill: str | None = None, pinned: Blob | None = None
+    ) -> None:
+        self.driver = driver
+        self.retry = retry
+        self.skill = skill
+        self.pinned = pinned
 
 
 def check_resume(

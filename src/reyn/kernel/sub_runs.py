@@ -22,8 +22,8 @@ from reyn.errors import (
 from reyn.journal import Blob, RaiseLimit, canonical, kinds
 from reyn.kernel.inputs import check_supported, to_artifact
 from reyn.kernel.limits import nested, raises_for
-from reyn.kernel.live import Resumption
 from reyn.kernel.loading import load_run, new_tape
+from reyn.kernel.resuming import Resumption
 from reyn.kernel.run_state import ENDED, fold
 from reyn.kernel.undoing import changes_of
 from reyn.skills import pin
