@@ -31,6 +31,7 @@ class Acting:
     """A model that acts so many times, each time with so many ops, and then finishes."""
 
     name = "bench"
+    takes_time = False
 
     def __init__(self, op: str, turns: int, ops: int) -> None:
         self._texts = [

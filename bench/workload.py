@@ -53,6 +53,7 @@ class Answers:
     """The model: the prepared answers of one run length, for any number of runs."""
 
     name = "bench"
+    takes_time = False
 
     def __init__(self, visits: int) -> None:
         self.texts = [answer(step, last=step == visits - 1) for step in range(visits)]

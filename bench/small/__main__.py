@@ -14,20 +14,24 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import reyn.models
 from bench.small.inputs import FACTS, inputs
 from reyn import SyncRuntime
-from reyn.journal import Event
+from reyn.journal import Event, digest
+from reyn.kernel.run_orchestrator import RULES_VERSION
+from reyn.models.weights import DEFAULT, KNOWN
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parent.parent / ".bench-small"
 MODELS = {
-    "constrained": {"model": "local", "max_tokens": 400, "timeout": 600},
-    "free": {"model": "local", "max_tokens": 400, "timeout": 600, "mode": "free"},
+    "constrained": {"model": "local", "max_tokens": 256, "timeout": 600},
+    "free": {"model": "local", "max_tokens": 256, "timeout": 600, "mode": "free"},
 }
+ADAPTER = ("decoding.py", "local.py", "prefixes.py")
 
 
 class Share(NamedTuple):
@@ -68,6 +72,15 @@ def make_project(root: Path) -> None:
         (root / f"{name}.txt").write_text(fact + "\n")
 
 
+def stamp(condition: str) -> str:
+    """Of all that a figure depends on: another one means other runs."""
+    models = Path(reyn.models.__file__).parent
+    files = [*sorted((HERE / "skills").rglob("*.*")), HERE / "inputs.py"]
+    files += [models / name for name in ADAPTER] if condition == "constrained" else []
+    told = [str(RULES_VERSION), KNOWN[DEFAULT].sha256, json.dumps(MODELS[condition])]
+    return digest("\n".join([*told, *(file.read_text() for file in files)]).encode())[:6]
+
+
 def count(events: Iterable[Event], status: str, is_right: bool | None) -> Counted:
     """A first attempt is an answer to a question that is not asked again because of a rejection. It is valid if the OS
     did not reject it: it was held against the true schema."""
@@ -86,15 +99,16 @@ def count(events: Iterable[Event], status: str, is_right: bool | None) -> Counte
     return Counted(valid, questions, status == "finished", is_right)
 
 
-def is_right(skill: str, number: int, events: list[Event]) -> bool | None:
-    """Did the model choose the branch that the message calls for, or read the file that the question names?"""
+def is_right(skill: str, number: int, events: list[Event], content: Callable[[str], bytes]) -> bool | None:
+    """Did the model choose the branch that the message calls for, or read the sentence that the question is about?"""
     match skill:
         case "mail":
             phases = [event.data["phase"] for event in events if event.kind == "phase_started"]
             return phases[1:2] == ["thank" if number % 2 == 0 else "help"]
         case "lookup":
-            read = [event for event in events if event.kind == "file_completed" and event.data["status"] == "ok"]
-            return bool(read)
+            wanted = FACTS[number][1].encode()
+            given = [event.data["result"] for event in events if event.kind == "file_completed"]
+            return any(wanted in content(name) for name in given)
     return None
 
 
@@ -103,13 +117,16 @@ def measure(root: Path, condition: str, skills: list[str], limit: int) -> dict[s
     # Without a grammar only the first answer counts; asking again would take hours.
     retries = 2 if condition == "constrained" else 0
     found: dict[str, list[Counted]] = {}
-    with SyncRuntime.open(root, model=condition, models=MODELS, max_phase_retries=retries, max_phase_visits=6) as rt:
+    settings = {"max_phase_retries": retries, "max_phase_visits": 6, "strict": True}
+    with SyncRuntime.open(root, model=condition, models=MODELS, **settings) as rt:
         for skill in skills:
             for number, value in enumerate(inputs()[skill][:limit]):
-                name, began = f"{condition}-{skill}-{number:02}", time.monotonic()
+                name, began = f"{condition}-{stamp(condition)}-{skill}-{number:02}", time.monotonic()
                 result = rt.run(skill, value, run_id=name)
                 events = list(rt.events(name))
-                found.setdefault(skill, []).append(count(events, result.status, is_right(skill, number, events)))
+                found.setdefault(skill, []).append(
+                    count(events, result.status, is_right(skill, number, events, rt.runtime.journal.blob))
+                )
                 took = time.monotonic() - began
                 if took > 0.5:
                     print(f"{name}: {result.status}, {took:.0f} s", file=sys.stderr, flush=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reyn.contract import Contract, candidates_of, offered_ops
+from reyn.contract import Candidate, Contract, candidates_of, offered_ops
 from reyn.models.decoding import decoding_schema, single_object
 from reyn.skills import Library, compile_schema, load_skill
 from reyn.vocabulary import STANDARD
@@ -23,6 +23,11 @@ def contract(tmp_path: Path) -> dict:
     return contract_of(write_skill(tmp_path, "s", {"a": ["a", "end"]}), "a", ("file", "ask_user"))
 
 
+def contract_of_candidates(contract: dict) -> dict:
+    """The same without ops."""
+    return {"anyOf": [branch for branch in contract["anyOf"] if "control" in branch["properties"]]}
+
+
 def texts(schema: object) -> list[dict]:
     if isinstance(schema, list):
         return [found for item in schema for found in texts(item)]
@@ -37,7 +42,7 @@ def test_every_text_has_an_end(contract: dict):
     assert found
     assert all("maxLength" in text for text in found)
     assert all(
-        "maxLength" in text or "{" in text["pattern"] for text in texts(decoding_schema(contract, is_unmarked=True))
+        "maxLength" in text or "{" in text["pattern"] for text in texts(decoding_schema(contract, is_small=True))
     )
 
 
@@ -63,7 +68,7 @@ ANSWERS = {
 def test_an_answer_that_a_decoder_may_give_satisfies_the_contract(contract: dict):
     for schema in (
         decoding_schema(contract),
-        decoding_schema(contract, is_unmarked=True),
+        decoding_schema(contract, is_small=True),
         single_object(decoding_schema(contract)),
     ):
         assert compile_schema(schema).is_valid(ANSWERS)
@@ -73,11 +78,11 @@ def test_an_answer_that_a_decoder_may_give_satisfies_the_contract(contract: dict
 def test_a_placeholder_cannot_be_decoded(contract: dict):
     copied = ANSWERS | {"artifact": {"type": "note", "data": {"text": "<text>"}}}
     assert compile_schema(contract).is_valid(copied)
-    assert not compile_schema(decoding_schema(contract, is_unmarked=True)).is_valid(copied)
+    assert not compile_schema(decoding_schema(contract, is_small=True)).is_valid(copied)
 
 
 def test_an_op_holds_no_placeholder_where_a_name_belongs_but_may_write_anything(contract: dict):
-    schema = compile_schema(decoding_schema(contract, is_unmarked=True))
+    schema = compile_schema(decoding_schema(contract, is_small=True))
     read, write = ({"kind": "file", "op": op, "path": "a.txt"} for op in ("read", "write"))
     assert schema.is_valid({"control_ir": [read]})
     assert not schema.is_valid({"control_ir": [read | {"path": "<path>"}]})
@@ -87,9 +92,94 @@ def test_an_op_holds_no_placeholder_where_a_name_belongs_but_may_write_anything(
 def test_a_text_is_as_long_as_the_contract_wants_it(tmp_path: Path):
     wanted = {"type": "object", "properties": {"text": {"type": "string", "minLength": 300, "maxLength": 900}}}
     folder = write_skill(tmp_path, "long", {"a": ["end"]}, artifacts={"note": wanted})
-    for length, longest in ((160, 300), (500, 500), (4_000, 900)):
-        found = texts(decoding_schema(contract_of(folder, "a"), text_length=length))
-        assert {"type": "string", "minLength": 300, "maxLength": longest} in found
+    assert {"type": "string", "minLength": 300, "maxLength": 900} in texts(decoding_schema(contract_of(folder, "a")))
+    small = texts(decoding_schema(contract_of(folder, "a"), is_small=True))
+    assert any(text.get("pattern", "").endswith("{300,300}$") for text in small)
+
+
+def field(schema: dict, *, is_small: bool = False) -> dict:
+    """What becomes of the field of an artifact."""
+    contract = Contract(
+        (Candidate("end", "finish", "note", {"type": "object", "properties": {"f": schema}}, ""),)
+    ).schema
+    branch = decoding_schema(contract, is_small=is_small)["anyOf"][0]["properties"]["artifact"]["properties"]["data"]
+    return branch["properties"]["f"]
+
+
+def test_numbers_and_lists_of_an_artifact_are_left_as_they_are_but_for_a_small_model():
+    price = {"type": "number", "minimum": 0, "maximum": 1000}
+    assert field(price) == price
+    assert field(price, is_small=True) == {"enum": [0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000]}
+    tiny = {"type": "number", "minimum": 0, "maximum": 1e-7}
+    assert len(field(tiny, is_small=True)["enum"]) == 11
+    rows = {"type": "array", "items": {"type": "integer"}}
+    assert field(rows) == rows
+    assert field(rows, is_small=True)["maxItems"] == 6
+
+
+def test_no_bound_contradicts_another():
+    rows = {"type": "array", "items": {"type": "integer"}, "minItems": 9, "maxItems": 20}
+    assert (field(rows, is_small=True)["minItems"], field(rows, is_small=True)["maxItems"]) == (9, 9)
+    assert field({"type": "array", "minItems": 9}, is_small=True)["maxItems"] == 9
+
+
+def test_what_is_listed_stays_listed():
+    assert field({"type": "number", "enum": [1, 1.5], "minimum": 1, "maximum": 2}, is_small=True) == {"enum": [1, 1.5]}
+    assert field({"type": ["string", "null"], "enum": ["a", None]}) == {"enum": ["a", None]}
+
+
+@pytest.mark.parametrize("is_small", [False, True])
+def test_texts_end_whatever_they_are_hidden_in(is_small: bool):
+    for schema in (
+        {"type": ["string", "null"]},
+        {"maxLength": 10},
+        {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+        {"type": "string", "pattern": r"^\d+$"},
+        {"type": "string", "pattern": "[a-z]"},
+        {"type": "string", "pattern": "^[a-z]{2,}$"},
+    ):
+        [text] = texts(field(schema, is_small=is_small))
+        assert "maxLength" in text or "{0," in text["pattern"]
+    assert field({"type": "string", "pattern": "^[a-z]{2,5}$"})["pattern"] == "^[a-z]{2,5}$"
+    assert field({"type": ["string", "null"]})["anyOf"][1] == {"type": "null"}
+
+
+def test_a_small_model_says_something_plain_where_anything_would_do():
+    assert field({}) == {}
+    kinds = [choice["type"] for choice in field({}, is_small=True)["anyOf"]]
+    assert kinds == ["string", "number", "boolean", "null"]
+
+
+def test_of_fields_of_which_one_must_be_there_each_makes_an_object():
+    either = {
+        "type": "object",
+        "properties": {"name": {"type": "integer"}, "mail": {"type": "integer"}, "phone": {"type": "integer"}},
+        "required": ["name"],
+        "additionalProperties": False,
+        "oneOf": [{"required": ["mail"]}, {"required": ["phone"]}],
+    }
+    decoded, true = compile_schema(field(either)), compile_schema(either)
+    for value in ({"name": 1, "mail": 1}, {"name": 1, "phone": 1}, {"name": 1}, {"name": 1, "mail": 1, "phone": 1}):
+        assert decoded.is_valid(value) == true.is_valid(value)
+
+
+def test_a_field_of_an_artifact_may_be_called_as_those_of_an_answer_are():
+    odd = {"type": "object", "properties": {"confidence": {"type": "number"}, "control_ir": {"type": "array"}}}
+    assert field(odd, is_small=True)["properties"]["confidence"] == {"type": "number"}
+
+
+def test_a_small_models_op_has_only_the_fields_that_it_needs(contract: dict):
+    [act] = [
+        branch for branch in decoding_schema(contract, is_small=True)["anyOf"] if "control" not in branch["properties"]
+    ]
+    read = act["properties"]["control_ir"]["items"]["anyOf"][0]
+    assert list(read["properties"]) == ["kind", "op", "path"]
+
+
+def test_one_object_is_as_narrow_as_can_be(contract: dict):
+    merged = single_object(decoding_schema(contract_of_candidates(contract)))
+    assert merged["required"] == ["control", "artifact"]
+    assert not compile_schema(merged).is_valid({"control": ANSWERS["control"], "artifact": {"anything": 1}})
 
 
 def test_alternatives_at_the_root_become_one_object(contract: dict):

@@ -12,9 +12,10 @@ from email.utils import formatdate
 
 import pytest
 
+from reyn import SyncRuntime
 from reyn.config import ModelSettings
 from reyn.errors import KeyRefused, ModelError, ModelMissing, ModelTimeout, RequestRefused, SecretNameInvalid
-from reyn.models import Message, ModelRequest
+from reyn.models import Delta, Message, ModelRequest
 from reyn.models.openai import OpenAIModel
 from reyn.secrets import MemoryStore, Secrets
 from tests.models.calling import IN, KEY, ONE, PAIR, Caller
@@ -766,12 +767,75 @@ def test_when_nobody_answers_the_last_is_told(far: Caller, server: FakeServer, r
         others = {"near": near(other, fallback=["far"]), "loop": "loop"}
         far.configure(others=others, fallback=["loop", "scripted:nowhere.jsonl", "near"])
         result = far.run()
+        assert len(other.asked) == 1
     assert result.status == "failed"
-    assert far.codes("llm_failed") == ["RYN501"]
-    assert [(event["to"], event["code"]) for event in far.events("model_switched")] == [("loop", "RYN509")]
+    assert far.codes("llm_failed") == ["RYN507"]
+    assert [(event["to"], event["code"]) for event in far.events("model_switched")] == [
+        ("loop", "RYN509"),
+        ("scripted:nowhere.jsonl", "RYN501"),
+        ("near", "RYN502"),
+    ]
     server.then(good(finish()))
-    far.configure(others={"loop": near(server)})
-    assert far.retry().ok
+    assert far.retry().ok  # from the first of the list
+
+
+def test_a_list_in_one_place_is_gone_through_too(far: Caller, server: FakeServer, rests: list[float]):
+    server.then(status(404, "no such model"))
+    with FakeServer(status(503)) as second, FakeServer(good(go("second")), good(finish())) as third:
+        others = {"b": near(second, retries=0), "c": near(third)}
+        far.configure(others=others, fallback=["b", "c"])
+        assert far.run(PAIR).ok
+        assert (len(server.asked), len(second.asked), len(third.asked)) == (1, 1, 2)
+    assert [(event["model"], event["to"]) for event in far.events("model_switched")] == [("far", "b"), ("b", "c")]
+
+
+def test_whoever_took_over_gives_back_when_a_model_is_named(far: Caller, server: FakeServer, rests: list[float]):
+    server.then(status(401, "no"))
+    with FakeServer(status(400, "no")) as other:
+        far.configure(others={"near": near(other)}, fallback=["near"])
+        assert far.run().status == "failed"
+        server.then(good(finish()))
+        assert far.resume(retry=True, model="far").ok
+        assert len(other.asked) == 1
+
+
+def test_without_retries_the_next_way_is_tried_all_the_same(far: Caller, server: FakeServer):
+    server.then(status(400, NO_SCHEMA), good(finish()))
+    far.configure(retries=0)
+    assert far.run().ok
+    assert [asked.mode for asked in server.asked] == ["json_schema", "json_object"]
+
+
+def test_an_answer_that_is_cut_at_its_limit_says_so(far: Caller, server: FakeServer):
+    half = json.dumps(finish("a long text"))[:60]
+    server.then(stream(event(chunk(half)), event(chunk(finish="length")), b"data: [DONE]\n\n"), good(finish()))
+    assert far.run().ok
+    assert far.events("llm_responded")[0]["cut"]
+    [told] = far.events("validation_error")
+    assert (told["class"], "max_tokens" in told["message"]) == ("size", True)
+
+
+def test_whoever_looks_on_hears_an_answer_as_it_comes_and_cannot_break_it(far: Caller, server: FakeServer):
+    class Looker:
+        def __init__(self, *, is_clumsy: bool) -> None:
+            self.heard: list[str] = []
+            self.is_clumsy = is_clumsy
+
+        def __call__(self, event: object) -> None: ...
+
+        def hear(self, delta: Delta) -> None:
+            assert (delta.run_id, delta.call) == ("k", "1.1") or self.is_clumsy
+            self.heard.append(delta.text)
+            if self.is_clumsy:
+                raise ValueError("clumsy")
+
+    answer = json.dumps(finish("a text"))
+    for run_id, looker in (("k", Looker(is_clumsy=False)), ("j", Looker(is_clumsy=True))):
+        server.then(good(answer, pieces=7))
+        with SyncRuntime(far.runtime()) as rt:
+            assert rt.run(ONE, IN, run_id=run_id, listener=looker).ok
+        assert len(looker.heard) == (1 if looker.is_clumsy else 7)
+        assert answer.startswith("".join(looker.heard))
 
 
 def test_a_list_is_gone_through_in_order(far: Caller, server: FakeServer, rests: list[float]):

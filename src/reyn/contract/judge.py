@@ -87,6 +87,9 @@ _ACT = compile_schema(_closed({"control_ir": {"type": "array"}}))
 _ARTIFACT = compile_schema(_closed({"type": _TEXT, "data": {}}))
 
 
+_CUT = "the answer was cut off at the longest that the model may give (`max_tokens`); answer with less"
+
+
 class Contract:
     """The rules for one phase, compiled once."""
 
@@ -108,10 +111,11 @@ class Contract:
             schema = candidate.artifact_schema if strict else lenient(candidate.artifact_schema)
             self._branches.setdefault(target, {})[candidate.schema_name] = compile_schema(schema)
 
-    def judge(self, text: str) -> Verdict:
+    def judge(self, text: str, *, is_cut: bool = False) -> Verdict:
+        """`is_cut` says that the answer ended at a limit of the model, which explains what it lacks."""
         parsed = parse(text, self._sizes)
         if isinstance(parsed, Rejected):
-            return parsed
+            return Rejected("size", "$", _CUT) if is_cut else parsed
         value, dropped = parsed
         # To look for placeholders in every text of every artifact would cost as much as all the rest.
         verdict = self._judge_object(value) if "<" not in text else self._judge_object(value, may_copy=True)
@@ -124,7 +128,9 @@ class Contract:
             answer = msgspec.convert(value, _Answer)
         except msgspec.ValidationError:
             return _misshapen(value, _DECISION)
-        return self._too_many(answer.control_ir) or self._inconsistency(answer) or self._decide(answer, may_copy)
+        copied = _copied(answer.control.reason.summary, "$.control.reason.summary") if may_copy else None
+        wrong = copied or self._too_many(answer.control_ir) or self._inconsistency(answer)
+        return wrong or self._decide(answer, may_copy)
 
     def _act(self, value: dict[str, Any], may_copy: bool) -> Verdict:
         try:

@@ -45,10 +45,11 @@ class Effect(Generic[R]):
 
 @dataclass(frozen=True)
 class Reply:
-    """A model's answer: its text and the name under which the text is kept."""
+    """A model's answer: its text, the name under which the text is kept, and whether it ended at a limit of length."""
 
     text: str
     hash: str
+    is_cut: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class CallModel(Effect[Reply]):
 
     def result(self, outcome: Body, content: Content) -> Reply:
         assert isinstance(outcome, kinds.LlmResponded)
-        return Reply(content(outcome.text).decode(), outcome.text)
+        return Reply(content(outcome.text).decode(), outcome.text, outcome.cut)
 
 
 @dataclass(frozen=True)

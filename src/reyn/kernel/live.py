@@ -57,7 +57,7 @@ class LiveWorld:
         self._journal = journal
         self._commits = commits
         self._model = model
-        self._recorder = LlmCallRecorder(roster)
+        self._recorder = LlmCallRecorder(roster, getattr(listener, "hear", None))
         self._clock = clock
         self._ops = ops
         self._sub_runs = sub_runs
@@ -132,7 +132,7 @@ class LiveWorld:
             resumption.driver,
             state.open_intent,
             resumption.retry,
-            model if model != state.model else None,
+            model if resumption.is_other_model or model != state.model else None,
             resumption.skill,
             pinned.hash if pinned else None,
         ), (pinned,) if pinned else ()

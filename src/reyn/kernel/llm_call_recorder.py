@@ -17,7 +17,7 @@ from reyn.context import join
 from reyn.errors import ModelBroken, ModelError, ModelTimeout, SchemaRefused
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.effects import CallModel, Reply
-from reyn.models import Message, Mode, ModelReply, ModelRequest
+from reyn.models import Delta, Message, Mode, ModelReply, ModelRequest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from reyn.kernel.briefs import Offer
     from reyn.kernel.run_state import RunState
     from reyn.kernel.tape import Tape
-    from reyn.models import Model
     from reyn.models.roster import Roster
 
     Recorded = tuple[Body, tuple[Blob, ...]]
     Tell = Callable[[Body], Awaitable[None]]
+    Hear = Callable[[Delta], None]
 
 _FIRST_WAIT = 0.5
 _LONGEST_WAIT = 30.0
@@ -60,8 +60,9 @@ def _answered(state: RunState) -> int:
 class LlmCallRecorder:
     """The half that touches the world: ask the model and turn what it says into an outcome."""
 
-    def __init__(self, roster: Roster) -> None:
+    def __init__(self, roster: Roster, hear: Hear | None = None) -> None:
         self._roster = roster
+        self._hear = hear
         self.warnings: list[str] = []
 
     def may_take_time(self, call: CallModel, state: RunState) -> bool:
@@ -76,25 +77,44 @@ class LlmCallRecorder:
             call=call.key,
             request_hash=call.request_hash,
             answered=_answered(tape.state),
+            hear=self._listening(tape.run_id, call.key),
         )
+        if self._roster.is_given:
+            name = tape.state.model
+            return self._outcome(name, call.key, await self._once(name, None, request))
         # A run that was resumed with another model asks that one, also what the old one was to be asked.
-        name, tried = _current(call.model or tape.state.model, tape.state), set[str]()
+        first = call.model or tape.state.model
+        line = self._line(first)
+        name = _current(first, tape.state)
+        rest = line[line.index(name) + 1 :] if name in line else line
         while True:
-            tried.add(name)
-            settings = self._settings(name)
-            # A model that is handed in tries nothing again, and is spared the way there.
-            is_simple = not settings.retries
-            answer = await (
-                self._once(name, settings, request) if is_simple else self._try(name, settings, request, tell)
-            )
-            if isinstance(answer, ModelReply):
-                return self._responded(call.key, name, answer)
-            message = self._roster.scrub(answer.message)
-            instead = next((other for other in settings.fallback if other not in tried), None)
-            if instead is None:
-                return kinds.LlmFailed(call.key, answer.code, message), ()
-            await tell(kinds.ModelSwitched(call.key, name, instead, answer.code, message))
+            answer = await self._try(name, self._settings(name), request, tell)
+            if isinstance(answer, ModelReply) or not rest:
+                return self._outcome(name, call.key, answer)
+            instead = rest.pop(0)
+            await tell(kinds.ModelSwitched(call.key, name, instead, answer.code, self._roster.scrub(answer.message)))
             name = instead
+
+    def _line(self, name: str) -> list[str]:
+        """Who is asked, in order: a model, its list, and behind it the lists of those."""
+        line = [name]
+        for one in line:
+            line.extend(other for other in dict.fromkeys(self._settings(one).fallback) if other not in line)
+        return line
+
+    def _listening(self, run_id: str, call: str) -> Callable[[str], None] | None:
+        """Whoever looks on cannot break the call."""
+        if self._hear is None:
+            return None
+
+        def hear(text: str) -> None:
+            if self._hear is not None:
+                try:
+                    self._hear(Delta(run_id, call, text))
+                except Exception:  # noqa: BLE001 - somebody else's code
+                    self._hear = None
+
+        return hear
 
     def _settings(self, name: str) -> ModelSettings:
         try:
@@ -122,10 +142,11 @@ class LlmCallRecorder:
             await tell(told)
             await _rest(wait)
 
-    async def _once(self, name: str, settings: ModelSettings, request: ModelRequest) -> ModelReply | ModelError:
+    async def _once(self, name: str, settings: ModelSettings | None, request: ModelRequest) -> ModelReply | ModelError:
+        """Without settings, a model that is handed in: it tries nothing again and minds its own time."""
         try:
             model = self._roster.open(name)
-            if not _takes_time(model):
+            if settings is None or not getattr(model, "takes_time", True):
                 reply = await model.complete(request)
             else:
                 async with asyncio.timeout(settings.timeout):
@@ -135,14 +156,18 @@ class LlmCallRecorder:
         except ModelError as error:
             return error
         except TimeoutError:
-            return ModelTimeout(f"the model `{name}` did not answer within {settings.timeout} seconds")
+            seconds = f"within {settings.timeout} seconds" if settings else "in time"
+            return ModelTimeout(f"the model `{name}` did not answer {seconds}")
         except Exception as error:  # noqa: BLE001 - somebody else's code: its fault is recorded, not passed on
             return ModelBroken(f"the model `{name}` broke: {type(error).__name__}: {error}")
         return reply
 
-    def _responded(self, call: str, name: str, reply: ModelReply) -> Recorded:
+    def _outcome(self, name: str, call: str, reply: ModelReply | ModelError) -> Recorded:
+        if isinstance(reply, ModelError):
+            return kinds.LlmFailed(call, reply.code, self._roster.scrub(reply.message)), ()
         text = Blob.of(self._roster.scrub(reply.text).encode("utf-8", "backslashreplace"))
-        return kinds.LlmResponded(call, text.hash, self._usage(name, reply), reply.mode), (text,)
+        usage = self._usage(name, reply)
+        return kinds.LlmResponded(call, text.hash, usage, reply.mode, bool(reply.is_cut)), (text,)
 
     def _usage(self, name: str, reply: ModelReply) -> kinds.Usage | None:
         """Tokens that cannot be counted cost the count, not the answer."""
@@ -162,10 +187,6 @@ def _current(name: str, state: RunState) -> str:
         name = other
         seen.add(name)
     return name
-
-
-def _takes_time(model: Model) -> bool:
-    return bool(getattr(model, "takes_time", False))
 
 
 def _may_pass(error: ModelError, failures: int, retries: int) -> bool:

@@ -281,6 +281,7 @@ class OSRuntime(RunReader):
             retry=retry,
             skill=upgraded.name if upgraded else None,
             pinned=pin(upgraded) if upgraded else None,
+            is_other_model=model is not None,
         )
         return await self._drive(loaded.tape, self._world(opened, resumption, listener))
 

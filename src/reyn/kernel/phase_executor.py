@@ -48,7 +48,7 @@ async def visit(brief: PhaseBrief, entry: Visit, tape: Tape) -> None:
         call = f"{entry.step}.{calls}"
         tape.emit(kinds.FrameBuilt(messages), offer.stable, *given.blobs)
         reply = await ask(offer, brief.model, messages, call, tape, tuple(log.shown))
-        verdict = offer.contract.judge(reply.text)
+        verdict = offer.contract.judge(reply.text, is_cut=reply.is_cut)
         if verdict.dropped:
             tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))
         if isinstance(verdict, Rejected):

@@ -223,7 +223,7 @@ def _(state: RunState, body: kinds.RunResumed) -> RunState:
         trail=() if body.skill_hash else state.trail,
         doubtful=body.open_intent,
         model=body.model or state.model,
-        switched={} if body.model else state.switched,
+        switched={} if body.model or body.retry else state.switched,
     )
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from reyn.secrets import Secrets
 
 ADAPTERS = ("scripted", "recorded", "local", "openai")
+AT_ONCE = ("scripted", "recorded")
+"""The adapters whose models answer at once."""
 
 
 def open_model(

@@ -8,11 +8,13 @@ machine that is the difference between two seconds and thirty.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import json
 import os
 import secrets
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +26,16 @@ from reyn.models.protocol import ModelReply
 from reyn.models.weights import DEFAULT, KNOWN, weights_path
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reyn.config import ModelSettings
     from reyn.models.protocol import Mode, ModelRequest
 
-_SMALL_TEXT = 160
-"""How many characters a text has at the most that a small model writes: it would not stop by itself."""
+_BATCH = 32
+"""How many tokens are read before the reading can be given up; larger ones are no faster on a processor."""
+
+_THREAD = ThreadPoolExecutor(1, thread_name_prefix="reyn-local")
+"""Calls wait for their turn here and hold nobody else's thread; all of them compete for the same cores."""
 
 _LOADED: dict[tuple[str, int, int], _Engine] = {}
 _LOADING = threading.Lock()
@@ -58,15 +65,20 @@ class LocalModel:
         raise ModelMissing(f"no model file `{words}`", hint="Give the path of a GGUF file.")
 
     async def complete(self, request: ModelRequest) -> ModelReply:
-        """Generate in a thread: the event loop goes on, and a cancelled call stops at its next token."""
+        """Generate in a thread: the event loop goes on, and a call that is given up stops with its next token, or with
+        the next few that it reads."""
         given_up = threading.Event()
+        hear = _in_loop(request.hear) if request.hear else None
         try:
-            return await asyncio.to_thread(self._generate, request, given_up)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(_THREAD, self._generate, request, given_up, hear)
         except asyncio.CancelledError:
             given_up.set()
             raise
 
-    def _generate(self, request: ModelRequest, given_up: threading.Event) -> ModelReply:
+    def _generate(
+        self, request: ModelRequest, given_up: threading.Event, hear: Callable[[str], None] | None
+    ) -> ModelReply:
         engine = _engine(self.path, self._settings)
         mode: Mode = "free" if self._settings.mode == "free" else "grammar"
         asked: dict[str, Any] = {
@@ -76,17 +88,16 @@ class LocalModel:
             "cache_prompt": True,
             "stream": True,
             "stream_options": {"include_usage": True},
+            "return_progress": True,
         }
         if mode == "grammar":
             schema = self._schema(request.contract)
             asked["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
-        return engine.generate(asked, given_up, mode)
+        return engine.generate(asked, given_up, mode, hear)
 
     def _schema(self, contract: dict[str, Any]) -> dict[str, Any]:
         """A small model is held shorter: its texts end soon, and none can be a placeholder that it copies."""
-        if self._is_small:
-            return decoding_schema(contract, text_length=_SMALL_TEXT, is_unmarked=True)
-        return decoding_schema(contract)
+        return decoding_schema(contract, is_small=self._is_small)
 
     def describe(self) -> dict[str, Any]:
         """What `reyn models` tells."""
@@ -105,6 +116,7 @@ class _Engine:
         params.model.path = str(path)
         params.n_ctx = context
         params.n_parallel = 1
+        params.n_batch = params.n_ubatch = _BATCH
         params.cpuparams.n_threads = threads
         params.cpuparams_batch.n_threads = threads
         params.api_keys = [secrets.token_urlsafe(32)]
@@ -121,16 +133,20 @@ class _Engine:
         self._turn = threading.Lock()
         self._begun = ""
 
-    def generate(self, asked: dict[str, Any], given_up: threading.Event, mode: Mode) -> ModelReply:
+    def generate(
+        self, asked: dict[str, Any], given_up: threading.Event, mode: Mode, hear: Callable[[str], None] | None
+    ) -> ModelReply:
         with self._turn:
             self._begin(asked, given_up)
-            heard = self._complete(asked, given_up)
+            heard = self._complete(asked, given_up, hear)
         return heard.reply(mode)
 
-    def _complete(self, asked: dict[str, Any], given_up: threading.Event) -> _Heard:
+    def _complete(
+        self, asked: dict[str, Any], given_up: threading.Event, hear: Callable[[str], None] | None = None
+    ) -> _Heard:
         if given_up.is_set():
             raise AnswerCut("the call was given up")
-        heard = _Heard(given_up)
+        heard = _Heard(given_up, hear)
         try:
             self._server.handle_chat_completions(asked, heard)
         except Exception as error:
@@ -146,12 +162,14 @@ class _Engine:
         kept = self._prefixes.find(text)
         if kept is not None and self._slot("restore", kept):
             return
-        alone = {"messages": [first], "max_tokens": 1, "cache_prompt": True, "stream": True}
+        alone = {"messages": [first], "max_tokens": 1, "cache_prompt": True, "stream": True, "return_progress": True}
         try:
             heard = self._complete(alone, given_up)
         except ModelBroken:
             return  # a template may want more than this message; the call itself will tell
-        if heard.is_over:
+        if given_up.is_set():
+            self._begun = ""
+        elif heard.is_over:
             self._prefixes.keep(text, lambda name: self._slot("save", name))
 
     def _slot(self, action: str, name: str) -> bool:
@@ -167,10 +185,13 @@ class _Engine:
 
 
 class _Heard:
-    """Gathers what arrives, chunk by chunk; says stop when the call is given up."""
+    """Gathers what arrives, chunk by chunk: how far the prompt is read, then text. Says stop when the call is given
+    up."""
 
-    def __init__(self, given_up: threading.Event) -> None:
+    def __init__(self, given_up: threading.Event, hear: Callable[[str], None] | None) -> None:
         self._given_up = given_up
+        self._hear = hear
+        self._is_cut = False
         self._parts: list[str] = []
         self._usage: Usage | None = None
         self._error: dict[str, Any] | None = None
@@ -185,8 +206,12 @@ class _Heard:
         if "error" in chunk or ("code" in chunk and "message" in chunk):
             self._error = chunk.get("error", chunk)
         for choice in chunk.get("choices", ()):
-            self._parts.append(choice.get("delta", {}).get("content") or "")
+            text = choice.get("delta", {}).get("content") or ""
+            self._parts.append(text)
+            if text and self._hear is not None:
+                self._hear(text)
             self.is_over = self.is_over or choice.get("finish_reason") is not None
+            self._is_cut = self._is_cut or choice.get("finish_reason") == "length"
         usage = chunk.get("usage")
         if usage:
             cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
@@ -200,11 +225,29 @@ class _Heard:
             raise ModelBroken(f"the embedded model says: {message}")
         if not self.is_over:
             raise AnswerCut("the embedded model broke off")
-        return ModelReply("".join(self._parts), self._usage, mode)
+        return ModelReply("".join(self._parts), self._usage, mode, self._is_cut)
+
+
+def _in_loop(hear: Callable[[str], None]) -> Callable[[str], None]:
+    """The text comes in another thread; whoever looks on is in the loop's."""
+    loop = asyncio.get_running_loop()
+
+    def pass_on(text: str) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody looks on any more
+            loop.call_soon_threadsafe(hear, text)
+
+    return pass_on
+
+
+def _cores() -> int:
+    """Those that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 2
 
 
 def _engine(path: Path, settings: ModelSettings) -> _Engine:
-    threads = settings.threads or max(1, (os.cpu_count() or 2) - 1)
+    threads = settings.threads or max(1, _cores() - 1)
     key = (str(path.resolve()), threads, settings.context_tokens)
     with _LOADING:
         if key not in _LOADED:

@@ -87,7 +87,7 @@ class OpenAIModel:
             raise self._refused(sdk, error, mode) from None  # what it quotes may hold the key
         try:
             async with stream:
-                return await self._heard(stream.response, mode)
+                return await self._heard(stream.response, mode, request.hear)
         except ModelError:
             raise
         except Exception as error:  # noqa: BLE001 - as above
@@ -145,10 +145,10 @@ class OpenAIModel:
             asked["response_format"] = {"type": "json_object"}
         return asked
 
-    async def _heard(self, response: Any, mode: Mode) -> ModelReply:
+    async def _heard(self, response: Any, mode: Mode, hear: Callable[[str], None] | None) -> ModelReply:
         """The whole text of an answer that came to its end."""
         parts: list[str] = []
-        length, usage, is_over = 0, None, False
+        length, usage, is_over, is_cut = 0, None, False, False
         async for chunk in chunks(response):
             if chunk.error is not None:
                 raise self._told(chunk.error, mode)
@@ -158,13 +158,16 @@ class OpenAIModel:
                 parts.append(said.content or said.refusal or "")
                 length += len(parts[-1])
                 is_over = is_over or bool(choice.finish_reason)
+                is_cut = is_cut or choice.finish_reason == "length"
+                if hear is not None and parts[-1]:
+                    hear(parts[-1])
             if length > _LONGEST_ANSWER:
                 is_over = True
                 break
         if not is_over:
             what = "ended its answer before it was whole" if length else f"sent no answer, but {kind_of(response)}"
             raise AnswerCut(f"`{self.name}` {what}")
-        return ModelReply("".join(parts), usage, mode)
+        return ModelReply("".join(parts), usage, mode, is_cut)
 
     # -- what went wrong ------------------------------------------------------------------------------
 

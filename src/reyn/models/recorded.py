@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 
 class RecordedModel:
+    takes_time = False
+
     def __init__(self, journal: Journal, run_id: str) -> None:
         self.name = f"recorded:{run_id}"
         self._journal = journal

@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from reyn.secrets import Secrets
 
 
-_GIVEN = ModelSettings(model="", retries=0)
-"""A model that is handed in does its own retries, or none."""
-
-
 class Roster:
     """`given`, if there is one, stands for every name."""
 
@@ -64,15 +60,22 @@ class Roster:
             self._opened[key] = open_model(key, settings, self._root, self._journal, self.secrets)
         return self._opened[key]
 
+    @property
+    def is_given(self) -> bool:
+        """Whether a model was handed in; it is asked whatever the name."""
+        return self._given is not None
+
     def settings(self, name: str) -> ModelSettings:
-        return _GIVEN if self._given is not None else self.resolve(name)[1]
+        return self.resolve(name)[1]
 
     def takes_time(self, name: str) -> bool:
         """Whether the model of a name, or one that may take its place, keeps a run waiting."""
         if self._given is not None:
-            return bool(getattr(self._given, "takes_time", False))
+            return bool(getattr(self._given, "takes_time", True))
         if name not in self._slow:
-            self._slow[name] = any(model.startswith(("local", "openai")) for model in self._within_reach(name))
+            from reyn.models.catalog import AT_ONCE
+
+            self._slow[name] = any(model.partition(":")[0] not in AT_ONCE for model in self._within_reach(name))
         return self._slow[name]
 
     def _within_reach(self, name: str) -> list[str]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 class ScriptedModel:
     """`ScriptedModel([{...}, "raw text"])`: an object is sent as JSON, a string as it is."""
 
+    takes_time = False
+
     def __init__(self, answers: Iterable[dict[str, Any] | str], name: str = "scripted") -> None:
         self.name = name
         self._answers = [_to_text(answer) for answer in answers]

@@ -75,6 +75,8 @@ class LlmResponded(Body, frozen=True):
     usage: Usage | None = None
     mode: Literal["grammar", "json_schema", "json_object", "free"] | None = None
     """How the model was held to the contract, where it says so."""
+    cut: bool = False
+    """Whether it ended at the limit of its length."""
 
 
 @event("model_retried", v=1, origin="outside")
