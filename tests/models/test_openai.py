@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import sys
@@ -15,6 +16,7 @@ import pytest
 from reyn import SyncRuntime
 from reyn.config import ModelSettings
 from reyn.errors import KeyRefused, ModelError, ModelMissing, ModelTimeout, RequestRefused, SecretNameInvalid
+from reyn.journal import Event
 from reyn.models import Delta, Message, ModelRequest
 from reyn.models.openai import OpenAIModel
 from reyn.secrets import MemoryStore, Secrets
@@ -22,6 +24,7 @@ from tests.models.calling import IN, KEY, ONE, PAIR, Caller
 from tests.models.fake_server import (
     Asked,
     FakeServer,
+    Line,
     chunk,
     drip,
     event,
@@ -71,8 +74,22 @@ def test_a_request_holds_the_frame_the_settings_and_the_contract_and_its_key_onc
     assert asked.body["stream"]
     assert [message["role"] for message in asked.body["messages"]] == ["system", "user"]
     held = asked.body["response_format"]["json_schema"]["schema"]
-    assert held["type"] == "object"
-    assert list(held["properties"])[:2] == ["control", "artifact"]
+    assert [list(branch["properties"]) for branch in held["anyOf"]] == [["control", "artifact"]] * 2
+
+
+ROOT = "Invalid schema for response_format 'answer': schema must be a JSON Schema of 'type: \"object\"'"
+
+
+@pytest.mark.parametrize("mode", ["auto", "json_schema"])
+def test_a_server_that_takes_no_alternatives_at_the_root_gets_one_object(far: Caller, server: FakeServer, mode: str):
+    server.then(status(400, ROOT), good(go("second")), good(finish()))
+    far.configure(mode=mode)
+    assert far.run(PAIR).ok
+    held = [asked.body["response_format"]["json_schema"]["schema"] for asked in server.asked]
+    assert ["anyOf" in schema for schema in held] == [True, False, False]
+    assert all(schema["required"] == ["control", "artifact"] for schema in held[1:])
+    assert [event["instead"] for event in far.events("model_retried")] == ["json_schema, one object"]
+    assert [event["mode"] for event in far.events("llm_responded")] == ["json_schema", "json_schema"]
 
 
 def test_calls_share_a_connection(far: Caller, server: FakeServer):
@@ -107,8 +124,14 @@ async def connected(model: OpenAIModel):
 def test_variables_of_the_sdk_change_nothing(far: Caller, server: FakeServer, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{free_port()}/v1")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-somebody-else")
+    monkeypatch.setenv("OPENAI_ORG_ID", "somebody")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "something")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "Authorization: Bearer stolen")
+    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
     server.then(good(finish()))
     assert far.run().ok
+    assert not [name for name, _ in server.asked[0].headers if name.lower().startswith("openai-")]
     settings = ModelSettings("openai:m", key="secret://FAR_KEY")
     model = OpenAIModel("far", "m", settings, lambda: Secrets([MemoryStore({"FAR_KEY": KEY})]))
     with asyncio.Runner() as runner:
@@ -266,6 +289,26 @@ def test_a_page_in_place_of_an_error_is_told_shortly(far: Caller, server: FakeSe
     [told] = far.events("model_retried")
     assert told["message"].startswith("`far` says 502: <html> <body> Bad Gateway<br>")
     assert len(told["message"]) < 600
+
+
+@pytest.mark.parametrize("code", [200, 500])
+def test_a_body_without_an_end_is_not_read_for_ever(
+    far: Caller, server: FakeServer, rests: list[float], monkeypatch: pytest.MonkeyPatch, code: int
+):
+    monkeypatch.setattr("reyn.models.streaming._MOST_BYTES", 100_000)
+    sent = []
+
+    async def endless(_: Asked, line: Line) -> None:
+        await line.head(code, {"content-type": "application/json", "transfer-encoding": "chunked"})
+        with contextlib.suppress(Exception):
+            while len(sent) < 10_000:
+                sent.append(1)
+                await line.piece(b"x" * 100_000)
+
+    server.then(endless, good(finish()))
+    assert far.run().ok
+    assert far.codes() == ["RYN510" if code == 200 else "RYN506"]
+    assert len(sent) < 1_000
 
 
 def test_waits_grow_differ_and_end(far: Caller, server: FakeServer, rests: list[float]):
@@ -750,15 +793,20 @@ def test_a_switch_outlives_the_process_and_the_next_run_begins_anew(
     far: Caller, server: FakeServer, rests: list[float]
 ):
     server.then(status(401))
-    with FakeServer(good(go("second")), status(400, "no")) as other:
+
+    def dies(event: Event) -> None:
+        if event.kind == "phase_completed":
+            raise KeyboardInterrupt
+
+    with FakeServer(good(go("second")), good(finish())) as other:
         far.configure(others={"near": near(other)}, fallback=["near"])
-        assert far.run(PAIR).status == "failed"
-        other.then(good(finish()))
-        assert far.retry().ok
-        assert (len(server.asked), len(other.asked)) == (1, 3)
+        with SyncRuntime(far.runtime()) as rt, pytest.raises(KeyboardInterrupt):
+            rt.run(PAIR, IN, run_id="k", listener=dies)
+        assert far.resume().ok
+        assert (len(server.asked), len(other.asked)) == (1, 2)
         server.then(good(finish()))
         assert far.run(run_id="next").ok
-        assert (len(server.asked), len(other.asked)) == (2, 3)
+        assert (len(server.asked), len(other.asked)) == (2, 2)
 
 
 def test_when_nobody_answers_the_last_is_told(far: Caller, server: FakeServer, rests: list[float]):

@@ -12,6 +12,7 @@ import time
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -33,7 +34,7 @@ from reyn.errors import (
 from reyn.journal.kinds import Usage
 from reyn.models.decoding import decoding_schema, single_object
 from reyn.models.protocol import ModelReply
-from reyn.models.streaming import NOTHING, chunks, kind_of
+from reyn.models.streaming import NOTHING, chunks, keep_bounded, kind_of
 from reyn.secrets import is_handle, name_of
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class OpenAIModel:
                 hint="Write `key: secret://NAME`; `reyn secret set NAME`.",
             )
         self._mode: Mode = "json_schema" if settings.mode == "auto" else settings.mode
+        self._is_one_object = settings.base_url is None  # OpenAI itself takes no alternatives at the root
         self._client: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._key_is_refused = False
@@ -98,16 +100,28 @@ class OpenAIModel:
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
             self._loop = loop
-            self._client = sdk.AsyncOpenAI(
-                api_key=self._key(),
-                base_url=self._settings.base_url or _OPENAI,
-                max_retries=0,
-                timeout=sdk.Timeout(self._settings.timeout, connect=min(_CONNECT_SECONDS, self._settings.timeout)),
-            )
+            self._client = self._new_client(sdk)
         elif self._key_is_refused:
             self._client.api_key = self._key()  # it may be another by now
         self._key_is_refused = False
         return self._client
+
+    def _new_client(self, sdk: Any) -> Any:
+        url = self._settings.base_url or _OPENAI
+        client = sdk.AsyncOpenAI(
+            api_key=self._key(),
+            base_url=url,
+            max_retries=0,
+            timeout=sdk.Timeout(self._settings.timeout, connect=min(_CONNECT_SECONDS, self._settings.timeout)),
+            # A proxy is for what is far away.
+            http_client=sdk.DefaultAsyncHttpxClient(
+                trust_env=not _is_loopback(url), event_hooks={"response": [keep_bounded]}
+            ),
+        )
+        # What it took from the environment is not what the operator of this project configured.
+        client.organization = client.project = None
+        client._custom_headers = {}  # noqa: SLF001 - there is no other way to them
+        return client
 
     def _key(self) -> str:
         handle = self._settings.key
@@ -139,7 +153,7 @@ class OpenAIModel:
         if self._settings.temperature is not None:
             asked["temperature"] = self._settings.temperature
         if mode == "json_schema":
-            schema = _schema_of(msgspec.json.encode(request.contract))
+            schema = _schema_of(msgspec.json.encode(request.contract), self._is_one_object)
             asked["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
         elif mode == "json_object":
             asked["response_format"] = {"type": "json_object"}
@@ -226,7 +240,10 @@ class OpenAIModel:
     def _step_down(self, words: str, mode: Mode) -> ModelError:
         """The next way to hold the model to its contract, if it was left to us. Another call may have gone there."""
         refused = SchemaRefused(words)
-        if self._settings.mode == "auto":
+        if mode == "json_schema" and not self._is_one_object and _is_about_the_root(words):
+            self._is_one_object = True
+            refused.instead = "json_schema, one object"
+        elif self._settings.mode == "auto":
             if self._mode == mode:
                 self._mode = _MODES[_MODES.index(mode) + 1]
             refused.instead = self._mode
@@ -273,9 +290,15 @@ def _sdk() -> Any:
 
 
 @lru_cache(maxsize=64)
-def _schema_of(contract: bytes) -> dict[str, Any]:
+def _schema_of(contract: bytes, is_one_object: bool) -> dict[str, Any]:
     """Made once a contract; a phase asks with the same one again and again."""
-    return single_object(decoding_schema(msgspec.json.decode(contract)))
+    schema = decoding_schema(msgspec.json.decode(contract))
+    return single_object(schema) if is_one_object else schema
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    return host == "localhost" or host == "::1" or host.startswith("127.")
 
 
 def _counted(usage: Any) -> Usage | None:
@@ -307,6 +330,12 @@ def _is_about_length(message: str) -> bool:
     """OpenAI, vLLM and llama.cpp; not `In context=('properties', …)`, which is about a schema."""
     lowered = message.lower()
     return any(word in lowered for word in ("context length", "context size", "context window", "too many tokens"))
+
+
+def _is_about_the_root(message: str) -> bool:
+    """`anyOf` is not permitted at the root; a schema must be of type "object"."""
+    lowered = message.lower()
+    return any(word in lowered for word in ("anyof", "oneof", "root", "top level", "top-level", 'type: "object"'))
 
 
 def _is_about_schema(message: str) -> bool:

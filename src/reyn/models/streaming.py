@@ -17,7 +17,9 @@ from reyn.errors import AnswerCut
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-_MOST_BYTES = 100_000_000
+_MOST_BYTES = 32_000_000
+"""More than any answer has."""
+_MOST_ERROR_BYTES = 65_536
 _LAST_SECONDS = 0.1
 
 
@@ -55,7 +57,7 @@ def kind_of(response: Any) -> str:
 async def chunks(response: Any) -> AsyncIterator[Chunk]:
     """What a server says, piece by piece; of one that knows no streams, in one."""
     if kind_of(response).startswith("application/json"):
-        yield _decoded(await response.aread())
+        yield _decoded(await _whole(response.aiter_bytes()))
         return
     contents = response.aiter_bytes()
     async for line in _lines(contents):
@@ -69,13 +71,47 @@ async def chunks(response: Any) -> AsyncIterator[Chunk]:
     await _read_to_the_end(contents)
 
 
+async def _whole(contents: AsyncIterator[bytes]) -> bytes:
+    gathered = bytearray()
+    async for content in contents:
+        gathered += content
+        _check_length(len(gathered))
+    return bytes(gathered)
+
+
+def _check_length(length: int) -> None:
+    if length > _MOST_BYTES:
+        raise AnswerCut(f"more than {_MOST_BYTES} bytes came, and no end")
+
+
+async def keep_bounded(response: Any) -> None:
+    """A hook of the HTTP client: of an error, only the beginning is read, however much the server sends."""
+    if response.status_code < 400:
+        return
+    stream = response.stream
+    [kind] = [base for base in type(stream).__mro__ if base.__name__ == "AsyncByteStream"]
+
+    class Bounded(kind):  # type: ignore[misc, valid-type]
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            left = _MOST_ERROR_BYTES
+            async for content in stream:
+                yield content[:left]
+                left -= len(content)
+                if left <= 0:
+                    return
+
+        async def aclose(self) -> None:
+            await stream.aclose()
+
+    response.stream = Bounded()
+
+
 async def _lines(contents: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     begun: list[bytes] = []
     length = 0
     async for content in contents:
         length += len(content)
-        if length > _MOST_BYTES:
-            raise AnswerCut(f"more than {_MOST_BYTES} bytes came, and no end")
+        _check_length(length)
         first, *others = content.split(b"\n")
         begun.append(first)
         if others:
