@@ -7,18 +7,57 @@ no network at run time. Everything is what a user would type; the demo only does
 from __future__ import annotations
 
 import shlex
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reyn import SyncRuntime
+from reyn.cli.progress import Progress
 from reyn.kernel.ports import TimedIds
+
+if TYPE_CHECKING:
+    from reyn.models import Delta
 
 PROJECT = Path(__file__).parent / "headline"
 REYN = str(Path(sys.executable).parent / "reyn")
 TEXT = "The old mill opens again on Monday."
-SECONDS_INTO_THE_ANSWER = 0.3
+WORDS = 40
+"""Characters of the second answer after which the run is killed."""
+
+
+class Watched(Progress):
+    """Shows a run as `reyn run` does; says by a file when the model is in the middle of its second answer."""
+
+    mark: Path
+
+    def hear(self, delta: Delta) -> None:
+        super().hear(delta)
+        if delta.call == "2.1" and self._come >= WORDS:
+            self.mark.touch()
+
+
+def run_watched(run_id: str, mark: Path) -> None:
+    with SyncRuntime.open(PROJECT) as runtime:
+        watched = Watched(runtime, err=False)
+        watched.mark = mark
+        runtime.run("headline", TEXT, run_id=run_id, listener=watched)
+
+
+def run_and_kill(run_id: str) -> None:
+    """Start the run; kill it with SIGKILL while the model writes its second answer."""
+    print(f"$ reyn run headline {shlex.quote(TEXT)} --run-id {run_id}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        mark = Path(folder) / "in-mid-answer"
+        run = subprocess.Popen([sys.executable, __file__, run_id, str(mark)])
+        while run.poll() is None and not mark.exists():
+            time.sleep(0.02)
+        run.kill()
+        killed = run.wait() == -signal.SIGKILL
+    print("\n*** kill -9 ***" if killed else "\n(it was too fast to be killed)", flush=True)
 
 
 def say(text: str) -> None:
@@ -28,27 +67,6 @@ def say(text: str) -> None:
 def reyn(*words: str) -> None:
     print(f"$ reyn {shlex.join(words)}", flush=True)
     subprocess.run([REYN, *words], cwd=PROJECT, check=True)
-
-
-def run_and_kill(run_id: str) -> None:
-    """Start the run as a user would; kill it with SIGKILL while the model writes its second answer."""
-    words = ("run", "headline", TEXT, "--run-id", run_id)
-    print(f"$ reyn {shlex.join(words)}", flush=True)
-    run = subprocess.Popen([REYN, *words], cwd=PROJECT)
-    with SyncRuntime.open(PROJECT) as runtime:
-        while run.poll() is None and questions(runtime, run_id) < 2:
-            time.sleep(0.05)
-    time.sleep(SECONDS_INTO_THE_ANSWER)
-    run.kill()
-    run.wait()
-    print("\n*** kill -9 ***", flush=True)
-
-
-def questions(runtime: SyncRuntime, run_id: str) -> int:
-    """How often the model was asked so far, as the journal has it; another process is writing it."""
-    if all(row.run_id != run_id for row in runtime.runs()):
-        return 0
-    return sum(event.kind == "llm_requested" for event in runtime.events(run_id))
 
 
 def main() -> None:
@@ -75,4 +93,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 1:
+        run_watched(sys.argv[1], Path(sys.argv[2]))
+    else:
+        main()

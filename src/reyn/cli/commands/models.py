@@ -28,7 +28,7 @@ def command(context: click.Context, as_json: bool) -> None:
     from reyn.models.survey import survey
 
     with open_project() as runtime:
-        found = asyncio.run(survey(runtime.runtime.config, runtime.runtime.root))
+        found = asyncio.run(survey(runtime.runtime.config, runtime.runtime.root, runtime.runtime.journal))
     if as_json:
         print_json(found)
         return
