@@ -16,8 +16,17 @@ setup: .venv/ready
 	touch $@
 
 ## demo: run a skill on a small model, kill it in mid-answer, resume it, look at what it left
-demo: setup
+demo: .venv/demo
 	@$(BIN)/python examples/demo.py
+
+# A user of Reyn needs less than a contributor.
+.venv/demo: pyproject.toml
+	@if [ ! -e .venv/ready ]; then \
+		echo "Making .venv with Reyn and a local model's engine; the first time this takes half a minute ..." && \
+		$(PYTHON) -m venv .venv && \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[local]'; \
+	fi
+	@touch $@
 
 ## test: everything CI checks; under ten minutes on two cores
 test: check
