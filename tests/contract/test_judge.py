@@ -272,6 +272,7 @@ FILES = Contract(CANDIDATES, offered_ops(STANDARD, ("file",)))
     [
         (changed(OK, "artifact.data.text", "<text>"), "$.artifact.data.text"),
         (changed(go("check", type="list"), "artifact.data.text", " <why, in one sentence> "), "$.artifact.data.text"),
+        (changed(OK, "control.reason.summary", "<why, in one sentence>"), "$.control.reason.summary"),
         (act(file("read", "a.txt"), file("read", "<path>")), "$.control_ir[1].path"),
         (with_ops(OK, file("write", "a.txt", content="<content>")), "$.control_ir[0].content"),
     ],
@@ -280,6 +281,12 @@ def test_a_placeholder_that_comes_back_is_rejected(answer: dict, path: str):
     verdict = FILES.judge(json.dumps(answer))
     assert isinstance(verdict, Rejected)
     assert (verdict.rule, verdict.path) == ("placeholder", path)
+
+
+def test_an_answer_that_was_cut_is_told_that_it_was_unless_it_is_whole():
+    assert FILES.judge(json.dumps(OK)[:40], is_cut=True).rule == "size"
+    assert FILES.judge(json.dumps(OK)[:40]).rule == "not_json"
+    assert isinstance(FILES.judge(json.dumps(OK), is_cut=True), Accepted)
 
 
 def test_what_only_looks_like_a_placeholder_is_taken():

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,16 +15,18 @@ import msgspec
 import pytest
 
 from reyn.config import ModelSettings
+from reyn.contract import Candidate, Contract, Rejected, offered_ops
 from reyn.errors import ModelTimeout
 from reyn.journal import MemoryJournal
 from reyn.journal.kinds import Usage
-from reyn.models import Model, ModelReply, ModelRequest
+from reyn.models import Message, Model, ModelReply, ModelRequest
 from reyn.models.local import LocalModel
 from reyn.models.openai import OpenAIModel
 from reyn.models.roster import Roster
 from reyn.secrets import MemoryStore, Secrets
 from reyn.testing import ModelConformance
 from reyn.testing.model_conformance import ANSWER
+from reyn.vocabulary import STANDARD
 from tests.models.calling import KEY
 from tests.models.fake_server import FakeServer, Manner, good, silence
 from tests.models.small_model import WEIGHTS, real
@@ -129,6 +132,63 @@ class TestOpenAIOnTheSmallModel(_OnServer):
         """The server is there, but wants another key."""
         secrets = Secrets([MemoryStore({"FAR_KEY": "another-key"})])
         return OpenAIModel("far", "m", self.settings, lambda: secrets)
+
+
+NOTE = {
+    "type": "object",
+    "properties": {"text": {"type": "string", "maxLength": 20}},
+    "required": ["text"],
+    "additionalProperties": False,
+}
+BRANCHES = Contract(
+    (Candidate("more", "transition", "note", NOTE, "Go on."), Candidate("end", "finish", "note", NOTE, "Finish.")),
+    offered_ops(STANDARD, ("ask_user",)),
+)
+
+
+def held_to_branches(model: Model) -> None:
+    """Through an adapter, the small model gives an answer that the contract of a phase takes, mark for mark."""
+    messages = (Message("system", "Write a note of one word."), Message("user", "Finish. The word is blue."))
+    request = ModelRequest(messages, BRANCHES.schema, "k", "1.1", "0" * 64)
+    with asyncio.Runner() as runner:
+        reply = runner.run(model.complete(request))
+        if isinstance(model, OpenAIModel):
+            runner.run(model.aclose())
+    assert reply.mode in ("grammar", "json_schema")
+    assert not isinstance(BRANCHES.judge(reply.text), Rejected)
+
+
+@real
+def test_a_contract_with_branches_and_ops_is_kept_by_the_server_of_llama_cpp():
+    secrets = Secrets([MemoryStore({"FAR_KEY": KEY})])
+    url = f"{http_server().listening_address}/v1"
+    settings = ModelSettings("openai:m", base_url=url, key="secret://FAR_KEY", max_tokens=200)
+    held_to_branches(OpenAIModel("far", "m", settings, lambda: secrets))
+
+
+@real
+def test_a_contract_with_branches_and_ops_is_kept_in_the_process():
+    settings = ModelSettings("local", max_tokens=200, context_tokens=512)
+    held_to_branches(LocalModel.found("local", "", settings, Path.cwd()))
+
+
+@real
+def test_a_call_that_is_given_up_while_it_reads_leaves_the_model_free():
+    """The next call does not wait until a long prompt is read."""
+    model = LocalModel.found("local", "", ModelSettings("local", max_tokens=4, context_tokens=4096), Path.cwd())
+    long = ModelRequest((Message("user", f"{os.urandom(4).hex()} one two three " * 400),), {}, "k", "1.1", "0" * 64)
+    short = ModelRequest((Message("user", "hi"),), {}, "k", "1.2", "0" * 64)
+
+    async def give_up() -> float:
+        await model.complete(short)
+        asking = asyncio.ensure_future(model.complete(long))
+        await asyncio.sleep(1.5)
+        asking.cancel()
+        begun = time.monotonic()
+        await model.complete(short)
+        return time.monotonic() - begun
+
+    assert asyncio.run(give_up()) < 20  # reading all of it takes more than a minute
 
 
 @real
