@@ -28,8 +28,8 @@ from reyn.models.weights import DEFAULT, KNOWN
 HERE = Path(__file__).parent
 PROJECT = HERE.parent.parent / ".bench-small"
 MODELS = {
-    "constrained": {"model": "local", "max_tokens": 256, "timeout": 600},
-    "free": {"model": "local", "max_tokens": 256, "timeout": 600, "mode": "free"},
+    "constrained": {"model": "local", "timeout": 600},
+    "free": {"model": "local", "max_tokens": 400, "timeout": 600, "mode": "free"},
 }
 ADAPTER = ("decoding.py", "local.py", "prefixes.py")
 

@@ -46,8 +46,8 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fallback: tuple[str, ...] = ()
     max_tokens: Positive = 1024
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = 0
-    threads: Positive | None = None
-    context_tokens: Positive = 8192
+    threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
+    context_tokens: Annotated[int, msgspec.Meta(ge=256, le=10_000_000)] = 8192
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

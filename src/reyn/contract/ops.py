@@ -30,7 +30,7 @@ def with_kept_reads(vocabulary: Vocabulary, offered: tuple[OpSpec, ...]) -> tupl
     form = spec.form("read")
     assert form is not None
     fields = form.arguments["properties"]
-    path = fields["path"] | {"pattern": f"^{KEPT.replace('.', '[.]')}"}
+    path = fields["path"] | {"pattern": f"^{KEPT.replace('.', '[.]')}[A-Za-z0-9._-]{{1,80}}$"}
     arguments = form.arguments | {"properties": fields | {"path": path}}
     example = form.example | {"path": f"{KEPT}NAME"}
     only = msgspec.structs.replace(form, arguments=arguments, example=example)

@@ -275,7 +275,7 @@ class OpenAIModel:
         except Exception as error:  # noqa: BLE001 - somebody else's code
             raise self._refused(sdk, error, self._mode) from None
         known = page.get("data") if isinstance(page, dict) else None
-        return [str(model.get("id")) for model in known or () if isinstance(model, dict)]
+        return [str(model.get("id")) for model in known if isinstance(model, dict)] if isinstance(known, list) else []
 
     async def aclose(self) -> None:
         if self._client is not None:

