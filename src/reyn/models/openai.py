@@ -8,6 +8,7 @@ SDK's. Where requests go is what the configuration says: no variable of the SDK 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -322,20 +323,22 @@ def _counted(usage: Any) -> Usage | None:
         return None
     details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    return Usage(given, made, cached if isinstance(cached, int) and cached >= 0 else 0)
+    if not isinstance(cached, int) or not isinstance(given, int) or not 0 <= cached <= given:
+        cached = 0
+    return Usage(given, made, cached)
 
 
 def _seconds(headers: Mapping[str, str]) -> float | None:
-    """How long the server wants us to wait: seconds, or until a date."""
+    """How long the server wants us to wait: seconds, or until a date. Where that is no time at all, we decide."""
     words = headers.get("retry-after", "")
     try:
-        return max(0.0, float(words))
+        seconds = float(words)
     except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(words).timestamp() - time.time())
-    except (ValueError, TypeError):
-        return None
+        try:
+            seconds = parsedate_to_datetime(words).timestamp() - time.time()
+        except (ValueError, TypeError):
+            return None
+    return seconds if math.isfinite(seconds) and seconds > 0 else None
 
 
 def _is_about_length(message: str) -> bool:

@@ -85,11 +85,20 @@ def _local(settings: ModelSettings, names: list[str], root: Path) -> Surveyed:
     why = ""
     if not path.is_file():
         why = f"not here; `reyn models pull {words}` fetches it" if known else f"no file `{words}`"
+    elif known and path.stat().st_size != known.bytes:
+        why = f"damaged; `reyn models pull {words}` fetches it anew"
+    elif not _is_gguf(path):
+        why = f"`{words}` is no GGUF file"
     elif importlib.util.find_spec("xllamacpp") is None:
         why = "the extra `local` is not installed: pip install 'reyn[local]'"
     modes = ("free",) if settings.mode == "free" else ("grammar",)
     details: dict[str, Any] = {"about": known.about, "license": known.license} if known else {}
     return Surveyed(settings.model, tuple(names), not why, modes, why, details)
+
+
+def _is_gguf(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"GGUF"
 
 
 async def _openai(settings: ModelSettings, names: list[str], model: str) -> Surveyed:

