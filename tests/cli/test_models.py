@@ -57,6 +57,12 @@ def test_a_model_that_is_not_here_says_how_to_get_it(here: Path, reyn, monkeypat
     assert "`reyn models pull smollm2` fetches it." in said.err
 
 
+def test_a_file_that_is_no_model_is_told_before_anything_starts(here: Path, reyn):
+    said = reyn("run", "pair", '{"text": "x"}', "--model", "local:reyn.yaml")
+    assert (said.code, "RYN511" in said.err, "is no GGUF file" in said.err) == (2, True, True)
+    assert reyn("runs", "--json").json == []
+
+
 def test_only_known_models_are_pulled(here: Path, reyn):
     said = reyn("models", "pull", "gigantic")
     assert said.code == 2

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,14 @@ from tests.support import two_phases, write_skill
 KEY = "sk-test/0123+456789abcdef"
 IN = {"text": "in"}
 ONE, PAIR = "one", "pair"
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if is_so():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it never was so")
 
 
 class Caller:

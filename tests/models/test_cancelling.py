@@ -9,18 +9,10 @@ import pytest
 import yaml
 
 from reyn.journal.sqlite import SqliteJournal
-from tests.models.calling import IN, ONE, Caller
+from tests.models.calling import IN, ONE, Caller, until
 from tests.models.fake_server import FakeServer, silence, status
 
 pytestmark = [pytest.mark.sockets, pytest.mark.timeout(20)]
-
-
-async def until(is_so) -> None:
-    for _ in range(1000):
-        if is_so():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it never was so")
 
 
 def test_a_model_that_took_over_is_left_within_a_second_too(far: Caller, server: FakeServer):

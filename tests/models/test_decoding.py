@@ -144,6 +144,12 @@ def test_texts_end_whatever_they_are_hidden_in(is_small: bool):
     assert field({"type": ["string", "null"]})["anyOf"][1] == {"type": "null"}
 
 
+def test_what_no_grammar_knows_is_said_in_another_way():
+    assert field(True) == {}
+    pair = {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "boolean"}], "items": False}
+    assert field(pair) == {"type": "array", "prefixItems": pair["prefixItems"], "maxItems": 2}
+
+
 def test_a_small_model_says_something_plain_where_anything_would_do():
     assert field({}) == {}
     kinds = [choice["type"] for choice in field({}, is_small=True)["anyOf"]]

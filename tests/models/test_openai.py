@@ -20,7 +20,7 @@ from reyn.journal import Event
 from reyn.models import Delta, Message, ModelRequest
 from reyn.models.openai import OpenAIModel
 from reyn.secrets import MemoryStore, Secrets
-from tests.models.calling import IN, KEY, ONE, PAIR, Caller
+from tests.models.calling import IN, KEY, ONE, PAIR, Caller, until
 from tests.models.fake_server import (
     Asked,
     FakeServer,
@@ -686,14 +686,6 @@ def test_nobody_at_the_door_is_told(far: Caller, server: FakeServer, rests: list
 
 
 # -- stopping -----------------------------------------------------------------------------------------
-
-
-async def until(is_so) -> None:
-    for _ in range(1000):
-        if is_so():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it never was so")
 
 
 @pytest.mark.parametrize(

