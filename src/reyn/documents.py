@@ -159,14 +159,15 @@ def check_keys(
     wrong: str,
     passed_over: Iterable[str] = (),
 ) -> list[Finding]:
-    """Everything that keeps a mapping from being a `shape`, all at once; the three words are codes of findings."""
+    """Everything that keeps a mapping from being a `shape`, all at once; the three words are codes of findings. Without
+    a code for it, nothing need be there."""
     if not isinstance(document.value, dict):
         return [document.finding(wrong, "must be a mapping of keys to values")]
     fields = {field.name: field for field in _fields(shape)}
     findings = [
         document.finding(missing, f"misses the key `{name}`", fix=f"Add `{name}:`.")
         for name, field in fields.items()
-        if field.required and name not in document.value
+        if missing and field.required and name not in document.value
     ]
     for key, value in document.value.items():
         if key in passed_over:
@@ -179,8 +180,16 @@ def check_keys(
         try:
             msgspec.convert(value, fields[key].type)
         except msgspec.ValidationError as error:
-            findings.append(document.finding(wrong, f"`{key}`: {error}", key, fix=_choices(fields[key].type)))
+            meant = _meant(fields[key].type)
+            message = f"`{key}` must be {meant}" if meant else f"`{key}`: {error}"
+            findings.append(document.finding(wrong, message, key, fix=_choices(fields[key].type)))
     return findings
+
+
+def _meant(kind: Any) -> str:
+    """What a value has to be, where its type says so in words."""
+    metas = [meta for part in (kind, *get_args(kind)) for meta in getattr(part, "__metadata__", ())]
+    return next((meta.description for meta in metas if isinstance(meta, msgspec.Meta) and meta.description), "")
 
 
 def _choices(kind: Any) -> str:

@@ -138,6 +138,11 @@ class ReynError(Exception):
         return self.message
 
     @property
+    def own_hint(self) -> str:
+        """The hint, where it says more than the class does."""
+        return "" if self.hint == type(self).hint else self.hint
+
+    @property
     def docs(self) -> str:
         """Where the error is explained."""
         return f"docs/errors.md#{self.code.lower()}"
@@ -210,7 +215,7 @@ class AnswersRejected(ContractError):
     """A phase's model gave only answers that its contract rejects, as often as `max_phase_retries` allows."""
 
     code = "RYN202"
-    hint = "`reyn show` tells why each was rejected; `reyn resume RUN --retry` visits the phase anew."
+    hint = "`reyn show` tells why each was rejected; trying again visits the phase anew."
     exit_code = 1
 
 
@@ -218,7 +223,7 @@ class StepFailed(ContractError):
     """A step of a preprocessor or postprocessor failed, or what came out does not fit."""
 
     code = "RYN203"
-    hint = "`reyn show` tells which step and why; `reyn resume RUN --retry` tries again, `on_error` lets it pass."
+    hint = "`reyn show` tells which step and why; it can be tried again, or `on_error` lets it pass."
     exit_code = 1
 
 
@@ -226,7 +231,7 @@ class SubRunFailed(ContractError):
     """A skill that stands as a node gave no artifact, or one that does not fit."""
 
     code = "RYN204"
-    hint = "`reyn show` names the sub-run; look at that one, then `reyn resume RUN --retry` visits the node anew."
+    hint = "`reyn show` names the sub-run; look at that one. Trying again visits the node anew."
     exit_code = 1
 
 
@@ -395,7 +400,7 @@ class ModelUnknown(ModelError):
     """The model's name has no adapter, or no model is set at all."""
 
     code = "RYN501"
-    hint = "Give `--model scripted:answers.jsonl` or `--model recorded:RUN`, or set `model:` in reyn.yaml."
+    hint = "Give `--model local` (`reyn models pull` fetches it) or `openai:NAME`, or set `model:` in reyn.yaml."
     exit_code = 2
 
 
@@ -411,7 +416,7 @@ class ScriptExhausted(ModelError):
     """The scripted model has no answer left for this call."""
 
     code = "RYN503"
-    hint = "Add the missing answers to the file, then `reyn resume RUN --retry`."
+    hint = "Add the missing answers to the file, then try again."
 
 
 class RecordingMissing(ModelError):
@@ -425,14 +430,14 @@ class ModelBroken(ModelError):
     """A model's adapter raised something else than a `ModelError`."""
 
     code = "RYN505"
-    hint = "The fault is in the adapter; mend it, then `reyn resume RUN --retry`."
+    hint = "The fault is in the adapter; mend it, then try again."
 
 
 class ModelUnavailable(ModelError):
     """The model's server cannot be reached, or says that it cannot answer now."""
 
     code = "RYN506"
-    hint = "Check that the server runs and that `base_url` is right (`reyn models`); then `reyn resume RUN --retry`."
+    hint = "Check that the server runs and that `base_url` is right (`reyn models`), then try again."
     may_pass = True
 
 
@@ -440,7 +445,7 @@ class RateLimited(ModelError):
     """The provider wants fewer requests, or the account has nothing left."""
 
     code = "RYN507"
-    hint = "Wait, or give the model a `fallback`; then `reyn resume RUN --retry`."
+    hint = "Wait, or give the model a `fallback`; then try again."
     may_pass = True
 
 
@@ -448,7 +453,7 @@ class KeyRefused(ModelError):
     """The provider does not accept the key."""
 
     code = "RYN508"
-    hint = "`reyn secret set NAME` stores the right one; then `reyn resume RUN --retry`."
+    hint = "`reyn secret set NAME` stores the right one; then try again."
 
 
 class RequestRefused(ModelError):
@@ -462,7 +467,7 @@ class AnswerCut(ModelError):
     """An answer broke off, or what arrived is not what was agreed on."""
 
     code = "RYN510"
-    hint = "`reyn resume RUN --retry` asks again. If it stays so, look at what stands between you and the server."
+    hint = "Try again. If it stays so, look at what stands between you and the server."
     may_pass = True
 
 
@@ -485,7 +490,7 @@ class ModelTimeout(ModelError):
     """The model did not answer within its `timeout`."""
 
     code = "RYN513"
-    hint = "Raise the model's `timeout` in reyn.yaml, or take a faster one; then `reyn resume RUN --retry`."
+    hint = "Raise the model's `timeout` in reyn.yaml, or take a faster one; then try again."
     may_pass = True
 
 
@@ -589,6 +594,11 @@ class ForeignAwait(InternalError):
     """A visit awaited something that is not an effect, so it could not be replayed."""
 
     code = "RYN901"
+
+
+def hint_of(code: str) -> str:
+    """What to do about an error of which only the code is known."""
+    return next((cls.hint for cls in all_errors() if cls.code == code), "")
 
 
 def all_errors() -> list[type[ReynError]]:

@@ -45,6 +45,8 @@ def test_run_with_json_prints_the_result_alone(here: Path, reyn):
         "path": ["first", "second"],
         "warnings": [],
         "wait": None,
+        "code": "",
+        "hint": "",
     }
     assert "run r1" in said.err
 

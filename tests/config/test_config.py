@@ -1,9 +1,11 @@
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from reyn.config import Config, load_config
+from reyn.config import Config, ModelSettings, load_config
 from reyn.errors import ConfigInvalid
+from reyn.secrets import is_handle
 
 
 def test_without_files_everything_has_its_default(tmp_path: Path):
@@ -56,3 +58,59 @@ def test_a_file_that_leads_nowhere_is_not_taken_for_none(tmp_path: Path):
     (tmp_path / "reyn.yaml").symlink_to(tmp_path / "gone.yaml")
     with pytest.raises(ConfigInvalid, match="cannot be read"):
         load_config(tmp_path, environ={})
+
+
+def findings_of(root: Path) -> list[tuple[int, str]]:
+    with pytest.raises(ConfigInvalid) as caught:
+        load_config(root, environ={})
+    return [(finding.line, finding.message) for finding in caught.value.findings]
+
+
+def test_what_is_wrong_in_a_section_is_told_line_by_line(tmp_path: Path):
+    (tmp_path / "reyn.yaml").write_text(
+        "limits:\n  tokens: 0\n  token: 3\nsizes: 3\nmodels:\n  far:\n    model: openai:m\n    timeout: soon\n"
+        "    mode: best\n  odd: 3\n"
+    )
+    assert findings_of(tmp_path) == [
+        (2, "`tokens`: Expected `int` >= 1"),
+        (3, "unknown key `token`"),
+        (4, "must be a mapping of keys to values"),
+        (8, "`timeout`: Expected `int`, got `str`"),
+        (9, "`mode`: Invalid enum value 'best'"),
+        (10, "`odd` must be the name of a model, or its settings"),
+    ]
+
+
+def test_one_place_adjusts_the_model_of_another(tmp_path: Path):
+    (tmp_path / "reyn.yaml").write_text("models:\n  far: {model: openai:m, timeout: 5}\n  near: local\n")
+    (tmp_path / "reyn.local.yaml").write_text("models: {far: {retries: 1}}\n")
+    assert load_config(tmp_path, environ={}).models["far"] == ModelSettings("openai:m", timeout=5, retries=1)
+    (tmp_path / "reyn.local.yaml").write_text("models:\n  far: {retries: 1}\n  near: {retries: 1}\n")
+    assert findings_of(tmp_path) == [(3, "`models.near` names no `model`")]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("key", "sk-topsecret"),
+        ("key", ""),
+        ("key", "secret://topsecret"),
+        ("base_url", "http://me:topsecret@127.0.0.1/v1"),
+        ("base_url", "http://127.0.0.1/v1?key=topsecret"),
+        ("base_url", "127.0.0.1:8000/topsecret"),
+    ],
+)
+def test_a_value_that_may_be_a_secret_is_refused_and_not_quoted(tmp_path: Path, key: str, value: str):
+    (tmp_path / "reyn.yaml").write_text(f"models:\n  far:\n    model: openai:m\n    {key}: '{value}'\n")
+    [(line, message)] = findings_of(tmp_path)
+    assert (line, message.startswith(f"`{key}` must be the "), "topsecret" in message) == (4, True, False)
+
+
+@pytest.mark.parametrize("name", ["A", "OPENAI_API_KEY", "A" * 64, "A" * 65, "a", "1A", "A-B", "A\n", ""])
+def test_a_key_is_what_secrets_take_for_a_handle(name: str):
+    try:
+        msgspec.convert({"model": "openai:m", "key": f"secret://{name}"}, ModelSettings)
+    except msgspec.ValidationError:
+        assert not is_handle(f"secret://{name}")
+    else:
+        assert is_handle(f"secret://{name}")

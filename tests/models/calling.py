@@ -48,13 +48,13 @@ class Caller:
         written = {"model": "far", "models": {"far": far} | (others or {})}
         (self.root / "reyn.yaml").write_text(yaml.safe_dump(written))
 
-    def runtime(self) -> OSRuntime:
-        rt = OSRuntime.open(self.root)
+    def runtime(self, model: str | None = None) -> OSRuntime:
+        rt = OSRuntime.open(self.root, model=model)
         rt.secrets = Secrets([self.secrets])
         return rt
 
-    def run(self, skill: str = ONE, run_id: str = "k") -> RunResult:
-        with SyncRuntime(self.runtime()) as rt:
+    def run(self, skill: str = ONE, run_id: str = "k", model: str | None = None) -> RunResult:
+        with SyncRuntime(self.runtime(model)) as rt:
             return self.kept(rt.run(skill, IN, run_id=run_id))
 
     def resume(self, run_id: str = "k", **how: Any) -> RunResult:

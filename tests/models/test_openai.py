@@ -15,7 +15,7 @@ import pytest
 
 from reyn import SyncRuntime
 from reyn.config import ModelSettings
-from reyn.errors import KeyRefused, ModelError, ModelMissing, ModelTimeout, RequestRefused, SecretNameInvalid
+from reyn.errors import ConfigInvalid, KeyRefused, ModelError, ModelMissing, ModelTimeout, RequestRefused, RunNotFound
 from reyn.journal import Event
 from reyn.models import Delta, Message, ModelRequest
 from reyn.models.openai import OpenAIModel
@@ -35,7 +35,7 @@ from tests.models.fake_server import (
     stream,
     whole,
 )
-from tests.support import finish, go
+from tests.support import finish, go, write_skill
 
 openai = pytest.importorskip("openai")
 pytestmark = [pytest.mark.sockets, pytest.mark.timeout(20)]
@@ -246,7 +246,7 @@ def test_openai_itself_is_not_asked_without_a_key():
 
 def test_a_key_that_is_written_out_is_refused_and_not_quoted(far: Caller):
     far.configure(key=KEY)
-    with pytest.raises(SecretNameInvalid, match="is written out") as caught:
+    with pytest.raises(ConfigInvalid, match="the handle of a secret") as caught:
         far.run()
     assert KEY not in str(caught.value)
     (far.root / "reyn.yaml").unlink()
@@ -827,6 +827,34 @@ def test_a_list_in_one_place_is_gone_through_too(far: Caller, server: FakeServer
         assert far.run(PAIR).ok
         assert (len(server.asked), len(second.asked), len(third.asked)) == (1, 1, 2)
     assert [(event["model"], event["to"]) for event in far.events("model_switched")] == [("far", "b"), ("b", "c")]
+
+
+def test_a_model_that_is_not_here_is_replaced_too_but_not_if_nobody_is(far: Caller, server: FakeServer):
+    server.then(good(finish()))
+    others = {"near": {"model": "local:none.gguf", "fallback": ["far"]}}
+    far.configure(others=others)
+    assert far.run(model="near").ok
+    assert far.codes("model_switched") == ["RYN511"]
+    far.configure(others=others, model="scripted:none.jsonl")
+    with pytest.raises(ModelMissing, match=r"no model file `none.gguf`"):
+        far.run(run_id="other", model="near")
+    with pytest.raises(RunNotFound):
+        far.events(run_id="other")
+
+
+def test_what_to_do_is_told_also_once_a_run_has_begun(far: Caller, server: FakeServer):
+    far.configure(key="secret://OTHER_KEY")
+    write_skill(far.root, "above", {f"@{ONE}": ["end"]})
+    for run, skill in (("k", ONE), ("up", "above")):
+        result = far.run(skill, run)
+        assert (result.status, result.code) == ("failed", "RYN508")
+        assert result.hint == "Run: reyn secret set OTHER_KEY (or set the variable REYN_SECRET_OTHER_KEY)"
+    server.then(status(401, "who?"))
+    far.configure()
+    result = far.retry()
+    assert (result.code, result.hint) == ("RYN508", KeyRefused.hint)
+    server.then(good(finish()))
+    assert (far.retry().code, far.retry("up").hint) == ("", "")
 
 
 def test_whoever_took_over_gives_back_when_a_model_is_named(far: Caller, server: FakeServer, rests: list[float]):

@@ -95,7 +95,10 @@ def as_typed(command: str) -> str:
 def tell_result(result: RunResult, *, took: str, files: Mapping[str, str], command: str) -> None:
     """The end of a run for people: its state, its artifact, what it took and left, what moves it on."""
     line = coloured(result.status)
-    click.echo(f"{line}: {clean(result.reason)}" if result.reason else line)
+    code = f" ({result.code})" if result.code else ""
+    click.echo(f"{line}: {clean(result.reason)}{code}" if result.reason else line)
+    if result.hint:
+        click.echo(f"hint: {clean(result.hint)}")
     if result.wait is not None and result.wait.suggestions:
         click.echo(f"suggested: {', '.join(short(words, 80) for words in result.wait.suggestions)}")
     if result.artifact is not None:

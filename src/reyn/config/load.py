@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.config.values import Config
+from reyn.config.values import Config, LimitKeys, ModelSettings, Sizes
 from reyn.documents import Document, DocumentError, check_keys, parse_yaml, read_text
 from reyn.errors import ConfigInvalid, Finding
 
@@ -22,19 +22,20 @@ SECRETS = "REYN_SECRET_"
 CODE = "RYN701"
 _TEXTS = ("model", "output_language")
 """Keys whose variables are taken as they are; the others are read as YAML."""
+_SECTIONS: dict[str, type[msgspec.Struct]] = {"limits": LimitKeys, "sizes": Sizes}
 
 
 def load_config(root: Path, flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None) -> Config:
     """The configuration of the project at `root`. A flag that is `None` was not given."""
     findings: list[Finding] = []
     merged: dict[str, Any] = {}
-    for document in read_documents(root, environ, findings):
-        if document.value is None:
-            continue
-        wrong = check_keys(document, Config, unknown=CODE, missing=CODE, wrong=CODE)
+    documents = [document for document in read_documents(root, environ, findings) if document.value is not None]
+    for document in documents:
+        wrong = _check(document)
         findings += wrong
         if not wrong:
             merged = _merge(merged, document.value)
+    findings = findings or _nameless(merged, documents)
     merged |= {key: value for key, value in (flags or {}).items() if value is not None}
     if not findings:
         try:
@@ -67,6 +68,55 @@ def read_documents(root: Path, environ: Mapping[str, str] | None, findings: list
                 continue
             found.append(Document(variable, {key: value}, {}))
     return found
+
+
+def says(document: Document, way: tuple[str, ...]) -> bool:
+    """Whether a place says something of a key."""
+    value = document.value
+    for word in way:
+        if not isinstance(value, dict) or word not in value:
+            return False
+        value = value[word]
+    return True
+
+
+def _check(document: Document) -> list[Finding]:
+    """All of one place that is not understood."""
+    findings = _check_keys(document, Config, passed_over=(*_SECTIONS, "models"))
+    if isinstance(document.value, dict):
+        for name in _SECTIONS.keys() & document.value.keys():
+            findings += _check_keys(document.part(name), _SECTIONS[name])
+        if "models" in document.value:
+            findings += _check_models(document.part("models"))
+    return findings
+
+
+def _check_models(models: Document) -> list[Finding]:
+    if not isinstance(models.value, dict):
+        return [models.finding(CODE, "`models` must be a mapping of names to models")]
+    findings = []
+    for name, model in models.value.items():
+        if isinstance(model, dict):
+            findings += _check_keys(models.part(name), ModelSettings)
+        elif not isinstance(model, str):
+            findings.append(models.finding(CODE, f"`{name}` must be the name of a model, or its settings", name))
+    return findings
+
+
+def _check_keys(document: Document, shape: type[msgspec.Struct], passed_over: tuple[str, ...] = ()) -> list[Finding]:
+    """What is missing in one place may be in another."""
+    return check_keys(document, shape, unknown=CODE, missing="", wrong=CODE, passed_over=passed_over)
+
+
+def _nameless(merged: dict[str, Any], documents: list[Document]) -> list[Finding]:
+    """Settings are those of some model."""
+    findings = []
+    for name, settings in merged.get("models", {}).items():
+        if isinstance(settings, dict) and "model" not in settings:
+            last = next(document for document in reversed(documents) if says(document, ("models", name)))
+            fix = "Add `model:`, as in `model: openai:NAME`."
+            findings.append(last.finding(CODE, f"`models.{name}` names no `model`", "models", name, fix=fix))
+    return findings
 
 
 def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.config.load import CODE, FILES, load_config, read_documents
+from reyn.config.load import CODE, FILES, load_config, read_documents, says
 from reyn.documents import nearest
 from reyn.errors import ConfigInvalid, Finding
 
@@ -58,14 +58,6 @@ def _origin(way: tuple[str, ...], flags: Mapping[str, Any], documents: list[Docu
     if way[0] in flags:
         return "flag"
     for document in reversed(documents):
-        if _says(document.value, way):
+        if says(document, way):
             return f"{document.file}:{document.at(*way).line}" if document.file in FILES else document.file
     return "default"
-
-
-def _says(value: Any, way: tuple[str, ...]) -> bool:
-    for word in way:
-        if not isinstance(value, dict) or word not in value:
-            return False
-        value = value[word]
-    return True

@@ -11,6 +11,20 @@ import msgspec
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
+Handle = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^secret://[A-Z][A-Z0-9_]{0,63}\Z",
+        description="the handle of a secret, `secret://NAME`, never its value; `reyn secret set NAME` stores that",
+    ),
+]
+Address = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?\Z",
+        description="the address of a server, like `http://127.0.0.1:8000/v1`, without a password or a query",
+    ),
+]
 
 
 class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,8 +52,8 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A model with settings of its own."""
 
     model: str
-    base_url: str | None = None
-    key: str | None = None
+    base_url: Address | None = None
+    key: Handle | None = None
     mode: Literal["auto", "json_schema", "json_object", "free"] = "auto"
     timeout: Positive = 120
     retries: NotNegative = 3

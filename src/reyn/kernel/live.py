@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from reyn.kernel.run_state import RunState
     from reyn.kernel.sub_runs import SubRuns
     from reyn.kernel.tape import Tape
-    from reyn.models import Model
     from reyn.models.roster import Roster
 
     Listener = Callable[[Event], None]
@@ -44,7 +43,7 @@ class LiveWorld:
         self,
         journal: Journal,
         commits: SharedCommits,
-        model: Model,
+        model: str,
         roster: Roster,
         clock: Clock,
         ops: OpPerformer,
@@ -127,7 +126,7 @@ class LiveWorld:
         return said + heard(self._journal.drain(state.run_id, state.messages_taken), state.wait)
 
     def _resumed(self, resumption: Resumption, state: RunState) -> Recorded:
-        model, pinned = self._model.name, resumption.pinned
+        model, pinned = self._model, resumption.pinned
         return kinds.RunResumed(
             resumption.driver,
             state.open_intent,

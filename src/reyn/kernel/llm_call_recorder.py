@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
-from reyn.config import ModelSettings
 from reyn.context import join
 from reyn.errors import ModelBroken, ModelError, ModelTimeout, SchemaRefused
 from reyn.journal import Blob, canonical, digest, kinds
@@ -22,6 +21,7 @@ from reyn.models import Delta, Message, Mode, ModelReply, ModelRequest
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from reyn.config import ModelSettings
     from reyn.journal import Body
     from reyn.kernel.briefs import Offer
     from reyn.kernel.run_state import RunState
@@ -84,23 +84,16 @@ class LlmCallRecorder:
             return self._outcome(name, call.key, await self._once(name, None, request))
         # A run that was resumed with another model asks that one, also what the old one was to be asked.
         first = call.model or tape.state.model
-        line = self._line(first)
+        line = self._roster.line(first)
         name = _current(first, tape.state)
         rest = line[line.index(name) + 1 :] if name in line else line
         while True:
-            answer = await self._try(name, self._settings(name), request, tell)
+            answer = await self._try(name, self._roster.settings(name), request, tell)
             if isinstance(answer, ModelReply) or not rest:
                 return self._outcome(name, call.key, answer)
             instead = rest.pop(0)
             await tell(kinds.ModelSwitched(call.key, name, instead, answer.code, self._roster.scrub(answer.message)))
             name = instead
-
-    def _line(self, name: str) -> list[str]:
-        """Who is asked, in order: a model, its list, and behind it the lists of those."""
-        line = [name]
-        for one in line:
-            line.extend(other for other in dict.fromkeys(self._settings(one).fallback) if other not in line)
-        return line
 
     def _listening(self, run_id: str, call: str) -> Callable[[str], None] | None:
         """Whoever looks on cannot break the call."""
@@ -115,12 +108,6 @@ class LlmCallRecorder:
                     self._hear = None
 
         return hear
-
-    def _settings(self, name: str) -> ModelSettings:
-        try:
-            return self._roster.settings(name)
-        except ModelError:
-            return ModelSettings(model=name)  # whoever opens it is told why that cannot be done
 
     async def _try(
         self, name: str, settings: ModelSettings, request: ModelRequest, tell: Tell
@@ -164,7 +151,8 @@ class LlmCallRecorder:
 
     def _outcome(self, name: str, call: str, reply: ModelReply | ModelError) -> Recorded:
         if isinstance(reply, ModelError):
-            return kinds.LlmFailed(call, reply.code, self._roster.scrub(reply.message)), ()
+            scrub = self._roster.scrub
+            return kinds.LlmFailed(call, reply.code, scrub(reply.message), scrub(reply.own_hint)), ()
         text = Blob.of(self._roster.scrub(reply.text).encode("utf-8", "backslashreplace"))
         usage = self._usage(name, reply)
         return kinds.LlmResponded(call, text.hash, usage, reply.mode, bool(reply.is_cut)), (text,)

@@ -161,12 +161,12 @@ class OSRuntime(RunReader):
         loaded = self.load(skill)
         settings = RunSettings.of(self.config)
         artifact = Blob.of(canonical(to_artifact(input, loaded, strict=settings.strict)))
-        model = self._open_model(self.config.model)
+        model = self._roster.ready(self.config.model)
         with self.journal.claim(name):
             if self.journal.find(name) is not None:  # another process was faster
                 return await self._run_again(name, skill, input, listener)
             return await self._begin(
-                opening(name, loaded, settings, artifact, model=model.name, source=self._source(skill)), model, listener
+                opening(name, loaded, settings, artifact, model=model, source=self._source(skill)), model, listener
             )
 
     def _source(self, skill: str) -> str | None:
@@ -177,7 +177,7 @@ class OSRuntime(RunReader):
         return str(place.relative_to(self.root)) if place.is_relative_to(self.root) else str(place)
 
     async def _begin(
-        self, first: tuple[kinds.RunStarted, tuple[Blob, ...]], model: Model, listener: Listener | None
+        self, first: tuple[kinds.RunStarted, tuple[Blob, ...]], model: str, listener: Listener | None
     ) -> RunResult:
         tape = new_tape(self.journal, *first, now=self._clock.now())
         return await self._drive(tape, self._world(model, None, listener))
@@ -214,7 +214,7 @@ class OSRuntime(RunReader):
                 check_resume(row.run_id, loaded.state, retry=retry, raised=raised, is_heard=self._is_heard(loaded))
             self._check_wanted(row)
             upgraded = self._upgraded(loaded) if upgrade else None
-            self._open_model(model or loaded.state.model)
+            self._roster.ready(model or loaded.state.model)
             for limit, value in raised.items():
                 self.journal.post(row.run_id, RaiseLimit(limit, value))
             return await self._continue(loaded, listener, retry=retry, model=model, upgraded=upgraded)
@@ -275,7 +275,7 @@ class OSRuntime(RunReader):
         model: str | None = None,
         upgraded: Skill | None = None,
     ) -> RunResult:
-        opened = self._open_model(model or loaded.state.model)
+        opened = self._roster.ready(model or loaded.state.model)
         resumption = Resumption(
             self._ids.new(),
             retry=retry,
@@ -285,7 +285,7 @@ class OSRuntime(RunReader):
         )
         return await self._drive(loaded.tape, self._world(opened, resumption, listener))
 
-    def _world(self, model: Model, resumption: Resumption | None, listener: Listener | None) -> LiveWorld:
+    def _world(self, model: str, resumption: Resumption | None, listener: Listener | None) -> LiveWorld:
         """What surrounds one run; its sub-runs get the same, each with a resumption of its own."""
 
         async def drive(tape: Tape, resumption: Resumption | None) -> RunState:
@@ -371,9 +371,9 @@ class OSRuntime(RunReader):
         assert cut.state.started is not None
         check_drivable(row.run_id, cut.state)
         forked, blobs = self._forked(name, row.run_id, cut, model, input, skill)
-        opened = self._open_model(model or cut.state.model)
+        opened = self._roster.ready(model or cut.state.model)
         if forked.model is not None:
-            forked = msgspec.structs.replace(forked, model=opened.name)
+            forked = msgspec.structs.replace(forked, model=opened)
         with self.journal.claim(name):
             self._files.make_again(name, row.run_id, cut.event)
             event = seal(self.journal, name, cut.event, forked, blobs, self._clock.now())
@@ -409,9 +409,9 @@ class OSRuntime(RunReader):
         given = Blob(state.started.input.hash, self.journal.blob(state.started.input.hash))
         if upgrade:
             to_artifact(msgspec.json.decode(given.content), skill, strict=briefs.settings.strict)
-        opened = self._open_model(model or state.started.model)
+        opened = self._roster.ready(model or state.started.model)
         with self.journal.claim(name):
-            first = opening(name, skill, briefs.settings, given, model=opened.name, rerun_of=state.started.run_id)
+            first = opening(name, skill, briefs.settings, given, model=opened, rerun_of=state.started.run_id)
             first = (msgspec.structs.replace(first[0], source=state.started.source), first[1])
             return await self._begin(first, opened, listener)
 
@@ -465,9 +465,6 @@ class OSRuntime(RunReader):
         turns = act_turns(EMPTY, settings, brief.described.max_act_turns if brief.ops else 0)
         offer = brief.offer(acting=turns > 0, is_cut=False)
         return ContextFrame(offer.frame, artifact, Execution((loaded.entry,), 1, 1), turns if brief.ops else None)
-
-    def _open_model(self, name: str) -> Model:
-        return self._roster.open(name)
 
     @cached_property
     def _roster(self) -> Roster:

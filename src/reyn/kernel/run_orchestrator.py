@@ -85,13 +85,13 @@ def _ending(state: RunState, skill: Skill) -> Move:
 def stop_for(outcome: Body, state: RunState) -> Body:
     """What an effect without an outcome means for the run: it stops, and goes on from here."""
     match outcome:
-        case kinds.LlmFailed(code=code, message=message):
-            return kinds.RunFailed(code, message)
+        case kinds.LlmFailed(code=code, message=message, hint=hint):
+            return kinds.RunFailed(code, message, hint)
         case kinds.RunSkillStopped(status="waiting", wait=wait) if wait is not None:
             return kinds.WaitOpened(msgspec.structs.replace(wait, run=wait.run or outcome.run))
         case kinds.RunSkillStopped(status="limited"):
             reason = f"sub-run `{outcome.run}`: {outcome.reason}"
             return kinds.LimitReached(outcome.limit, outcome.value, state.phase, reason)
         case kinds.RunSkillStopped():
-            return kinds.RunFailed(outcome.code, f"sub-run `{outcome.run}`: {outcome.reason}")
+            return kinds.RunFailed(outcome.code, f"sub-run `{outcome.run}`: {outcome.reason}", outcome.hint)
     raise InternalError(f"`{outcome.kind}` does not stop a run")

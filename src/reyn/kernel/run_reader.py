@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.config import RunSettings
-from reyn.errors import BlobMissing, ChainBroken, RunBlocked, RunNotFound
+from reyn.errors import BlobMissing, ChainBroken, RunBlocked, RunNotFound, hint_of
 from reyn.kernel.archive import export_runs
 from reyn.kernel.briefs import Briefs
 from reyn.kernel.comparing import Side, compare, side_of
@@ -129,8 +129,10 @@ class RunReader:
             kept = msgspec.json.decode(self.journal.blob(final.hash))
             artifact = {"type": kept["type"], "data": kept["data"]}
         warned = (*state.warnings, *warnings)
+        code = state.failure_code if state.status == "failed" else ""
+        hint = (state.failure_hint or hint_of(code)) if code else ""
         return RunResult(
-            state.run_id, state.status, state.reason, artifact, state.usage, state.path, warned, state.wait
+            state.run_id, state.status, state.reason, artifact, state.usage, state.path, warned, state.wait, code, hint
         )
 
 

@@ -54,6 +54,7 @@ class RunState(msgspec.Struct, frozen=True):
     ending_code: str = ""
     failure_code: str = ""
     """The code of the failure that the run stands at."""
+    failure_hint: str = ""
     stopped_at: str | None = None
     """The sub-run that the run stopped with."""
     reached: tuple[str, int] | None = None
@@ -234,12 +235,12 @@ def _(state: RunState, body: kinds.RunCancelled) -> RunState:
 
 @_on(kinds.RunFailed)
 def _(state: RunState, body: kinds.RunFailed) -> RunState:
-    return replace(state, failure_code=body.code)
+    return replace(state, failure_code=body.code, failure_hint=body.hint)
 
 
 @_on(kinds.RunBroken)
 def _(state: RunState, body: kinds.RunBroken) -> RunState:
-    return replace(state, failure_code=body.code)
+    return replace(state, failure_code=body.code, failure_hint="")
 
 
 @_on(kinds.LimitReached)

@@ -63,6 +63,10 @@ class RunResult(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     wait: Wait | None = None
     """The question that the run waits for."""
+    code: str = ""
+    """Of a failed run: what docs/errors.md calls its error."""
+    hint: str = ""
+    """What to do about it before it is tried again."""
 
     @property
     def ok(self) -> bool:

@@ -118,7 +118,8 @@ class SubRuns:
         except RunKeyTaken as error:
             return _ended(started, "error", f"{error.code}: {error.message}")
         except (RunBusy, RunBlocked) as error:
-            return kinds.RunSkillStopped(started.call, started.run, "failed", error.message, error.code), ()
+            hint = error.own_hint
+            return kinds.RunSkillStopped(started.call, started.run, "failed", error.message, error.code, hint=hint), ()
         body, blobs = self._outcome(started, state)
         assert isinstance(body, kinds.RunSkillCompleted | kinds.RunSkillStopped)
         body = msgspec.structs.replace(body, active=max(0, state.active - before))
@@ -187,8 +188,8 @@ class SubRuns:
                 kept = msgspec.json.decode(self._journal.blob(artifact.hash))
                 return _ended(started, "ok", kept["data"], state, artifact)
             case "failed" if not _is_own_fault(state):
-                code = state.failure_code
-                return kinds.RunSkillStopped(started.call, started.run, "failed", state.reason, code), ()
+                code, hint = state.failure_code, state.failure_hint
+                return kinds.RunSkillStopped(started.call, started.run, "failed", state.reason, code, hint=hint), ()
             case "limited":
                 limit, value = state.reached or ("", 0)
                 stopped = kinds.RunSkillStopped(started.call, started.run, "limited", state.reason, "", limit, value)

@@ -30,13 +30,12 @@ from reyn.errors import (
     RateLimited,
     RequestRefused,
     SchemaRefused,
-    SecretNameInvalid,
 )
 from reyn.journal.kinds import Usage
 from reyn.models.decoding import decoding_schema, single_object
 from reyn.models.protocol import ModelReply
 from reyn.models.streaming import NOTHING, chunks, keep_bounded, kind_of
-from reyn.secrets import is_handle, name_of
+from reyn.secrets import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -61,13 +60,6 @@ class OpenAIModel:
         self._model = model
         self._settings = settings
         self._secrets = secrets
-        if settings.key is not None and not is_handle(settings.key):
-            raise SecretNameInvalid(
-                f"the key of the model `{name}` is written out",
-                hint="Write `key: secret://NAME`; `reyn secret set NAME`.",
-            )
-        if settings.base_url is not None:
-            _check_address(name, settings.base_url)
         self._mode: Mode = "json_schema" if settings.mode == "auto" else settings.mode
         self._is_one_object = settings.base_url is None  # OpenAI itself takes no alternatives at the root
         self._client: Any = None
@@ -297,16 +289,6 @@ def _schema_of(contract: bytes, is_one_object: bool) -> dict[str, Any]:
     """Made once a contract; a phase asks with the same one again and again."""
     schema = decoding_schema(msgspec.json.decode(contract))
     return single_object(schema) if is_one_object else schema
-
-
-def _check_address(name: str, url: str) -> None:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        hint = "Write it like `http://127.0.0.1:8000/v1`."
-        raise RequestRefused(f"the `base_url` of the model `{name}` is no address of a server", hint=hint)
-    if parts.username or parts.password:
-        hint = "Write `key: secret://NAME`; `reyn secret set NAME`."
-        raise SecretNameInvalid(f"the `base_url` of the model `{name}` holds a password", hint=hint)
 
 
 def _is_loopback(url: str) -> bool:

@@ -5,11 +5,10 @@ Each is opened when it is first asked; adapters are imported then, and not befor
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from reyn.config import ModelSettings
-from reyn.errors import ModelUnknown
+from reyn.errors import ModelUnknown, ReynError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -66,7 +65,33 @@ class Roster:
         return self._given is not None
 
     def settings(self, name: str) -> ModelSettings:
-        return self.resolve(name)[1]
+        """Of a name that stands for nothing, the defaults: whoever opens it is told why that cannot be done."""
+        try:
+            return self.resolve(name)[1]
+        except ModelUnknown:
+            return ModelSettings(model=name)
+
+    def line(self, name: str) -> list[str]:
+        """Who is asked, in order: a model, its list, and behind it the lists of those."""
+        line = [name]
+        for one in line:
+            line.extend(other for other in dict.fromkeys(self.settings(one).fallback) if other not in line)
+        return line
+
+    def ready(self, name: str) -> str:
+        """The name under which a run asks a model; an error if neither it nor any that may take its place is here."""
+        if self._given is not None:
+            return self._given.name
+        key, _ = self.resolve(name)
+        faults: list[ReynError] = []
+        for one in self.line(key):
+            try:
+                self.open(one)
+            except ReynError as error:
+                faults.append(error)
+            else:
+                return key
+        raise faults[0]
 
     def takes_time(self, name: str) -> bool:
         """Whether the model of a name, or one that may take its place, keeps a run waiting."""
@@ -75,18 +100,9 @@ class Roster:
         if name not in self._slow:
             from reyn.models.catalog import AT_ONCE
 
-            self._slow[name] = any(model.partition(":")[0] not in AT_ONCE for model in self._within_reach(name))
+            models = [self.settings(one).model for one in self.line(name)]
+            self._slow[name] = any(model.partition(":")[0] not in AT_ONCE for model in models)
         return self._slow[name]
-
-    def _within_reach(self, name: str) -> list[str]:
-        found: list[str] = []
-        names = [name]
-        for name in names:
-            with suppress(ModelUnknown):
-                settings = self.resolve(name)[1]
-                found.append(settings.model)
-                names.extend(other for other in settings.fallback if other not in names)
-        return found
 
     def secrets(self) -> Secrets:
         """Opened when a model first needs one."""

@@ -129,3 +129,4 @@ class RunSkillStopped(Body, frozen=True):
     value: int = 0
     wait: Wait | None = None
     active: Count = 0
+    hint: str = ""

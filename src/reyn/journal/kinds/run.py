@@ -52,10 +52,12 @@ class RunResumed(Body, frozen=True):
 
 @event("run_failed", v=1, origin="derived", enters="failed")
 class RunFailed(Body, frozen=True):
-    """The run stopped on an error; `resume --retry` tries again."""
+    """The run stopped on an error; `resume --retry` tries again. `hint` is what to do before, where that is more than
+    the code says."""
 
     code: str
     reason: str
+    hint: str = ""
 
 
 @event("run_broken", v=1, origin="outside", enters="failed")

@@ -106,11 +106,12 @@ class ModelSwitched(Body, frozen=True):
 
 @event("llm_failed", v=1, origin="outcome")
 class LlmFailed(Body, frozen=True):
-    """The model gave no answer."""
+    """The model gave no answer. `hint` is what to do, where that is more than the code says."""
 
     call: str
     code: str
     message: str
+    hint: str = ""
 
 
 @event("answer_unwrapped", v=1, origin="derived")
