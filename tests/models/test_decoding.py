@@ -216,3 +216,46 @@ def test_the_standard_library_can_be_decoded(tmp_path: Path, name: str):
     skill = load_skill(folder)
     for phase in skill.phases:
         compile_schema(decoding_schema(contract_of(folder, phase)))
+
+
+@pytest.mark.parametrize("is_small", [False, True])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "integer", "exclusiveMinimum": 2, "exclusiveMaximum": 7},
+        {"type": "integer", "minimum": 2.5, "maximum": 6.5},
+        {"type": "integer", "exclusiveMinimum": 2.5, "minimum": 1, "maximum": 6},
+        {"type": "integer", "multipleOf": 3, "minimum": -4, "maximum": 9},
+        {"type": "number", "multipleOf": 0.5, "exclusiveMinimum": 0, "maximum": 3},
+        {"type": ["number", "null"], "multipleOf": 2, "minimum": 0, "maximum": 8},
+    ],
+)
+def test_bounds_of_numbers_are_said_so_that_a_decoder_keeps_them(schema: dict, is_small: bool):
+    decoded, true = field(schema, is_small=is_small), compile_schema(schema)
+    assert "exclusive" not in str(decoded)
+    for value in [number / 2 for number in range(-20, 21)]:
+        number = int(value) if value.is_integer() else value
+        assert compile_schema(decoded).is_valid(number) == true.is_valid(number), number
+
+
+def test_open_bounds_are_closed_where_nothing_else_can_be_said():
+    ratio = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
+    assert field(ratio) == {"type": "number", "minimum": 0, "maximum": 1}
+    assert field(ratio, is_small=True) == {"enum": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]}
+    assert field({"type": "integer", "multipleOf": 3, "minimum": 0}) == {"type": "integer", "minimum": 0}
+
+
+def test_no_more_is_asked_of_a_decoder_than_it_can_count():
+    assert field({"type": "string", "minLength": 3000}) == {"type": "string", "minLength": 2000, "maxLength": 4000}
+    assert field({"type": "array", "minItems": 3000})["minItems"] == 2000
+    assert "pattern" not in field({"type": "string", "pattern": "^[a-z]{3000,4000}$"})
+    assert field({"type": "string", "minLength": 3000}, is_small=True)["pattern"].endswith("{2000,2000}$")
+
+
+def test_a_small_model_adds_no_fields_and_ends_what_holds_itself():
+    node = {"type": "object", "properties": {"v": {"type": "integer"}}, "additionalProperties": {"type": "integer"}}
+    assert field(node)["additionalProperties"] == {"type": "integer"}
+    assert field(node, is_small=True)["additionalProperties"] is False
+    assert "additionalProperties" not in field(
+        {"type": "object", "properties": {}, "required": ["unsaid"]}, is_small=True
+    )

@@ -55,13 +55,18 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     base_url: Address | None = None
     key: Handle | None = None
     mode: Literal["auto", "json_schema", "json_object", "free"] = "auto"
-    timeout: Positive = 120
+    timeout: Positive | None = None
     retries: NotNegative = 3
     fallback: tuple[str, ...] = ()
     max_tokens: Positive = 1024
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = 0
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
     context_tokens: Annotated[int, msgspec.Meta(ge=256, le=10_000_000)] = 8192
+
+    @property
+    def patience(self) -> int:
+        """Seconds for one answer. A model in this process may read for minutes, and does so in turns."""
+        return self.timeout or (600 if self.model.partition(":")[0] == "local" else 120)
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -136,14 +136,14 @@ class LlmCallRecorder:
             if settings is None or not getattr(model, "takes_time", True):
                 reply = await model.complete(request)
             else:
-                async with asyncio.timeout(settings.timeout):
+                async with asyncio.timeout(settings.patience):
                     reply = await model.complete(request)
             if not isinstance(reply.text, str):
                 raise TypeError(f"its answer is a {type(reply.text).__name__}, not text")
         except ModelError as error:
             return error
         except TimeoutError:
-            seconds = f"within {settings.timeout} seconds" if settings else "in time"
+            seconds = f"within {settings.patience} seconds" if settings else "in time"
             return ModelTimeout(f"the model `{name}` did not answer {seconds}")
         except Exception as error:  # noqa: BLE001 - somebody else's code: its fault is recorded, not passed on
             return ModelBroken(f"the model `{name}` broke: {type(error).__name__}: {error}")

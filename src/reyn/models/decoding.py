@@ -2,14 +2,17 @@
 
 Narrower than the contract or the same, never wider where it can be helped: every text gets an end (a model would talk
 until its limit), confidence becomes one of a few steps (grammars know no bounds of numbers), alternatives of fields
-become alternatives of objects, and what no grammar understands is dropped. A small model is held shorter still. Nothing
-depends on it: the OS checks the answer against the contract itself.
+become alternatives of objects, and what no grammar understands is dropped. A small model is held shorter still: nothing
+that it makes holds itself for long. Nothing depends on it: the OS checks the answer against the contract itself.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, NamedTuple
+
+from reyn.models.flattening import flattened, with_parts
 
 TEXT_LENGTH = 4_000
 SMALL_TEXT_LENGTH = 160
@@ -17,6 +20,10 @@ SMALL_LIST_LENGTH = 6
 SMALL_OPS_LENGTH = 2
 NAME_LENGTH = 1_000
 STEPS = 10
+MOST_LISTED = 64
+"""Numbers that are listed one by one, if they are no more than that."""
+MOST_REPEATED = 2_000
+"""How often something must be there, as far as llama.cpp takes it."""
 _UNMARKED = r'[^<"\\\x00-\x1F]'
 """A character of a text that cannot be a placeholder of the contract's example, which small models copy."""
 _BOUNDED_PATTERN = re.compile(r"\^[^*+\\()|]*\$")
@@ -24,16 +31,16 @@ _BOUNDED_PATTERN = re.compile(r"\^[^*+\\()|]*\$")
 
 _KEPT = (
     "type", "properties", "required", "additionalProperties", "items", "prefixItems", "minItems", "maxItems",
-    "minLength", "maxLength", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "$defs", "definitions",
-    "minimum", "maximum", "pattern",
+    "minLength", "maxLength", "enum", "const", "anyOf", "oneOf", "$ref", "$defs", "definitions",
+    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "pattern",
 )  # fmt: skip
-"""What the converters of grammars understand, as far as we rely on it."""
+"""What the converters of grammars understand, as far as we rely on it, or can be said in such words."""
 _OF_A_TYPE = {
     "string": ("minLength", "maxLength", "pattern"),
     "array": ("items", "prefixItems", "minItems", "maxItems"),
-    "object": ("properties", "required", "additionalProperties", "oneOf", "anyOf", "allOf"),
-    "number": ("minimum", "maximum"),
-    "integer": ("minimum", "maximum"),
+    "object": ("properties", "required", "additionalProperties", "oneOf", "anyOf"),
+    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    "integer": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
 }
 
 
@@ -48,15 +55,14 @@ class _Way(NamedTuple):
 
 def decoding_schema(contract: dict[str, Any], *, is_small: bool = False) -> dict[str, Any]:
     """The contract for a decoder that takes `anyOf` at the root."""
-    homes: dict[str, Any] = {}
     way = _Way(SMALL_TEXT_LENGTH, is_small=True) if is_small else _Way()
-    rehomed = _rehomed(contract, "#", homes)
-    if "anyOf" in rehomed and all("properties" in branch for branch in rehomed["anyOf"]):
-        schema: dict[str, Any] = {"anyOf": [_branch(branch, way) for branch in rehomed["anyOf"]]}
-    else:
-        schema = _narrowed(rehomed, way)
-    if homes:
-        schema["$defs"] = {name: _narrowed(home, way) for name, home in homes.items()}
+    flat = flattened(contract, is_ended=is_small)
+    if "anyOf" not in flat or not all("properties" in branch for branch in flat["anyOf"]):
+        narrowed: dict[str, Any] = _narrowed(flat, way)
+        return narrowed
+    schema: dict[str, Any] = {"anyOf": [_branch(branch, way) for branch in flat["anyOf"]]}
+    if "$defs" in flat:
+        schema["$defs"] = {name: _narrowed(home, way) for name, home in flat["$defs"].items()}
     return schema
 
 
@@ -109,31 +115,6 @@ def _ops(ops: dict[str, Any], way: _Way) -> dict[str, Any]:
     return narrowed
 
 
-def _rehomed(schema: Any, home: str, homes: dict[str, Any]) -> Any:
-    """References of a schema that has a name of its own point to where it stands now: among the definitions."""
-    if isinstance(schema, list):
-        return [_rehomed(item, home, homes) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if "$id" in schema and _refers(schema):
-        name = f"home{len(homes)}"
-        homes[name] = None
-        inner = {key: value for key, value in schema.items() if key not in ("$id", "$schema")}
-        homes[name] = _rehomed(inner, f"#/$defs/{name}", homes)
-        return {"$ref": f"#/$defs/{name}"}
-    rehomed = {key: _rehomed(value, home, homes) for key, value in schema.items() if key != "$id"}
-    reference = schema.get("$ref")
-    if isinstance(reference, str) and reference.startswith("#"):
-        rehomed["$ref"] = home + reference[1:] if reference != "#" else home
-    return rehomed
-
-
-def _refers(schema: Any) -> bool:
-    if isinstance(schema, list):
-        return any(_refers(item) for item in schema)
-    return isinstance(schema, dict) and ("$ref" in schema or any(_refers(value) for value in schema.values()))
-
-
 def _narrowed(schema: Any, way: _Way) -> Any:
     if schema is True:
         schema = {}
@@ -149,22 +130,13 @@ def _narrowed(schema: Any, way: _Way) -> Any:
     kept = _typed({key: value for key, value in schema.items() if key in _KEPT}, way)
     if isinstance(kept.get("type"), list):
         return {"anyOf": [_narrowed(_of_type(kept, kind), way) for kind in kept["type"]]}
-    for key in ("properties", "$defs", "definitions"):
-        if isinstance(kept.get(key), dict):
-            kept[key] = {name: _narrowed(child, way) for name, child in kept[key].items()}
-    for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
-        if isinstance(kept.get(key), list) and not _is_choice_of_fields(kept[key]):
-            kept[key] = [_narrowed(child, way) for child in kept[key]]
-    for key in ("items", "additionalProperties"):
-        if isinstance(kept.get(key), dict):
-            kept[key] = _narrowed(kept[key], way)
-    return _ended(kept, way)
+    return _ended(with_parts(kept, lambda part: _narrowed(part, way)), way)
 
 
 def _typed(schema: dict[str, Any], way: _Way) -> dict[str, Any]:
     """A schema that names no type but means one gets it; of one that takes anything, a small model gives something
     plain."""
-    if {"type", "$ref", "anyOf", "oneOf", "allOf"} & schema.keys():
+    if {"type", "$ref", "anyOf", "oneOf"} & schema.keys():
         return schema
     for kind in ("object", "array", "string", "number"):
         if schema.keys() & set(_OF_A_TYPE[kind]):
@@ -178,8 +150,9 @@ def _of_type(schema: dict[str, Any], kind: str) -> dict[str, Any]:
     return {key: value for key, value in schema.items() if key not in others} | {"type": kind}
 
 
-def _is_choice_of_fields(choices: list[Any]) -> bool:
-    return all(isinstance(choice, dict) and choice.keys() == {"required"} for choice in choices)
+def _is_choice(choice: Any) -> bool:
+    """Whether it says no more than which fields must be there."""
+    return isinstance(choice, dict) and choice.keys() == {"required", "type"}
 
 
 def _ended(schema: dict[str, Any], way: _Way) -> dict[str, Any]:
@@ -187,14 +160,58 @@ def _ended(schema: dict[str, Any], way: _Way) -> dict[str, Any]:
     match schema.get("type"):
         case "string":
             return _text(schema, way)
-        case "array" if way.is_small:
-            least, most = schema.get("minItems", 0), schema.get("maxItems", SMALL_LIST_LENGTH)
-            schema["maxItems"] = max(least, min(most, SMALL_LIST_LENGTH))
-        case "number" if way.is_small and "minimum" in schema and "maximum" in schema:
-            return {"enum": _steps(schema["minimum"], schema["maximum"])}
+        case "array":
+            return _list(schema, way)
+        case "number" | "integer":
+            return _number(schema, way)
         case "object" if "properties" in schema:
             return _object(schema, way)
     return schema
+
+
+def _list(schema: dict[str, Any], way: _Way) -> dict[str, Any]:
+    least = min(schema.get("minItems", 0), MOST_REPEATED)
+    if least:
+        schema["minItems"] = least
+    if way.is_small:
+        schema["maxItems"] = max(least, min(schema.get("maxItems", SMALL_LIST_LENGTH), SMALL_LIST_LENGTH))
+    return schema
+
+
+def _number(schema: dict[str, Any], way: _Way) -> dict[str, Any]:
+    """Listed where they are few; else with bounds in the one form that all know."""
+    lows = [schema[key] for key in ("minimum", "exclusiveMinimum") if key in schema]
+    highs = [schema[key] for key in ("maximum", "exclusiveMaximum") if key in schema]
+    few: list[float] = []
+    if lows and highs and "multipleOf" in schema:
+        few = _multiples(schema["multipleOf"], max(lows), min(highs))
+    elif lows and highs and way.is_small and schema["type"] == "number":
+        few = _steps(max(lows), min(highs))
+    few = [number for number in few if _is_within(number, schema)]
+    if few:
+        return {"enum": few}
+    bounded: dict[str, Any] = {"type": schema["type"]}
+    for key, values, nearest, onwards in (("minimum", lows, max, 1), ("maximum", highs, min, -1)):
+        if values:
+            bounded[key] = nearest(values)
+            if schema["type"] == "integer":
+                whole = math.ceil(bounded[key]) if onwards == 1 else math.floor(bounded[key])
+                bounded[key] = whole if _is_within(whole, schema) else whole + onwards
+    return bounded
+
+
+def _is_within(number: float, schema: dict[str, Any]) -> bool:
+    least, most = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
+    above, below = schema.get("exclusiveMinimum", -math.inf), schema.get("exclusiveMaximum", math.inf)
+    return bool(least <= number <= most and above < number < below)
+
+
+def _multiples(measure: float, low: float, high: float) -> list[float]:
+    """The multiples of a measure, where they are few."""
+    if not 0 <= (high - low) / measure <= MOST_LISTED:
+        return []
+    numbers = [count * measure for count in range(math.ceil(low / measure), math.floor(high / measure) + 1)]
+    return [number if isinstance(number, int) else float(f"{number:.12g}") for number in numbers]
 
 
 def _steps(low: float, high: float) -> list[float]:
@@ -202,18 +219,20 @@ def _steps(low: float, high: float) -> list[float]:
 
 
 def _text(schema: dict[str, Any], way: _Way) -> dict[str, Any]:
-    least, most = schema.get("minLength", 0), schema.get("maxLength", way.length)
+    least, most = min(schema.get("minLength", 0), MOST_REPEATED), schema.get("maxLength", way.length)
     longest = max(least, min(most, way.length))
     pattern = schema.get("pattern")
     if pattern is not None and _is_bounded(pattern):
         return schema
     if way.is_small and not (way.is_op and most > NAME_LENGTH) and pattern is None:
         return {"type": "string", "pattern": f"^{_UNMARKED}{{{least},{longest}}}$"}
-    return {key: value for key, value in schema.items() if key != "pattern"} | {"maxLength": longest}
+    return {"type": "string"} | ({"minLength": least} if least else {}) | {"maxLength": longest}
 
 
 def _is_bounded(pattern: str) -> bool:
-    return bool(_BOUNDED_PATTERN.fullmatch(pattern)) and not re.search(r"\{\d*,\}", pattern)
+    if not _BOUNDED_PATTERN.fullmatch(pattern) or re.search(r"\{\d*,\}", pattern):
+        return False
+    return all(int(number) <= MOST_REPEATED for number in re.findall(r"\d+(?=[,}])", pattern))
 
 
 def _object(schema: dict[str, Any], way: _Way) -> dict[str, Any]:
@@ -221,13 +240,15 @@ def _object(schema: dict[str, Any], way: _Way) -> dict[str, Any]:
     that it needs: the others it would fill at random."""
     for key in ("oneOf", "anyOf"):
         choices = schema.get(key)
-        if choices and _is_choice_of_fields(choices):
+        if choices and all(_is_choice(choice) for choice in choices):
             rest = {name: value for name, value in schema.items() if name != key}
             others = choices if key == "oneOf" else []
             return {"anyOf": [_object(_chosen(rest, choice, others), way) for choice in choices]}
     if way.is_small and way.is_op:
         needed = {name: field for name, field in schema["properties"].items() if name in schema.get("required", ())}
         return schema | {"properties": needed}
+    if way.is_small and schema["properties"].keys() >= set(schema.get("required", ())):
+        return schema | {"additionalProperties": False}
     return schema
 
 

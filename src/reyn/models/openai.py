@@ -107,7 +107,7 @@ class OpenAIModel:
             api_key=self._key(),
             base_url=url,
             max_retries=0,
-            timeout=sdk.Timeout(self._settings.timeout, connect=min(_CONNECT_SECONDS, self._settings.timeout)),
+            timeout=sdk.Timeout(self._settings.patience, connect=min(_CONNECT_SECONDS, self._settings.patience)),
             # A proxy is for what is far away.
             http_client=sdk.DefaultAsyncHttpxClient(
                 trust_env=not _is_loopback(url), event_hooks={"response": [keep_bounded]}
@@ -209,7 +209,7 @@ class OpenAIModel:
         return AnswerCut(f"`{self.name}` gave up: {words}")
 
     def _too_late(self) -> ModelTimeout:
-        return ModelTimeout(f"the model `{self.name}` did not answer within {self._settings.timeout} seconds")
+        return ModelTimeout(f"the model `{self.name}` did not answer within {self._settings.patience} seconds")
 
     def _refusal(self, status: int, message: str, headers: Mapping[str, str], mode: Mode) -> ModelError:
         words = f"`{self.name}` says {status}: {message}"

@@ -1,0 +1,119 @@
+"""A schema that says the same in fewer ways takes the same values; one that comes to an end takes some of them."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from reyn.models.flattening import flattened
+from reyn.skills import compile_schema
+
+TREE = {
+    "$id": "reyn:tree",
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "kids": {"type": "array", "items": {"$ref": "#"}}},
+    "required": ["name", "kids"],
+    "additionalProperties": False,
+}
+
+
+def words_of(schema: Any) -> set[str]:
+    """Every key anywhere in it."""
+    if isinstance(schema, list):
+        return set().union(*map(words_of, schema))
+    return set(schema).union(*map(words_of, schema.values())) if isinstance(schema, dict) else set()
+
+
+def tree(depth: int) -> dict[str, Any]:
+    return {"name": "n", "kids": [tree(depth - 1)] if depth else []}
+
+
+ALL_OF = {
+    "type": "object",
+    "$defs": {"named": {"properties": {"name": {"type": "string"}}, "required": ["name"]}, "word": {"type": "string"}},
+    "properties": {"word": {"$ref": "#/$defs/word", "minLength": 2, "description": "not too short"}},
+    "allOf": [
+        {"$ref": "#/$defs/named"},
+        {"properties": {"name": {"minLength": 2}, "count": {"type": "number", "minimum": 0}}},
+        {"properties": {"name": {"maxLength": 3}, "count": {"type": "integer", "maximum": 5}}},
+        {"properties": {"sort": {"enum": ["a", "b"]}}},
+        {"properties": {"sort": {"enum": ["b", "c"]}}, "allOf": [{"properties": {"rows": {"items": {"minimum": 1}}}}]},
+        {"properties": {"rows": {"type": "array", "items": {"maximum": 3}, "minItems": 1}}},
+    ],
+}
+
+
+def test_what_is_said_in_parts_is_said_in_one():
+    schema = {"$id": "reyn:x", **ALL_OF}
+    flat = flattened({"properties": {"x": schema}}, is_ended=False)
+    assert "allOf" not in words_of(flat)
+    ours, true = compile_schema(flat), compile_schema(ALL_OF)
+    assert "$ref" not in words_of(flat["$defs"]["home0"]["properties"])
+    seen = set()
+    choices = {
+        "name": ("n", "nn", "nnnn", 3),
+        "count": (-1, 2.5, 2, 7),
+        "sort": ("a", "b"),
+        "rows": ([], [0], [3], [4]),
+        "word": ("w", "ww"),
+    }
+    for chosen in product(*((None, *values) for values in choices.values())):
+        value = {key: value for key, value in zip(choices, chosen, strict=True) if value is not None}
+        assert ours.is_valid({"x": value}) == true.is_valid(value), value
+        seen.add(true.is_valid(value))
+    assert seen == {True, False}
+
+
+def test_a_schema_without_references_and_parts_is_left_as_it_is():
+    schema = {
+        "anyOf": [{"properties": {"$ref": {"type": "string"}, "allOf": {"enum": [{"$ref": "#"}]}}}, {"type": "null"}]
+    }
+    assert flattened(schema, is_ended=True) == schema
+
+
+def test_what_holds_itself_keeps_its_references_or_comes_to_an_end():
+    whole = compile_schema(flattened({"properties": {"x": TREE}}, is_ended=False))
+    ended = flattened({"properties": {"x": TREE}}, is_ended=True)
+    assert "$ref" not in words_of(ended)
+    assert "$defs" not in words_of(ended)
+    assert [whole.is_valid({"x": tree(depth)}) for depth in (0, 1, 5)] == [True, True, True]
+    assert [compile_schema(ended).is_valid({"x": tree(depth)}) for depth in (0, 2, 3)] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("schema", "values"),
+    [
+        ({"properties": {"next": {"$ref": "#"}, "v": {"type": "integer"}}}, [{"v": 1}, {"v": 1, "next": {"v": 2}}]),
+        (
+            {"type": ["object", "null"], "properties": {"next": {"$ref": "#"}}, "required": ["next"]},
+            [None, {"next": None}, {"next": {"next": None}}],
+        ),
+        ({"anyOf": [{"type": "integer"}, {"type": "array", "items": {"$ref": "#"}}]}, [1, [], [1, [2]]]),
+        ({"type": "object", "additionalProperties": {"$ref": "#"}}, [{}, {"a": {}}]),
+        ({"type": "array", "prefixItems": [{"type": "integer"}], "items": {"$ref": "#"}}, [[1], [1, [2]]]),
+    ],
+)
+def test_every_way_to_end_is_taken(schema: dict[str, Any], values: list[Any]):
+    ended = flattened({"properties": {"x": {"$id": "reyn:x"} | schema}}, is_ended=True)
+    assert "$ref" not in words_of(ended)
+    ours, true = compile_schema(ended), compile_schema(schema)
+    for value in values:
+        assert true.is_valid(value)
+        assert ours.is_valid({"x": value}), (value, ended)
+
+
+def test_what_never_ends_or_would_grow_too_large_keeps_its_references():
+    endless = {"$id": "reyn:x", "type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]}
+    schema = {"properties": {"x": endless}, "required": ["x"]}
+    assert "$ref" in words_of(flattened(schema, is_ended=True))
+    wide = {f"d{n}": {"properties": {key: {"$ref": f"#/$defs/d{n + 1}"} for key in "lr"}} for n in range(20)}
+    wide["d20"] = {"type": "integer"}
+    grown = flattened({"properties": {"x": {"$id": "reyn:x", "$defs": wide, "$ref": "#/$defs/d0"}}}, is_ended=True)
+    assert "$ref" in words_of(grown)
+
+
+def test_parts_that_lead_nowhere_or_to_themselves_are_passed_over():
+    schema = {"$id": "reyn:x", "allOf": [{"$ref": "#"}, {"$ref": "#/$defs/gone"}, {"type": "integer"}]}
+    assert flattened({"properties": {"x": schema}}, is_ended=False)["$defs"]["home0"]["type"] == "integer"
