@@ -75,7 +75,7 @@ def test_what_is_wrong_in_a_section_is_told_line_by_line(tmp_path: Path):
         (2, "`tokens`: Expected `int` >= 1"),
         (3, "unknown key `token`"),
         (4, "must be a mapping of keys to values"),
-        (8, "`timeout`: Expected `int`, got `str`"),
+        (8, "`timeout`: Expected `int | null`, got `str`"),
         (9, "`mode`: Invalid enum value 'best'"),
         (10, "`odd` must be the name of a model, or its settings"),
     ]
