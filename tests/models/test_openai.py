@@ -525,7 +525,8 @@ def test_what_only_surrounds_an_answer_is_passed_over(far: Caller, server: FakeS
             b": a comment to keep the line warm\n\n",
             b"garbage without a colon\n\nevent: ping\nid: 7\nretry: 3\n\ndata:\n\n\xef\xbb\xbf\n\n",
             event(chunk("", extra={"anything": [1]})),
-            event(chunk(text[:9], finish="")),  # some servers say "" for "not yet"
+            b"\xef\xbb\xbf" + event(chunk(text[:9], finish="")),  # some servers say "" for "not yet"
+            event({"choices": [{"index": 1, "delta": {"content": "another answer"}, "finish_reason": "stop"}]}),
             event(chunk() | {"choices": [{"index": 0}]}),
             event(chunk(text[9:], finish="stop", usage={"prompt_tokens": 1})),
             DONE,
@@ -533,6 +534,15 @@ def test_what_only_surrounds_an_answer_is_passed_over(far: Caller, server: FakeS
     )
     assert far.run().ok
     assert far.events("llm_responded")[0].get("usage") is None
+
+
+def test_an_answer_that_is_held_back_is_not_asked_for_again(far: Caller, server: FakeServer):
+    server.then(stream(HALF, event(chunk(finish="content_filter")), DONE))
+    result = far.run()
+    assert (result.code, len(server.asked)) == ("RYN509", 1)
+    assert "content_filter" in result.reason
+    server.then(good(finish()))
+    assert far.retry().ok
 
 
 def test_a_page_in_place_of_an_answer_is_told_by_its_kind(far: Caller, server: FakeServer, rests: list[float]):

@@ -163,11 +163,16 @@ class OpenAIModel:
                 raise self._told(chunk.error, mode)
             usage = _counted(chunk.usage) or usage
             for choice in chunk.choices or ():
+                if choice.index:
+                    continue  # one answer is asked for; others are not ours
                 said = choice.delta or choice.message or NOTHING
                 parts.append(said.content or said.refusal or "")
                 length += len(parts[-1])
                 is_over = is_over or bool(choice.finish_reason)
                 is_cut = is_cut or choice.finish_reason == "length"
+                if choice.finish_reason == "content_filter":
+                    hint = "Look at what the phase sends (`reyn frame`), or take another model."
+                    raise RequestRefused(f"`{self.name}` held its answer back: content_filter", hint=hint)
                 if hear is not None and parts[-1]:
                     hear(parts[-1])
             if length > _LONGEST_ANSWER:

@@ -6,6 +6,7 @@ The SDK has a reader of its own, which costs several times as much and, in most 
 from __future__ import annotations
 
 import asyncio
+import codecs
 import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,7 @@ class Said(msgspec.Struct):
 class Choice(msgspec.Struct):
     """One of the answers; only one is asked for. A whole answer has a `message`, a stream `delta`s."""
 
+    index: int | None = 0
     delta: Said | None = None
     message: Said | None = None
     finish_reason: str | None = None
@@ -62,7 +64,9 @@ async def chunks(response: Any) -> AsyncIterator[Chunk]:
     contents = response.aiter_bytes()
     async for line in _lines(contents):
         if not line.startswith(b"data:"):
-            continue  # a comment, another field of the event, or nothing we know
+            line = line.removeprefix(codecs.BOM_UTF8)  # a stream may begin with it
+            if not line.startswith(b"data:"):
+                continue  # a comment, another field of the event, or nothing we know
         content = line[5:].strip()
         if content == b"[DONE]":
             break

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +14,8 @@ from reyn.cli.output import clean, json_option, print_json
 from reyn.cli.project import open_project
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from reyn.models.survey import Surveyed
 
 
@@ -48,12 +53,23 @@ def pull_model(name: str, as_json: bool) -> None:
 
     if name not in KNOWN:
         raise click.BadParameter(f"no model is called `{name}`. Known: {', '.join(KNOWN)}.", param_hint="NAME")
-    path = pull(KNOWN[name], lambda words: click.echo(f"  {words} …", err=True))
+    with _nothing_left_behind():
+        path = pull(KNOWN[name], lambda words: click.echo(f"  {words} …", err=True))
     if as_json:
         print_json({"name": name, "path": str(path), "bytes": path.stat().st_size})
     else:
         click.echo(f"{name} is here: {KNOWN[name].about}")
         click.echo("next: reyn run SKILL INPUT --model local")
+
+
+@contextmanager
+def _nothing_left_behind() -> Iterator[None]:
+    """Whoever ends this program ends what it started, too."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _tell(model: Surveyed) -> None:
