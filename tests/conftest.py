@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,10 @@ from tests.support import two_phases
 
 settings.register_profile("ci", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.load_profile("ci")
+
+
+def pytest_report_header() -> str:
+    return f"openai: {version('openai')}"
 
 
 @pytest.fixture(autouse=True)
