@@ -6,7 +6,10 @@ from itertools import product
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from reyn.models.decoding import decoding_schema, single_object
 from reyn.models.flattening import flattened
 from reyn.skills import compile_schema
 
@@ -112,6 +115,62 @@ def test_what_never_ends_or_would_grow_too_large_keeps_its_references():
     wide["d20"] = {"type": "integer"}
     grown = flattened({"properties": {"x": {"$id": "reyn:x", "$defs": wide, "$ref": "#/$defs/d0"}}}, is_ended=True)
     assert "$ref" in words_of(grown)
+
+
+def test_what_holds_itself_and_says_more_is_followed_once():
+    described = {"allOf": [{"$ref": "#"}], "description": "as generators of schemas write it"}
+    named = {"$id": "reyn:x", "type": "object", "properties": {"next": described, "v": {"type": "integer"}}}
+    flat = flattened({"properties": {"x": named}}, is_ended=False)["$defs"]["home0"]
+    assert flat["properties"]["next"] == {"$ref": "#/$defs/home0"}
+    more = {"$id": "reyn:x", "type": "object", "properties": {"next": {"$ref": "#", "required": ["next"]}}}
+    flat = flattened({"properties": {"x": more}}, is_ended=False)["$defs"]["home0"]
+    assert flat["properties"]["next"]["required"] == ["next"]
+    assert flat["properties"]["next"]["properties"]["next"] == {"$ref": "#/$defs/home0"}
+
+
+def test_what_is_said_beside_alternatives_is_said_in_each():
+    beside = {"properties": {"id": {"type": "integer"}}, "required": ["id"]}
+    parts = [{"properties": {"a": {"const": 1}}, "required": ["a"]}, {"type": "string"}, {"required": ["b"]}]
+    flat = flattened({"type": "object", "anyOf": parts} | beside, is_ended=False)
+    assert list(flat) == ["anyOf"]
+    assert [part["required"] for part in flat["anyOf"]] == [["a", "id"], ["b", "id"]]
+    assert flat["anyOf"][0]["properties"] == {"a": {"const": 1}, "id": {"type": "integer"}}
+
+
+PLAIN = st.sampled_from(
+    [
+        True, {}, {"type": "string", "minLength": 2}, {"maxLength": 3}, {"type": "integer", "exclusiveMinimum": 1},
+        {"type": ["number", "null"], "multipleOf": 2, "minimum": 0, "maximum": 9}, {"enum": ["x", None, 1]},
+        {"const": {"a": 1}}, {"$ref": "#"}, {"$ref": "#/$defs/d"}, {"$ref": "#/$defs/d", "minLength": 2},
+        {"type": "array", "items": False, "prefixItems": [True]}, {"type": "object"}, {"required": ["a"]},
+    ]
+)  # fmt: skip
+
+
+def larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    several = st.lists(inner, min_size=1, max_size=3)
+    fields = st.dictionaries(st.sampled_from(["a", "b", "items", "$ref", "type"]), inner, max_size=3)
+    return st.one_of(
+        st.fixed_dictionaries({"type": st.just("array"), "items": inner}),
+        st.fixed_dictionaries(
+            {"type": st.just("object"), "properties": fields}, optional={"additionalProperties": inner}
+        ),
+        *(
+            st.fixed_dictionaries({key: several}, optional={"type": st.just("object"), "properties": fields})
+            for key in ("anyOf", "oneOf", "allOf")
+        ),
+    )
+
+
+@given(st.recursive(PLAIN, larger, max_leaves=12), st.recursive(PLAIN, larger, max_leaves=6))
+def test_whatever_an_author_may_write_a_decoder_can_be_given(schema: Any, definition: Any):
+    artifact = {"$id": "reyn:x", "type": "object", "properties": {"x": schema}, "$defs": {"d": definition}}
+    contract = {"anyOf": [{"type": "object", "properties": {"artifact": artifact}, "required": ["artifact"]}]}
+    for is_small in (False, True):
+        decoded = decoding_schema(contract, is_small=is_small)
+        compile_schema(decoded)
+        assert "allOf" not in words_of(decoded)
+        assert single_object(decoded)["type"] == "object"
 
 
 def test_parts_that_lead_nowhere_or_to_themselves_are_passed_over():

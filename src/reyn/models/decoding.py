@@ -12,7 +12,8 @@ import math
 import re
 from typing import Any, NamedTuple
 
-from reyn.models.flattening import flattened, with_parts
+from reyn.models.flattening import flattened, is_choice, with_parts
+from reyn.skills import compile_schema
 
 TEXT_LENGTH = 4_000
 SMALL_TEXT_LENGTH = 160
@@ -42,6 +43,7 @@ _OF_A_TYPE = {
     "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
     "integer": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
 }
+_PLAIN = ("type", *(key for kind in ("string", "number") for key in _OF_A_TYPE[kind]))
 
 
 class _Way(NamedTuple):
@@ -124,13 +126,20 @@ def _narrowed(schema: Any, way: _Way) -> Any:
         listed = len(schema.get("prefixItems", ()))
         schema = {key: value for key, value in schema.items() if key != "items"}
         schema["maxItems"] = min(schema.get("maxItems", listed), listed)
-    for key in ("const", "enum"):
-        if key in schema:
-            return {key: schema[key]}
+    if "const" in schema:
+        return {"const": schema["const"]}
+    if "enum" in schema:
+        return {"enum": _fitting(schema)}
     kept = _typed({key: value for key, value in schema.items() if key in _KEPT}, way)
     if isinstance(kept.get("type"), list):
         return {"anyOf": [_narrowed(_of_type(kept, kind), way) for kind in kept["type"]]}
     return _ended(with_parts(kept, lambda part: _narrowed(part, way)), way)
+
+
+def _fitting(schema: dict[str, Any]) -> list[Any]:
+    """Of what is listed, that which fits what is said beside the list."""
+    beside = compile_schema({key: value for key, value in schema.items() if key in _PLAIN})
+    return [value for value in schema["enum"] if beside.is_valid(value)] or schema["enum"]
 
 
 def _typed(schema: dict[str, Any], way: _Way) -> dict[str, Any]:
@@ -148,11 +157,6 @@ def _of_type(schema: dict[str, Any], kind: str) -> dict[str, Any]:
     """What a schema of several types says about one of them."""
     others = {key for name, keys in _OF_A_TYPE.items() for key in keys} - set(_OF_A_TYPE.get(kind, ()))
     return {key: value for key, value in schema.items() if key not in others} | {"type": kind}
-
-
-def _is_choice(choice: Any) -> bool:
-    """Whether it says no more than which fields must be there."""
-    return isinstance(choice, dict) and choice.keys() == {"required", "type"}
 
 
 def _ended(schema: dict[str, Any], way: _Way) -> dict[str, Any]:
@@ -240,7 +244,7 @@ def _object(schema: dict[str, Any], way: _Way) -> dict[str, Any]:
     that it needs: the others it would fill at random."""
     for key in ("oneOf", "anyOf"):
         choices = schema.get(key)
-        if choices and all(_is_choice(choice) for choice in choices):
+        if choices and all(is_choice(choice) for choice in choices):
             rest = {name: value for name, value in schema.items() if name != key}
             others = choices if key == "oneOf" else []
             return {"anyOf": [_object(_chosen(rest, choice, others), way) for choice in choices]}

@@ -79,35 +79,56 @@ def _refers(schema: Any) -> bool:
     return isinstance(schema, dict) and ("$ref" in schema or any(_refers(value) for value in schema.values()))
 
 
-def _joined_parts(schema: Any, root: dict[str, Any]) -> Any:
-    """Without `allOf`, and without a reference that something is added to."""
+def _joined_parts(schema: Any, root: dict[str, Any], inside: tuple[str, ...] = ()) -> Any:
+    """Without `allOf`, a reference that something is added to, alternatives that something is said beside. `inside` are
+    the references whose targets this is a part of: they are not followed again."""
     if not isinstance(schema, dict):
         return schema
-    return with_parts(_whole(schema, root, ()), lambda part: _joined_parts(part, root))
+    whole, followed = _whole(schema, root, inside)
+    return with_parts(_spread(whole), lambda part: _joined_parts(part, root, followed))
 
 
-def _whole(schema: dict[str, Any], root: dict[str, Any], seen: tuple[str, ...]) -> dict[str, Any]:
+def _whole(
+    schema: dict[str, Any], root: dict[str, Any], inside: tuple[str, ...]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The schema in one part, and the references that were followed for it."""
     own = {key: value for key, value in schema.items() if key not in ("allOf", "$ref", *_REMARKS)}
-    parts = [part for part in schema.get("allOf", ()) if isinstance(part, dict)]
-    reference = schema.get("$ref")
-    if not parts and (reference is None or not own):
-        return schema
-    if reference is not None:
-        parts.insert(0, {"$ref": reference})
+    parts = [{"$ref": schema["$ref"]}] if "$ref" in schema else []
+    parts += [part for part in schema.get("allOf", ()) if isinstance(part, dict)]
+    if len(parts) == 1 and not own:
+        return _whole(parts[0], root, inside) if "allOf" in schema else (schema, inside)
     for part in parts:
-        if part.keys() == {"$ref"}:
-            if part["$ref"] in seen:
-                continue
-            target, inside = _at(root, part["$ref"]), (*seen, part["$ref"])
-        else:
-            target, inside = part, seen
+        target: Any = part
+        if "$ref" in part:
+            if part["$ref"] in inside:
+                return {"$ref": part["$ref"]}, inside  # it holds itself: what is added to it is left to the OS
+            target, inside = _at(root, part["$ref"]), (*inside, part["$ref"])
+            if isinstance(target, dict):
+                target = _joined({key: value for key, value in part.items() if key != "$ref"}, target)
         if isinstance(target, dict):
-            own = _joined(own, _whole(target, root, inside))
-    return own
+            inner, inside = _whole(target, root, inside)
+            own = _joined(own, inner)
+    return own, inside
+
+
+def _spread(schema: dict[str, Any]) -> dict[str, Any]:
+    """What is said beside alternatives is said in each of them."""
+    for key in ("anyOf", "oneOf"):
+        beside = {name: value for name, value in schema.items() if name != key}
+        if key in schema and beside and not all(is_choice(part) for part in schema[key]):
+            fitting = [part for part in schema[key] if _can_be(part, beside)]
+            return {key: [{"allOf": [part, beside]} for part in fitting or schema[key]]}
+    return schema
+
+
+def is_choice(schema: Any) -> bool:
+    """Whether it says no more than which fields of an object must be there."""
+    return isinstance(schema, dict) and "required" in schema and schema.keys() <= {"required", "type"}
 
 
 def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """What satisfies both, as far as one schema can say it. Of what it cannot, the first is kept: the OS checks it."""
+    """What satisfies both, as far as one schema can say it; what they hold is joined in its turn. Of what cannot be
+    said, the first is kept: the OS checks it."""
     joined = one | {key: value for key, value in other.items() if key not in one}
     for key in one.keys() & other.keys():
         mine, theirs = one[key], other[key]
@@ -125,22 +146,28 @@ def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
         elif key == "items":
             joined[key] = _both(mine, theirs)
         elif key == "type":
-            joined[key] = _common(mine, theirs)
+            common = _common(mine, theirs)
+            joined[key] = mine if not common else common[0] if len(common) == 1 else common
     return joined
 
 
 def _both(one: Any, other: Any) -> Any:
-    if one is True or not isinstance(other, dict):
-        return other if one is True else one
-    return _joined(one, other) if isinstance(one, dict) else one
+    return False if one is False or other is False else {"allOf": [one, other]}
 
 
-def _common(one: str | list[str], other: str | list[str]) -> str | list[str]:
+def _common(one: str | list[str], other: str | list[str]) -> list[str]:
     mine, theirs = ([kind] if isinstance(kind, str) else kind for kind in (one, other))
     common = [kind for kind in mine if kind in theirs or (kind == "integer" and "number" in theirs)]
     if "number" in mine and "integer" in theirs and "integer" not in common:
         common.append("integer")
-    return common[0] if len(common) == 1 else common or one
+    return common
+
+
+def _can_be(part: Any, beside: dict[str, Any]) -> bool:
+    """Whether the types of both leave anything."""
+    if not isinstance(part, dict) or "type" not in part or "type" not in beside:
+        return part is not False
+    return bool(_common(part["type"], beside["type"]))
 
 
 def _at(root: dict[str, Any], reference: str) -> Any:
