@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reyn.contract import Candidate, Contract, candidates_of, offered_ops
-from reyn.models.decoding import decoding_schema, single_object
+from reyn.models.decoding import decoding_schema
 from reyn.skills import Library, compile_schema, load_skill
 from reyn.vocabulary import STANDARD
 from tests.support import write_skill
@@ -69,7 +69,7 @@ def test_an_answer_that_a_decoder_may_give_satisfies_the_contract(contract: dict
     for schema in (
         decoding_schema(contract),
         decoding_schema(contract, is_small=True),
-        single_object(decoding_schema(contract)),
+        decoding_schema(contract, is_one_object=True),
     ):
         assert compile_schema(schema).is_valid(ANSWERS)
     assert compile_schema(contract).is_valid(ANSWERS)
@@ -183,13 +183,13 @@ def test_a_small_models_op_has_only_the_fields_that_it_needs(contract: dict):
 
 
 def test_one_object_is_as_narrow_as_can_be(contract: dict):
-    merged = single_object(decoding_schema(contract_of_candidates(contract)))
+    merged = decoding_schema(contract_of_candidates(contract), is_one_object=True)
     assert merged["required"] == ["control", "artifact"]
     assert not compile_schema(merged).is_valid({"control": ANSWERS["control"], "artifact": {"anything": 1}})
 
 
 def test_alternatives_at_the_root_become_one_object(contract: dict):
-    merged = single_object(decoding_schema(contract))
+    merged = decoding_schema(contract, is_one_object=True)
     assert "anyOf" not in merged
     assert merged["type"] == "object"
     assert set(merged["properties"]) == {"control", "artifact", "control_ir"}
@@ -259,3 +259,64 @@ def test_a_small_model_adds_no_fields_and_ends_what_holds_itself():
     assert "additionalProperties" not in field(
         {"type": "object", "properties": {}, "required": ["unsaid"]}, is_small=True
     )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        (r"^\d{4}-\d{2}-\d{2}$", "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"),
+        (r"^[\w-]{1,8}\.py$", "^[A-Za-z0-9_-]{1,8}[.]py$"),
+        ("^(AB|CD)-[0-9]{3}(-x)?$", "^(AB|CD)-[0-9]{3}(-x)?$"),
+        (r"^\d+$", None),
+        ("^a|b$", None),
+        ("^(?:ab)$", None),
+        ("^.{1,5}$", None),
+        ("^[^a]{1,5}$", None),
+        ('^"x"$', None),
+        ("^[a-z]{3,}$", None),
+        (r"^a\$", None),
+        ("[a-z]", None),
+    ],
+)
+def test_a_pattern_is_said_plainly_or_not_at_all(pattern: str, said: str | None):
+    assert field({"type": "string", "pattern": pattern}).get("pattern") == said
+
+
+def test_a_length_beside_a_pattern_of_one_class_is_kept():
+    word = {"type": "string", "pattern": "^[a-z]{0,9}$", "minLength": 3, "maxLength": 4}
+    assert field(word)["pattern"] == "^[a-z]{3,4}$"
+    assert field(word | {"minLength": 30})["pattern"] == "^[a-z]{0,9}$"
+
+
+def test_a_small_models_numbers_are_some_that_fit():
+    for schema in (
+        {"type": "number", "multipleOf": 0.01, "minimum": 0, "maximum": 100},
+        {"type": "integer", "multipleOf": 7},
+        {"type": "integer", "multipleOf": 7, "maximum": -3},
+        {"type": "integer", "multipleOf": 1.5, "minimum": 0, "maximum": 9},
+        {"type": "number", "multipleOf": 0.5, "exclusiveMinimum": 1},
+    ):
+        numbers = field(schema, is_small=True)["enum"]
+        assert len(numbers) > 2
+        assert all(compile_schema(schema).is_valid(number) for number in numbers), numbers
+    assert field({"type": "number", "maximum": -0.5}, is_small=True) == {"type": "integer", "maximum": -1}
+    assert field({"type": "integer", "minimum": 10**16, "maximum": 10**17}) == {"type": "integer"}
+
+
+def test_a_small_models_list_has_the_entries_that_are_told_apart_and_no_open_end():
+    count, flag = {"type": "integer"}, {"type": "boolean"}
+    pair = {"type": "array", "prefixItems": [flag, count]}
+    assert field(pair | {"items": count, "minItems": 3}, is_small=True)["prefixItems"] == [flag, count, count]
+    assert field(pair | {"maxItems": 1}, is_small=True) == {"type": "array", "prefixItems": [flag]}
+    assert field(pair | {"maxItems": 1})["prefixItems"] == [flag]
+    assert next(kind["type"] for kind in field({"type": "array"}, is_small=True)["items"]["anyOf"]) == "string"
+
+
+def test_what_nothing_can_be_is_left_out():
+    assert field({"type": "object", "properties": {"a": {"type": "null"}, "old": False}})["properties"] == {
+        "a": {"type": "null"}
+    }
+    assert field({"anyOf": [False, {"type": "null"}]}) == {"anyOf": [{"type": "null"}]}
+    assert field({"type": "array", "prefixItems": [{"type": "null"}, False]})["maxItems"] == 1
+    assert field({"type": "array", "items": True, "minItems": 2.0}) == {"type": "array", "minItems": 2}
+    assert field({"allOf": [{"enum": ["a", 1]}, {"enum": [True, "a"]}]}) == {"enum": ["a"]}

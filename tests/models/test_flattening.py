@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reyn.models.decoding import decoding_schema, single_object
+from reyn.models.decoding import decoding_schema
 from reyn.models.flattening import flattened
 from reyn.skills import compile_schema
 
@@ -53,7 +53,7 @@ def test_what_is_said_in_parts_is_said_in_one():
     flat = flattened({"properties": {"x": schema}}, is_ended=False)
     assert "allOf" not in words_of(flat)
     ours, true = compile_schema(flat), compile_schema(ALL_OF)
-    assert "$ref" not in words_of(flat["$defs"]["home0"]["properties"])
+    assert "$ref" not in words_of(flat)
     seen = set()
     choices = {
         "name": ("n", "nn", "nnnn", 3),
@@ -120,12 +120,51 @@ def test_what_never_ends_or_would_grow_too_large_keeps_its_references():
 def test_what_holds_itself_and_says_more_is_followed_once():
     described = {"allOf": [{"$ref": "#"}], "description": "as generators of schemas write it"}
     named = {"$id": "reyn:x", "type": "object", "properties": {"next": described, "v": {"type": "integer"}}}
-    flat = flattened({"properties": {"x": named}}, is_ended=False)["$defs"]["home0"]
-    assert flat["properties"]["next"] == {"$ref": "#/$defs/home0"}
+    flat = flattened({"properties": {"x": named}}, is_ended=False)
+    assert flat["properties"]["x"]["properties"]["next"] == {"$ref": "#/$defs/d0"}
+    assert flat["$defs"]["d0"]["properties"]["next"] == {"$ref": "#/$defs/d0"}
     more = {"$id": "reyn:x", "type": "object", "properties": {"next": {"$ref": "#", "required": ["next"]}}}
-    flat = flattened({"properties": {"x": more}}, is_ended=False)["$defs"]["home0"]
-    assert flat["properties"]["next"]["required"] == ["next"]
-    assert flat["properties"]["next"]["properties"]["next"] == {"$ref": "#/$defs/home0"}
+    second = flattened({"properties": {"x": more}}, is_ended=False)["properties"]["x"]["properties"]["next"]
+    assert second["required"] == ["next"]
+    assert second["properties"]["next"] == {"$ref": "#/$defs/d0"}
+
+
+def test_alternatives_at_the_top_keep_their_definitions():
+    owner = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    animal = {"type": "object", "properties": {"owner": {"$ref": "#/$defs/Owner"}}, "required": ["owner"]}
+    defs = {"Owner": owner, "Cat": animal, "Dog": {"allOf": [{"$ref": "#/$defs/Cat"}, {"required": ["bark"]}]}}
+    pet = {"$id": "reyn:pet", "oneOf": [{"$ref": "#/$defs/Cat"}, {"$ref": "#/$defs/Dog"}], "$defs": defs}
+    contract = {"anyOf": [{"properties": {"x": pet}}, {"properties": {"y": {"type": "null"}}}]}
+    for is_ended in (False, True):
+        flat = flattened(contract, is_ended=is_ended)
+        assert len(flat["anyOf"]) == 2
+        ours = compile_schema(flat["anyOf"][0] | {"$defs": flat.get("$defs", {})})
+        assert ours.is_valid({"x": {"owner": {"name": "Ada"}}})
+        assert not ours.is_valid({"x": {"owner": {}}})
+
+
+def test_a_definition_that_is_reached_in_two_ways_counts_in_both():
+    base = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
+    sides = {
+        name: {"allOf": [{"$ref": "#/$defs/base"}, {"properties": {name: {}}, "required": [name]}]} for name in "ab"
+    }
+    both = {"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}, {"$ref": "#/$defs/a"}]}
+    schema = {"$id": "reyn:x", "$defs": {"base": base, **sides}, **both}
+    flat = flattened({"properties": {"x": schema}}, is_ended=True)["properties"]["x"]
+    assert (sorted(flat["properties"]), sorted(flat["required"])) == (["a", "b", "id"], ["a", "b", "id"])
+
+
+@pytest.mark.parametrize(
+    "reference", ["#word", "#/$defs/a%20b", "#/$defs/a b", "reyn:x#/$defs/a b", "reyn:word", "#/$defs/in/items"]
+)
+def test_a_reference_is_followed_however_it_is_written(reference: str):
+    word = {"$anchor": "word", "type": "string", "maxLength": 3}
+    inner = {"$id": "reyn:word", "type": "string", "maxLength": 3}
+    defs = {"a b": word, "in": {"type": "array", "items": inner}}
+    schema = {"$id": "reyn:x", "type": "object", "properties": {"w": {"$ref": reference}}, "$defs": defs}
+    for is_ended in (False, True):
+        ours = compile_schema(flattened({"properties": {"x": schema}}, is_ended=is_ended))
+        assert [ours.is_valid({"x": {"w": word}}) for word in ("abc", "abcd", 3)] == [True, False, False]
 
 
 def test_what_is_said_beside_alternatives_is_said_in_each():
@@ -170,9 +209,9 @@ def test_whatever_an_author_may_write_a_decoder_can_be_given(schema: Any, defini
         decoded = decoding_schema(contract, is_small=is_small)
         compile_schema(decoded)
         assert "allOf" not in words_of(decoded)
-        assert single_object(decoded)["type"] == "object"
+        assert decoding_schema(contract, is_one_object=True)["type"] == "object"
 
 
 def test_parts_that_lead_nowhere_or_to_themselves_are_passed_over():
     schema = {"$id": "reyn:x", "allOf": [{"$ref": "#"}, {"$ref": "#/$defs/gone"}, {"type": "integer"}]}
-    assert flattened({"properties": {"x": schema}}, is_ended=False)["$defs"]["home0"]["type"] == "integer"
+    assert flattened({"properties": {"x": schema}}, is_ended=False)["properties"]["x"] == {"type": "integer"}

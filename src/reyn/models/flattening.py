@@ -1,114 +1,93 @@
-"""A schema says the same in fewer ways: a reference leads to one table of definitions, what is said in several parts is
-said in one, and, where that is wanted, what holds itself comes to an end.
+"""A schema says the same in fewer ways: what is said in several parts is said in one, what is said beside alternatives
+in each of them, and, where that is wanted, what holds itself comes to an end.
 
 Converters of grammars know objects, lists, texts and alternatives well, and little else.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from math import lcm
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+import msgspec
 
-_ONE = ("items", "additionalProperties")
-_SEVERAL = ("anyOf", "oneOf", "allOf", "prefixItems")
-_NAMED = ("properties", "$defs", "definitions")
+from reyn.models.references import Table, refers, with_parts
+
 _LARGER = ("minLength", "minItems", "minProperties", "minimum", "exclusiveMinimum")
 _SMALLER = ("maxLength", "maxItems", "maxProperties", "maximum", "exclusiveMaximum")
 _REMARKS = ("title", "description", "default", "examples", "deprecated", "$comment")
-_DEEPEST = 3
+_DEEPEST = 2
 """Of what holds itself and has to come to an end, so many are in each other."""
 _MOST_PARTS = 2_000
 """What would become larger without references keeps them."""
 
 
 def flattened(schema: dict[str, Any], *, is_ended: bool) -> dict[str, Any]:
-    """The same schema, with all definitions in `$defs`; if it is to be `is_ended`, without any, as far as can be."""
-    homes: dict[str, Any] = {}
-    moved = _rehomed(schema, "#", homes)
-    root = {"$defs": homes}
-    homes.update({name: _joined_parts(home, root) for name, home in homes.items()})
-    flat: dict[str, Any] = _joined_parts(moved, root)
-    if homes and is_ended:
-        try:
-            ended = _Ending(root).end(flat, ())
-        except _TooLargeError:
-            ended = None
-        if isinstance(ended, dict):
-            return ended
-    return flat | ({"$defs": homes} if homes else {})
+    """The same schema; what its references lead to stands in `$defs`. If it is to be `is_ended`, there are none, but
+    for what has no end."""
+    table = Table(schema)
+    joining = _Joining(table)
+    flat: dict[str, Any] = joining.join(table.root, frozenset())
+    if not refers(flat):
+        return flat
+    entries = {name: joining.join(entry, frozenset({f"#/$defs/{name}"})) for name, entry in table.entries.items()}
+    table.entries.update(entries)
+    if is_ended:
+        flat = _end(flat, table)
+    return flat | {"$defs": entries} if refers(flat) else flat
 
 
-def with_parts(schema: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
-    """The schema with each of the schemas that it holds changed."""
-    changed = dict(schema)
-    for key in _ONE:
-        if isinstance(changed.get(key), dict):
-            changed[key] = change(changed[key])
-    for key in _SEVERAL:
-        if isinstance(changed.get(key), list):
-            changed[key] = [change(part) for part in changed[key]]
-    for key in _NAMED:
-        if isinstance(changed.get(key), dict):
-            changed[key] = {name: change(part) for name, part in changed[key].items()}
-    return changed
+def is_choice(schema: Any) -> bool:
+    """Whether it says no more than which fields of an object must be there."""
+    return isinstance(schema, dict) and "required" in schema and schema.keys() <= {"required", "type"}
 
 
-def _rehomed(schema: Any, home: str, homes: dict[str, Any]) -> Any:
-    """References of a schema that has a name of its own point to where it stands now: among the definitions."""
-    if not isinstance(schema, dict):
-        return schema
-    if "$id" in schema and _refers(schema):
-        name = f"home{len(homes)}"
-        homes[name] = None
-        inner = {key: value for key, value in schema.items() if key not in ("$id", "$schema")}
-        homes[name] = _rehomed(inner, f"#/$defs/{name}", homes)
-        return {"$ref": f"#/$defs/{name}"}
-    rehomed = with_parts(schema, lambda part: _rehomed(part, home, homes))
-    rehomed.pop("$id", None)
-    reference = schema.get("$ref")
-    if isinstance(reference, str) and reference.startswith("#"):
-        rehomed["$ref"] = home + reference[1:]
-    return rehomed
+class _Joining:
+    """Without `allOf`, references that something is added to, alternatives that something is said beside."""
 
+    def __init__(self, table: Table) -> None:
+        self._table = table
 
-def _refers(schema: Any) -> bool:
-    if isinstance(schema, list):
-        return any(_refers(item) for item in schema)
-    return isinstance(schema, dict) and ("$ref" in schema or any(_refers(value) for value in schema.values()))
+    def join(self, schema: Any, inside: frozenset[str]) -> Any:
+        """`inside` are the references whose targets this is a part of: to them it only refers."""
+        if not isinstance(schema, dict):
+            return schema
+        if (reference := _only_refers(schema)) is not None:
+            return {"$ref": reference}
+        followed: set[str] = set()
+        whole = _spread(self._whole(schema, inside, (), followed))
+        return with_parts(whole, lambda part: self.join(part, inside | followed))
 
-
-def _joined_parts(schema: Any, root: dict[str, Any], inside: tuple[str, ...] = ()) -> Any:
-    """Without `allOf`, a reference that something is added to, alternatives that something is said beside. `inside` are
-    the references whose targets this is a part of: they are not followed again."""
-    if not isinstance(schema, dict):
-        return schema
-    whole, followed = _whole(schema, root, inside)
-    return with_parts(_spread(whole), lambda part: _joined_parts(part, root, followed))
-
-
-def _whole(
-    schema: dict[str, Any], root: dict[str, Any], inside: tuple[str, ...]
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The schema in one part, and the references that were followed for it."""
-    own = {key: value for key, value in schema.items() if key not in ("allOf", "$ref", *_REMARKS)}
-    parts = [{"$ref": schema["$ref"]}] if "$ref" in schema else []
-    parts += [part for part in schema.get("allOf", ()) if isinstance(part, dict)]
-    if len(parts) == 1 and not own:
-        return _whole(parts[0], root, inside) if "allOf" in schema else (schema, inside)
-    for part in parts:
-        target: Any = part
-        if "$ref" in part:
-            if part["$ref"] in inside:
-                return {"$ref": part["$ref"]}, inside  # it holds itself: what is added to it is left to the OS
-            target, inside = _at(root, part["$ref"]), (*inside, part["$ref"])
+    def _whole(
+        self, schema: dict[str, Any], inside: frozenset[str], chain: tuple[str, ...], followed: set[str]
+    ) -> dict[str, Any]:
+        """The schema in one part. `chain` leads here without a field in between: what is in it says nothing new."""
+        own = {key: value for key, value in schema.items() if key not in ("allOf", "$ref", *_REMARKS)}
+        parts = [{"$ref": schema["$ref"]}] if "$ref" in schema else []
+        parts += [part for part in schema.get("allOf", ()) if isinstance(part, dict)]
+        for part in parts:
+            target, way, reference = part, chain, _only_refers(part)
+            if reference in chain:
+                continue
+            if reference in inside:
+                return {"$ref": reference}  # it holds itself: what is added to it is left to the OS
+            if reference is not None:
+                followed.add(reference)
+                target, way = self._table.entry(reference), (*chain, reference)
             if isinstance(target, dict):
-                target = _joined({key: value for key, value in part.items() if key != "$ref"}, target)
-        if isinstance(target, dict):
-            inner, inside = _whole(target, root, inside)
-            own = _joined(own, inner)
-    return own, inside
+                inner = self._whole(target, inside, way, followed)
+                if inner.keys() == {"$ref"}:
+                    return inner
+                own = _joined(own, inner)
+        return own
+
+
+def _only_refers(schema: dict[str, Any]) -> str | None:
+    """The reference that is all there is to a schema."""
+    own = {key: value for key, value in schema.items() if key not in _REMARKS}
+    if own.keys() == {"allOf"} and len(own["allOf"]) == 1 and isinstance(own["allOf"][0], dict):
+        return _only_refers(own["allOf"][0])
+    return own["$ref"] if own.keys() == {"$ref"} else None
 
 
 def _spread(schema: dict[str, Any]) -> dict[str, Any]:
@@ -121,34 +100,41 @@ def _spread(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def is_choice(schema: Any) -> bool:
-    """Whether it says no more than which fields of an object must be there."""
-    return isinstance(schema, dict) and "required" in schema and schema.keys() <= {"required", "type"}
-
-
 def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     """What satisfies both, as far as one schema can say it; what they hold is joined in its turn. Of what cannot be
     said, the first is kept: the OS checks it."""
     joined = one | {key: value for key, value in other.items() if key not in one}
     for key in one.keys() & other.keys():
-        mine, theirs = one[key], other[key]
-        if key in _LARGER:
-            joined[key] = max(mine, theirs)
-        elif key in _SMALLER:
-            joined[key] = min(mine, theirs)
-        elif key in _NAMED:
-            both = {name: _both(mine[name], theirs[name]) for name in mine.keys() & theirs.keys()}
-            joined[key] = mine | theirs | both
-        elif key == "required":
-            joined[key] = list(dict.fromkeys([*mine, *theirs]))
-        elif key == "enum":
-            joined[key] = [value for value in mine if value in theirs]
-        elif key == "items":
-            joined[key] = _both(mine, theirs)
-        elif key == "type":
-            common = _common(mine, theirs)
-            joined[key] = mine if not common else common[0] if len(common) == 1 else common
+        joined[key] = _both_of(key, one[key], other[key])
     return joined
+
+
+def _both_of(key: str, mine: Any, theirs: Any) -> Any:
+    match key:
+        case _ if key in _LARGER:
+            return max(mine, theirs)
+        case _ if key in _SMALLER:
+            return min(mine, theirs)
+        case "properties":
+            return mine | theirs | {name: _both(mine[name], theirs[name]) for name in mine if name in theirs}
+        case "required":
+            return list(dict.fromkeys([*mine, *theirs]))
+        case "items" | "additionalProperties":
+            return _both(mine, theirs)
+        case "prefixItems":
+            longer, shorter = sorted((mine, theirs), key=len, reverse=True)
+            return [_both(*pair) for pair in zip(mine, theirs, strict=False)] + longer[len(shorter) :]
+        case "anyOf" | "oneOf":
+            return [{"allOf": [part, {key: theirs}]} for part in mine]
+        case "enum":
+            known = {msgspec.json.encode(value) for value in theirs}
+            return [value for value in mine if msgspec.json.encode(value) in known] or mine
+        case "multipleOf" if isinstance(mine, int) and isinstance(theirs, int):
+            return lcm(mine, theirs)
+        case "type":
+            common = _common(mine, theirs)
+            return mine if not common else common[0] if len(common) == 1 else common
+    return mine
 
 
 def _both(one: Any, other: Any) -> Any:
@@ -170,29 +156,30 @@ def _can_be(part: Any, beside: dict[str, Any]) -> bool:
     return bool(_common(part["type"], beside["type"]))
 
 
-def _at(root: dict[str, Any], reference: str) -> Any:
-    """What a reference leads to; nothing if it leads nowhere."""
-    found: Any = root
-    for word in reference.removeprefix("#").split("/")[1:]:
-        word = word.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, list) and word.isdigit() and int(word) < len(found):
-            found = found[int(word)]
-        elif isinstance(found, dict) and word in found:
-            found = found[word]
-        else:
-            return None
-    return found
-
-
 class _TooLargeError(Exception):
     pass
 
 
-class _Ending:
-    """Definitions are put where they are referred to, so deep and no deeper."""
+def _end(flat: dict[str, Any], table: Table) -> dict[str, Any]:
+    """Each way to answer comes to an end, or stays as it is."""
+    if "anyOf" not in flat:
+        return _ended_or_same(flat, table)
+    return flat | {"anyOf": [_ended_or_same(way, table) for way in flat["anyOf"]]}
 
-    def __init__(self, root: dict[str, Any]) -> None:
-        self._root = root
+
+def _ended_or_same(schema: dict[str, Any], table: Table) -> dict[str, Any]:
+    try:
+        ended = _Ending(table).end(schema, ())
+    except _TooLargeError:
+        return schema
+    return ended if isinstance(ended, dict) else schema
+
+
+class _Ending:
+    """Entries of the table are put where they are referred to, so deep and no deeper."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
         self._parts = 0
 
     def end(self, schema: Any, inside: tuple[str, ...]) -> Any:
@@ -203,35 +190,34 @@ class _Ending:
         if not isinstance(schema, dict):
             return schema
         reference = schema.get("$ref")
-        if isinstance(reference, str):
+        if reference is not None:
             if inside.count(reference) >= _DEEPEST:
                 return None
-            return self.end(_at(self._root, reference), (*inside, reference))
+            return self.end(self._table.entry(reference), (*inside, reference))
         ended = with_parts(schema, lambda part: self.end(part, inside))
-        for key in ("$defs", "definitions"):
-            ended.pop(key, None)
-        return ended if self._can_end(ended) else _nothing(schema)
+        return ended if _can_end(ended) else _nothing(schema)
 
-    def _can_end(self, ended: dict[str, Any]) -> bool:
-        """Take out what cannot be had; false if what is left is not what was meant."""
-        if "properties" in ended:
-            fields = {name: field for name, field in ended["properties"].items() if field is not None}
-            if not fields.keys() >= set(ended.get("required", ())) & ended["properties"].keys():
+
+def _can_end(ended: dict[str, Any]) -> bool:
+    """Take out what cannot be had; false if what is left is not what was meant."""
+    if "properties" in ended:
+        fields = {name: field for name, field in ended["properties"].items() if field is not None}
+        if not fields.keys() >= set(ended.get("required", ())) & ended["properties"].keys():
+            return False
+        ended["properties"] = fields
+    for key in ("anyOf", "oneOf"):
+        if key in ended:
+            ended[key] = [part for part in ended[key] if part is not None]
+            if not ended[key]:
                 return False
-            ended["properties"] = fields
-        for key in ("anyOf", "oneOf"):
-            if key in ended:
-                ended[key] = [part for part in ended[key] if part is not None]
-                if not ended[key]:
-                    return False
-        if "items" in ended and ended["items"] is None:
-            del ended["items"]
-            ended["maxItems"] = len(ended.get("prefixItems", ()))
-            if ended.get("minItems", 0) > ended["maxItems"]:
-                return False
-        if "additionalProperties" in ended and ended["additionalProperties"] is None:
-            ended["additionalProperties"] = False
-        return None not in ended.get("prefixItems", ())
+    if "items" in ended and ended["items"] is None:
+        del ended["items"]
+        ended["maxItems"] = len(ended.get("prefixItems", ()))
+        if ended.get("minItems", 0) > ended["maxItems"]:
+            return False
+    if "additionalProperties" in ended and ended["additionalProperties"] is None:
+        ended["additionalProperties"] = False
+    return None not in ended.get("prefixItems", ())
 
 
 def _nothing(schema: dict[str, Any]) -> dict[str, Any] | None:

@@ -11,11 +11,8 @@ import asyncio
 import math
 import time
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
-
-import msgspec
 
 from reyn.errors import (
     AnswerCut,
@@ -32,7 +29,7 @@ from reyn.errors import (
     SchemaRefused,
 )
 from reyn.journal.kinds import Usage
-from reyn.models.decoding import decoding_schema, single_object
+from reyn.models.decoding import decoding_schema
 from reyn.models.protocol import ModelReply
 from reyn.models.streaming import NOTHING, chunks, keep_bounded, kind_of
 from reyn.secrets import name_of
@@ -148,7 +145,7 @@ class OpenAIModel:
         if self._settings.temperature is not None:
             asked["temperature"] = self._settings.temperature
         if mode == "json_schema":
-            schema = _schema_of(msgspec.json.encode(request.contract), self._is_one_object)
+            schema = decoding_schema(request.contract, is_one_object=self._is_one_object)
             asked["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
         elif mode == "json_object":
             asked["response_format"] = {"type": "json_object"}
@@ -287,13 +284,6 @@ def _sdk() -> Any:
     except ImportError as error:
         raise ModelMissing("this model needs the extra `openai`", hint="pip install 'reyn[openai]'") from error
     return openai
-
-
-@lru_cache(maxsize=64)
-def _schema_of(contract: bytes, is_one_object: bool) -> dict[str, Any]:
-    """Made once a contract; a phase asks with the same one again and again."""
-    schema = decoding_schema(msgspec.json.decode(contract))
-    return single_object(schema) if is_one_object else schema
 
 
 def _is_loopback(url: str) -> bool:
