@@ -24,7 +24,7 @@ demo: .venv/demo
 	@if [ ! -e .venv/ready ]; then \
 		echo "Making .venv with Reyn and a local model's engine; the first time this takes half a minute ..." && \
 		$(PYTHON) -m venv .venv && \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[local]'; \
+		$(BIN)/python -m pip install --disable-pip-version-check --editable '.[local]'; \
 	fi
 	@touch $@
 

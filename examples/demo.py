@@ -33,18 +33,22 @@ class Watched(Progress):
     """Shows a run as `reyn run` does; says by a file when the model is in the middle of its second answer."""
 
     mark: Path
+    heard = 0
 
     def hear(self, delta: Delta) -> None:
         super().hear(delta)
-        if delta.call == "2.1" and self._come >= WORDS:
-            self.mark.touch()
+        if delta.call == "2.1":
+            self.heard += len(delta.text)
+            if self.heard >= WORDS:
+                self.mark.touch()
 
 
 def run_watched(run_id: str, mark: Path) -> None:
     with SyncRuntime.open(PROJECT) as runtime:
         watched = Watched(runtime, err=False)
         watched.mark = mark
-        runtime.run("headline", TEXT, run_id=run_id, listener=watched)
+        result = runtime.run("headline", TEXT, run_id=run_id, listener=watched)
+    sys.exit(0 if result.ok else f"{result.status}: {result.reason}")
 
 
 def run_and_kill(run_id: str) -> None:
@@ -56,8 +60,10 @@ def run_and_kill(run_id: str) -> None:
         while run.poll() is None and not mark.exists():
             time.sleep(0.02)
         run.kill()
-        killed = run.wait() == -signal.SIGKILL
-    print("\n*** kill -9 ***" if killed else "\n(it was too fast to be killed)", flush=True)
+        ended = run.wait()
+    if ended > 0:
+        sys.exit(ended)  # it said why
+    print("\n*** kill -9 ***" if ended == -signal.SIGKILL else "\n(it was too fast to be killed)", flush=True)
 
 
 def say(text: str) -> None:
@@ -84,7 +90,7 @@ def main() -> None:
     reyn("replay", run_id)
     say(f"That took {time.monotonic() - began:.0f} s. Try next, in examples/headline:")
     print("  ../../.venv/bin/reyn run headline 'Heavy rain has closed the bridge over the river.'")
-    print(f"  ../../.venv/bin/reyn frame {run_id}        # the exact text the model saw last")
+    print(f"  ../../.venv/bin/reyn frame {run_id}        # what the model saw last, and what it said")
     print(f"  ../../.venv/bin/reyn events {run_id}       # every event")
     print(
         "\nThe model is very small. Its answers have the right shape, because a grammar holds them to it; what they say"

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import socket
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,10 @@ settings.load_profile("ci")
 
 
 def pytest_report_header() -> str:
-    return f"openai: {version('openai')}"
+    try:
+        return f"openai: {version('openai')}"
+    except PackageNotFoundError:
+        return "openai: not installed"
 
 
 @pytest.fixture(autouse=True)

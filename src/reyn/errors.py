@@ -215,7 +215,7 @@ class AnswersRejected(ContractError):
     """A phase's model gave only answers that its contract rejects, as often as `max_phase_retries` allows."""
 
     code = "RYN202"
-    hint = "`reyn show` tells why each was rejected; trying again visits the phase anew."
+    hint = "`reyn show` tells why each was rejected, `reyn frame` what was said; trying again visits the phase anew."
     exit_code = 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -86,7 +87,9 @@ def test_the_frame_of_an_event_is_what_the_model_saw(here: Path, reyn):
     seen = reyn("frame", "r", "13")
     assert "## current_phase\nsecond\n" in seen.out
     assert seen.out.startswith("[system]\n")
-    first, second = reyn("frame", "r", "13", "--json").json
+    first, second, answer = reyn("frame", "r", "13", "--json").json
+    assert (answer["role"], json.loads(answer["text"])["control"]["type"]) == ("answer", "finish")
+    assert reyn("frame", "r").out == reyn("frame", "r", "99").out
     assert (first["role"], second["role"]) == ("system", "user")
     assert first["text"] in seen.out
     early = reyn("frame", "r", "1")

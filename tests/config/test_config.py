@@ -4,8 +4,10 @@ import msgspec
 import pytest
 
 from reyn.config import Config, ModelSettings, load_config
+from reyn.config.load import SECRETS
 from reyn.errors import ConfigInvalid
 from reyn.secrets import is_handle
+from reyn.secrets.stores import variable_of
 
 
 def test_without_files_everything_has_its_default(tmp_path: Path):
@@ -74,7 +76,7 @@ def test_what_is_wrong_in_a_section_is_told_line_by_line(tmp_path: Path):
     assert findings_of(tmp_path) == [
         (2, "`tokens`: Expected `int` >= 1"),
         (3, "unknown key `token`"),
-        (4, "must be a mapping of keys to values"),
+        (4, "`sizes` must be a mapping of keys to values"),
         (8, "`timeout`: Expected `int | null`, got `str`"),
         (9, "`mode`: Invalid enum value 'best'"),
         (10, "`odd` must be the name of a model, or its settings"),
@@ -89,6 +91,26 @@ def test_one_place_adjusts_the_model_of_another(tmp_path: Path):
     assert findings_of(tmp_path) == [(3, "`models.near` names no `model`")]
 
 
+def test_settings_are_those_of_a_models_kind_and_whoever_takes_its_place_is_known(tmp_path: Path):
+    (tmp_path / "reyn.yaml").write_text(
+        "models:\n"
+        "  near: {model: local, mode: json_schema}\n"
+        "  far:\n    model: openai:m\n    threads: 2\n    fallback: [naer, local, near, 'openai:n']\n"
+        "  odd:\n    model: local\n    key: secret://KEY\n"
+    )
+    assert findings_of(tmp_path) == [
+        (2, "`local` knows no mode `json_schema`"),
+        (5, "`threads` is for `local` alone"),
+        (6, "no model is called `naer`"),
+        (9, "`key` is for `openai` alone"),
+    ]
+
+
+def test_variables_of_secrets_are_left_to_secrets(tmp_path: Path):
+    assert variable_of("KEY").startswith(SECRETS)
+    assert load_config(tmp_path, environ={variable_of("KEY"): "v"}) == Config()
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -98,6 +120,8 @@ def test_one_place_adjusts_the_model_of_another(tmp_path: Path):
         ("base_url", "http://me:topsecret@127.0.0.1/v1"),
         ("base_url", "http://127.0.0.1/v1?key=topsecret"),
         ("base_url", "127.0.0.1:8000/topsecret"),
+        ("base_url", "http://127.0.0.1:65536/topsecret"),
+        ("base_url", "http://[::1/topsecret"),
     ],
 )
 def test_a_value_that_may_be_a_secret_is_refused_and_not_quoted(tmp_path: Path, key: str, value: str):

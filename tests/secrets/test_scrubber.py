@@ -25,6 +25,7 @@ WRITTEN = {
     "as it is": str,
     "JSON": json.dumps,
     "JSON beyond ASCII": lambda text: json.dumps(text, ensure_ascii=False),
+    "JSON of nothing but escapes": lambda text: re.sub("(..)(..)", r"\\u\1\2", text.encode("utf-16-be").hex()),
     "JSON of msgspec": lambda text: msgspec.json.encode(text).decode(),
     "JSON with escaped slashes": lambda text: json.dumps(text).replace("/", "\\/"),
     "JSON in JSON": lambda text: json.dumps({"arguments": json.dumps({"key": text})}),
@@ -111,6 +112,27 @@ def test_no_value_survives_among_others(values: list[str], texts: list[str]):
 def test_text_without_a_secret_stays_as_it_is(text: str):
     assert Scrubber().scrub(text) == text
     assert scrubber_of("no-such-value").scrub(text) == text
+
+
+def test_a_value_of_nothing_but_escapes_is_found():
+    scrubber = Scrubber()
+    scrubber.add("KEY", "sk-0123456789")
+    for written in ("".join(f"\\u{ord(char):04x}" for char in "sk-0123456789"), "\\\\u0073k-0123456789"):
+        assert scrubber.scrub(f'a "{written}" b') == 'a "secret://KEY" b'
+    assert scrubber.scrub(r"\u0061bc") == r"\u0061bc"
+
+
+def test_of_a_text_that_goes_on_nothing_of_a_value_is_told():
+    scrubber, text = Scrubber(), "the key is sk-0123456789, and it is long"
+    assert scrubber.split(text) == (text, "")
+    scrubber.add("KEY", "sk-0123456789")
+    for size in range(1, 12):
+        told, held = "", ""
+        for at in range(0, len(text), size):
+            more, held = scrubber.split(held + text[at : at + size])
+            told += more
+            assert "sk-0" not in told
+        assert told + held == "the key is secret://KEY, and it is long"
 
 
 def test_only_the_value_is_replaced():

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.config.values import Config, LimitKeys, ModelSettings, Sizes
-from reyn.documents import Document, DocumentError, check_keys, parse_yaml, read_text
+from reyn.config.values import MODES, ONLY_FOR, Config, LimitKeys, ModelSettings, Sizes
+from reyn.documents import Document, DocumentError, check_keys, nearest, parse_yaml, read_text
 from reyn.errors import ConfigInvalid, Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 FILES = ("reyn.yaml", "reyn.local.yaml")
@@ -35,7 +35,7 @@ def load_config(root: Path, flags: Mapping[str, Any] | None = None, environ: Map
         findings += wrong
         if not wrong:
             merged = _merge(merged, document.value)
-    findings = findings or _nameless(merged, documents)
+    findings = findings or _check_joined(merged, documents)
     merged |= {key: value for key, value in (flags or {}).items() if value is not None}
     if not findings:
         try:
@@ -105,18 +105,46 @@ def _check_models(models: Document) -> list[Finding]:
 
 def _check_keys(document: Document, shape: type[msgspec.Struct], passed_over: tuple[str, ...] = ()) -> list[Finding]:
     """What is missing in one place may be in another."""
+    if document.prefix and not isinstance(document.value, dict):
+        return [document.finding(CODE, f"`{document.prefix[-1]}` must be a mapping of keys to values")]
     return check_keys(document, shape, unknown=CODE, missing="", wrong=CODE, passed_over=passed_over)
 
 
-def _nameless(merged: dict[str, Any], documents: list[Document]) -> list[Finding]:
-    """Settings are those of some model."""
+class _Fault(NamedTuple):
+    """What is wrong with a model once all places are joined, and where."""
+
+    way: tuple[str, ...]
+    message: str
+    fix: str = ""
+
+
+def _check_joined(merged: dict[str, Any], documents: list[Document]) -> list[Finding]:
+    models = merged.get("models", {})
     findings = []
-    for name, settings in merged.get("models", {}).items():
-        if isinstance(settings, dict) and "model" not in settings:
-            last = next(document for document in reversed(documents) if says(document, ("models", name)))
-            fix = "Add `model:`, as in `model: openai:NAME`."
-            findings.append(last.finding(CODE, f"`models.{name}` names no `model`", "models", name, fix=fix))
+    for name, settings in models.items():
+        for fault in _faults(name, settings, models) if isinstance(settings, dict) else ():
+            last = next(document for document in reversed(documents) if says(document, fault.way))
+            findings.append(last.finding(CODE, fault.message, *fault.way, fix=fault.fix))
     return findings
+
+
+def _faults(name: str, settings: dict[str, Any], models: dict[str, Any]) -> Iterator[_Fault]:
+    """Settings are those of some model, and of its kind; whoever takes its place is one, too."""
+    place = ("models", name)
+    if "model" not in settings:
+        yield _Fault(place, f"`models.{name}` names no `model`", "Add `model:`, as in `model: openai:NAME`.")
+        return
+    adapter = settings["model"].partition(":")[0]
+    for key, only in ONLY_FOR.items():
+        if key in settings and adapter in MODES and adapter != only:
+            yield _Fault((*place, key), f"`{key}` is for `{only}` alone", "Leave it out.")
+    mode = settings.get("mode", "auto")
+    if mode not in MODES.get(adapter, (mode,)):
+        ways = " or ".join(f"`{way}`" for way in MODES[adapter])
+        yield _Fault((*place, "mode"), f"`{adapter}` knows no mode `{mode}`", f"Write {ways}.")
+    for other in settings.get("fallback", ()):
+        if other not in models and ":" not in other and other != "local":
+            yield _Fault((*place, "fallback"), f"no model is called `{other}`", nearest(other, models))
 
 
 def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

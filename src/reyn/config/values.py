@@ -15,13 +15,14 @@ Handle = Annotated[
     str,
     msgspec.Meta(
         pattern=r"^secret://[A-Z][A-Z0-9_]{0,63}\Z",
-        description="the handle of a secret, `secret://NAME`, never its value; `reyn secret set NAME` stores that",
+        description="the handle of a secret, `secret://NAME`, in capitals, never its value (`reyn secret set NAME`)",
     ),
 ]
+_PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 Address = Annotated[
     str,
     msgspec.Meta(
-        pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?\Z",
+        pattern=rf"^https?://(\[[0-9a-fA-F:.]+\]|[^\s/?#@:\[\]]+)(:{_PORT})?(/[^\s?#@]*)?\Z",
         description="the address of a server, like `http://127.0.0.1:8000/v1`, without a password or a query",
     ),
 ]
@@ -48,13 +49,21 @@ class LimitKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     on_limit: Literal["decide", "stop"] = "decide"
 
 
+MODES = {
+    "local": ("auto", "grammar", "free"),
+    "openai": ("auto", "json_schema", "json_object", "free"),
+}
+ONLY_FOR = {"threads": "local", "context_tokens": "local", "base_url": "openai", "key": "openai"}
+"""Settings that other models do not read."""
+
+
 class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A model with settings of its own."""
 
     model: str
     base_url: Address | None = None
     key: Handle | None = None
-    mode: Literal["auto", "json_schema", "json_object", "free"] = "auto"
+    mode: Literal["auto", "grammar", "json_schema", "json_object", "free"] = "auto"
     timeout: Positive | None = None
     retries: NotNegative = 3
     fallback: tuple[str, ...] = ()
@@ -77,9 +86,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `models`."""
     models: dict[str, str | ModelSettings] = {}
     """Names for models: the classes `light`, `standard`, `strong`, or your own. Each stands for a model, or is one with
-    settings: `model`, `base_url`, `key` (`secret://NAME`), `mode` (`auto`, `json_schema`, `json_object`, `free`),
-    `timeout` in seconds, `retries`, `fallback` (names, in order), `max_tokens`, `temperature` (`null` leaves it to the
-    server), `threads`, `context_tokens`."""
+    settings: `model`, `base_url`, `key` (`secret://NAME`), `mode` (`auto`, `grammar`, `json_schema`, `json_object`,
+    `free`), `timeout` in seconds, `retries`, `fallback` (names, in order), `max_tokens`, `temperature` (`null` leaves
+    it to the server), `threads`, `context_tokens`."""
     max_phase_visits: Positive | None = 25
     """How often one phase may be visited in a run; `null` is no cap."""
     max_phase_retries: NotNegative = 2
@@ -87,8 +96,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_act_turns: NotNegative | None = None
     """How many act turns a visit may take, where a phase allows more; `null` leaves it to the phase."""
     limits: LimitKeys = LimitKeys()
-    """Caps that stop a run: `phase_seconds`, `run_seconds` (time spent driving, not waiting), `tokens`; and `on_limit`:
-    when a visit's act turns are used up, `decide` offers no more ops, `stop` stops the run."""
+    """Caps that stop a run: `phase_seconds`, `run_seconds` (time spent driving, not waiting), `tokens`; a call that is
+    under way is not cut, its `timeout` bounds it. And `on_limit`: when a visit's act turns are used up, `decide` offers
+    no more ops, `stop` stops the run."""
     output_language: str | None = None
     """The language of natural-language output; `null` leaves it to the model."""
     strict: bool = False

@@ -1,4 +1,4 @@
-"""What a model saw at an event of a run: the exact messages, put together again from what is kept."""
+"""What a model saw at an event of a run, and what it said: the exact texts, put together again from what is kept."""
 
 from __future__ import annotations
 
@@ -16,29 +16,44 @@ if TYPE_CHECKING:
 _RESULTS = (kinds.FileCompleted, kinds.AskUserCompleted, kinds.RunSkillCompleted, kinds.PermissionDenied)
 
 
-def frame_at(run_id: str, events: Iterable[Event], seq: int, content: Callable[[str], bytes]) -> list[tuple[str, str]]:
-    """Role and text of every message of the frame that stands at an event, or last stood before it."""
+ANSWER = "answer"
+"""Stands for a role where a frame was answered."""
+
+
+def frame_at(
+    run_id: str, events: Iterable[Event], seq: int | None, content: Callable[[str], bytes]
+) -> list[tuple[str, str]]:
+    """Role and text of every message of the frame that stands at an event, or last stood before it; then the answer to
+    it. Without a number, of the last."""
     built: kinds.FrameBuilt | None = None
+    answer: str | None = None
     results: dict[str, str] = {}
     shown: list[str] = []
     for event in events:
-        if event.seq > seq:
-            break
-        match decode(event):
+        body = decode(event)
+        if seq is not None and event.seq > seq:
+            if answer is not None or isinstance(body, kinds.FrameBuilt | kinds.PhaseStarted):
+                break
+            answer = body.text if isinstance(body, kinds.LlmResponded) else None
+            continue
+        match body:
             case kinds.PhaseStarted():
                 results = {}
             case kinds.FrameBuilt() as built:
-                shown = list(results.values())
+                shown, answer = list(results.values()), None
+            case kinds.LlmResponded(text=answer):
+                pass
             case kinds.ContentCut(name=call, shown=part) if call in results:
                 results[call] = part
             case body if isinstance(body, _RESULTS) and _is_models(body.call):
                 results[body.call] = body.result
     if built is None:
         raise RunNotFound(
-            f"run `{run_id}` has no frame at or before event {seq}",
+            f"run `{run_id}` has no frame{'' if seq is None else f' at or before event {seq}'}",
             hint=f"`reyn events {run_id} --kind frame_built` lists the frames.",
         )
-    return [(message.role, join(message, content, shown)) for message in built.messages]
+    seen: list[tuple[str, str]] = [(message.role, join(message, content, shown)) for message in built.messages]
+    return seen if answer is None else [*seen, (ANSWER, content(answer).decode())]
 
 
 def _is_models(call: str) -> bool:

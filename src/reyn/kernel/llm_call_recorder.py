@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,7 +16,7 @@ from reyn.context import join
 from reyn.errors import ModelBroken, ModelError, ModelTimeout, SchemaRefused
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.effects import CallModel, Reply
-from reyn.models import Delta, Message, Mode, ModelReply, ModelRequest
+from reyn.models import Delta, Message, ModelReply, ModelRequest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -36,8 +36,8 @@ _FIRST_WAIT = 0.5
 _LONGEST_WAIT = 30.0
 _LONGEST_ASKED_FOR = 120.0
 """Seconds that a provider may ask for; one that wants more cannot be had now."""
-_WAYS = len(get_args(Mode))
-"""Ways to hold a model to its contract; nobody goes through more."""
+_WAYS = 8
+"""More than there are ways to ask a model."""
 _rest = asyncio.sleep
 
 
@@ -70,6 +70,7 @@ class LlmCallRecorder:
 
     async def perform(self, call: CallModel, tape: Tape, tell: Tell) -> Recorded:
         """`tell` records what happens on the way, before it happens."""
+        hearing = self._listening(tape.run_id, call.key)
         request = ModelRequest(
             messages=tuple(Message(m.role, join(m, tape.content, call.results)) for m in call.messages),
             contract=call.contract,
@@ -77,7 +78,7 @@ class LlmCallRecorder:
             call=call.key,
             request_hash=call.request_hash,
             answered=_answered(tape.state),
-            hear=self._listening(tape.run_id, call.key),
+            hear=hearing,
         )
         if self._roster.is_given:
             name = tape.state.model
@@ -89,25 +90,16 @@ class LlmCallRecorder:
         rest = line[line.index(name) + 1 :] if name in line else line
         while True:
             answer = await self._try(name, self._roster.settings(name), request, tell)
+            if hearing is not None:
+                hearing("", is_over=True)
             if isinstance(answer, ModelReply) or not rest:
                 return self._outcome(name, call.key, answer)
             instead = rest.pop(0)
             await tell(kinds.ModelSwitched(call.key, name, instead, answer.code, self._roster.scrub(answer.message)))
             name = instead
 
-    def _listening(self, run_id: str, call: str) -> Callable[[str], None] | None:
-        """Whoever looks on cannot break the call."""
-        if self._hear is None:
-            return None
-
-        def hear(text: str) -> None:
-            if self._hear is not None:
-                try:
-                    self._hear(Delta(run_id, call, text))
-                except Exception:  # noqa: BLE001 - somebody else's code
-                    self._hear = None
-
-        return hear
+    def _listening(self, run_id: str, call: str) -> _Hearing | None:
+        return None if self._hear is None else _Hearing(self._hear, self._roster, run_id, call)
 
     async def _try(
         self, name: str, settings: ModelSettings, request: ModelRequest, tell: Tell
@@ -166,6 +158,26 @@ class LlmCallRecorder:
         except (msgspec.ValidationError, TypeError) as error:
             self.warnings.append(f"the model `{name}` counted its tokens wrongly: {error}")
             return None
+
+
+class _Hearing:
+    """Passes on what a model says while it says it, without secrets. Whoever looks on cannot break the call."""
+
+    def __init__(self, hear: Hear, roster: Roster, run_id: str, call: str) -> None:
+        self._hear: Hear | None = hear
+        self._roster = roster
+        self._about = run_id, call
+        self._held = ""
+
+    def __call__(self, text: str, *, is_over: bool = False) -> None:
+        told, self._held = self._roster.split(self._held + text)
+        if is_over:
+            told, self._held = told + self._held, ""
+        if told and self._hear is not None:
+            try:
+                self._hear(Delta(*self._about, told))
+            except Exception:  # noqa: BLE001 - somebody else's code
+                self._hear = None
 
 
 def _current(name: str, state: RunState) -> str:

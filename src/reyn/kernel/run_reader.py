@@ -93,8 +93,8 @@ class RunReader:
         row = self.find(run)
         return side_of(row.run_id, tuple(self.journal.read(row.run_id)))
 
-    def frame_at(self, run: str, seq: int) -> list[tuple[str, str]]:
-        """Role and text of every message that the model saw at an event of a run."""
+    def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
+        """Role and text of every message that the model saw at an event of a run, or last; then what it said."""
         row = self.find(run)
         return frame_at(row.run_id, self.journal.read(row.run_id), seq, self.journal.blob)
 
@@ -128,7 +128,8 @@ class RunReader:
         if state.status == "finished" and final is not None:
             kept = msgspec.json.decode(self.journal.blob(final.hash))
             artifact = {"type": kept["type"], "data": kept["data"]}
-        warned = (*state.warnings, *warnings)
+        instead = (f"`{other}` is asked in place of `{name}`" for name, other in state.switched.items())
+        warned = (*state.warnings, *instead, *warnings)
         code = state.failure_code if state.status == "failed" else ""
         hint = (state.failure_hint or hint_of(code)) if code else ""
         return RunResult(

@@ -136,7 +136,7 @@ class SyncRuntime:
     def touched(self, run: str) -> dict[str, str]:
         return self.runtime.touched(run)
 
-    def frame_at(self, run: str, seq: int) -> list[tuple[str, str]]:
+    def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         return self.runtime.frame_at(run, seq)
 
     def replay(self, run: str) -> ReplayReport:

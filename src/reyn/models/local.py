@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import http.client
 import json
 import os
@@ -18,7 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reyn.errors import AnswerCut, ModelBroken, ModelMissing, PromptTooLong
+import msgspec
+
+from reyn.errors import AnswerCut, ModelBroken, ModelMissing, PromptTooLong, SchemaRefused
 from reyn.journal.kinds import Usage
 from reyn.models.decoding import decoding_schema
 from reyn.models.prefixes import Prefixes
@@ -29,9 +32,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reyn.config import ModelSettings
+    from reyn.errors import ModelError
     from reyn.models.protocol import Mode, ModelRequest
 
-_DAMAGED = "Is it a whole GGUF file? `reyn models pull` checks the one it fetched, and mends it."
+_DAMAGED = "Is it a whole GGUF file (`reyn models pull` mends its own), and is there room for its `context_tokens`?"
+_LONGER = "Shorten the instructions or the input, or raise the model's `context_tokens` in reyn.yaml."
+_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 _BATCH = 32
 """How many tokens are read before the reading can be given up; larger ones are no faster on a processor."""
 
@@ -39,7 +45,7 @@ _THREAD = ThreadPoolExecutor(1, thread_name_prefix="reyn-local")
 """Calls wait for their turn here and hold nobody else's thread; all of them compete for the same cores."""
 
 _LOADED: dict[tuple[str, int, int], _Engine] = {}
-_LOADING = threading.Lock()
+"""Only that thread loads a model, and only it asks one."""
 
 
 class LocalModel:
@@ -52,21 +58,21 @@ class LocalModel:
         self.path = path
         self._settings = settings
         self._is_small = is_small
+        self._refused: set[bytes] = set()
 
     @classmethod
     def found(cls, name: str, words: str, settings: ModelSettings, root: Path) -> LocalModel:
         """The model of a name or a file; an error that says what to do if it is not here."""
         known = KNOWN.get(words or DEFAULT)
         path = weights_path(known) if known else root / Path(words).expanduser()
-        if path.is_file():
-            if not is_gguf(path):
-                raise ModelMissing(f"`{path.name}` is no GGUF file", hint="Give the path of a GGUF file.")
-            small = {weights_path(weights).resolve() for weights in KNOWN.values()}
-            return cls(name, path, settings, is_small=path.resolve() in small)
-        if known:
-            pull = f"`reyn models pull {known.name}` fetches it."
-            raise ModelMissing(f"the model `{known.name}` is not on this machine", hint=pull)
-        raise ModelMissing(f"no model file `{words}`", hint="Give the path of a GGUF file.")
+        way = f"`reyn models pull {known.name}` fetches it." if known else "Give the path of a GGUF file."
+        if not path.is_file():
+            missing = f"the model `{known.name}` is not on this machine" if known else f"no model file `{words}`"
+            raise ModelMissing(missing, hint=way)
+        if not is_gguf(path):
+            raise ModelMissing(f"`{path.name}` is no GGUF file", hint=way)
+        small = {weights_path(weights).resolve() for weights in KNOWN.values()}
+        return cls(name, path, settings, is_small=path.resolve() in small)
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Generate in a thread: the event loop goes on, and a call that is given up stops with its next token, or with
@@ -84,7 +90,8 @@ class LocalModel:
         self, request: ModelRequest, given_up: threading.Event, hear: Callable[[str], None] | None
     ) -> ModelReply:
         engine = _engine(self.path, self._settings)
-        mode: Mode = "free" if self._settings.mode == "free" else "grammar"
+        contract = hashlib.sha256(msgspec.json.encode(request.contract)).digest()
+        mode: Mode = "free" if self._settings.mode == "free" or contract in self._refused else "grammar"
         asked: dict[str, Any] = {
             "messages": [{"role": message.role, "content": message.text} for message in request.messages],
             "max_tokens": self._settings.max_tokens,
@@ -98,7 +105,13 @@ class LocalModel:
         if mode == "grammar":
             schema = decoding_schema(request.contract, is_small=self._is_small)
             asked["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
-        return engine.generate(asked, given_up, mode, hear)
+        try:
+            return engine.generate(asked, given_up, mode, hear)
+        except SchemaRefused as refused:
+            if self._settings.mode == "auto":
+                self._refused.add(contract)
+                refused.instead = "free"
+            raise
 
 
 class _Engine:
@@ -127,16 +140,13 @@ class _Engine:
             self._server = xllamacpp.Server(params)
         except Exception as error:
             raise ModelMissing(f"`{path.name}` cannot be loaded: {error}", hint=_DAMAGED) from error
-        self._turn = threading.Lock()
         self._begun = ""
 
     def generate(
         self, asked: dict[str, Any], given_up: threading.Event, mode: Mode, hear: Callable[[str], None] | None
     ) -> ModelReply:
-        with self._turn:
-            just_read = self._begin(asked, given_up)
-            heard = self._complete(asked, given_up, hear)
-        return heard.reply(mode, just_read)
+        just_read = self._begin(asked, given_up)
+        return self._complete(asked, given_up, hear).reply(mode, just_read)
 
     def _complete(
         self, asked: dict[str, Any], given_up: threading.Event, hear: Callable[[str], None] | None = None
@@ -147,7 +157,7 @@ class _Engine:
         try:
             self._server.handle_chat_completions(asked, heard)
         except Exception as error:
-            raise ModelBroken(f"the embedded model broke: {error}") from error
+            raise _fault(f"the embedded model broke: {error}") from error
         return heard
 
     def _begin(self, asked: dict[str, Any], given_up: threading.Event) -> int:
@@ -156,18 +166,18 @@ class _Engine:
         first = asked["messages"][0]
         if first["role"] != "system" or first["content"] == self._begun:
             return 0
-        self._begun = text = first["content"]
+        self._begun, text = "", first["content"]
         kept = self._prefixes.find(text)
         if kept is not None and self._slot("restore", kept):
+            self._begun = text
             return 0
         alone = {key: value for key, value in asked.items() if key != "response_format"}
         try:
             heard = self._complete(alone | {"messages": [first], "max_tokens": 1}, given_up)
         except ModelBroken:
             return 0  # a template may want more than this message; the call itself will tell
-        if given_up.is_set():
-            self._begun = ""
-        elif heard.is_over:
+        if heard.is_over and not given_up.is_set():
+            self._begun = text
             self._prefixes.keep(text, lambda name: self._slot("save", name))
         return heard.usage.input_tokens - heard.usage.cached_tokens if heard.usage else 0
 
@@ -220,9 +230,9 @@ class _Heard:
         """What was read for this very call did not come from a cache."""
         if self._error is not None:
             message = str(self._error.get("message", self._error))
-            if "context" in message or self._error.get("type") == "exceed_context_size_error":
-                raise PromptTooLong(f"the embedded model cannot read so much: {message}")
-            raise ModelBroken(f"the embedded model says: {message}")
+            if self._error.get("type") == "exceed_context_size_error":
+                raise PromptTooLong(f"the embedded model cannot read so much: {message}", hint=_LONGER)
+            raise _fault(f"the embedded model says: {message}")
         if not self.is_over:
             raise AnswerCut("the embedded model broke off")
         usage = self.usage
@@ -242,17 +252,25 @@ def _in_loop(hear: Callable[[str], None]) -> Callable[[str], None]:
     return pass_on
 
 
+def _fault(words: str) -> ModelError:
+    """What llama.cpp says of a schema that it makes no grammar of is about that, whatever it was asked."""
+    if "schema" in words.lower() or "grammar" in words.lower():
+        return SchemaRefused(words, hint="Say the artifact in simpler words, or set the model's `mode` to `free`.")
+    return ModelBroken(words)
+
+
 def _cores() -> int:
-    """Those that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 2
+    """Those that this process may use: of the machine's, and of what its container has."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = _CPU_MAX.read_text().split()
+        cores = min(cores, max(1, int(quota) // int(period)))
+    return cores
 
 
 def _engine(path: Path, settings: ModelSettings) -> _Engine:
     threads = settings.threads or max(1, _cores() - 1)
     key = (str(path.resolve()), threads, settings.context_tokens)
-    with _LOADING:
-        if key not in _LOADED:
-            _LOADED[key] = _Engine(path, threads, settings.context_tokens)
-        return _LOADED[key]
+    if key not in _LOADED:
+        _LOADED[key] = _Engine(path, threads, settings.context_tokens)
+    return _LOADED[key]

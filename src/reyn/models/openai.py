@@ -59,6 +59,8 @@ class OpenAIModel:
         self._secrets = secrets
         self._mode: Mode = "json_schema" if settings.mode == "auto" else settings.mode
         self._is_one_object = settings.base_url is None  # OpenAI itself takes no alternatives at the root
+        # OpenAI's newer models refuse the old name of the limit, most other servers know no other.
+        self._limit = "max_tokens" if settings.base_url else "max_completion_tokens"
         self._client: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._key_is_refused = False
@@ -133,12 +135,10 @@ class OpenAIModel:
         return key
 
     def _asked(self, request: ModelRequest, mode: Mode) -> dict[str, Any]:
-        # OpenAI's newer models refuse the old name of the limit, other servers know no other.
-        limit = "max_tokens" if self._settings.base_url else "max_completion_tokens"
         asked: dict[str, Any] = {
             "model": self._model,
             "messages": [{"role": message.role, "content": message.text} for message in request.messages],
-            limit: self._settings.max_tokens,
+            self._limit: self._settings.max_tokens,
             "stream": True,
             "stream_options": {"include_usage": True},
         }
@@ -163,7 +163,7 @@ class OpenAIModel:
                 if choice.index:
                     continue  # one answer is asked for; others are not ours
                 said = choice.delta or choice.message or NOTHING
-                parts.append(said.content or said.refusal or "")
+                parts.append(said.text)
                 length += len(parts[-1])
                 is_over = is_over or bool(choice.finish_reason)
                 is_cut = is_cut or choice.finish_reason == "length"
@@ -217,7 +217,8 @@ class OpenAIModel:
         words = f"`{self.name}` says {status}: {message}"
         if status in (401, 403):
             self._key_is_refused = True
-            return KeyRefused(words)
+            name = name_of(self._settings.key) if self._settings.key else "NAME"
+            return KeyRefused(words, hint=f"`reyn secret set {name}` stores the right one; then try again.")
         if status in (408, 409, 425, 429) or status >= 500:
             later = _seconds(headers)
             words += "" if later is None else f" (to be asked again in {later:.0f} seconds)"
@@ -230,21 +231,23 @@ class OpenAIModel:
         if status in (400, 413, 422):
             if status == 413 or _is_about_length(message):
                 return PromptTooLong(words)
+            if self._limit == "max_tokens" and "max_completion_tokens" in message:
+                self._limit = "max_completion_tokens"
+                return _stepped(words, self._limit)
             if mode != "free" and _is_about_schema(message):
-                return self._step_down(words, mode)
+                return self._step_down(words, message, mode)
         return RequestRefused(words)
 
-    def _step_down(self, words: str, mode: Mode) -> ModelError:
+    def _step_down(self, words: str, message: str, mode: Mode) -> ModelError:
         """The next way to hold the model to its contract, if it was left to us. Another call may have gone there."""
-        refused = SchemaRefused(words)
-        if mode == "json_schema" and not self._is_one_object and _is_about_the_root(words):
+        if mode == "json_schema" and not self._is_one_object and _is_about_the_root(message):
             self._is_one_object = True
-            refused.instead = "json_schema, one object"
-        elif self._settings.mode == "auto":
-            if self._mode == mode:
-                self._mode = _MODES[_MODES.index(mode) + 1]
-            refused.instead = self._mode
-        return refused
+            return _stepped(words, "json_schema, one object")
+        if self._settings.mode != "auto":
+            return SchemaRefused(words)
+        if self._mode == mode:
+            self._mode = _MODES[_MODES.index(mode) + 1]
+        return _stepped(words, self._mode)
 
     def _words(self, error: Any) -> str:
         message = error.body.get("message") if isinstance(error.body, dict) else error.response.text
@@ -284,6 +287,12 @@ def _sdk() -> Any:
     except ImportError as error:
         raise ModelMissing("this model needs the extra `openai`", hint="pip install 'reyn[openai]'") from error
     return openai
+
+
+def _stepped(words: str, instead: str) -> SchemaRefused:
+    refused = SchemaRefused(words)
+    refused.instead = instead
+    return refused
 
 
 def _is_loopback(url: str) -> bool:

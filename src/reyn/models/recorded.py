@@ -33,7 +33,7 @@ class RecordedModel:
             raise RecordingMissing(f"`{self.name}` holds no answer to the request of call {request.call}")
         later = [reply for number, reply in recorded if number >= request.answered]
         reply = later[0] if later else recorded[-1][1]
-        return ModelReply(self._journal.blob(reply.text).decode(), reply.usage)
+        return ModelReply(self._journal.blob(reply.text).decode(), reply.usage, reply.mode, reply.cut)
 
 
 def _replies(journal: Journal, run_id: str) -> dict[str, list[tuple[int, kinds.LlmResponded]]]:

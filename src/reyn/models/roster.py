@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reyn.config import ModelSettings
+from reyn.documents import nearest
 from reyn.errors import ModelUnknown, ReynError
 
 if TYPE_CHECKING:
@@ -56,7 +57,10 @@ class Roster:
         if key not in self._opened:
             from reyn.models.catalog import open_model
 
-            self._opened[key] = open_model(key, settings, self._root, self._journal, self.secrets)
+            try:
+                self._opened[key] = open_model(key, settings, self._root, self._journal, self.secrets)
+            except ModelUnknown as error:
+                raise ModelUnknown(error.message, hint=nearest(name, self._names) or None) from error
         return self._opened[key]
 
     @property
@@ -114,8 +118,12 @@ class Roster:
         """Text without the values of secrets; of one that nobody asked for, nothing can have got out."""
         return text if self._secrets is None else self._secrets.scrubber.scrub(text)
 
+    def split(self, text: str) -> tuple[str, str]:
+        """Of a text that goes on: what can be told, without secrets, and what has to wait for more."""
+        return (text, "") if self._secrets is None else self._secrets.scrubber.split(text)
+
     async def close(self) -> None:
-        """Let go of what the opened models hold: connections, memory."""
+        """Let go of the connections of the opened models."""
         for model in self._opened.values():
             close = getattr(model, "aclose", None)
             if close is not None:

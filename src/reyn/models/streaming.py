@@ -27,8 +27,14 @@ _LAST_SECONDS = 0.1
 class Said(msgspec.Struct):
     """A piece of an answer, or of a refusal to give one."""
 
-    content: str | None = None
+    content: str | list[Any] | None = None
     refusal: str | None = None
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.content, list):  # in parts, of which some are thoughts
+            return "".join(str(part.get("text") or "") for part in self.content if isinstance(part, dict))
+        return self.content or self.refusal or ""
 
 
 class Choice(msgspec.Struct):
@@ -62,16 +68,27 @@ async def chunks(response: Any) -> AsyncIterator[Chunk]:
         yield _decoded(await _whole(response.aiter_bytes()))
         return
     contents = response.aiter_bytes()
+    begun: list[bytes] = []
     async for line in _lines(contents):
         if not line.startswith(b"data:"):
             line = line.removeprefix(codecs.BOM_UTF8)  # a stream may begin with it
+            if begun and not line.strip():
+                yield _decoded(b"\n".join(begun))
+                begun = []
             if not line.startswith(b"data:"):
                 continue  # a comment, another field of the event, or nothing we know
         content = line[5:].strip()
         if content == b"[DONE]":
             break
-        if content:
-            yield _decoded(content)
+        if begun:
+            begun.append(content)
+        elif content:
+            try:
+                yield _decoded(content)
+            except (UnicodeDecodeError, json.JSONDecodeError):
+                begun.append(content)  # it may go on in the next line
+    if begun:
+        yield _decoded(b"\n".join(begun))
     await _read_to_the_end(contents)
 
 
@@ -116,6 +133,8 @@ async def _lines(contents: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     async for content in contents:
         length += len(content)
         _check_length(length)
+        if b"\r" in content:
+            content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         first, *others = content.split(b"\n")
         begun.append(first)
         if others:

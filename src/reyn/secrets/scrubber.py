@@ -11,7 +11,7 @@ from threading import Lock
 from typing import TypeVar
 
 from reyn.secrets.handles import handle_of
-from reyn.secrets.spellings import anchor_of, pattern_of, spellings
+from reyn.secrets.spellings import anchor_of, pattern_of, spellings, without_needless_escapes
 
 T = TypeVar("T", str, bytes)
 
@@ -38,7 +38,17 @@ class Scrubber:
             if not any(anchor in text for anchor in search.anchors_of_bytes):
                 return text
             return search.replace(text.decode(errors="surrogateescape")).encode(errors="surrogateescape")
+        if search.known and "\\u00" in text:
+            plain = without_needless_escapes(text)
+            if plain != text and search.replace(plain) != plain:
+                text = plain
         return search.replace(text) if any(anchor in text for anchor in search.anchors) else text
+
+    def split(self, text: str) -> tuple[str, str]:
+        """Of a text that goes on: what can be told, scrubbed, and the end, in which a value may have begun."""
+        scrubbed = self.scrub(text)
+        kept = 2 * max((len(value) for _, value in self._search.known), default=0)
+        return (scrubbed[:-kept], scrubbed[-kept:]) if kept else (scrubbed, "")
 
 
 class _Search:

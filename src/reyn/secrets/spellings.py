@@ -14,6 +14,7 @@ from string import ascii_letters, digits
 _PLAIN = frozenset(ascii_letters + digits + "_-.")
 """What is written in one way everywhere."""
 _SHORT = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f", "\v": "v", "\a": "a"}
+_NEEDLESS = re.compile(r"\\{1,16}+u00([2-7][0-9a-fA-F])")
 _URL_SAFE = str.maketrans("+/", "-_")
 
 # Runs are possessive where nothing after them can begin alike, and short: a text that repeats one without end must not
@@ -35,6 +36,11 @@ def spellings(value: str) -> list[str]:
 def pattern_of(spelling: str) -> str:
     """A regular expression of all the ways to write a text."""
     return "".join(map(_part, re.findall(r"\\+|.", spelling, re.DOTALL)))
+
+
+def without_needless_escapes(text: str) -> str:
+    """The text with every `\\u0061` written as the letter that it is."""
+    return _NEEDLESS.sub(lambda match: char if (char := chr(int(match[1], 16))) in _PLAIN else match[0], text)
 
 
 def anchor_of(spelling: str) -> str:

@@ -18,21 +18,23 @@ if TYPE_CHECKING:
     from reyn.kernel import SyncRuntime
 
 
-@click.command(epilog='Example: reyn frame hello \'{"name": "Ada"}\'')
+@click.command(epilog='Example: reyn frame hello \'{"name": "Ada"}\'; reyn frame 20260704T120000-k3m9qxdt')
 @click.argument("skill_or_run", metavar="SKILL|RUN")
 @click.argument("input_or_seq", metavar="[INPUT|SEQ]", required=False)
 @json_option
 def command(skill_or_run: str, input_or_seq: str | None, as_json: bool) -> None:
-    """Show what the model would see first of SKILL with INPUT, or what it saw at event SEQ of RUN: the exact text.
+    """Show what the model would see first of SKILL with INPUT, or what it saw at event SEQ of RUN, and what it said:
+    the exact text.
 
     Without INPUT, an empty one stands in its place; with --json, the context frame is one object. Of a RUN, the frame
-    is shown that stood at the event, or last before it. Nothing runs and nothing is recorded. On a terminal, characters
-    that would steer it are shown by their codes.
+    is shown that stood at the event, or last before it; without SEQ, the last. Nothing runs and nothing is recorded. On
+    a terminal, characters that would steer it are shown by their codes.
     """
     with look_at_project() as runtime:
-        run = _named_run(runtime, skill_or_run) if _is_number(input_or_seq) else None
+        is_of_run = input_or_seq is None or _is_number(input_or_seq)
+        run = _named_run(runtime, skill_or_run) if is_of_run else None
         if run is not None:
-            seen = runtime.frame_at(run, int(input_or_seq or 0))
+            seen = runtime.frame_at(run, None if input_or_seq is None else int(input_or_seq))
             _print(seen, [{"role": role, "text": text} for role, text in seen] if as_json else None)
         else:
             frame = runtime.runtime.first_frame(skill_name(skill_or_run), parse_input(input_or_seq))
