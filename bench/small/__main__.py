@@ -31,7 +31,7 @@ MODELS = {
     "constrained": {"model": "local", "timeout": 600},
     "free": {"model": "local", "max_tokens": 400, "timeout": 600, "mode": "free"},
 }
-ADAPTER = ("decoding.py", "local.py", "prefixes.py")
+ADAPTER = ("local.py", "prefixes.py", "decoding.py", "narrowing.py", "flattening.py", "references.py", "patterns.py")
 
 
 class Share(NamedTuple):

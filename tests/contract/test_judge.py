@@ -137,6 +137,9 @@ def test_what_is_offered_is_accepted(answer):
         ("Here you are:\n", ""),
         ("", "\n\nAnything else?"),
         ("Sure. ", " Bye."),
+        ("<think>perhaps {}, or\n```json\n{}\n```?</think>", ""),
+        ("so be it {\n</think>\n\n```json\n", "\n```"),
+        ("<think></think>Here: ", ""),
     ],
 )
 def test_a_fence_or_prose_around_one_object_is_left_aside_and_counted(before: str, after: str):

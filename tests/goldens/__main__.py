@@ -3,6 +3,7 @@ are never written again: other bytes need another version."""
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -23,6 +24,7 @@ def write_skills(root: Path) -> None:
     write_skill(
         root, "loop", {"write": ["check"], "check": ["write", "end"]}, skill_keys="finish_criteria: [it is good]\n"
     )
+    write_skill(root, "typed", {"x": ["end"]}, artifacts={"note": TYPED})
     write_skill(root, "inner", {"x": ["end"]}, ops={"x": "file, ask_user"}, artifacts={"note": OPEN})
     write_skill(
         root,
@@ -41,7 +43,19 @@ def write_skills(root: Path) -> None:
     )
 
 
+TYPED = {
+    "type": "object",
+    "$defs": {"row": {"allOf": [{"type": "object", "properties": {"n": {"type": "integer", "multipleOf": 5}}}]}},
+    "properties": {
+        "text": {"type": "string"},
+        "rows": {"type": "array", "items": {"$ref": "#/$defs/row"}, "minItems": 2},
+        "loss": {"type": "number", "maximum": -0.5},
+    },
+    "required": ["text"],
+}
+
 RUNS: dict[str, tuple[str, list, dict]] = {
+    "typed": ("typed", [f"<think>\nperhaps {{}}\n</think>\n{json.dumps(finish('thought'))}"], {}),
     "plain": ("loop", [go("check"), "no JSON", go("nowhere"), go("write", "again"), go("check"), finish()], {}),
     "fenced": ("loop", ["```json\n" + '{"control": 1}\n```', go("check"), abort()], {}),
     "limited": ("loop", [go("check"), go("write"), go("check"), finish()], {"max_phase_visits": 1}),

@@ -6,6 +6,7 @@ still holds one of the marks is rejected.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 WHY = "<why, in one sentence>"
 _DEEPEST = 4
+_MOST_SHOWN = 3
+"""Entries of a list that must have more."""
 
 
 def example_answer(candidates: tuple[Candidate, ...]) -> dict[str, Any]:
@@ -23,6 +26,7 @@ def example_answer(candidates: tuple[Candidate, ...]) -> dict[str, Any]:
     shown, and a loop then ends instead of going round until its limit."""
     candidate = next((one for one in candidates if one.control_type == "finish"), candidates[0])
     finish = candidate.control_type == "finish"
+    shown = _Showing(candidate.artifact_schema).value(candidate.artifact_schema, "value", _DEEPEST)
     return {
         "control": {
             "type": candidate.control_type,
@@ -31,7 +35,7 @@ def example_answer(candidates: tuple[Candidate, ...]) -> dict[str, Any]:
             "confidence": 0.8,
             "reason": {"summary": WHY},
         },
-        "artifact": {"type": candidate.schema_name, "data": _example(candidate.artifact_schema, "value", _DEEPEST)},
+        "artifact": {"type": candidate.schema_name, "data": shown},
     }
 
 
@@ -52,32 +56,109 @@ def _copied(value: Any, path: str, name: str) -> Iterator[tuple[str, str]]:
             yield from _copied(item, f"{path}[{index}]", name)
 
 
-def _example(schema: Schema, name: str, depth: int) -> Any:
-    """A value that shows the shape of a schema; it need not satisfy it."""
-    if not isinstance(schema, dict) or depth == 0:
+class _Showing:
+    """A value that shows the shape of a schema, and satisfies it as far as its marks can. What a schema refers to is
+    looked up in itself."""
+
+    def __init__(self, root: Schema) -> None:
+        self._root = root
+
+    def value(self, schema: Any, name: str, depth: int) -> Any:
+        if not isinstance(schema, dict):
+            return f"<{name}>"
+        schema = self._whole(schema, ())
+        if "const" in schema:
+            return schema["const"]
+        if schema.get("enum"):
+            return schema["enum"][0]
+        match _kind_of(schema):
+            case "object":
+                return self._object(schema, depth) if depth else f"<{name}>"
+            case "array":
+                return self._array(schema, name, depth) if depth else []
+            case "integer":
+                return _number(schema, 1)
+            case "number":
+                return _number(schema, schema.get("multipleOf"))
+            case "boolean":
+                return True
+            case "null":
+                return None
         return f"<{name}>"
-    if "const" in schema:
-        return schema["const"]
-    if schema.get("enum"):
-        return schema["enum"][0]
-    for key in ("anyOf", "oneOf", "allOf"):
-        if schema.get(key):
-            return _example(schema[key][0], name, depth)
+
+    def _object(self, schema: dict[str, Any], depth: int) -> dict[str, Any]:
+        fields = {name: field for name, field in schema.get("properties", {}).items() if field is not False}
+        required = schema.get("required") or list(fields)
+        return {name: self.value(fields[name], name, depth - 1) for name in fields if name in required}
+
+    def _array(self, schema: dict[str, Any], name: str, depth: int) -> list[Any]:
+        shown = [self.value(part, name, depth - 1) for part in schema.get("prefixItems", ()) if part is not False]
+        items = schema.get("items", {})
+        if items is False or (depth == 1 and self._is_object(items)):
+            return shown
+        more = max(0 if shown else 1, min(schema.get("minItems", 0), _MOST_SHOWN) - len(shown))
+        room = schema.get("maxItems", _MOST_SHOWN + len(shown)) - len(shown)
+        return shown + [self.value(items, name, depth - 1)] * min(more, max(0, room))
+
+    def _is_object(self, schema: Any) -> bool:
+        return isinstance(schema, dict) and _kind_of(self._whole(schema, ())) == "object"
+
+    def _whole(self, schema: dict[str, Any], seen: tuple[str, ...]) -> dict[str, Any]:
+        """What a schema says in parts and by reference, and the first of its alternatives that is not nothing."""
+        whole = {key: value for key, value in schema.items() if key not in ("$ref", "allOf", "anyOf", "oneOf")}
+        reference = schema.get("$ref")
+        parts = list(schema.get("allOf", ()))
+        if isinstance(reference, str) and reference not in seen:
+            parts.append(_at(self._root, reference))
+            seen = (*seen, reference)
+        for key in ("anyOf", "oneOf"):
+            choices = [part for part in schema.get(key, ()) if isinstance(part, dict)]
+            parts += [part for part in choices if part.get("type") != "null"][:1] or choices[:1]
+        for part in parts:
+            if isinstance(part, dict):
+                whole = _joined(whole, self._whole(part, seen))
+        return whole
+
+
+def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    joined = one | {key: value for key, value in other.items() if key not in one}
+    if "properties" in one and "properties" in other:
+        added = {name: field for name, field in other["properties"].items() if name not in one["properties"]}
+        joined["properties"] = one["properties"] | added
+    if "required" in one and "required" in other:
+        joined["required"] = list(dict.fromkeys([*one["required"], *other["required"]]))
+    return joined
+
+
+def _at(root: Schema, reference: str) -> Any:
+    found: Any = root if reference.startswith("#") else None
+    for word in reference.split("/")[1:]:
+        found = found.get(word.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+    return found
+
+
+def _kind_of(schema: dict[str, Any]) -> str:
     kind = schema.get("type", "object" if "properties" in schema else "string")
-    kind = kind[0] if isinstance(kind, list) else kind
-    match kind:
-        case "object":
-            fields = schema.get("properties", {})
-            required = schema.get("required") or list(fields)
-            shown = [key for key in fields if key in required]
-            return {key: _example(fields[key], key, depth - 1) for key in shown}
-        case "array":
-            items = schema.get("items", {})
-            return [_example(items, name, depth - 1)] if items is not False else []
-        case "integer" | "number":
-            return schema.get("minimum", 1)
-        case "boolean":
-            return True
-        case "null":
-            return None
-    return f"<{name}>"
+    return str(kind[0]) if isinstance(kind, list) and kind else str(kind)
+
+
+def _number(schema: dict[str, Any], measure: float | None) -> float:
+    """The least that is allowed, or 1, or the nearest to them that fits."""
+    lows = [schema[key] for key in ("minimum", "exclusiveMinimum") if key in schema]
+    highs = [schema[key] for key in ("maximum", "exclusiveMaximum") if key in schema]
+    measure = schema.get("multipleOf", measure)
+    step = measure or 1
+    tried: list[float] = [schema.get("minimum", 1), step, *highs]
+    for bound in (*lows, *highs, 0):
+        on_measure = math.ceil(bound / step) * step if measure else bound
+        tried += [on_measure, on_measure + step, on_measure - step]
+    if lows and highs:
+        tried.append((max(lows) + min(highs)) / 2)
+    return next((number for number in tried if _fits(number, schema, measure)), tried[0])
+
+
+def _fits(number: float, schema: dict[str, Any], measure: float | None) -> bool:
+    low, high = schema.get("minimum", number), schema.get("maximum", number)
+    above, below = schema.get("exclusiveMinimum", -math.inf), schema.get("exclusiveMaximum", math.inf)
+    is_measured = not measure or math.isclose(number / measure, round(number / measure), abs_tol=1e-9)
+    return bool(low <= number <= high and above < number < below and is_measured)

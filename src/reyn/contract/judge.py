@@ -87,7 +87,7 @@ _ACT = compile_schema(_closed({"control_ir": {"type": "array"}}))
 _ARTIFACT = compile_schema(_closed({"type": _TEXT, "data": {}}))
 
 
-_CUT = "the answer was cut off at the longest that the model may give (`max_tokens`); answer with less"
+_CUT = "the answer was cut off at the longest that the model may give (`max_tokens`, or its context); answer with less"
 
 
 class Contract:

@@ -1,7 +1,7 @@
 """A model's text becomes one JSON object, or a rejection: size, depth, JSON, object, in this order.
 
-One code fence, or prose around one object, is left aside and counted; nothing else is repaired. Every scan is one pass:
-the text may be as hostile as it is long.
+Thoughts before it (`</think>` ends them), one code fence, or prose around one object, are left aside and counted;
+nothing else is repaired. Every scan is one pass: the text may be as hostile as it is long.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.S)
 _OPENING = re.compile(r"```[a-zA-Z]*")
+_THOUGHT = "</think>"
+"""Ends what some models say to themselves; where it begins, a server may have left out."""
 _JOINTS = ("[", "]", ",", '"', "{", "}", '":')
 
 
@@ -40,11 +42,11 @@ def _load(text: str, depth: int) -> tuple[Any, int]:
     value = _decode(text, depth)
     if not isinstance(value, Rejected) or value.rule == "depth":
         return value, 0
-    inner = _unwrap(text)
-    if inner is not None:
-        found = _decode(inner, depth)
+    said = text.rpartition(_THOUGHT)[2]
+    for inner in (said if len(said) < len(text) else None, _unwrap(said)):
+        found = _decode(inner, depth) if inner is not None else value
         if not isinstance(found, Rejected) or found.rule == "depth":
-            return found, len(text) - len(inner)
+            return found, len(text) - len(inner or "")
     return value, 0
 
 

@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     from reyn.kernel.run_state import RunState
     from reyn.skills import Skill
 
-RULES_VERSION = 3
+RULES_VERSION = 4
 """The version of the rules by which events are derived. A change that derives other bytes needs a new one.
 
     1   transitions, re-prompts, visits, finish, abort
     2   ops, steps, questions, rollback, sub-runs, all limits; a phase's ops are offered
     3   the prompt begins with what all phases share; its example finishes where that is possible
+    4   the example keeps to its schema; thoughts before an answer are left aside
 """
 
-CARRIED = frozenset({3})
+CARRIED = frozenset({4})
 """The versions whose runs can still be driven and replayed."""
 
 

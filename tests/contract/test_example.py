@@ -1,0 +1,51 @@
+"""The example that a prompt ends with: it has the shape of the schema, and keeps to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reyn.contract import Candidate
+from reyn.contract.example import example_answer
+from reyn.skills import compile_schema
+
+NODE = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+
+
+def shown(schema: dict[str, Any]) -> Any:
+    return example_answer((Candidate("end", "finish", "note", schema, ""),))["artifact"]["data"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "object", "properties": {"a": {"$ref": "#/$defs/n"}}, "$defs": {"n": NODE}}, {"a": {"x": 1}}),
+        ({"allOf": [NODE, {"properties": {"b": {"type": "boolean"}}, "required": ["b"]}]}, {"x": 1, "b": True}),
+        ({"type": "number", "maximum": -0.5}, -0.5),
+        ({"type": "integer", "minimum": 1, "multipleOf": 5}, 5),
+        ({"type": "integer", "exclusiveMinimum": 3, "exclusiveMaximum": 8}, 4),
+        ({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}, 0.5),
+        ({"type": "integer", "minimum": 2.5}, 3),
+        ({"type": "array", "items": {"type": "integer"}, "minItems": 2}, [1, 1]),
+        ({"type": "array", "prefixItems": [{"type": "integer"}, {"type": "boolean"}], "items": False}, [1, True]),
+        ({"type": "array", "maxItems": 0}, []),
+        ({"anyOf": [{"type": "null"}, {"type": "integer"}]}, 1),
+        ({"type": "object", "properties": {"old": False, "a": {"const": 3}}}, {"a": 3}),
+    ],
+)
+def test_an_example_keeps_to_its_schema(schema: dict[str, Any], value: Any):
+    assert shown(schema) == value
+    assert compile_schema(schema).is_valid(value)
+
+
+def test_what_holds_itself_is_shown_to_a_depth():
+    kids = {"type": "array", "items": {"$ref": "#"}}
+    tree = {"type": "object", "properties": {"name": {"type": "string"}, "kids": kids}}
+    assert shown(tree) == {"name": "<name>", "kids": [{"name": "<name>", "kids": []}]}
+    assert compile_schema(tree).is_valid(shown(tree))
+    assert shown({"$ref": "#/$defs/x", "$defs": {"x": {"$ref": "#/$defs/x"}}}) == "<value>"
+
+
+def test_a_long_list_is_shown_in_part():
+    assert len(shown({"type": "array", "items": {"type": "integer"}, "minItems": 50})) == 3
