@@ -270,6 +270,7 @@ def test_a_small_model_adds_no_fields_and_ends_what_holds_itself():
         (r"^\d+$", None),
         ("^a|b$", None),
         ("^(?:ab)$", None),
+        ("^([a-z]{1,30}){1,30}$", None),
         ("^.{1,5}$", None),
         ("^[^a]{1,5}$", None),
         ('^"x"$', None),

@@ -59,6 +59,7 @@ class _Plain:
                 return None if following == "?" else word
             case ")":
                 self._depth -= 1
+                return None if following == "{" else word  # repeats in repeats grow without end
             case "|" if self._depth == 0:
                 return None
         return None if word in _TOO_MUCH else word
