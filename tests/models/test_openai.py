@@ -37,7 +37,7 @@ from tests.models.fake_server import (
 )
 from tests.support import finish, go, write_skill
 
-openai = pytest.importorskip("openai")
+pytest.importorskip("openai")
 pytestmark = [pytest.mark.sockets, pytest.mark.timeout(20)]
 
 DONE = b"data: [DONE]\n\n"
@@ -118,7 +118,7 @@ def test_a_model_answers_in_one_loop_after_another(server: FakeServer):
 
 
 async def connected(model: OpenAIModel):
-    return model._connected(openai)
+    return model._connected()
 
 
 def test_variables_of_the_sdk_change_nothing(far: Caller, server: FakeServer, monkeypatch: pytest.MonkeyPatch):
@@ -186,9 +186,8 @@ def test_a_server_is_asked_what_it_has(server: FakeServer, manner, listed):
 
 def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "openai", None)
-    model = OpenAIModel("far", "m", ModelSettings("openai:m"), lambda: Secrets([]))
     with pytest.raises(ModelMissing, match="extra `openai`"):
-        asyncio.run(model.complete(ModelRequest((), {}, "r", "1.1", "h")))
+        OpenAIModel("far", "m", ModelSettings("openai:m"), lambda: Secrets([]))
 
 
 # -- the key ------------------------------------------------------------------------------------------

@@ -53,6 +53,7 @@ class OpenAIModel:
     takes_time = True
 
     def __init__(self, name: str, model: str, settings: ModelSettings, secrets: Callable[[], Secrets]) -> None:
+        self._sdk = _sdk()  # before the clock of a call runs: it takes a second
         self.name = name
         self._model = model
         self._settings = settings
@@ -67,8 +68,7 @@ class OpenAIModel:
         self._scrub: Callable[[str], str] = str
 
     async def complete(self, request: ModelRequest) -> ModelReply:
-        sdk, mode = _sdk(), self._mode
-        client = self._connected(sdk)
+        mode, client = self._mode, self._connected()
         try:
             # Not `chat.completions.create`, which spends more on types that nobody looks at than the call takes.
             stream = await client.post(
@@ -77,10 +77,10 @@ class OpenAIModel:
                 options={"follow_redirects": False},
                 cast_to=object,
                 stream=True,
-                stream_cls=sdk.AsyncStream[object],
+                stream_cls=self._sdk.AsyncStream[object],
             )
         except Exception as error:  # noqa: BLE001 - somebody else's code
-            raise self._refused(sdk, error, mode) from None  # what it quotes may hold the key
+            raise self._refused(error, mode) from None  # what it quotes may hold the key
         try:
             async with stream:
                 return await self._heard(stream.response, mode, request.hear)
@@ -89,26 +89,26 @@ class OpenAIModel:
         except Exception as error:  # noqa: BLE001 - as above
             raise self._broken_off(error) from None
 
-    def _connected(self, sdk: Any) -> Any:
+    def _connected(self) -> Any:
         """One client for all calls of a loop: connections belong to a loop."""
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
             self._loop = loop
-            self._client = self._new_client(sdk)
+            self._client = self._new_client()
         elif self._key_is_refused:
             self._client.api_key = self._key()  # it may be another by now
         self._key_is_refused = False
         return self._client
 
-    def _new_client(self, sdk: Any) -> Any:
-        url = self._settings.base_url or _OPENAI
-        client = sdk.AsyncOpenAI(
+    def _new_client(self) -> Any:
+        url, patience = self._settings.base_url or _OPENAI, self._settings.patience
+        client = self._sdk.AsyncOpenAI(
             api_key=self._key(),
             base_url=url,
             max_retries=0,
-            timeout=sdk.Timeout(self._settings.patience, connect=min(_CONNECT_SECONDS, self._settings.patience)),
+            timeout=self._sdk.Timeout(patience, connect=min(_CONNECT_SECONDS, patience)),
             # A proxy is for what is far away.
-            http_client=sdk.DefaultAsyncHttpxClient(
+            http_client=self._sdk.DefaultAsyncHttpxClient(
                 trust_env=not _is_loopback(url), event_hooks={"response": [keep_bounded]}
             ),
         )
@@ -182,15 +182,15 @@ class OpenAIModel:
 
     # -- what went wrong ------------------------------------------------------------------------------
 
-    def _refused(self, sdk: Any, error: Exception, mode: Mode) -> ModelError:
+    def _refused(self, error: Exception, mode: Mode) -> ModelError:
         """Why there was no answer at all."""
-        if isinstance(error, sdk.APIStatusError):
+        if isinstance(error, self._sdk.APIStatusError):
             return self._refusal(error.status_code, self._words(error), error.response.headers, mode)
         cause = error.__cause__ or error
-        if isinstance(error, sdk.APITimeoutError) and "Connect" not in type(cause).__name__:
+        if isinstance(error, self._sdk.APITimeoutError) and "Connect" not in type(cause).__name__:
             return self._too_late()
         words = f"{type(cause).__name__}: {self._shortened(str(cause))}"
-        if not isinstance(error, sdk.APIConnectionError):
+        if not isinstance(error, self._sdk.APIConnectionError):
             return ModelBroken(f"`{self.name}` could not be asked: {words}")
         return ModelUnavailable(f"`{self.name}` cannot be reached: {words}")
 
@@ -264,14 +264,13 @@ class OpenAIModel:
 
     async def listed(self) -> list[str]:
         """The models that the server says it has; none if it does not say."""
-        sdk = _sdk()
-        client = self._connected(sdk)
+        client = self._connected()
         try:
             page = await client.get("/models", options={"follow_redirects": False}, cast_to=object)
-        except sdk.NotFoundError:
+        except self._sdk.NotFoundError:
             return []
         except Exception as error:  # noqa: BLE001 - somebody else's code
-            raise self._refused(sdk, error, self._mode) from None
+            raise self._refused(error, self._mode) from None
         known = page.get("data") if isinstance(page, dict) else None
         return [str(model.get("id")) for model in known if isinstance(model, dict)] if isinstance(known, list) else []
 
