@@ -116,7 +116,7 @@ class LlmFailed(Body, frozen=True):
 
 @event("answer_unwrapped", v=1, origin="derived")
 class AnswerUnwrapped(Body, frozen=True):
-    """A code fence or prose around the JSON object was left aside: so many characters."""
+    """Thoughts, a code fence or prose around the JSON object were left aside: so many characters."""
 
     call: str
     dropped: int
