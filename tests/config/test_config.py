@@ -138,3 +138,9 @@ def test_a_key_is_what_secrets_take_for_a_handle(name: str):
         assert not is_handle(f"secret://{name}")
     else:
         assert is_handle(f"secret://{name}")
+
+
+def test_a_model_may_become_one_of_another_kind_here(tmp_path: Path):
+    (tmp_path / "reyn.yaml").write_text("models:\n  far: {model: local, threads: 2}\n")
+    (tmp_path / "reyn.local.yaml").write_text("models: {far: {model: openai:m, threads: null}}\n")
+    assert load_config(tmp_path, environ={}).models["far"] == ModelSettings("openai:m")

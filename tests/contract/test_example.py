@@ -49,3 +49,12 @@ def test_what_holds_itself_is_shown_to_a_depth():
 
 def test_a_long_list_is_shown_in_part():
     assert len(shown({"type": "array", "items": {"type": "integer"}, "minItems": 50})) == 3
+
+
+def test_odd_numbers_and_many_fields_do_not_hold_it_up():
+    assert shown({"type": "array", "items": {"type": "integer"}, "minItems": 2.0}) == [1, 1]
+    huge = {"type": "number", "minimum": -1.797e308, "maximum": 1.797e308, "multipleOf": 0.01}
+    assert isinstance(shown(huge), float)
+    many = {"type": "object", "properties": {name: {"$ref": "#"} for name in "abcdefghij"}}
+    assert len(str(shown(many))) < 20_000
+    assert shown({"type": "object", "properties": {"w": {"$ref": "#word"}}}) == {"w": "<w>"}

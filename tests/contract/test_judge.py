@@ -140,6 +140,8 @@ def test_what_is_offered_is_accepted(answer):
         ("<think>perhaps {}, or\n```json\n{}\n```?</think>", ""),
         ("so be it {\n</think>\n\n```json\n", "\n```"),
         ("<think></think>Here: ", ""),
+        ("", "\n</think>"),
+        ("<think>" + "[" * 70 + "</think>", ""),
     ],
 )
 def test_a_fence_or_prose_around_one_object_is_left_aside_and_counted(before: str, after: str):
@@ -149,6 +151,15 @@ def test_a_fence_or_prose_around_one_object_is_left_aside_and_counted(before: st
     wrong = CONTRACT.judge(before + json.dumps(go("nowhere")) + after)
     assert isinstance(wrong, Rejected)
     assert wrong.dropped == len(before) + len(after)
+
+
+@pytest.mark.parametrize("before", ["", "<think>so</think>"])
+def test_an_answer_may_speak_of_thoughts(before: str):
+    answer = json.dumps(finish("a </think> {b}"))
+    for written in (answer, f"Here: {answer}", f"```json\n{answer}\n```"):
+        verdict = CONTRACT.judge(before + written)
+        assert isinstance(verdict, Accepted)
+        assert verdict.dropped == len(before) + len(written) - len(answer)
 
 
 @pytest.mark.parametrize(

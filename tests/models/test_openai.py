@@ -556,6 +556,31 @@ def test_a_server_that_knows_the_limit_by_its_newer_name_is_told_so(far: Caller,
     assert [event["instead"] for event in far.events("model_retried")] == ["max_completion_tokens"]
 
 
+def test_two_calls_at_once_step_down_alike(far: Caller, server: FakeServer):
+    """Both were sent before either was refused."""
+    refusals = (
+        ("anyOf is not permitted at the root of a schema", "json_schema, one object"),
+        ("use max_completion_tokens", "max_completion_tokens"),
+        ("response_format is not known", "json_object"),
+    )
+    for words, instead in refusals:
+        settings = ModelSettings("openai:m", base_url=server.url)
+        model = OpenAIModel("far", "m", settings, lambda: Secrets([]))
+        asked = ModelRequest(
+            (Message("user", "hello"),), {"anyOf": [{"properties": {}, "required": []}]}, "r", "1.1", "h"
+        )
+
+        async def both(model: OpenAIModel = model, asked: ModelRequest = asked) -> list[object]:
+            refused = await asyncio.gather(model.complete(asked), model.complete(asked), return_exceptions=True)
+            answers = await asyncio.gather(model.complete(asked), model.complete(asked))
+            await model.aclose()
+            return [*(getattr(error, "instead", error) for error in refused), *(answer.mode for answer in answers)]
+
+        server.then(status(400, words), status(400, words), good(finish()), good(finish()))
+        mode = "json_object" if instead == "json_object" else "json_schema"
+        assert asyncio.run(both()) == [instead, instead, mode, mode]
+
+
 def test_a_models_name_says_nothing_about_the_root_of_a_schema(far: Caller, server: FakeServer):
     server.then(status(400, "response_format is not taken"), good(finish()))
     far.configure(others={"groot": {"model": "openai:m", "base_url": server.url}})

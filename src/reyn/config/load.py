@@ -136,7 +136,7 @@ def _faults(name: str, settings: dict[str, Any], models: dict[str, Any]) -> Iter
         return
     adapter = settings["model"].partition(":")[0]
     for key, only in ONLY_FOR.items():
-        if key in settings and adapter in MODES and adapter != only:
+        if settings.get(key) is not None and adapter in MODES and adapter != only:
             yield _Fault((*place, key), f"`{key}` is for `{only}` alone", "Leave it out.")
     mode = settings.get("mode", "auto")
     if mode not in MODES.get(adapter, (mode,)):

@@ -19,6 +19,8 @@ WHY = "<why, in one sentence>"
 _DEEPEST = 4
 _MOST_SHOWN = 3
 """Entries of a list that must have more."""
+_MOST_VALUES = 200
+"""What is larger is shown less deep."""
 
 
 def example_answer(candidates: tuple[Candidate, ...]) -> dict[str, Any]:
@@ -62,10 +64,13 @@ class _Showing:
 
     def __init__(self, root: Schema) -> None:
         self._root = root
+        self._left = _MOST_VALUES
 
     def value(self, schema: Any, name: str, depth: int) -> Any:
         if not isinstance(schema, dict):
             return f"<{name}>"
+        self._left -= 1
+        depth = depth if self._left > 0 else 0
         schema = self._whole(schema, ())
         if "const" in schema:
             return schema["const"]
@@ -92,13 +97,14 @@ class _Showing:
         return {name: self.value(fields[name], name, depth - 1) for name in fields if name in required}
 
     def _array(self, schema: dict[str, Any], name: str, depth: int) -> list[Any]:
-        shown = [self.value(part, name, depth - 1) for part in schema.get("prefixItems", ()) if part is not False]
+        least, most = int(schema.get("minItems", 0)), int(schema.get("maxItems", _MOST_VALUES))
+        listed = [part for part in schema.get("prefixItems", ()) if part is not False][:most]
+        shown = [self.value(part, name, depth - 1) for part in listed]
         items = schema.get("items", {})
         if items is False or (depth == 1 and self._is_object(items)):
             return shown
-        more = max(0 if shown else 1, min(schema.get("minItems", 0), _MOST_SHOWN) - len(shown))
-        room = schema.get("maxItems", _MOST_SHOWN + len(shown)) - len(shown)
-        return shown + [self.value(items, name, depth - 1)] * min(more, max(0, room))
+        more = min(max(0 if shown else 1, min(least, _MOST_SHOWN) - len(shown)), most - len(shown))
+        return shown + [self.value(items, name, depth - 1)] * more
 
     def _is_object(self, schema: Any) -> bool:
         return isinstance(schema, dict) and _kind_of(self._whole(schema, ())) == "object"
@@ -131,7 +137,7 @@ def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 
 
 def _at(root: Schema, reference: str) -> Any:
-    found: Any = root if reference.startswith("#") else None
+    found: Any = root if reference == "#" or reference.startswith("#/") else None
     for word in reference.split("/")[1:]:
         found = found.get(word.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
     return found
@@ -150,15 +156,24 @@ def _number(schema: dict[str, Any], measure: float | None) -> float:
     step = measure or 1
     tried: list[float] = [schema.get("minimum", 1), step, *highs]
     for bound in (*lows, *highs, 0):
-        on_measure = math.ceil(bound / step) * step if measure else bound
-        tried += [on_measure, on_measure + step, on_measure - step]
+        if measure and math.isfinite(bound / step):
+            tried += [_plain(count * step) for count in range(math.ceil(bound / step) - 1, math.ceil(bound / step) + 2)]
+        elif not measure:
+            tried += [bound + 1, bound - 1]
     if lows and highs:
-        tried.append((max(lows) + min(highs)) / 2)
+        tried.append(max(lows) / 2 + min(highs) / 2)
     return next((number for number in tried if _fits(number, schema, measure)), tried[0])
+
+
+def _plain(number: float) -> float:
+    """Without the noise of its last digits."""
+    return number if isinstance(number, int) else float(f"{number:.12g}")
 
 
 def _fits(number: float, schema: dict[str, Any], measure: float | None) -> bool:
     low, high = schema.get("minimum", number), schema.get("maximum", number)
     above, below = schema.get("exclusiveMinimum", -math.inf), schema.get("exclusiveMaximum", math.inf)
-    is_measured = not measure or math.isclose(number / measure, round(number / measure), abs_tol=1e-9)
-    return bool(low <= number <= high and above < number < below and is_measured)
+    if not (low <= number <= high and above < number < below):
+        return False
+    counted = number / measure if measure else 0
+    return math.isfinite(counted) and math.isclose(counted, round(counted), abs_tol=1e-9)

@@ -2,7 +2,7 @@
 
 In stages, cheapest first and each naming what it refused: sizes, JSON, shape, consistency, candidate, artifact type,
 schema, placeholders, ops. A single check against the combined schema would be shorter but could not say which part is
-wrong. Nothing is repaired; a code fence or prose around one object is left aside and counted.
+wrong. Nothing is repaired; thoughts, a code fence or prose around one object are left aside and counted.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ import msgspec
 from reyn.contract.verdicts import Rejected
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from reyn.config import Sizes
 
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.S)
@@ -40,14 +42,24 @@ def parse(text: str, sizes: Sizes) -> tuple[dict[str, Any], int] | Rejected:
 
 def _load(text: str, depth: int) -> tuple[Any, int]:
     value = _decode(text, depth)
-    if not isinstance(value, Rejected) or value.rule == "depth":
+    if not isinstance(value, Rejected) or (value.rule == "depth" and _THOUGHT not in text):
         return value, 0
-    said = text.rpartition(_THOUGHT)[2]
-    for inner in (said if len(said) < len(text) else None, _unwrap(said)):
-        found = _decode(inner, depth) if inner is not None else value
+    for inner in _inside(text):
+        found = _decode(inner, depth)
         if not isinstance(found, Rejected) or found.rule == "depth":
-            return found, len(text) - len(inner or "")
+            return found, len(text) - len(inner)
     return value, 0
+
+
+def _inside(text: str) -> Iterator[str]:
+    """Where the answer may be, the likeliest first. A thought ends once; an answer may speak of thoughts, too."""
+    after = dict.fromkeys((text.partition(_THOUGHT)[2], text.rpartition(_THOUGHT)[2])) if _THOUGHT in text else ()
+    for said in (*after, text):
+        if said is not text:
+            yield said
+        inner = _unwrap(said)
+        if inner is not None:
+            yield inner
 
 
 def _decode(text: str, depth: int) -> Any:

@@ -70,7 +70,6 @@ class LlmCallRecorder:
 
     async def perform(self, call: CallModel, tape: Tape, tell: Tell) -> Recorded:
         """`tell` records what happens on the way, before it happens."""
-        hearing = self._listening(tape.run_id, call.key)
         request = ModelRequest(
             messages=tuple(Message(m.role, join(m, tape.content, call.results)) for m in call.messages),
             contract=call.contract,
@@ -78,7 +77,7 @@ class LlmCallRecorder:
             call=call.key,
             request_hash=call.request_hash,
             answered=_answered(tape.state),
-            hear=hearing,
+            hear=_Hearing(self._hear, self._roster, tape.run_id, call.key) if self._hear else None,
         )
         if self._roster.is_given:
             name = tape.state.model
@@ -90,16 +89,11 @@ class LlmCallRecorder:
         rest = line[line.index(name) + 1 :] if name in line else line
         while True:
             answer = await self._try(name, self._roster.settings(name), request, tell)
-            if hearing is not None:
-                hearing("", is_over=True)
             if isinstance(answer, ModelReply) or not rest:
                 return self._outcome(name, call.key, answer)
             instead = rest.pop(0)
             await tell(kinds.ModelSwitched(call.key, name, instead, answer.code, self._roster.scrub(answer.message)))
             name = instead
-
-    def _listening(self, run_id: str, call: str) -> _Hearing | None:
-        return None if self._hear is None else _Hearing(self._hear, self._roster, run_id, call)
 
     async def _try(
         self, name: str, settings: ModelSettings, request: ModelRequest, tell: Tell
@@ -139,6 +133,9 @@ class LlmCallRecorder:
             return ModelTimeout(f"the model `{name}` did not answer {seconds}")
         except Exception as error:  # noqa: BLE001 - somebody else's code: its fault is recorded, not passed on
             return ModelBroken(f"the model `{name}` broke: {type(error).__name__}: {error}")
+        finally:
+            if isinstance(request.hear, _Hearing):
+                request.hear.finish()
         return reply
 
     def _outcome(self, name: str, call: str, reply: ModelReply | ModelError) -> Recorded:
@@ -168,14 +165,32 @@ class _Hearing:
         self._roster = roster
         self._about = run_id, call
         self._held = ""
+        self._new: list[str] = []
+        self._come = 0
 
-    def __call__(self, text: str, *, is_over: bool = False) -> None:
-        told, self._held = self._roster.split(self._held + text)
-        if is_over:
-            told, self._held = told + self._held, ""
-        if told and self._hear is not None:
+    def __call__(self, text: str) -> None:
+        self._new.append(text)
+        self._come += len(text)
+        if 8 * self._come >= len(self._held):  # for a long secret, much is held back
+            told, self._held = self._roster.split(self._gathered())
+            self._tell(told)
+
+    def finish(self) -> None:
+        """An attempt is over: nothing more can come of what was held back."""
+        told, held = self._roster.split(self._gathered())
+        self._held = ""
+        self._tell(told + held)
+
+    def _gathered(self) -> str:
+        gathered = self._held + "".join(self._new)
+        self._new.clear()
+        self._come = 0
+        return gathered
+
+    def _tell(self, text: str) -> None:
+        if text and self._hear is not None:
             try:
-                self._hear(Delta(*self._about, told))
+                self._hear(Delta(*self._about, text))
             except Exception:  # noqa: BLE001 - somebody else's code
                 self._hear = None
 

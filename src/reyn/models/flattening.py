@@ -15,7 +15,13 @@ from reyn.models.references import Table, refers, with_parts
 
 _LARGER = ("minLength", "minItems", "minProperties", "minimum", "exclusiveMinimum")
 _SMALLER = ("maxLength", "maxItems", "maxProperties", "maximum", "exclusiveMaximum")
-_REMARKS = ("title", "description", "default", "examples", "deprecated", "$comment")
+UNDERSTOOD = (
+    "type", "properties", "required", "additionalProperties", "patternProperties", "items", "prefixItems", "minItems",
+    "maxItems", "minLength", "maxLength", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "minimum", "maximum",
+    "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "pattern",
+)  # fmt: skip
+"""What the converters of grammars understand, as far as we rely on it, or can be said in such words. Nothing else is a
+reason to take a schema apart."""
 _DEEPEST = 2
 """Of what holds itself and has to come to an end, so many are in each other."""
 _MOST_PARTS = 2_000
@@ -26,13 +32,14 @@ def flattened(schema: dict[str, Any], *, is_ended: bool) -> dict[str, Any]:
     """The same schema; what its references lead to stands in `$defs`. If it is to be `is_ended`, there are none, but
     for what has no end."""
     table = Table(schema)
-    joining = _Joining(table)
-    flat: dict[str, Any] = joining.join(table.root, frozenset())
-    if not refers(flat):
-        return flat
-    entries = {name: joining.join(entry, frozenset({f"#/$defs/{name}"})) for name, entry in table.entries.items()}
-    table.entries.update(entries)
-    if is_ended:
+    try:
+        joining = _Joining(table)
+        flat: dict[str, Any] = joining.join(table.root, frozenset())
+        entries = {name: joining.join(entry, frozenset({f"#/$defs/{name}"})) for name, entry in table.entries.items()}
+    except _TooLargeError:
+        flat, entries = table.root, table.entries
+    table.entries = entries
+    if is_ended and refers(flat):
         flat = _end(flat, table)
     return flat | {"$defs": entries} if refers(flat) else flat
 
@@ -47,9 +54,13 @@ class _Joining:
 
     def __init__(self, table: Table) -> None:
         self._table = table
+        self._parts = 0
 
     def join(self, schema: Any, inside: frozenset[str]) -> Any:
         """`inside` are the references whose targets this is a part of: to them it only refers."""
+        self._parts += 1
+        if self._parts > _MOST_PARTS:
+            raise _TooLargeError
         if not isinstance(schema, dict):
             return schema
         if (reference := _only_refers(schema)) is not None:
@@ -62,7 +73,7 @@ class _Joining:
         self, schema: dict[str, Any], inside: frozenset[str], chain: tuple[str, ...], followed: set[str]
     ) -> dict[str, Any]:
         """The schema in one part. `chain` leads here without a field in between: what is in it says nothing new."""
-        own = {key: value for key, value in schema.items() if key not in ("allOf", "$ref", *_REMARKS)}
+        own = {key: value for key, value in schema.items() if key in UNDERSTOOD and key not in ("allOf", "$ref")}
         parts = [{"$ref": schema["$ref"]}] if "$ref" in schema else []
         parts += [part for part in schema.get("allOf", ()) if isinstance(part, dict)]
         for part in parts:
@@ -84,7 +95,7 @@ class _Joining:
 
 def _only_refers(schema: dict[str, Any]) -> str | None:
     """The reference that is all there is to a schema."""
-    own = {key: value for key, value in schema.items() if key not in _REMARKS}
+    own = {key: value for key, value in schema.items() if key in UNDERSTOOD}
     if own.keys() == {"allOf"} and len(own["allOf"]) == 1 and isinstance(own["allOf"][0], dict):
         return _only_refers(own["allOf"][0])
     return own["$ref"] if own.keys() == {"$ref"} else None
@@ -115,7 +126,7 @@ def _both_of(key: str, mine: Any, theirs: Any) -> Any:
             return max(mine, theirs)
         case _ if key in _SMALLER:
             return min(mine, theirs)
-        case "properties":
+        case "properties" | "patternProperties":
             return mine | theirs | {name: _both(mine[name], theirs[name]) for name in mine if name in theirs}
         case "required":
             return list(dict.fromkeys([*mine, *theirs]))
@@ -212,10 +223,12 @@ def _can_end(ended: dict[str, Any]) -> bool:
                 return False
     if "items" in ended and ended["items"] is None:
         del ended["items"]
-        ended["maxItems"] = len(ended.get("prefixItems", ()))
+        ended["maxItems"] = min(len(ended.get("prefixItems", ())), ended.get("maxItems", _MOST_PARTS))
         if ended.get("minItems", 0) > ended["maxItems"]:
             return False
     if "additionalProperties" in ended and ended["additionalProperties"] is None:
+        if not ended.get("properties", {}).keys() >= set(ended.get("required", ())):
+            return False
         ended["additionalProperties"] = False
     return None not in ended.get("prefixItems", ())
 

@@ -10,7 +10,7 @@ import math
 import re
 from typing import Any, NamedTuple
 
-from reyn.models.flattening import is_choice
+from reyn.models.flattening import UNDERSTOOD, is_choice
 from reyn.models.patterns import said_plainly
 from reyn.models.references import with_parts
 from reyn.skills import compile_schema
@@ -30,17 +30,11 @@ _UNMARKED = r'[^<"\\\x00-\x1F]'
 """A character of a text that cannot be a placeholder of the contract's example, which small models copy."""
 _ONE_CLASS = re.compile(r"\^(\[[^\]]+\])(?:\{(\d+)(?:,(\d+))?\})?\$")
 
-_KEPT = (
-    "type", "properties", "required", "additionalProperties", "items", "prefixItems", "minItems", "maxItems",
-    "minLength", "maxLength", "enum", "const", "anyOf", "oneOf", "$ref", "$defs",
-    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "pattern",
-)  # fmt: skip
-"""What the converters of grammars understand, as far as we rely on it, or can be said in such words."""
 _COUNTS = ("minLength", "maxLength", "minItems", "maxItems")
 _OF_A_TYPE = {
     "string": ("minLength", "maxLength", "pattern"),
     "array": ("items", "prefixItems", "minItems", "maxItems"),
-    "object": ("properties", "required", "additionalProperties", "oneOf", "anyOf"),
+    "object": ("properties", "required", "additionalProperties", "patternProperties", "oneOf", "anyOf"),
     "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
     "integer": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
 }
@@ -64,11 +58,12 @@ def narrowed(schema: Any, way: Way) -> dict[str, Any]:
         return {"const": schema["const"]}
     if "enum" in schema:
         return {"enum": _fitting(schema)}
-    kept = _typed({key: value for key, value in schema.items() if key in _KEPT}, way)
+    kept = _typed({key: value for key, value in schema.items() if key in UNDERSTOOD and key != "allOf"}, way)
     kept |= {key: int(kept[key]) for key in _COUNTS if key in kept}
     if isinstance(kept.get("type"), list):
         return {"anyOf": [narrowed(_of_type(kept, kind), way) for kind in kept["type"]]}
-    return _ended(with_parts(_possible(kept), lambda part: narrowed(part, way)), way)
+    choices = {key: kept.pop(key) for key in ("anyOf", "oneOf") if all(map(is_choice, kept.get(key, (None,))))}
+    return _ended(with_parts(_possible(kept), lambda part: narrowed(part, way)) | choices, way)
 
 
 def steps(low: float, high: float) -> list[float]:
@@ -87,7 +82,7 @@ def _fitting(schema: dict[str, Any]) -> list[Any]:
 def _typed(schema: dict[str, Any], way: Way) -> dict[str, Any]:
     """A schema that names no type but means one gets it; of one that takes anything, a small model gives something
     plain."""
-    if {"type", "$ref", "anyOf", "oneOf"} & schema.keys():
+    if {"type", "$ref"} & schema.keys() or ({"anyOf", "oneOf"} & schema.keys() and "properties" not in schema):
         return schema
     for kind in ("object", "array", "string", "number"):
         if schema.keys() & set(_OF_A_TYPE[kind]):
@@ -102,10 +97,16 @@ def _of_type(schema: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _possible(schema: dict[str, Any]) -> dict[str, Any]:
-    """Without fields, alternatives and entries that nothing can be."""
-    possible = dict(schema)
-    if "properties" in schema:
-        possible["properties"] = {name: field for name, field in schema["properties"].items() if field is not False}
+    """Without fields, alternatives and entries that nothing can be; with every field that must be there."""
+    possible = {key: value for key, value in schema.items() if key != "patternProperties"}
+    others = schema.get("additionalProperties", {})
+    if schema.get("patternProperties"):
+        named = [part for part in schema["patternProperties"].values() if part is not False]
+        others = possible["additionalProperties"] = named[0] if len(named) == 1 else {"anyOf": named or [{}]}
+    if "properties" in schema or (schema.get("required") and schema.get("type") == "object"):
+        fields = {name: field for name, field in schema.get("properties", {}).items() if field is not False}
+        unsaid = schema.get("required", ()) if others is not False else ()
+        possible["properties"] = fields | {name: others for name in unsaid if name not in fields}
     for key in ("anyOf", "oneOf"):
         if key in schema:
             possible[key] = [part for part in schema[key] if part is not False] or [{}]
@@ -139,12 +140,11 @@ def _ended(schema: dict[str, Any], way: Way) -> dict[str, Any]:
 
 def _text(schema: dict[str, Any], way: Way) -> dict[str, Any]:
     least, most = min(schema.get("minLength", 0), MOST_REPEATED), schema.get("maxLength", way.length)
-    longest = max(least, min(most, way.length))
-    if "pattern" in schema:
-        pattern = said_plainly(schema["pattern"], MOST_REPEATED)
-        if pattern is not None:
-            return {"type": "string", "pattern": _counted(pattern, schema)}
-    elif way.is_small and not (way.is_op and most > NAME_LENGTH):
+    longest = max(schema.get("minLength", 0), min(most, way.length))
+    pattern = said_plainly(schema["pattern"], MOST_REPEATED) if "pattern" in schema else None
+    if pattern is not None:
+        return {"type": "string", "pattern": _counted(pattern, schema)}
+    if way.is_small and not (way.is_op and most > NAME_LENGTH):
         return {"type": "string", "pattern": f"^{_UNMARKED}{{{least},{longest}}}$"}
     return {"type": "string"} | ({"minLength": least} if least else {}) | {"maxLength": longest}
 
@@ -166,9 +166,12 @@ def _list(schema: dict[str, Any], way: Way) -> dict[str, Any]:
         schema["minItems"] = least
     if "maxItems" in schema and "prefixItems" in schema:
         schema["prefixItems"] = schema["prefixItems"][: schema["maxItems"]]
+    if "prefixItems" in schema and way.is_small:
+        return _tuple(schema, least)
+    if "prefixItems" in schema and "items" in schema:  # llama.cpp heeds `items` alone; the OS checks which is which
+        every = [*schema.pop("prefixItems"), schema["items"]]
+        schema["items"] = {"anyOf": [part for number, part in enumerate(every) if part not in every[:number]]}
     if way.is_small:
-        if "prefixItems" in schema:
-            return _tuple(schema, least)
         schema["items"] = schema.get("items", narrowed({}, way))
         schema["maxItems"] = max(least, min(schema.get("maxItems", SMALL_LIST_LENGTH), SMALL_LIST_LENGTH))
     return schema
@@ -220,6 +223,8 @@ def _few(schema: dict[str, Any], low: float, high: float, way: Way) -> list[floa
     """The numbers that a schema means, if they are few; of many, a small model has some to choose from."""
     measure = schema.get("multipleOf")
     numbers: list[float] = []
+    if not math.isfinite((high - low) / (measure or 1)):
+        return []
     if measure is not None and 0 <= (high - low) / measure <= MOST_LISTED:
         numbers = _multiples(measure, range(math.ceil(low / measure), math.floor(high / measure) + 1))
     elif way.is_small and measure is not None:
@@ -256,7 +261,7 @@ def _object(schema: dict[str, Any], way: Way) -> dict[str, Any]:
     that it needs: the others it would fill at random."""
     for key in ("oneOf", "anyOf"):
         choices = schema.get(key)
-        if choices and all(is_choice(choice) for choice in choices):
+        if choices:
             rest = {name: value for name, value in schema.items() if name != key}
             others = choices if key == "oneOf" else []
             return {"anyOf": [_object(_chosen(rest, choice, others), way) for choice in choices]}
@@ -270,7 +275,8 @@ def _object(schema: dict[str, Any], way: Way) -> dict[str, Any]:
 
 def _chosen(schema: dict[str, Any], choice: dict[str, Any], others: list[dict[str, Any]]) -> dict[str, Any]:
     """The object that has the fields of a choice, and none that only the others have."""
-    barred = {name for other in others for name in other["required"]} - set(choice["required"])
+    kept = {*choice["required"], *schema.get("required", ())}
+    barred = {name for other in others for name in other["required"]} - kept
     fields = {name: field for name, field in schema["properties"].items() if name not in barred}
     required = [*schema.get("required", ()), *(name for name in choice["required"] if name in fields)]
     return schema | {"properties": fields, "required": list(dict.fromkeys(required))}

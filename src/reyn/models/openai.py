@@ -11,7 +11,7 @@ import asyncio
 import math
 import time
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from reyn.errors import (
@@ -47,6 +47,15 @@ _LONGEST_ANSWER = 2_000_000
 """Characters after which an answer is not read on; the contract rejects it long before."""
 _CONNECT_SECONDS = 10
 _NO_KEY = "no-key-is-set"
+_NEWER_LIMIT = "max_completion_tokens"
+
+
+class _Sent(NamedTuple):
+    """How a call is asked: each keeps to what it was sent with, whatever the others find out meanwhile."""
+
+    mode: Mode
+    is_one_object: bool
+    limit: str
 
 
 class OpenAIModel:
@@ -58,32 +67,33 @@ class OpenAIModel:
         self._model = model
         self._settings = settings
         self._secrets = secrets
-        self._mode: Mode = "json_schema" if settings.mode == "auto" else settings.mode
-        self._is_one_object = settings.base_url is None  # OpenAI itself takes no alternatives at the root
-        # OpenAI's newer models refuse the old name of the limit, most other servers know no other.
-        self._limit = "max_tokens" if settings.base_url else "max_completion_tokens"
+        # OpenAI itself takes no alternatives at the root, and its newer models refuse the old name of the limit; most
+        # other servers know no other.
+        is_openai = settings.base_url is None
+        mode: Mode = "json_schema" if settings.mode == "auto" else settings.mode
+        self._sent = _Sent(mode, is_openai, _NEWER_LIMIT if is_openai else "max_tokens")
         self._client: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._key_is_refused = False
         self._scrub: Callable[[str], str] = str
 
     async def complete(self, request: ModelRequest) -> ModelReply:
-        mode, client = self._mode, self._connected()
+        sent, client = self._sent, self._connected()
         try:
             # Not `chat.completions.create`, which spends more on types that nobody looks at than the call takes.
             stream = await client.post(
                 "/chat/completions",
-                body=self._asked(request, mode),
+                body=self._asked(request, sent),
                 options={"follow_redirects": False},
                 cast_to=object,
                 stream=True,
                 stream_cls=self._sdk.AsyncStream[object],
             )
         except Exception as error:  # noqa: BLE001 - somebody else's code
-            raise self._refused(error, mode) from None  # what it quotes may hold the key
+            raise self._refused(error, sent) from None  # what it quotes may hold the key
         try:
             async with stream:
-                return await self._heard(stream.response, mode, request.hear)
+                return await self._heard(stream.response, sent, request.hear)
         except ModelError:
             raise
         except Exception as error:  # noqa: BLE001 - as above
@@ -134,30 +144,30 @@ class OpenAIModel:
             raise KeyRefused(f"the key of `{self.name}` holds a blank or another character that no header carries")
         return key
 
-    def _asked(self, request: ModelRequest, mode: Mode) -> dict[str, Any]:
+    def _asked(self, request: ModelRequest, sent: _Sent) -> dict[str, Any]:
         asked: dict[str, Any] = {
             "model": self._model,
             "messages": [{"role": message.role, "content": message.text} for message in request.messages],
-            self._limit: self._settings.max_tokens,
+            sent.limit: self._settings.max_tokens,
             "stream": True,
             "stream_options": {"include_usage": True},
         }
         if self._settings.temperature is not None:
             asked["temperature"] = self._settings.temperature
-        if mode == "json_schema":
-            schema = decoding_schema(request.contract, is_one_object=self._is_one_object)
+        if sent.mode == "json_schema":
+            schema = decoding_schema(request.contract, is_one_object=sent.is_one_object)
             asked["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
-        elif mode == "json_object":
+        elif sent.mode == "json_object":
             asked["response_format"] = {"type": "json_object"}
         return asked
 
-    async def _heard(self, response: Any, mode: Mode, hear: Callable[[str], None] | None) -> ModelReply:
+    async def _heard(self, response: Any, sent: _Sent, hear: Callable[[str], None] | None) -> ModelReply:
         """The whole text of an answer that came to its end."""
         parts: list[str] = []
         length, usage, is_over, is_cut = 0, None, False, False
         async for chunk in chunks(response):
             if chunk.error is not None:
-                raise self._told(chunk.error, mode)
+                raise self._told(chunk.error, sent)
             usage = _counted(chunk.usage) or usage
             for choice in chunk.choices or ():
                 if choice.index:
@@ -178,14 +188,14 @@ class OpenAIModel:
         if not is_over:
             what = "ended its answer before it was whole" if length else f"sent no answer, but {kind_of(response)}"
             raise AnswerCut(f"`{self.name}` {what}")
-        return ModelReply("".join(parts), usage, mode, is_cut)
+        return ModelReply("".join(parts), usage, sent.mode, is_cut)
 
     # -- what went wrong ------------------------------------------------------------------------------
 
-    def _refused(self, error: Exception, mode: Mode) -> ModelError:
+    def _refused(self, error: Exception, sent: _Sent) -> ModelError:
         """Why there was no answer at all."""
         if isinstance(error, self._sdk.APIStatusError):
-            return self._refusal(error.status_code, self._words(error), error.response.headers, mode)
+            return self._refusal(error.status_code, self._words(error), error.response.headers, sent)
         cause = error.__cause__ or error
         if isinstance(error, self._sdk.APITimeoutError) and "Connect" not in type(cause).__name__:
             return self._too_late()
@@ -201,19 +211,19 @@ class OpenAIModel:
             return self._too_late()
         return AnswerCut(f"the answer of `{self.name}` broke off: {what}: {self._shortened(str(error))}")
 
-    def _told(self, error: Any, mode: Mode) -> ModelError:
+    def _told(self, error: Any, sent: _Sent) -> ModelError:
         """What a server says in the place of an answer, after it had said that all is well."""
         fields = error if isinstance(error, dict) else {"message": error}
         words = self._shortened(str(fields.get("message", error)))
         code = fields.get("code")
         if isinstance(code, int) and 400 <= code < 600:
-            return self._refusal(code, words, {}, mode)
+            return self._refusal(code, words, {}, sent)
         return AnswerCut(f"`{self.name}` gave up: {words}")
 
     def _too_late(self) -> ModelTimeout:
         return ModelTimeout(f"the model `{self.name}` did not answer within {self._settings.patience} seconds")
 
-    def _refusal(self, status: int, message: str, headers: Mapping[str, str], mode: Mode) -> ModelError:
+    def _refusal(self, status: int, message: str, headers: Mapping[str, str], sent: _Sent) -> ModelError:
         words = f"`{self.name}` says {status}: {message}"
         if status in (401, 403):
             self._key_is_refused = True
@@ -231,23 +241,28 @@ class OpenAIModel:
         if status in (400, 413, 422):
             if status == 413 or _is_about_length(message):
                 return PromptTooLong(words)
-            if self._limit == "max_tokens" and "max_completion_tokens" in message:
-                self._limit = "max_completion_tokens"
-                return _stepped(words, self._limit)
-            if mode != "free" and _is_about_schema(message):
-                return self._step_down(words, message, mode)
+            if sent.limit == "max_tokens" and "max_completion_tokens" in message:
+                return self._stepped(words, sent, _NEWER_LIMIT, limit=_NEWER_LIMIT)
+            if sent.mode != "free" and _is_about_schema(message):
+                return self._step_down(words, message, sent)
         return RequestRefused(words)
 
-    def _step_down(self, words: str, message: str, mode: Mode) -> ModelError:
-        """The next way to hold the model to its contract, if it was left to us. Another call may have gone there."""
-        if mode == "json_schema" and not self._is_one_object and _is_about_the_root(message):
-            self._is_one_object = True
-            return _stepped(words, "json_schema, one object")
+    def _step_down(self, words: str, message: str, sent: _Sent) -> ModelError:
+        """The next way to hold the model to its contract, if it was left to us."""
+        if sent.mode == "json_schema" and not sent.is_one_object and _is_about_the_root(message):
+            return self._stepped(words, sent, "json_schema, one object", is_one_object=True)
         if self._settings.mode != "auto":
             return SchemaRefused(words)
-        if self._mode == mode:
-            self._mode = _MODES[_MODES.index(mode) + 1]
-        return _stepped(words, self._mode)
+        lower = _MODES[_MODES.index(sent.mode) + 1]
+        return self._stepped(words, sent, lower, mode=lower)
+
+    def _stepped(self, words: str, sent: _Sent, instead: str, **changes: Any) -> SchemaRefused:
+        """From now on it is asked in another way; unless that was found out by another call meanwhile."""
+        if self._sent == sent:
+            self._sent = sent._replace(**changes)
+        refused = SchemaRefused(words)
+        refused.instead = instead
+        return refused
 
     def _words(self, error: Any) -> str:
         message = error.body.get("message") if isinstance(error.body, dict) else error.response.text
@@ -270,7 +285,7 @@ class OpenAIModel:
         except self._sdk.NotFoundError:
             return []
         except Exception as error:  # noqa: BLE001 - somebody else's code
-            raise self._refused(error, self._mode) from None
+            raise self._refused(error, self._sent) from None
         known = page.get("data") if isinstance(page, dict) else None
         return [str(model.get("id")) for model in known if isinstance(model, dict)] if isinstance(known, list) else []
 
@@ -286,12 +301,6 @@ def _sdk() -> Any:
     except ImportError as error:
         raise ModelMissing("this model needs the extra `openai`", hint="pip install 'reyn[openai]'") from error
     return openai
-
-
-def _stepped(words: str, instead: str) -> SchemaRefused:
-    refused = SchemaRefused(words)
-    refused.instead = instead
-    return refused
 
 
 def _is_loopback(url: str) -> bool:

@@ -8,6 +8,7 @@ import re
 _CLASSES = {"d": "0-9", "w": "A-Za-z0-9_", "s": " "}
 _LITERAL = frozenset("-./:;,_ #@!%&=~'")
 """What may stand behind a backslash and means itself."""
+_ESCAPED = '"\\'
 _TOO_MUCH = frozenset('*+."^$')
 """Has no end, is a character that JSON escapes, or an anchor in the middle."""
 
@@ -30,6 +31,7 @@ class _Plain:
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
         self._is_in_class = False
+        self._before = ""
         self._depth = 0
 
     def said(self) -> str | None:
@@ -48,11 +50,14 @@ class _Plain:
         if word.startswith("\\"):
             return self._escaped(word[1:])
         if self._is_in_class:
+            before, self._before = self._before, word
             self._is_in_class = word != "]"
+            if word == "-" and any(before <= escaped <= following for escaped in _ESCAPED):
+                return None
             return None if word in '["' else word
         match word:
             case "[":
-                self._is_in_class = True
+                self._is_in_class, self._before = True, "]"
                 return None if following == "^" else word
             case "(":
                 self._depth += 1

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _ONE = ("items", "additionalProperties")
 _SEVERAL = ("anyOf", "oneOf", "allOf", "prefixItems")
-_NAMED = ("properties", "$defs", "definitions")
+_NAMED = ("properties", "patternProperties", "$defs", "definitions")
 _ADDRESSES = ("$id", "$anchor", "$schema", "$defs", "definitions")
 _PREFIX = "#/$defs/"
 
@@ -55,6 +55,8 @@ class Table:
             return schema
         home = schema if _is_resource(schema) else home
         bare = {key: value for key, value in schema.items() if key not in _ADDRESSES and key != "$ref"}
+        if isinstance(bare.get("items"), list):  # as schemas of earlier drafts say it
+            bare |= {"prefixItems": bare["items"], "items": bare.get("additionalItems", {})}
         named = with_parts(bare, lambda part: self._named(part, home))
         found = self._find(schema["$ref"], home) if isinstance(schema.get("$ref"), str) else None
         return named if found is None else {"$ref": self._reference(*found)} | named
@@ -107,5 +109,6 @@ def _all_parts(schema: Any) -> Iterator[dict[str, Any]]:
         yield schema
         inner: list[Any] = []
         with_parts(schema, inner.append)
+        inner += schema["items"] if isinstance(schema.get("items"), list) else []
         for part in inner:
             yield from _all_parts(part)

@@ -129,11 +129,14 @@ async def keep_bounded(response: Any) -> None:
 
 async def _lines(contents: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     begun: list[bytes] = []
-    length = 0
+    length, half = 0, b""
     async for content in contents:
         length += len(content)
         _check_length(length)
-        if b"\r" in content:
+        if half or b"\r" in content:
+            content, half = half + content, b""
+            if content.endswith(b"\r"):  # the other half of a line's end may be in the next
+                content, half = content[:-1], b"\r"
             content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         first, *others = content.split(b"\n")
         begun.append(first)

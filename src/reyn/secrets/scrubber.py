@@ -14,6 +14,9 @@ from reyn.secrets.handles import handle_of
 from reyn.secrets.spellings import anchor_of, pattern_of, spellings, without_needless_escapes
 
 T = TypeVar("T", str, bytes)
+_BLANK = re.compile(r"\s")
+_LONGEST_SPELLING = 8
+"""Characters that one of a value may take: `\\\\u0061`."""
 
 
 class Scrubber:
@@ -35,9 +38,9 @@ class Scrubber:
     def scrub(self, text: T) -> T:
         search = self._search
         if isinstance(text, bytes):
-            if not any(anchor in text for anchor in search.anchors_of_bytes):
+            if b"\\u00" not in text and not any(anchor in text for anchor in search.anchors_of_bytes):
                 return text
-            return search.replace(text.decode(errors="surrogateescape")).encode(errors="surrogateescape")
+            return self.scrub(text.decode(errors="surrogateescape")).encode(errors="surrogateescape")
         if search.known and "\\u00" in text:
             plain = without_needless_escapes(text)
             if plain != text and search.replace(plain) != plain:
@@ -47,8 +50,12 @@ class Scrubber:
     def split(self, text: str) -> tuple[str, str]:
         """Of a text that goes on: what can be told, scrubbed, and the end, in which a value may have begun."""
         scrubbed = self.scrub(text)
-        kept = 2 * max((len(value) for _, value in self._search.known), default=0)
-        return (scrubbed[:-kept], scrubbed[-kept:]) if kept else (scrubbed, "")
+        values = [value for _, value in self._search.known]
+        kept = min(len(scrubbed), _LONGEST_SPELLING * max(map(len, values), default=0))
+        if not any(_BLANK.search(value) for value in values):
+            kept = min(kept, len(scrubbed) - max((match.end() for match in _BLANK.finditer(scrubbed)), default=0))
+        at = len(scrubbed) - kept
+        return scrubbed[:at], scrubbed[at:]
 
 
 class _Search:
