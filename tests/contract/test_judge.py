@@ -140,7 +140,6 @@ def test_what_is_offered_is_accepted(answer):
         ("<think>perhaps {}, or\n```json\n{}\n```?</think>", ""),
         ("so be it {\n</think>\n\n```json\n", "\n```"),
         ("<think></think>Here: ", ""),
-        ("", "\n</think>"),
         ("<think>" + "[" * 70 + "</think>", ""),
     ],
 )
@@ -173,6 +172,9 @@ def test_an_answer_may_speak_of_thoughts(before: str):
         '"answer": {}',
         "```\n{}\n```\n```\n{}\n```",
         "{} and {}",
+        "<think>perhaps {}</think> I cannot decide.",
+        "<think>perhaps {}</think>",
+        'perhaps {} then</think>{"control": 2',
     ],
 )
 def test_what_is_not_one_object_in_prose_is_not_taken_apart(text: str):

@@ -269,6 +269,14 @@ def test_every_field_that_must_be_there_is_said():
     named = unsaid | {"patternProperties": {"^a": {"type": "null"}, "^b": False}, "additionalProperties": False}
     assert field(named)["properties"] == {"a": {"type": "null"}}
     assert field(named)["additionalProperties"] == {"type": "null"}
+    other = {
+        "required": ["name"],
+        "patternProperties": {"^x_": {"type": "integer"}},
+        "additionalProperties": {"type": "null"},
+    }
+    assert field(other)["properties"] == {"name": {"type": "null"}}
+    nobody = {"type": "object", "patternProperties": {"^_": False}, "additionalProperties": False}
+    assert field(nobody)["additionalProperties"] is False
     either = {"properties": {"a": {}, "b": {}, "k": {}}, "required": ["k"]}
     ways = field(either | {"oneOf": [{"required": ["k", "a"]}, {"required": ["b"]}]})["anyOf"]
     assert [list(way["properties"]) for way in ways] == [["a", "k"], ["b", "k"]]
@@ -283,6 +291,20 @@ def test_a_list_that_begins_in_its_own_way_is_left_open_for_a_larger_model():
     }  # fmt: skip
 
 
+def test_a_large_contract_is_held_as_a_small_one_is():
+    fields = {f"f{number}": {"type": "string"} for number in range(25)}
+    home = {
+        "$id": "reyn:h",
+        "$ref": "#/$defs/r",
+        "$defs": {"r": {"type": "object", "properties": fields, "required": ["f0"]}},
+    }
+    branch = {"type": "object", "properties": {"artifact": home | {"type": "object"}}, "required": ["artifact"]}
+    contract = {"anyOf": [branch | {"description": str(number)} for number in range(100)]}
+    for is_small in (False, True):
+        for way in decoding_schema(contract, is_small=is_small)["anyOf"]:
+            assert list(way["properties"]["artifact"]["properties"]) == list(fields)
+
+
 def test_what_refers_to_itself_in_many_ways_does_not_grow_without_end():
     kinds = [f"N{number}" for number in range(8)]
     union = {"oneOf": [{"$ref": f"#/$defs/{kind}"} for kind in kinds], "discriminator": {"propertyName": "kind"}}
@@ -291,6 +313,9 @@ def test_what_refers_to_itself_in_many_ways_does_not_grow_without_end():
     contract = {"anyOf": [{"type": "object", "properties": {"artifact": tree}, "required": ["artifact"]}]}
     for is_small in (False, True):
         assert len(json.dumps(decoding_schema(contract, is_small=is_small))) < 200_000
+    twice = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2, "minLength": n} for n in range(30)}
+    doubled = {"$id": "reyn:d", "$ref": "#/$defs/d0", "$defs": twice | {"d30": {"type": "string"}}}
+    assert len(json.dumps(field(doubled))) < 200_000
     wide = {"allOf": [{"anyOf": [{"minLength": n}, {"maxLength": n}, {"const": "x"}]} for n in range(12)]}
     assert len(json.dumps(field(wide))) < 200_000
 

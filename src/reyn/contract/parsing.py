@@ -52,14 +52,17 @@ def _load(text: str, depth: int) -> tuple[Any, int]:
 
 
 def _inside(text: str) -> Iterator[str]:
-    """Where the answer may be, the likeliest first. A thought ends once; an answer may speak of thoughts, too."""
-    after = dict.fromkeys((text.partition(_THOUGHT)[2], text.rpartition(_THOUGHT)[2])) if _THOUGHT in text else ()
-    for said in (*after, text):
-        if said is not text:
+    """Where the answer may be, the likeliest first. A thought ends once; an answer may speak of thoughts, too; what is
+    in a thought is no answer."""
+    if _THOUGHT in text:
+        for said in dict.fromkeys((text.partition(_THOUGHT)[2], text.rpartition(_THOUGHT)[2])):
             yield said
-        inner = _unwrap(said)
-        if inner is not None:
-            yield inner
+            inner = _unwrap(said)
+            if inner is not None:
+                yield inner
+    inner = _unwrap(text)
+    if inner is not None and (_THOUGHT not in text or (_THOUGHT in inner and "<think>" not in text)):
+        yield inner
 
 
 def _decode(text: str, depth: int) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -168,7 +168,9 @@ class _Hearing:
         self._new: list[str] = []
         self._come = 0
 
-    def __call__(self, text: str) -> None:
+    def __call__(self, text: Any) -> None:
+        if not isinstance(text, str):
+            return  # an adapter's mistake costs its listeners a word, not the run its answer
         self._new.append(text)
         self._come += len(text)
         if 8 * self._come >= len(self._held):  # for a long secret, much is held back

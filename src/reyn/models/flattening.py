@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from reyn.models.references import Table, refers, with_parts
+from reyn.models.references import Table, refers, size_of, with_parts
 
 _LARGER = ("minLength", "minItems", "minProperties", "minimum", "exclusiveMinimum")
 _SMALLER = ("maxLength", "maxItems", "maxProperties", "maximum", "exclusiveMaximum")
@@ -22,6 +22,7 @@ UNDERSTOOD = (
 )  # fmt: skip
 """What the converters of grammars understand, as far as we rely on it, or can be said in such words. Nothing else is a
 reason to take a schema apart."""
+_ALTERNATIVES = ("anyOf", "oneOf")
 _DEEPEST = 2
 """Of what holds itself and has to come to an end, so many are in each other."""
 _MOST_PARTS = 2_000
@@ -32,12 +33,9 @@ def flattened(schema: dict[str, Any], *, is_ended: bool) -> dict[str, Any]:
     """The same schema; what its references lead to stands in `$defs`. If it is to be `is_ended`, there are none, but
     for what has no end."""
     table = Table(schema)
-    try:
-        joining = _Joining(table)
-        flat: dict[str, Any] = joining.join(table.root, frozenset())
-        entries = {name: joining.join(entry, frozenset({f"#/$defs/{name}"})) for name, entry in table.entries.items()}
-    except _TooLargeError:
-        flat, entries = table.root, table.entries
+    joining = _Joining(table)
+    flat: dict[str, Any] = joining.join(table.root, frozenset())
+    entries = {name: joining.join(entry, frozenset({f"#/$defs/{name}"})) for name, entry in table.entries.items()}
     table.entries = entries
     if is_ended and refers(flat):
         flat = _end(flat, table)
@@ -50,29 +48,30 @@ def is_choice(schema: Any) -> bool:
 
 
 class _Joining:
-    """Without `allOf`, references that something is added to, alternatives that something is said beside."""
+    """Without `allOf`, references that something is added to, alternatives that something is said beside. Once that has
+    made too much of it, the rest stays as it is."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._parts = 0
+        self._left = _MOST_PARTS + 4 * (size_of(table.root) + sum(map(size_of, table.entries.values())))
 
     def join(self, schema: Any, inside: frozenset[str]) -> Any:
         """`inside` are the references whose targets this is a part of: to them it only refers."""
-        self._parts += 1
-        if self._parts > _MOST_PARTS:
-            raise _TooLargeError
         if not isinstance(schema, dict):
             return schema
         if (reference := _only_refers(schema)) is not None:
             return {"$ref": reference}
         followed: set[str] = set()
-        whole = _spread(self._whole(schema, inside, (), followed))
+        whole = self._whole(schema, inside, (), followed)
+        if self._left > 0:
+            whole = _spread(whole)
         return with_parts(whole, lambda part: self.join(part, inside | followed))
 
     def _whole(
         self, schema: dict[str, Any], inside: frozenset[str], chain: tuple[str, ...], followed: set[str]
     ) -> dict[str, Any]:
         """The schema in one part. `chain` leads here without a field in between: what is in it says nothing new."""
+        self._left -= 1
         own = {key: value for key, value in schema.items() if key in UNDERSTOOD and key not in ("allOf", "$ref")}
         parts = [{"$ref": schema["$ref"]}] if "$ref" in schema else []
         parts += [part for part in schema.get("allOf", ()) if isinstance(part, dict)]
@@ -80,8 +79,9 @@ class _Joining:
             target, way, reference = part, chain, _only_refers(part)
             if reference in chain:
                 continue
-            if reference in inside:
-                return {"$ref": reference}  # it holds itself: what is added to it is left to the OS
+            self._left -= 1
+            if reference in inside or (reference is not None and self._left <= 0):
+                return {"$ref": reference}  # it holds itself, or too much: what is added to it is left to the OS
             if reference is not None:
                 followed.add(reference)
                 target, way = self._table.entry(reference), (*chain, reference)
@@ -89,6 +89,8 @@ class _Joining:
                 inner = self._whole(target, inside, way, followed)
                 if inner.keys() == {"$ref"}:
                     return inner
+                if self._left <= 0:  # alternatives of alternatives are what grows
+                    inner = {key: value for key, value in inner.items() if key not in own or key not in _ALTERNATIVES}
                 own = _joined(own, inner)
         return own
 
@@ -103,7 +105,7 @@ def _only_refers(schema: dict[str, Any]) -> str | None:
 
 def _spread(schema: dict[str, Any]) -> dict[str, Any]:
     """What is said beside alternatives is said in each of them."""
-    for key in ("anyOf", "oneOf"):
+    for key in _ALTERNATIVES:
         beside = {name: value for name, value in schema.items() if name != key}
         if key in schema and beside and not all(is_choice(part) for part in schema[key]):
             fitting = [part for part in schema[key] if _can_be(part, beside)]
@@ -216,7 +218,10 @@ def _can_end(ended: dict[str, Any]) -> bool:
         if not fields.keys() >= set(ended.get("required", ())) & ended["properties"].keys():
             return False
         ended["properties"] = fields
-    for key in ("anyOf", "oneOf"):
+    if "patternProperties" in ended:
+        named = ended["patternProperties"]
+        ended["patternProperties"] = {name: part for name, part in named.items() if part is not None}
+    for key in _ALTERNATIVES:
         if key in ended:
             ended[key] = [part for part in ended[key] if part is not None]
             if not ended[key]:

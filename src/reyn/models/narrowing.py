@@ -100,13 +100,18 @@ def _possible(schema: dict[str, Any]) -> dict[str, Any]:
     """Without fields, alternatives and entries that nothing can be; with every field that must be there."""
     possible = {key: value for key, value in schema.items() if key != "patternProperties"}
     others = schema.get("additionalProperties", {})
-    if schema.get("patternProperties"):
-        named = [part for part in schema["patternProperties"].values() if part is not False]
-        others = possible["additionalProperties"] = named[0] if len(named) == 1 else {"anyOf": named or [{}]}
+    patterns = schema.get("patternProperties", {})
+    if patterns:
+        named = [part for part in (*patterns.values(), others) if part is not False]
+        possible["additionalProperties"] = False if not named else named[0] if len(named) == 1 else {"anyOf": named}
     if "properties" in schema or (schema.get("required") and schema.get("type") == "object"):
-        fields = {name: field for name, field in schema.get("properties", {}).items() if field is not False}
-        unsaid = schema.get("required", ()) if others is not False else ()
-        possible["properties"] = fields | {name: others for name in unsaid if name not in fields}
+        fields = schema.get("properties", {})
+        unsaid = {
+            name: next((part for pattern, part in patterns.items() if re.search(pattern, name)), others)
+            for name in schema.get("required", ())
+            if name not in fields
+        }
+        possible["properties"] = {name: field for name, field in (fields | unsaid).items() if field is not False}
     for key in ("anyOf", "oneOf"):
         if key in schema:
             possible[key] = [part for part in schema[key] if part is not False] or [{}]
@@ -223,7 +228,7 @@ def _few(schema: dict[str, Any], low: float, high: float, way: Way) -> list[floa
     """The numbers that a schema means, if they are few; of many, a small model has some to choose from."""
     measure = schema.get("multipleOf")
     numbers: list[float] = []
-    if not math.isfinite((high - low) / (measure or 1)):
+    if not all(math.isfinite(number / (measure or 1)) for number in (low, high, high - low)):
         return []
     if measure is not None and 0 <= (high - low) / measure <= MOST_LISTED:
         numbers = _multiples(measure, range(math.ceil(low / measure), math.floor(high / measure) + 1))
@@ -261,7 +266,7 @@ def _object(schema: dict[str, Any], way: Way) -> dict[str, Any]:
     that it needs: the others it would fill at random."""
     for key in ("oneOf", "anyOf"):
         choices = schema.get(key)
-        if choices:
+        if choices and all(map(is_choice, choices)):
             rest = {name: value for name, value in schema.items() if name != key}
             others = choices if key == "oneOf" else []
             return {"anyOf": [_object(_chosen(rest, choice, others), way) for choice in choices]}

@@ -36,6 +36,11 @@ def refers(schema: Any) -> bool:
     return any("$ref" in part for part in _all_parts(schema))
 
 
+def size_of(schema: Any) -> int:
+    """How many schemas it is."""
+    return sum(1 for _ in _all_parts(schema))
+
+
 class Table:
     """`root` is the schema; `entries` what its references, and those of the entries, lead to. A reference that leads
     nowhere is left out."""
