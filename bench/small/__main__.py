@@ -31,7 +31,7 @@ MODELS = {
     "constrained": {"model": "local", "timeout": 600},
     "free": {"model": "local", "max_tokens": 400, "timeout": 600, "mode": "free"},
 }
-ADAPTER = ("local.py", "prefixes.py", "decoding.py", "narrowing.py", "flattening.py", "references.py", "patterns.py")
+ADAPTER = ("local.py", "prefixes.py", "decoding/*.py")
 
 
 class Share(NamedTuple):
@@ -76,7 +76,7 @@ def stamp(condition: str) -> str:
     """Of all that a figure depends on: another one means other runs."""
     models = Path(reyn.models.__file__).parent
     files = [*sorted((HERE / "skills").rglob("*.*")), HERE / "inputs.py"]
-    files += [models / name for name in ADAPTER] if condition == "constrained" else []
+    files += [file for name in ADAPTER for file in sorted(models.glob(name))] if condition == "constrained" else []
     told = [str(RULES_VERSION), KNOWN[DEFAULT].sha256, json.dumps(MODELS[condition])]
     return digest("\n".join([*told, *(file.read_text() for file in files)]).encode())[:6]
 

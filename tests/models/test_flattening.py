@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn.models.decoding import decoding_schema
-from reyn.models.flattening import flattened
+from reyn.models.decoding.flattening import flattened
 from reyn.skills import compile_schema
 
 TREE = {

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from reyn.models.flattening import flattened
-from reyn.models.narrowing import SMALL_TEXT_LENGTH, Way, narrowed, steps
+from reyn.models.decoding.flattening import flattened
+from reyn.models.decoding.narrowing import SMALL_TEXT_LENGTH, Way, narrowed, steps
 
 SMALL_OPS_LENGTH = 2
 

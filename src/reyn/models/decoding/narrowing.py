@@ -10,9 +10,9 @@ import math
 import re
 from typing import Any, NamedTuple
 
-from reyn.models.flattening import UNDERSTOOD, is_choice
-from reyn.models.patterns import said_plainly
-from reyn.models.references import with_parts
+from reyn.models.decoding.flattening import UNDERSTOOD, is_choice
+from reyn.models.decoding.patterns import said_plainly
+from reyn.models.decoding.references import with_parts
 from reyn.skills import compile_schema
 
 TEXT_LENGTH = 4_000
