@@ -275,6 +275,8 @@ def test_every_field_that_must_be_there_is_said():
         "additionalProperties": {"type": "null"},
     }
     assert field(other)["properties"] == {"name": {"type": "null"}}
+    letters = {"required": ["ä"], "patternProperties": {r"^\p{L}$": {"type": "null"}}, "additionalProperties": False}
+    assert field(letters)["properties"] == {"ä": {"type": "null"}}
     nobody = {"type": "object", "patternProperties": {"^_": False}, "additionalProperties": False}
     assert field(nobody)["additionalProperties"] is False
     either = {"properties": {"a": {}, "b": {}, "k": {}}, "required": ["k"]}

@@ -83,6 +83,7 @@ def skill_name(words: str) -> str:
     """A path of a skill is meant from where one stands; a name is a name."""
     from reyn.skills.resolve import is_path
 
+    # A `Path` fails without a home.
     return os.path.abspath(os.path.expanduser(words)) if is_path(words) else words  # noqa: PTH100, PTH111
 
 

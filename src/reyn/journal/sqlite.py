@@ -318,7 +318,7 @@ class SqliteJournal:
     def runs(self, prefix: str = "") -> list[RunRow]:
         with self._read_lock, _translated(self.path):
             found = self._reader.execute(
-                f"SELECT {self._columns} FROM runs WHERE substr(run_id, 1, ?) = ? ORDER BY started DESC, run_id DESC",  # noqa: S608
+                f"SELECT {self._columns} FROM runs WHERE substr(run_id, 1, ?) = ? ORDER BY started DESC, run_id DESC",  # noqa: S608 - our own words
                 (len(prefix), prefix),
             ).fetchall()
             return [_to_row(columns) for columns in found]

@@ -152,7 +152,7 @@ def _pass_time(state: RunState, body: Body, ts: int) -> RunState:
     """Time counts while a driver works: not before a resume, and not while the run stands still."""
     kind = type(body)
     if kind in _SUB_RUN_ENDS:
-        return replace(state, clock=ts, active=state.active + body.active)  # type: ignore[attr-defined]
+        return replace(state, clock=ts, active=state.active + body.active)  # type: ignore[attr-defined]  # both have it
     works = state.status == "running" and kind not in _TAKE_OVERS
     return replace(state, clock=ts, active=state.active + max(0, ts - state.clock) if works else state.active)
 

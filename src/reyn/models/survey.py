@@ -91,7 +91,7 @@ def _local(settings: ModelSettings, names: list[str], root: Path) -> Surveyed:
         why = f"`{words}` is no GGUF file"
     elif importlib.util.find_spec("xllamacpp") is None:
         why = "the extra `local` is not installed: pip install 'reyn[local]'"
-    modes = ("free",) if settings.mode == "free" else ("grammar",)
+    modes = ("grammar", "free") if settings.mode == "auto" else (settings.mode,)
     details: dict[str, Any] = {"about": known.about, "license": known.license} if known else {}
     return Surveyed(settings.model, tuple(names), not why, modes, why, details)
 

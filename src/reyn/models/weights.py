@@ -59,7 +59,7 @@ KNOWN = {
 
 def cache_folder(name: str) -> Path:
     """A folder of what can be had again, where the desktop keeps such things."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - a `Path` fails without a home
     return Path(base) / "reyn" / name
 
 

@@ -74,7 +74,7 @@ class ModelConformance:
 
     def make_broken_model(self) -> Model:
         """One that cannot answer: nobody is there, or its file is broken. To raise a `ModelError` here will do."""
-        raise NotImplementedError
+        raise NotImplementedError  # as above
 
     async def begun(self) -> None:
         """Return when the first call is under way; a fake that counts calls can tell, a real model gets a moment."""

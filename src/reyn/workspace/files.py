@@ -215,9 +215,9 @@ def _identity(status: os.stat_result) -> Identity:
 
 def _files_in(folder: Path, *, passed_over: Path) -> Iterator[Identity]:
     for root, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if os.path.join(root, name) != os.fspath(passed_over)]  # noqa: PTH118
+        folders[:] = [name for name in folders if os.path.join(root, name) != os.fspath(passed_over)]  # noqa: PTH118 - fast
         for name in files:
             try:
-                yield _identity(os.lstat(os.path.join(root, name)))  # noqa: PTH118
+                yield _identity(os.lstat(os.path.join(root, name)))  # noqa: PTH118 - fast
             except OSError:
                 continue

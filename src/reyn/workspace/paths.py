@@ -140,7 +140,7 @@ def _real(base: str, text: str) -> str:
         path = f"{path}/{name}"
         try:
             if stat.S_ISLNK(os.lstat(path).st_mode):
-                return _followed(os.path.join(base, text))  # noqa: PTH118
+                return _followed(os.path.join(base, text))  # noqa: PTH118 - as above
         except OSError:
             break
     return f"{base.rstrip('/')}/{text}"
