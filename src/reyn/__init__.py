@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from reyn.errors import ReynError
     from reyn.journal import Event
     from reyn.journal.kinds import Usage, Wait
-    from reyn.kernel import OSRuntime, RunResult, SyncRuntime
-    from reyn.kernel import OSRuntime as Runtime
-    from reyn.kernel.people import LATER, People
+    from reyn.kernel.ports import LATER, People
     from reyn.models import Model, ModelReply, ModelRequest
+    from reyn.runtime import OSRuntime, RunResult, SyncRuntime
+    from reyn.runtime import OSRuntime as Runtime
 
 __all__ = [
     "LATER",
@@ -36,19 +36,19 @@ __all__ = [
 ]
 
 _HOMES = {
-    "LATER": ("reyn.kernel.people", "LATER"),
-    "People": ("reyn.kernel.people", "People"),
+    "LATER": ("reyn.kernel.ports", "LATER"),
+    "People": ("reyn.kernel.ports", "People"),
     "Usage": ("reyn.journal.kinds", "Usage"),
     "Wait": ("reyn.journal.kinds", "Wait"),
     "Event": ("reyn.journal", "Event"),
     "Model": ("reyn.models", "Model"),
     "ModelReply": ("reyn.models", "ModelReply"),
     "ModelRequest": ("reyn.models", "ModelRequest"),
-    "OSRuntime": ("reyn.kernel", "OSRuntime"),
+    "OSRuntime": ("reyn.runtime", "OSRuntime"),
     "ReynError": ("reyn.errors", "ReynError"),
-    "RunResult": ("reyn.kernel", "RunResult"),
-    "Runtime": ("reyn.kernel", "OSRuntime"),
-    "SyncRuntime": ("reyn.kernel", "SyncRuntime"),
+    "RunResult": ("reyn.runtime", "RunResult"),
+    "Runtime": ("reyn.runtime", "OSRuntime"),
+    "SyncRuntime": ("reyn.runtime", "SyncRuntime"),
 }
 
 

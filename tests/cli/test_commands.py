@@ -247,7 +247,7 @@ def test_no_words_whatsoever_give_a_traceback(here: Path, reyn, words):
 
 
 def test_a_fault_of_our_own_is_told_as_one(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
-    from reyn.kernel import SyncRuntime
+    from reyn.runtime import SyncRuntime
 
     def fall_over(*args, **kwargs):
         raise ZeroDivisionError("oops")

@@ -246,13 +246,13 @@ def test_a_state_folder_that_is_none_is_told(here: Path, reyn):
     ("version", "health"), [((3, 40, 1), "warning"), ((3, 51, 2), "warning"), ((3, 51, 3), "ok"), ((4, 0, 0), "ok")]
 )
 def test_an_old_sqlite_is_a_warning(version, health: str):
-    from reyn.kernel.checkup import check_sqlite
+    from reyn.cli.checkup import check_sqlite
 
     assert check_sqlite(version).health == health
 
 
 @pytest.mark.parametrize(("free", "health"), [(5, "broken"), (500_000_000, "warning"), (10**12, "ok")])
 def test_little_room_is_told_before_it_is_gone(free: int, health: str):
-    from reyn.kernel.checkup import check_room
+    from reyn.cli.checkup import check_room
 
     assert check_room(free).health == health

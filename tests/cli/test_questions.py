@@ -12,8 +12,8 @@ import pytest
 
 from reyn.cli import people
 from reyn.journal.kinds import Wait
-from reyn.kernel.people import LATER
-from reyn.kernel.waits import read_answer
+from reyn.kernel.ports import LATER
+from reyn.runs.questions import read_answer
 from tests.cli.support import IN, Terminal, write_answers
 from tests.support import act, finish, question
 

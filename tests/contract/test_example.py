@@ -8,7 +8,7 @@ import pytest
 
 from reyn.contract import Candidate
 from reyn.contract.example import example_answer
-from reyn.skills import compile_schema
+from reyn.jsonschema import compile_schema
 
 NODE = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from reyn.config import Sizes
 from reyn.contract import Accepted, Candidate, Contract, Rejected, offered_ops
-from reyn.contract.schema import lenient
+from reyn.jsonschema import lenient
 from reyn.vocabulary import STANDARD
 from tests.support import abort, act, file, finish, go, with_ops
 

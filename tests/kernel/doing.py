@@ -8,7 +8,7 @@ from typing import Any
 
 from reyn import RunResult, SyncRuntime
 from reyn.journal import Journal, MemoryJournal
-from reyn.skills import compile_schema
+from reyn.jsonschema import compile_schema
 from reyn.testing import CountingIds, ScriptedModel, SteppingClock
 from reyn.vocabulary import STANDARD
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from reyn.contract import Candidate, Contract, candidates_of, offered_ops
+from reyn.jsonschema import compile_schema
 from reyn.models.decoding import decoding_schema
-from reyn.skills import Library, compile_schema, load_skill
+from reyn.skills import Library, load_skill
 from reyn.vocabulary import STANDARD
 from tests.support import write_skill
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reyn.jsonschema import compile_schema
+from reyn.jsonschema.flattening import flattened
 from reyn.models.decoding import decoding_schema
-from reyn.models.decoding.flattening import flattened
-from reyn.skills import compile_schema
 
 TREE = {
     "$id": "reyn:tree",

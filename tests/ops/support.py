@@ -7,9 +7,9 @@ from functools import cache
 from typing import Any
 
 from reyn.journal import Blob
+from reyn.jsonschema import compile_schema
 from reyn.ops import OPS, Call, Env, Plan, denied_result
 from reyn.permissions import Denied, Gate
-from reyn.skills import compile_schema
 from reyn.vocabulary import STANDARD
 from reyn.workspace import Roots
 

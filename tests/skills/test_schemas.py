@@ -2,7 +2,7 @@
 
 import pytest
 
-from reyn.skills.schemas import SchemaInvalid, Validator
+from reyn.jsonschema import SchemaInvalid, Validator
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from reyn.skills import compile_schema, values
+from reyn.jsonschema import compile_schema
+from reyn.skills import values
 from reyn.skills.fronts import STEP_FRONTS
 from reyn.skills.values import DEFAULT_OPS
 from reyn.vocabulary import STANDARD, OpSpec

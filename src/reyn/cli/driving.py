@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from reyn.cli.people import TerminalPeople
-    from reyn.kernel import RunResult, SyncRuntime
+    from reyn.runtime import RunResult, SyncRuntime
 
 no_input_option = click.option(
     "--no-input", is_flag=True, help="Ask nobody: a question stops the run, to be answered later."

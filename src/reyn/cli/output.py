@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reyn.journal.kinds import Usage
-    from reyn.kernel import RunResult
+    from reyn.runtime import RunResult
 
 COLOURS = {
     "finished": "green",

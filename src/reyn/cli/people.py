@@ -17,8 +17,8 @@ import click
 from reyn.cli.output import clean, short
 from reyn.errors import AnswerInvalid
 from reyn.kernel.live import answer_fault
-from reyn.kernel.people import LATER
-from reyn.kernel.waits import read_answer
+from reyn.kernel.ports import LATER
+from reyn.runs.questions import read_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

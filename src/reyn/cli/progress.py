@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from reyn.cli.ticker import Ticker
     from reyn.cli.timeline import Entry
     from reyn.journal import Event
-    from reyn.kernel import SyncRuntime
     from reyn.models import Delta
+    from reyn.runtime import SyncRuntime
 
 _BEGINNINGS = {"started", "forked", "resumed"}
 _HIDDEN = {"sub_run", "asks_below"}

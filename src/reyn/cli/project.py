@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reyn.journal import Journal
-    from reyn.kernel import SyncRuntime
+    from reyn.runtime import SyncRuntime
 
 
 def project_root() -> Path:
@@ -37,7 +37,7 @@ def project_root() -> Path:
 
 @contextmanager
 def open_project(**settings: Any) -> Iterator[SyncRuntime]:
-    from reyn.kernel import SyncRuntime
+    from reyn.runtime import SyncRuntime
 
     with SyncRuntime.open(project_root(), **settings) as runtime:
         yield runtime
@@ -54,7 +54,7 @@ def look_at_project(**settings: Any) -> Iterator[SyncRuntime]:
 def look_without_config() -> Iterator[SyncRuntime]:
     """The same where the configuration may be what is wrong."""
     from reyn.config import Config
-    from reyn.kernel import OSRuntime, SyncRuntime
+    from reyn.runtime import OSRuntime, SyncRuntime
 
     root = project_root().resolve()
     with SyncRuntime(OSRuntime(root, Config(), journal=journal_at(root))) as runtime:
@@ -64,7 +64,7 @@ def look_without_config() -> Iterator[SyncRuntime]:
 def journal_at(root: Path) -> Journal | None:
     """What to read runs from where nothing may be made: `None` is the project's own journal."""
     from reyn.journal import MemoryJournal
-    from reyn.kernel.os_runtime import STATE
+    from reyn.runtime.os_runtime import STATE
 
     folder = root / STATE
     database = folder / "journal.db"

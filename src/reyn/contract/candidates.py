@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from reyn.jsonschema import Schema
 from reyn.skills import may_finish, successors
-from reyn.skills.values import END, Schema
+from reyn.skills.values import END
 
 if TYPE_CHECKING:
     from reyn.skills import Skill

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reyn.contract.candidates import Candidate
-    from reyn.skills.values import Schema
+    from reyn.jsonschema import Schema
 
 WHY = "<why, in one sentence>"
 _DEEPEST = 4

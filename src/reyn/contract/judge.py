@@ -15,9 +15,9 @@ from reyn.config import Sizes
 from reyn.contract.example import copied_placeholder
 from reyn.contract.ops import OpRules
 from reyn.contract.parsing import parse
-from reyn.contract.schema import answer_schema, lenient
+from reyn.contract.schema import answer_schema
 from reyn.contract.verdicts import Accepted, Acting, Rejected, short
-from reyn.skills import Validator, compile_schema
+from reyn.jsonschema import Validator, compile_schema, lenient
 
 if TYPE_CHECKING:
     from reyn.contract.candidates import Candidate

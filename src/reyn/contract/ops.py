@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.skills import compile_schema
+from reyn.jsonschema import compile_schema
 
 if TYPE_CHECKING:
-    from reyn.skills import Validator
+    from reyn.jsonschema import Validator
     from reyn.vocabulary import OpSpec, Vocabulary
 
 KEPT = "workspace:.kept/"

@@ -1,14 +1,12 @@
-"""Candidates become schemas: one that describes every allowed answer, and the leniency of the default mode."""
+"""Build the JSON Schema that describes every allowed answer, for providers that constrain their output."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from reyn.contract.candidates import Candidate
-    from reyn.skills.values import Schema
+    from reyn.jsonschema import Schema
     from reyn.vocabulary import OpSpec
 
 
@@ -66,30 +64,3 @@ def _standalone(schema: Schema, name: str) -> Schema:
     if "$ref" in schema:  # draft 7 ignores a name that stands beside a reference
         named["allOf"] = [*schema.get("allOf", []), {"$ref": named.pop("$ref")}]
     return named
-
-
-def lenient(schema: Schema) -> Schema:
-    """Required fields only at the top. Dropped along plain structure, never inside a combinator, where a missing
-    `required` would change which branch is meant."""
-    return _along(schema, _relaxed)
-
-
-def _relaxed(schema: Schema) -> Schema:
-    if isinstance(schema, bool):
-        return schema
-    return _along({key: value for key, value in schema.items() if key != "required"}, _relaxed)
-
-
-def _along(schema: Schema, change: Callable[[Schema], Schema]) -> Schema:
-    if isinstance(schema, bool):
-        return schema
-    changed = dict(schema)
-    if isinstance(schema.get("properties"), dict):
-        changed["properties"] = {name: change(child) for name, child in schema["properties"].items()}
-    for key in ("items", "additionalProperties"):
-        if isinstance(schema.get(key), dict):
-            changed[key] = change(schema[key])
-    for key in ("items", "prefixItems"):
-        if isinstance(schema.get(key), list):
-            changed[key] = [change(child) for child in schema[key]]
-    return changed

@@ -1,11 +1,4 @@
-"""What happens next?
+"""Execute one run: `run_orchestrator` → `phase_executor` → `llm_call_recorder` over `run_state`.
 
-`OSRuntime` wires `run_orchestrator` → `phase_executor` → `llm_call_recorder` over `run_state`. The driver carries
-effects out or recalls them; nothing else in here touches the world.
+The driver performs effects or recalls their recorded results; nothing else in this package has side effects.
 """
-
-from reyn.kernel.os_runtime import OSRuntime
-from reyn.kernel.runtime_types import RunResult
-from reyn.kernel.sync_runtime import SyncRuntime
-
-__all__ = ["OSRuntime", "RunResult", "SyncRuntime"]

@@ -10,19 +10,19 @@ import msgspec
 
 from reyn.context import stable_frame, stable_text
 from reyn.contract import Contract, candidates_of, offered_ops, with_kept_reads
-from reyn.contract.schema import lenient
 from reyn.journal import Blob, canonical, kinds
+from reyn.jsonschema import compile_schema, lenient
 from reyn.kernel.limits import limit_of
-from reyn.skills import compile_schema
 from reyn.skills.values import is_skill_node
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
     from reyn.context import StableFrame
     from reyn.contract import Candidate
+    from reyn.jsonschema import Schema, Validator
     from reyn.kernel.run_state import RunState
-    from reyn.skills import Skill, Validator
-    from reyn.skills.values import Phase, Schema
+    from reyn.skills import Skill
+    from reyn.skills.values import Phase
     from reyn.vocabulary import OpSpec, Vocabulary
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from reyn.contract.schema import lenient
 from reyn.errors import InputInvalid, SkillUnsupported
 from reyn.journal import check_json
-from reyn.skills import USER_MESSAGE, compile_schema
+from reyn.jsonschema import compile_schema, lenient
+from reyn.skills import USER_MESSAGE
 from reyn.skills.performed import unperformed
 
 if TYPE_CHECKING:

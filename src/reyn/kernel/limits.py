@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from reyn.journal import kinds
+from reyn.kernel.effects import Pause
 
 if TYPE_CHECKING:
     from reyn.config import Limits, RunSettings
     from reyn.kernel.run_state import RunState
+    from reyn.kernel.tape import Tape
 
 SECOND = 1_000_000
 UNLIMITED = 1_000_000
@@ -41,6 +43,13 @@ def limit_reached(state: RunState, settings: RunSettings) -> kinds.LimitReached 
             reason = f"phase `{state.phase}`: {amount} {words}, and `{name}` is {cap}"
             return kinds.LimitReached(name, cap, state.phase, reason)
     return None
+
+
+async def within_limits(tape: Tape, settings: RunSettings) -> None:
+    """Stop the run while a cap is reached; continue once it is raised."""
+    while (stop := limit_reached(tape.state, settings)) is not None:
+        tape.emit(stop)
+        await Pause()
 
 
 def act_turns(state: RunState, settings: RunSettings, of_phase: int) -> int:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from reyn.errors import InternalError
 from reyn.journal import Answer, Blob, Cancel, RaiseLimit, canonical, check_json, kinds
+from reyn.jsonschema import compile_schema
 from reyn.kernel.effects import Admit, AdmitSkill, CallModel, Perform, Restore, RunChild
 from reyn.kernel.llm_call_recorder import LlmCallRecorder
-from reyn.kernel.people import Later
-from reyn.skills import compile_schema
+from reyn.kernel.ports import Later
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from reyn.journal import Body, Event, Journal, Message
     from reyn.kernel.commits import SharedCommits
     from reyn.kernel.effects import Effect
+    from reyn.kernel.loading import Resumption
     from reyn.kernel.op_performer import OpPerformer
-    from reyn.kernel.people import People
-    from reyn.kernel.ports import Clock
-    from reyn.kernel.resuming import Resumption
+    from reyn.kernel.ports import Clock, People
     from reyn.kernel.run_state import RunState
     from reyn.kernel.sub_runs import SubRuns
     from reyn.kernel.tape import Tape

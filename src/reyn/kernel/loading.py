@@ -22,6 +22,26 @@ if TYPE_CHECKING:
     from reyn.skills import Skill
 
 
+class Resumption:
+    """How a driver takes a recorded run over: under which name, whether to try a failure again, with which skill if it
+    is another one than before; and whether somebody named the model, so that whoever took its place gives it back."""
+
+    def __init__(
+        self,
+        driver: str,
+        *,
+        retry: bool = False,
+        skill: str | None = None,
+        pinned: Blob | None = None,
+        is_other_model: bool = False,
+    ) -> None:
+        self.driver = driver
+        self.retry = retry
+        self.is_other_model = is_other_model
+        self.skill = skill
+        self.pinned = pinned
+
+
 class Loaded(NamedTuple):
     """A run as it is recorded: the tape to drive it with, and the fold of everything on it."""
 

@@ -16,10 +16,9 @@ from reyn.contract import Accepted, Acting, Rejected
 from reyn.errors import AnswersRejected, StepFailed, SubRunFailed
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.effects import Pause, Restore
-from reyn.kernel.limits import act_turns, limit_reached
+from reyn.kernel.limits import act_turns, limit_reached, within_limits
 from reyn.kernel.llm_call_recorder import ask
 from reyn.kernel.op_dispatch import OpLog, reads_kept, run_op, run_sub_skill
-from reyn.kernel.pauses import within_limits
 from reyn.kernel.steps import StepFault, run_steps
 from reyn.skills import successors
 from reyn.skills.values import skill_of

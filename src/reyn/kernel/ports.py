@@ -1,10 +1,16 @@
-"""The clock and the ids: the two small seams through which time and chance enter a run."""
+"""The ports of a run that are not the journal or the model: clock, ids, and the person who answers questions.
+
+An answer goes through the run's inbox, like one that another process posts, so it is durable before the run continues.
+"""
 
 from __future__ import annotations
 
 import secrets
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from reyn.journal.kinds import Wait
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
@@ -32,3 +38,26 @@ class TimedIds:
     def new(self) -> str:
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
         return f"{stamp}-{''.join(secrets.choice(_ALPHABET) for _ in range(8))}"
+
+
+class Later:
+    """Nobody answers now: the run stops, and waits."""
+
+    def __repr__(self) -> str:
+        return "LATER"
+
+
+LATER = Later()
+
+
+class People(Protocol):
+    async def ask(self, run_id: str, wait: Wait) -> Any:
+        """The JSON value of the answer, or `LATER`. Cancelled when the question is answered elsewhere."""
+        ...
+
+
+class Nobody:
+    """No one is there: every question waits."""
+
+    async def ask(self, run_id: str, wait: Wait) -> Any:
+        return LATER

@@ -13,10 +13,10 @@ import msgspec
 from reyn.contract.ops import OpRules, offered_ops
 from reyn.errors import InternalError
 from reyn.journal import Blob, canonical, kinds
+from reyn.jsonschema import compile_schema
+from reyn.kernel.limits import within_limits
 from reyn.kernel.op_dispatch import run_op, run_sub_skill
-from reyn.kernel.pauses import within_limits
-from reyn.kernel.plans import plan_issues
-from reyn.skills import compile_schema
+from reyn.lint.plans import plan_issues
 from reyn.skills.flow import is_path
 from reyn.skills.values import Iterate, LintPlan, RunOp, RunSkill, Validate
 

@@ -20,12 +20,11 @@ from reyn.errors import (
     SubRunFailed,
 )
 from reyn.journal import Blob, RaiseLimit, canonical, kinds
+from reyn.kernel.changes import changes_of
 from reyn.kernel.inputs import check_supported, to_artifact
 from reyn.kernel.limits import nested, raises_for
-from reyn.kernel.loading import load_run, new_tape
-from reyn.kernel.resuming import Resumption
+from reyn.kernel.loading import Resumption, load_run, new_tape
 from reyn.kernel.run_state import ENDED, fold
-from reyn.kernel.undoing import changes_of
 from reyn.skills import pin
 from reyn.skills.resolve import is_path
 

@@ -8,7 +8,6 @@ from reyn.skills.graph import may_finish, successors
 from reyn.skills.loader import Reading, load_skill, read_skill
 from reyn.skills.pin import Pin, pin, unpin
 from reyn.skills.resolve import Library
-from reyn.skills.schemas import Validator, compile_schema
 from reyn.skills.values import USER_MESSAGE, ArtifactType, Phase, Skill
 
 __all__ = [
@@ -19,8 +18,6 @@ __all__ = [
     "Pin",
     "Reading",
     "Skill",
-    "Validator",
-    "compile_schema",
     "load_skill",
     "may_finish",
     "pin",

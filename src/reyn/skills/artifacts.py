@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from reyn.documents import nearest
+from reyn.jsonschema import DRAFT_7, SchemaInvalid, compile_schema
 from reyn.skills import codes
 from reyn.skills.dialect import is_wrapped
 from reyn.skills.names import is_usable_name
-from reyn.skills.schemas import DRAFT_7, SchemaInvalid, compile_schema
 from reyn.skills.values import USER_MESSAGE, ArtifactType
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from reyn.skills.values import ArtifactType, Iterate, LintPlan, PythonCall, RunO
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from reyn.skills.values import AnyStep, Schema, Skill
+    from reyn.jsonschema import Schema
+    from reyn.skills.values import AnyStep, Skill
 
 FINDINGS_SCHEMA: Schema = {
     "type": "array",

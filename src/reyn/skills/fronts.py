@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from reyn.skills.values import DEFAULT_ACT_TURNS, DEFAULT_OPS, Schema
+from reyn.jsonschema import Schema
+from reyn.skills.values import DEFAULT_ACT_TURNS, DEFAULT_OPS
 
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 OnError = Literal["fail", "skip", "empty"]

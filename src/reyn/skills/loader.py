@@ -13,6 +13,7 @@ import msgspec
 
 from reyn.documents import check_keys, nearest, usable_keys
 from reyn.errors import Finding, SkillError, SkillInvalid
+from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.skills import codes
 from reyn.skills.artifacts import ANY_OBJECT, Artifacts
 from reyn.skills.flow import enrich
@@ -22,7 +23,6 @@ from reyn.skills.graph import dead_ends, reachable
 from reyn.skills.modules import Modules
 from reyn.skills.names import is_usable_name
 from reyn.skills.resolve import Library
-from reyn.skills.schemas import SchemaInvalid, compile_schema
 from reyn.skills.steps import parse_steps
 from reyn.skills.values import (
     END,

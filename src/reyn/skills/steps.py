@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.documents import check_keys, nearest, usable_keys
+from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.skills import values
 from reyn.skills.codes import BAD_SCHEMA, BAD_STEP, MISSING_KEY, UNKNOWN_KEY, WRONG_VALUE
 from reyn.skills.fronts import STEP_FRONTS
-from reyn.skills.schemas import SchemaInvalid, compile_schema
 
 if TYPE_CHECKING:
     from reyn.documents import Document

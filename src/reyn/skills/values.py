@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-Schema = dict[str, Any] | bool
+from reyn.jsonschema import Schema
 
 DEFAULT_OPS = ("file", "ask_user")
 DEFAULT_ACT_TURNS = 10

@@ -21,8 +21,8 @@ import msgspec
 
 from reyn.errors import ModelError
 from reyn.journal.kinds import Usage
+from reyn.jsonschema import compile_schema
 from reyn.models import Message, Mode, ModelReply, ModelRequest
-from reyn.skills import compile_schema
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine

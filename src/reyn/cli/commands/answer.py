@@ -13,7 +13,7 @@ from reyn.cli.project import look_at_project
 from reyn.errors import ModelError, RunBusy
 
 if TYPE_CHECKING:
-    from reyn.kernel import SyncRuntime
+    from reyn.runtime import SyncRuntime
 
 _PATIENCE = 1.0
 """Seconds to see whether whoever drives the run takes the answer, or stops just now."""
@@ -33,8 +33,8 @@ def command(run: str, wait: str, value: str, no_resume: bool, no_input: bool, as
     questions. RUN is the run that asks, or one above it. If another process drives the run, it goes on there; else it
     goes on here.
     """
-    from reyn.kernel.families import topmost
-    from reyn.kernel.waits import read_answer
+    from reyn.runs.family import topmost
+    from reyn.runs.questions import read_answer
 
     with look_at_project() as runtime:
         row = runtime.find(run)

@@ -14,7 +14,7 @@ from reyn.errors import JournalError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reyn.kernel.comparing import Decision
+    from reyn.runs.diff import Decision
 
 _CAUSES = {
     "input": "their inputs differ",

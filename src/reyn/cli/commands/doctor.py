@@ -13,7 +13,7 @@ from reyn.cli.project import look_without_config, project_root
 from reyn.errors import JournalError
 
 if TYPE_CHECKING:
-    from reyn.kernel.checkup import Check
+    from reyn.cli.checkup import Check
 
 _COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
 
@@ -35,7 +35,7 @@ def command(as_json: bool) -> int:
 
     Changes nothing. The exit code is 1 if something is broken.
     """
-    from reyn.kernel.checkup import check_up
+    from reyn.cli.checkup import check_up
 
     checks = check_up(project_root().resolve())
     try:
@@ -57,8 +57,8 @@ def command(as_json: bool) -> int:
 
 def _open_runs() -> list[_Open]:
     """What belongs to a run that is over needs nobody."""
-    from reyn.kernel.families import topmost
-    from reyn.kernel.resuming import ENDED
+    from reyn.kernel.run_state import ENDED
+    from reyn.runs.family import topmost
 
     with look_without_config() as runtime:
         rows = [row for row, _ in in_order(runtime.runs()) if row.status not in ENDED]

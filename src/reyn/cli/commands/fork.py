@@ -12,7 +12,7 @@ from reyn.cli.project import model_name, parse_input, skill_name
 
 if TYPE_CHECKING:
     from reyn.cli.progress import Progress
-    from reyn.kernel import RunResult, SyncRuntime
+    from reyn.runtime import RunResult, SyncRuntime
 
 
 @click.command(epilog="Example: reyn fork 20260704T120000-k3m9qxdt --at 9 --model scripted:other.jsonl")

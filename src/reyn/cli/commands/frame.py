@@ -15,7 +15,7 @@ from reyn.errors import RunNotFound
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from reyn.kernel import SyncRuntime
+    from reyn.runtime import SyncRuntime
 
 
 @click.command(epilog='Example: reyn frame hello \'{"name": "Ada"}\'; reyn frame 20260704T120000-k3m9qxdt')

@@ -12,8 +12,8 @@ from reyn.cli.project import look_at_project
 
 if TYPE_CHECKING:
     from reyn.journal import RunRow
-    from reyn.kernel import SyncRuntime
-    from reyn.kernel.waits import Question
+    from reyn.runs.questions import Question
+    from reyn.runtime import SyncRuntime
 
 
 class _Listed(NamedTuple):

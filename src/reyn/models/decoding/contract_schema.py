@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from reyn.models.decoding.flattening import flattened
+from reyn.jsonschema.flattening import flattened
 from reyn.models.decoding.narrowing import SMALL_TEXT_LENGTH, Way, narrowed, steps
 
 SMALL_OPS_LENGTH = 2

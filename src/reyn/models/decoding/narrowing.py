@@ -10,10 +10,10 @@ import math
 import re
 from typing import Any, NamedTuple
 
-from reyn.models.decoding.flattening import UNDERSTOOD, is_choice
+from reyn.jsonschema import compile_schema
+from reyn.jsonschema.flattening import UNDERSTOOD, is_choice
+from reyn.jsonschema.references import with_parts
 from reyn.models.decoding.patterns import said_plainly
-from reyn.models.decoding.references import with_parts
-from reyn.skills import compile_schema
 
 TEXT_LENGTH = 4_000
 SMALL_TEXT_LENGTH = 160

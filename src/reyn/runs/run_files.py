@@ -6,14 +6,15 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from reyn.journal import kinds
-from reyn.kernel.families import below
-from reyn.kernel.forking import files_at, rebuild
+from reyn.kernel.changes import dated_changes
 from reyn.kernel.loading import load_head
 from reyn.kernel.op_performer import foresee, put_back, roots_of
 from reyn.kernel.run_state import fold
-from reyn.kernel.undoing import UndoReport, dated_changes, own_events, touched, undone_changes
 from reyn.ops import Env
 from reyn.permissions import Gate
+from reyn.runs.family import below
+from reyn.runs.fork import files_at, rebuild
+from reyn.runs.undo import UndoReport, own_events, touched, undone_changes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

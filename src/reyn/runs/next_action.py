@@ -8,12 +8,11 @@ import msgspec
 
 from reyn.config import RunSettings
 from reyn.errors import BlobMissing
-from reyn.kernel.families import below, topmost
 from reyn.kernel.limits import SECOND, limit_of
-from reyn.kernel.resuming import ENDED
-from reyn.kernel.run_state import RunState, fold
+from reyn.kernel.run_state import ENDED, RunState, fold
 from reyn.kernel.runtime_types import standing
-from reyn.kernel.waits import open_question
+from reyn.runs.family import below, topmost
+from reyn.runs.questions import open_question
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,13 +7,12 @@ error that is told may depend on the library's version: of all errors the first 
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jsonschema_rs
 import msgspec
 
-if TYPE_CHECKING:
-    from reyn.skills.values import Schema
+Schema = dict[str, Any] | bool
 
 _MOST_ERRORS = 200
 _LONGEST_VALUE = 200

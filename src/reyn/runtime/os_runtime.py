@@ -27,27 +27,26 @@ from reyn.errors import (
     RunNotResumable,
 )
 from reyn.journal import Answer, Blob, Cancel, RaiseLimit, canonical, decode, kinds
-from reyn.kernel.archive import import_runs
 from reyn.kernel.briefs import Briefs
 from reyn.kernel.commits import SharedCommits
 from reyn.kernel.driver import Driver
-from reyn.kernel.families import below
-from reyn.kernel.forking import cut_at, fork_input, forked_event, seal
 from reyn.kernel.inputs import check_supported, to_artifact, unnamed_classes
 from reyn.kernel.limits import act_turns
 from reyn.kernel.live import LiveWorld, answer_fault, heard
-from reyn.kernel.loading import check_drivable, load_head, load_run, new_tape, opening
+from reyn.kernel.loading import Resumption, check_drivable, load_head, load_run, new_tape, opening
 from reyn.kernel.op_performer import OpPerformer
-from reyn.kernel.people import Nobody
-from reyn.kernel.ports import SystemClock, TimedIds
-from reyn.kernel.resuming import ENDED, Resumption, check_fit, check_raise, check_resume
-from reyn.kernel.run_files import RunFiles
-from reyn.kernel.run_reader import RunReader
-from reyn.kernel.run_state import EMPTY, fold
-from reyn.kernel.stream import RunStream
+from reyn.kernel.ports import Nobody, SystemClock, TimedIds
+from reyn.kernel.run_state import EMPTY, ENDED, fold
 from reyn.kernel.sub_runs import SubRuns
-from reyn.kernel.waits import find_question
 from reyn.models.roster import Roster
+from reyn.runs.archive import import_runs
+from reyn.runs.family import below
+from reyn.runs.fork import cut_at, fork_input, forked_event, seal
+from reyn.runs.questions import find_question
+from reyn.runs.resume import check_fit, check_raise, check_resume
+from reyn.runs.run_files import RunFiles
+from reyn.runs.run_reader import RunReader
+from reyn.runtime.stream import RunStream
 from reyn.skills import Library, load_skill, pin
 from reyn.skills.resolve import is_path
 from reyn.vocabulary import STANDARD
@@ -59,17 +58,16 @@ if TYPE_CHECKING:
 
     from reyn.config import Config
     from reyn.journal import Journal, RunRow
-    from reyn.kernel.archive import ImportReport
-    from reyn.kernel.forking import Cut
     from reyn.kernel.live import Listener
     from reyn.kernel.loading import Loaded
-    from reyn.kernel.people import People
-    from reyn.kernel.ports import Clock, Ids
+    from reyn.kernel.ports import Clock, Ids, People
     from reyn.kernel.run_state import RunState
     from reyn.kernel.runtime_types import RunResult
     from reyn.kernel.tape import Tape
-    from reyn.kernel.undoing import UndoReport
     from reyn.models import Model
+    from reyn.runs.archive import ImportReport
+    from reyn.runs.fork import Cut
+    from reyn.runs.undo import UndoReport
     from reyn.secrets import Secrets
     from reyn.skills import Skill
     from reyn.vocabulary import Vocabulary

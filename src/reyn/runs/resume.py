@@ -9,35 +9,13 @@ import msgspec
 from reyn.config import Limits
 from reyn.errors import LimitUnknown, RunNotResumable, UpgradeUnfit
 from reyn.kernel.limits import limit_of
-from reyn.kernel.run_state import ENDED as ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from reyn.config import RunSettings
-    from reyn.journal import Blob
     from reyn.kernel.briefs import Briefs
     from reyn.kernel.run_state import RunState
-
-
-class Resumption:
-    """How a driver takes a recorded run over: under which name, whether to try a failure again, with which skill if it
-    is another one than before; and whether somebody named the model, so that whoever took its place gives it back."""
-
-    def __init__(
-        self,
-        driver: str,
-        *,
-        retry: bool = False,
-        skill: str | None = None,
-        pinned: Blob | None = None,
-        is_other_model: bool = False,
-    ) -> None:
-        self.driver = driver
-        self.retry = retry
-        self.is_other_model = is_other_model
-        self.skill = skill
-        self.pinned = pinned
 
 
 def check_resume(

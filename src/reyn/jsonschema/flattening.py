@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from reyn.models.decoding.references import Table, refers, size_of, with_parts
+from reyn.jsonschema.references import Table, refers, size_of, with_parts
 
 _LARGER = ("minLength", "minItems", "minProperties", "minimum", "exclusiveMinimum")
 _SMALLER = ("maxLength", "maxItems", "maxProperties", "maximum", "exclusiveMaximum")

@@ -14,7 +14,7 @@ import msgspec
 from reyn.config import load_config
 from reyn.errors import ConfigInvalid, JournalError
 from reyn.journal.sqlite import FORMAT, SqliteJournal
-from reyn.kernel.os_runtime import STATE
+from reyn.runtime.os_runtime import STATE
 
 if TYPE_CHECKING:
     from pathlib import Path

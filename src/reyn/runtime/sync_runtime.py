@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from reyn.kernel.moves import command_for
-from reyn.kernel.os_runtime import OSRuntime
-from reyn.kernel.waits import find_question, open_question
+from reyn.runs.next_action import command_for
+from reyn.runs.questions import find_question, open_question
+from reyn.runtime.os_runtime import OSRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Iterator, Mapping
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reyn.journal import Event, RunRow
-    from reyn.kernel.archive import ImportReport
-    from reyn.kernel.comparing import DiffReport
     from reyn.kernel.live import Listener
     from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
-    from reyn.kernel.undoing import UndoReport
-    from reyn.kernel.waits import Question
+    from reyn.runs.archive import ImportReport
+    from reyn.runs.diff import DiffReport
+    from reyn.runs.questions import Question
+    from reyn.runs.undo import UndoReport
 
 R = TypeVar("R")
 

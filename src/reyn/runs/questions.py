@@ -9,9 +9,8 @@ import msgspec
 from reyn.errors import AnswerInvalid, WaitUnknown
 from reyn.journal import Answer
 from reyn.journal.kinds import Wait
-from reyn.kernel.families import below
-from reyn.kernel.resuming import ENDED
-from reyn.kernel.run_state import fold
+from reyn.kernel.run_state import ENDED, fold
+from reyn.runs.family import below
 
 if TYPE_CHECKING:
     from reyn.journal import Journal, RunRow

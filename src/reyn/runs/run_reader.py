@@ -10,22 +10,22 @@ import msgspec
 
 from reyn.config import RunSettings
 from reyn.errors import BlobMissing, ChainBroken, RunBlocked, RunNotFound, hint_of
-from reyn.kernel.archive import export_runs
 from reyn.kernel.briefs import Briefs
-from reyn.kernel.comparing import Side, compare, side_of
-from reyn.kernel.families import below
-from reyn.kernel.frames import frame_at
-from reyn.kernel.replayer import Replayer, verify
 from reyn.kernel.run_state import fold
 from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport, standing
+from reyn.runs.archive import export_runs
+from reyn.runs.diff import Side, compare, side_of
+from reyn.runs.family import below
+from reyn.runs.frames import frame_at
+from reyn.runs.replayer import Replayer, verify
 from reyn.skills import unpin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from reyn.journal import Event, Journal, RunRow, kinds
-    from reyn.kernel.comparing import DiffReport
     from reyn.kernel.run_state import RunState
+    from reyn.runs.diff import DiffReport
     from reyn.vocabulary import Vocabulary
 
 

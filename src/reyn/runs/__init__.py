@@ -1,0 +1,4 @@
+"""Operations on recorded runs: read, replay, verify, diff, fork, resume rules, questions, undo, export and import.
+
+Nothing here executes a run; `reyn.kernel` does.
+"""

@@ -1,0 +1,10 @@
+"""The public API: `OSRuntime` opens a project, starts runs and operates on recorded ones; `SyncRuntime` does not await.
+
+The runtime wires the packages below it and holds no rules of its own.
+"""
+
+from reyn.kernel.runtime_types import RunResult
+from reyn.runtime.os_runtime import OSRuntime
+from reyn.runtime.sync_runtime import SyncRuntime
+
+__all__ = ["OSRuntime", "RunResult", "SyncRuntime"]
