@@ -6,6 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+from reyn.ops import standard_ops
+from reyn.skills import Library, Reading, Skill
+from reyn.skills import load_skill as _load_skill
+from reyn.skills import read_skill as _read_skill
+
+VOCABULARY = standard_ops().vocabulary
+
 NOTE = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
 
@@ -109,3 +116,11 @@ def abort(why: str = "impossible") -> dict[str, Any]:
 
 def two_phases(root: Path) -> None:
     write_skill(root, "pair", {"first": ["second"], "second": ["end"]})
+
+
+def load_skill(folder: Path, library: Library | None = None) -> Skill:
+    return _load_skill(folder, VOCABULARY, library)
+
+
+def read_skill(folder: Path, library: Library | None = None) -> Reading:
+    return _read_skill(folder, VOCABULARY, library)

@@ -19,7 +19,7 @@ from reyn.cli.app import COMMANDS, app
 from reyn.config import Config
 from reyn.errors import FINDINGS, all_errors
 from reyn.journal.registry import kinds
-from reyn.vocabulary import STANDARD, OpSpec
+from reyn.ops import OpSpec, standard_ops
 
 DOCS = Path(__file__).parent.parent / "docs"
 MADE = "<!-- Made by tools/docs_pages.py from the code; edit the code. -->\n\n"
@@ -92,6 +92,7 @@ def cli() -> Iterator[str]:
 
 
 def vocabulary() -> Iterator[str]:
+    known = standard_ops().vocabulary
     yield (
         "# Words\n\nThe op kinds, step kinds and permission keys that Reyn knows, so that a skill that names another "
         "one is told. From the same table come what the model is shown, what it may ask for, and what is checked.\n"
@@ -107,18 +108,21 @@ def vocabulary() -> Iterator[str]:
             op.summary,
             op.effect,
             f"`{op.permission}`" if op.permission else "",
-            "yes" if op.is_performed else "refused with `RYN103`",
+            "yes" if op.is_available else "refused with `RYN103`",
         )
-        for op in STANDARD.ops
+        for op in known.ops
     ]
     yield from _table(("kind", "what it does", "effect", "permission", "performed"), ops)
-    for op in STANDARD.ops:
+    for op in known.ops:
         yield from _forms(op)
     yield "\n## Steps\n\n"
-    steps = [(f"`{s.kind}`", s.summary, ", ".join(f"`{key}`" for key in s.keys)) for s in STANDARD.steps]
+    steps = [(f"`{s.kind}`", s.summary, ", ".join(f"`{key}`" for key in s.keys)) for s in known.steps]
     yield from _table(("kind", "what it does", "keys"), steps)
     yield "\n## Permissions\n\n"
-    yield from _table(("key", "what it allows"), [(f"`{entry.key}`", entry.summary) for entry in STANDARD.permissions])
+    yield from _table(
+        ("key", "what it allows"),
+        [(f"`{entry.key}`", entry.summary) for entry in known.permissions],
+    )
 
 
 def _forms(op: OpSpec) -> Iterator[str]:

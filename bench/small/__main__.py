@@ -22,7 +22,7 @@ import reyn.models
 from bench.small.inputs import FACTS, inputs
 from reyn import SyncRuntime
 from reyn.journal import Event, digest
-from reyn.kernel.run_orchestrator import RULES_VERSION
+from reyn.kernel.versions import RULES as RULES_VERSION
 from reyn.models.weights import DEFAULT, KNOWN
 
 HERE = Path(__file__).parent

@@ -31,7 +31,8 @@ Every error a user can meet, in one tree. A code is stable for good; a hint says
     │   ├── AnswerInvalid          RYN415
     │   ├── UpgradeUnfit           RYN416
     │   ├── ForkImpossible         RYN417
-    │   └── ArchiveInvalid         RYN418
+    │   ├── ArchiveInvalid         RYN418
+    │   └── OpMissing              RYN419
     ├── ModelError                 RYN5xx  what a model could not do
     │   ├── ModelUnknown           RYN501
     │   ├── ScriptInvalid          RYN502
@@ -57,7 +58,8 @@ Every error a user can meet, in one tree. A code is stable for good; a hint says
     │   ├── SecretMissing          RYN704
     │   ├── SecretStoreUnavailable RYN705
     │   ├── SecretNameInvalid      RYN706
-    │   └── SecretValueInvalid     RYN707
+    │   ├── SecretValueInvalid     RYN707
+    │   └── OpInvalid              RYN708
     └── InternalError              RYN900  a fault of Reyn itself
         └── ForeignAwait           RYN901
 """
@@ -389,6 +391,14 @@ class ArchiveInvalid(JournalError):
 # -- RYN5xx: what a model could not do ----------------------------------------------------------------
 
 
+class OpMissing(JournalError):
+    """A run uses an op kind that is not installed here. The run stays readable: it can be shown, verified, exported."""
+
+    code = "RYN419"
+    hint = "Install the package that provides the op, then resume the run."
+    exit_code = 7
+
+
 class ModelError(ReynError):
     """Why a model gave no answer. `may_pass` ones are tried again, after `retry_after` seconds if it says so."""
 
@@ -581,6 +591,13 @@ class SecretValueInvalid(ConfigError):
 
 
 # -- RYN9xx: a fault of Reyn itself -------------------------------------------------------------------
+
+
+class OpInvalid(ConfigError):
+    """An op cannot be registered: its kind is taken, or its specification is invalid."""
+
+    code = "RYN708"
+    hint = "Change the op's kind or specification; docs/extend.md shows a complete op."
 
 
 class InternalError(ReynError):

@@ -75,7 +75,7 @@ def test_the_timeline_tells_rejections_rollbacks_and_what_was_put_back(here: Pat
     )
     said = reyn("run", "careful", IN, "--run-id", "r", "--max-phase-retries", "0")
     assert said.code == 0
-    for words in ("rejected at $", "put back: workspace:x.txt", "the visit failed: ", "rolled back from b to a: "):
+    for words in ("rejected at $", "restored: workspace:x.txt", "the visit failed: ", "rolled back from b to a: "):
         assert words in said.out
         assert words in reyn("show", "r").out
     assert "path: a → b → a → b" in said.out

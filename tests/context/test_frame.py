@@ -8,9 +8,7 @@ from pathlib import Path
 from reyn.config import RunSettings
 from reyn.context import ContextFrame, Execution, Volatile, join, stable_text, volatile_message
 from reyn.kernel.briefs import PhaseBrief
-from reyn.skills import load_skill
-from reyn.vocabulary import STANDARD
-from tests.support import write_skill
+from tests.support import VOCABULARY, load_skill, write_skill
 
 
 def brief(tmp_path: Path, phase: str = "check", **settings) -> PhaseBrief:
@@ -21,11 +19,11 @@ def brief(tmp_path: Path, phase: str = "check", **settings) -> PhaseBrief:
         skill_keys="finish_criteria: [it is short, it is true]\nfinal_output_description: The final note.\n",
         phase_keys={"check": "role: editor\n"},
     )
-    return PhaseBrief(load_skill(folder), RunSettings(**settings), STANDARD, phase, 25)
+    return PhaseBrief(load_skill(folder), RunSettings(**settings), VOCABULARY, phase, 25)
 
 
 def stable(*words, **settings):
-    return brief(*words, **settings).offer(acting=True, is_cut=False).frame
+    return brief(*words, **settings).offer(acting=True, is_truncated=False).frame
 
 
 def test_the_frame_has_exactly_the_documented_keys(tmp_path: Path):

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from reyn.config import Sizes
 from reyn.contract import Accepted, Candidate, Contract, Rejected, offered_ops
 from reyn.jsonschema import lenient
-from reyn.vocabulary import STANDARD
-from tests.support import abort, act, file, finish, go, with_ops
+from tests.support import VOCABULARY, abort, act, file, finish, go, with_ops
 
 NOTE = {
     "type": "object",
@@ -280,7 +279,7 @@ def test_references_inside_an_artifact_schema_still_mean_that_schema():
     assert isinstance(contract.judge(json.dumps(bad)), Rejected)
 
 
-FILES = Contract(CANDIDATES, offered_ops(STANDARD, ("file",)))
+FILES = Contract(CANDIDATES, offered_ops(VOCABULARY, ("file",)))
 
 
 @pytest.mark.parametrize(

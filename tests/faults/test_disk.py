@@ -214,7 +214,7 @@ def test_a_file_that_cannot_be_put_back_for_want_of_room_is_named(root: Path, di
         result = rt.run("pair", GIVEN, run_id="r")
         assert result.status == "failed"
         assert result.warnings == (
-            "`reyn/out/a.txt` was not restored: somebody else changed it since, or it could not be written",
+            "`reyn/out/a.txt` was not restored: another program changed it, or it cannot be written",
         )
         (root / "reyn/out/filler").unlink()
         assert temporaries(root) == []

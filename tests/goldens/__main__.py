@@ -9,11 +9,11 @@ import tempfile
 from pathlib import Path
 
 from reyn import SyncRuntime
-from reyn.kernel.run_orchestrator import RULES_VERSION
+from reyn.kernel.versions import RULES
 from reyn.testing import CountingIds, ScriptedModel, SteppingClock
 from tests.support import abort, act, file, finish, go, question, with_ops, write_skill
 
-FOLDER = Path(__file__).parent / f"rules-{RULES_VERSION}"
+FOLDER = Path(__file__).parent / f"rules-{RULES}"
 RUN_INNER = {"kind": "run_skill", "skill": "inner", "input": {"text": "for inner"}}
 OPEN = {"type": "object", "additionalProperties": True}
 GLOB = {"kind": "file", "op": "glob", "pattern": "*.txt"}

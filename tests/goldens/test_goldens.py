@@ -11,7 +11,7 @@ import reyn.kernel.phase_executor as phase_executor
 from reyn import SyncRuntime
 from reyn.errors import ReplayMismatch, RunBlocked
 from reyn.journal import MemoryJournal
-from reyn.kernel.run_orchestrator import CARRIED, RULES_VERSION
+from reyn.kernel.versions import RULES, SUPPORTED_RULES
 from tests.goldens.__main__ import RUNS, make_all
 
 HERE = Path(__file__).parent
@@ -28,8 +28,8 @@ def imported(path: Path, root: Path) -> tuple[SyncRuntime, tuple[str, ...]]:
 
 
 def test_every_version_has_its_journals():
-    assert {rules_of(path) for path in FILES} == set(range(1, RULES_VERSION + 1))
-    assert {path.stem for path in FILES if rules_of(path) == RULES_VERSION} == RUNS.keys()
+    assert {rules_of(path) for path in FILES} == set(range(1, RULES + 1))
+    assert {path.stem for path in FILES if rules_of(path) == RULES} == RUNS.keys()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
@@ -39,16 +39,16 @@ def test_a_golden_journal_is_whole_and_derived_again(path: Path, tmp_path: Path)
         for run in runs:
             assert rt.verify(run).events > 3
             assert rt.result(run).run_id == run
-            if rules_of(path) in CARRIED:
+            if rules_of(path) in SUPPORTED_RULES:
                 assert rt.replay(run).events == rt.verify(run).events
             else:
-                with pytest.raises(RunBlocked, match=f"rules version {rules_of(path)}"):
+                with pytest.raises(RunBlocked, match=f"rules {rules_of(path)}"):
                     rt.replay(run)
 
 
 def test_the_same_runs_give_the_same_bytes_today(tmp_path: Path):
     for name, lines in make_all(tmp_path).items():
-        assert b"".join(lines) == (HERE / f"rules-{RULES_VERSION}" / f"{name}.jsonl").read_bytes(), name
+        assert b"".join(lines) == (HERE / f"rules-{RULES}" / f"{name}.jsonl").read_bytes(), name
 
 
 def loud_correction(answer: str, path: str, message: str) -> tuple:
@@ -69,7 +69,7 @@ def test_a_rule_changed_on_purpose_is_found(tmp_path: Path, monkeypatch, module,
     monkeypatch.setattr(module, name, changed)
     failed = []
     for path in FILES:
-        if rules_of(path) in CARRIED:
+        if rules_of(path) in SUPPORTED_RULES:
             rt, runs = imported(path, tmp_path)
             with rt:
                 for run in runs:

@@ -10,7 +10,7 @@ from reyn import RunResult, SyncRuntime
 from reyn.journal import Journal, MemoryJournal
 from reyn.jsonschema import compile_schema
 from reyn.testing import CountingIds, ScriptedModel, SteppingClock
-from reyn.vocabulary import STANDARD
+from tests.support import VOCABULARY
 
 IN = {"text": "in"}
 
@@ -73,7 +73,7 @@ class Project:
         for event in self.journal.read(run_id):
             if event.kind in ("file_completed", "ask_user_completed", "run_skill_completed", "permission_denied"):
                 result = json.loads(self.journal.blob(event.data["result"]))
-                form = STANDARD.form_of(result)
+                form = VOCABULARY.form_of(result)
                 assert form is not None
                 wrong = compile_schema(form.result).first_error(result)
                 assert wrong is None, (result, wrong)

@@ -180,7 +180,7 @@ def _ops_in(bodies: list, phase: str) -> Iterator[Any]:
     for body in bodies:
         if isinstance(body, kinds.PhaseStarted):
             current = body.phase
-        if current == phase and isinstance(body, kinds.FileStarted | kinds.AskUserStarted | kinds.RunSkillStarted):
+        if current == phase and isinstance(body, kinds.OpStarted):
             yield body
 
 
@@ -190,7 +190,7 @@ def _shown(root: Path, bodies: list) -> Iterator[bytes]:
     journal = SqliteJournal(root / ".reyn")
     try:
         for body in bodies:
-            if isinstance(body, kinds.FileCompleted):
+            if isinstance(body, kinds.OpCompleted):
                 yield journal.blob(body.result)
     finally:
         journal.close()

@@ -430,14 +430,14 @@ def test_a_visit_that_awaits_something_else_is_refused(project: Path, monkeypatc
 
 
 def test_a_run_under_rules_that_are_not_carried_is_blocked_but_readable(project: Path, monkeypatch: pytest.MonkeyPatch):
-    from reyn.kernel import loading
+    from reyn.kernel import versions
 
     journal = MemoryJournal()
-    monkeypatch.setattr(loading, "RULES_VERSION", 99)
+    monkeypatch.setattr(versions, "RULES", 99)
     with open_runtime(project, [go("second")], journal) as rt:
         failed = rt.run("pair", IN)
         for blocked in (lambda: rt.resume(failed.run_id, retry=True), lambda: rt.replay(failed.run_id)):
-            with pytest.raises(RunBlocked, match="rules version 99"):
+            with pytest.raises(RunBlocked, match="rules 99"):
                 blocked()
         assert rt.runtime.standing(rt.runs()[0]) == "blocked"
         assert rt.verify(failed.run_id).events == len(list(rt.events(failed.run_id)))

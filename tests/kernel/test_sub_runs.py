@@ -26,7 +26,7 @@ def test_an_op_runs_a_skill_and_gives_its_result(tmp_path: Path):
     result = project.run("outer", [act(RUN), finish("from inner"), go("b"), finish("end")])
     assert result.ok
     assert '"final_output":{"text":"from inner"}' in project.model.shown(2)
-    [begun] = project.events("run_skill_started")
+    [begun] = project.events("sub_run_started")
     assert begun["run"] == "k.1.1.1"
     [started] = project.events("run_started", run_id="k.1.1.1")
     assert started["parent"] == {"run": "k", "call": "1.1.1", "depth": 1, "answered": 1, "path": "1.1.1"}

@@ -9,8 +9,9 @@ import pytest
 from reyn.errors import FixImpossible
 from reyn.lint import fix_skill, lint_skill
 from reyn.lint.fix import _comments
-from reyn.skills import Library, load_skill
+from reyn.skills import Library
 from tests.skills.test_dialects import MODULE, PAIRS, WRAPPED, phase, skill, write
+from tests.support import load_skill
 
 
 def fix(folder: Path) -> list[str]:

@@ -26,10 +26,10 @@ from reyn.models.roster import Roster
 from reyn.secrets import MemoryStore, Secrets
 from reyn.testing import ModelConformance
 from reyn.testing.model_conformance import ANSWER
-from reyn.vocabulary import STANDARD
 from tests.models.calling import KEY
 from tests.models.fake_server import FakeServer, Manner, good, silence
 from tests.models.small_model import WEIGHTS, real
+from tests.support import VOCABULARY
 
 pytest.importorskip("openai")
 
@@ -142,7 +142,7 @@ NOTE = {
 }
 BRANCHES = Contract(
     (Candidate("more", "transition", "note", NOTE, "Go on."), Candidate("end", "finish", "note", NOTE, "Finish.")),
-    offered_ops(STANDARD, ("ask_user",)),
+    offered_ops(VOCABULARY, ("ask_user",)),
 )
 
 

@@ -10,14 +10,13 @@ import pytest
 from reyn.contract import Candidate, Contract, candidates_of, offered_ops
 from reyn.jsonschema import compile_schema
 from reyn.models.decoding import decoding_schema
-from reyn.skills import Library, load_skill
-from reyn.vocabulary import STANDARD
-from tests.support import write_skill
+from reyn.skills import Library
+from tests.support import VOCABULARY, load_skill, write_skill
 
 
 def contract_of(folder: Path, phase: str, ops: tuple[str, ...] = ()) -> dict:
     skill = load_skill(folder)
-    return Contract(candidates_of(skill, phase), offered_ops(STANDARD, ops)).schema
+    return Contract(candidates_of(skill, phase), offered_ops(VOCABULARY, ops)).schema
 
 
 @pytest.fixture

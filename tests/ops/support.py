@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from reyn.journal import Blob
 from reyn.jsonschema import compile_schema
-from reyn.ops import OPS, Call, Env, Plan, denied_result
+from reyn.ops import Call, Env, Plan, standard_ops
+from reyn.ops.execution import apply_changes, perform_op, plan_op
 from reyn.permissions import Denied, Gate
-from reyn.vocabulary import STANDARD
 from reyn.workspace import Roots
+from tests.support import VOCABULARY
 
 FILE_BYTES = 10_000
+FILE = standard_ops().get("file")
 
 
 class Desk:
@@ -39,13 +42,16 @@ class Desk:
         return Call(f"call-{self.calls}", args)
 
     def plan(self, call: Call) -> Plan | Denied:
-        plan = OPS["file"].plan(call, self.env)
+        plan = plan_op(FILE, call, self.env)
         for blob in plan.blobs if isinstance(plan, Plan) else ():
             assert self.keep(blob.content) == blob.hash
         return plan
 
     def perform(self, call: Call, plan: Plan) -> dict[str, Any]:
-        result = OPS["file"].perform(call, plan, self.env)
+        if plan.changes:
+            result = apply_changes(call, plan.changes, self.env) or plan.result
+        else:
+            result = plan.result or asyncio.run(perform_op(FILE, call, plan, self.env))
         error = _validator(str(call.op), "result").first_error(result)
         assert error is None, error
         assert list(result)[:3] == ["kind", "op", "status"]
@@ -54,7 +60,7 @@ class Desk:
     def do(self, op: str, **args: Any) -> dict[str, Any]:
         call = self.call(op, **args)
         plan = self.plan(call)
-        return denied_result(call, plan) if isinstance(plan, Denied) else self.perform(call, plan)
+        return call.denied(plan) if isinstance(plan, Denied) else self.perform(call, plan)
 
     def put(self, path: str, content: str | bytes) -> None:
         target = self.roots.project / path
@@ -64,7 +70,7 @@ class Desk:
 
 @cache
 def _validator(op: str, part: str) -> Any:
-    spec = STANDARD.op("file")
+    spec = VOCABULARY.op("file")
     assert spec is not None
     form = spec.form(op)
     assert form is not None

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from reyn.ops import finding
+from reyn.ops.file import finding
 from tests.ops.support import Desk, without_envelope
 from tests.workspace.support import CANARY
 

@@ -163,7 +163,7 @@ def test_a_file_that_somebody_changed_meanwhile_is_left_as_it_is(desk, op):
     desk.put("reyn/a.md", "theirs")
     result = desk.perform(call, plan)
     assert result["status"] == "error"
-    assert "somebody else" in result["error"]
+    assert "another program" in result["error"]
     assert text(desk, "reyn/a.md") == "theirs"
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from reyn.errors import SkillInvalid
-from reyn.skills import load_skill, pin, read_skill
+from reyn.skills import pin
+from tests.support import load_skill, read_skill
 
 SCHEMA = "{type: object, properties: {dish: {type: string}, items: {type: array, items: {type: string}}}}"
 

@@ -8,8 +8,8 @@ import pytest
 
 from reyn.errors import SkillInvalid, SkillNotFound
 from reyn.journal import canonical
-from reyn.skills import Library, load_skill, may_finish, pin, successors, unpin
-from tests.support import NOTE, write_skill
+from reyn.skills import Library, may_finish, pin, successors, unpin
+from tests.support import NOTE, load_skill, write_skill
 
 
 def broken(folder: Path) -> list[tuple[str, int, str]]:

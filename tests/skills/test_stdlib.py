@@ -15,9 +15,9 @@ import pytest
 import reyn
 from reyn import RunResult, SyncRuntime
 from reyn.journal import Event
-from reyn.skills import USER_MESSAGE, Skill, load_skill
+from reyn.skills import USER_MESSAGE, Skill
 from reyn.testing import MemoryJournal, ScriptedModel
-from reyn.vocabulary import STANDARD
+from tests.support import VOCABULARY, load_skill
 
 STDLIB = Path(reyn.__file__).parent / "stdlib" / "skills"
 FOLDERS = sorted(path.parent for path in STDLIB.glob("*/skill.md"))
@@ -228,7 +228,7 @@ def test_instructions_name_no_other_phase_no_artifact_type_and_no_op(folder: Pat
     for phase in skill.phases.values():
         others = set(skill.phases) - {phase.name}
         types = {name for name in schemas_of(skill) if "_" in name}  # a type of one word is also plain English
-        assert not mentions(phase.instructions, others | types | STANDARD.op_kinds), phase.name
+        assert not mentions(phase.instructions, others | types | VOCABULARY.op_kinds), phase.name
 
 
 @each_skill

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from reyn.errors import SkillInvalid
-from reyn.skills import Library, load_skill, pin
+from reyn.skills import Library, pin
 from reyn.skills.flow import enrich
-from tests.support import NOTE, write_skill
+from tests.support import NOTE, load_skill, write_skill
 
 OTHER = {"type": "object", "properties": {"count": {"type": "integer"}}}
 

@@ -7,15 +7,15 @@ from reyn.jsonschema import compile_schema
 from reyn.skills import values
 from reyn.skills.fronts import STEP_FRONTS
 from reyn.skills.values import DEFAULT_OPS
-from reyn.vocabulary import STANDARD, OpSpec
+from tests.support import VOCABULARY
 
-FORMS = [pytest.param(spec, form, id=f"{spec.kind}-{form.op}") for spec in STANDARD.ops for form in spec.forms]
+FORMS = [pytest.param(spec, form, id=f"{spec.kind}-{form.op}") for spec in VOCABULARY.ops for form in spec.forms]
 EFFECTS = ("pure", "idempotent", "reconcilable", "unsafe")
 
 
 def test_steps_have_the_keys_that_the_vocabulary_says():
-    assert STEP_FRONTS.keys() == STANDARD.step_kinds
-    for spec in STANDARD.steps:
+    assert STEP_FRONTS.keys() == VOCABULARY.step_kinds
+    for spec in VOCABULARY.steps:
         fields = msgspec.structs.fields(STEP_FRONTS[spec.kind])
         assert {field.name for field in fields} == set(spec.keys)
         assert {field.name for field in fields if field.required} == set(spec.required)
@@ -23,20 +23,12 @@ def test_steps_have_the_keys_that_the_vocabulary_says():
 
 def test_every_kind_of_step_has_a_value():
     members = values.AnyStep.__args__
-    assert {member.__struct_config__.tag for member in members} == STANDARD.step_kinds
+    assert {member.__struct_config__.tag for member in members} == VOCABULARY.step_kinds
 
 
 def test_what_an_op_needs_is_a_permission_that_exists():
-    assert {spec.permission for spec in STANDARD.ops if spec.permission} <= STANDARD.permission_keys
-    assert set(DEFAULT_OPS) <= STANDARD.op_kinds
-
-
-def test_a_runtime_may_know_more_words_in_a_copy_of_its_own():
-    more = STANDARD.with_ops(OpSpec("telegraph", "Send a telegram.", "unsafe"))
-    assert more.op("telegraph") is not None
-    assert STANDARD.op("telegraph") is None
-    with pytest.raises(ValueError, match="file"):
-        STANDARD.with_ops(OpSpec("file", "", "pure"))
+    assert {spec.permission for spec in VOCABULARY.ops if spec.permission} <= VOCABULARY.permission_keys
+    assert set(DEFAULT_OPS) <= VOCABULARY.op_kinds
 
 
 @pytest.mark.parametrize(("spec", "form"), FORMS)
@@ -74,13 +66,13 @@ def test_a_result_comes_in_the_envelope(spec, form):
 
 
 def test_a_kind_is_as_bad_as_the_worst_of_its_forms():
-    for spec in STANDARD.ops:
+    for spec in VOCABULARY.ops:
         if spec.forms:
             assert spec.effect == max((form.effect for form in spec.forms), key=EFFECTS.index)
 
 
 def test_glob_takes_a_pattern_or_a_path_but_not_both():
-    glob = compile_schema(STANDARD.op("file").form("glob").arguments)
+    glob = compile_schema(VOCABULARY.op("file").form("glob").arguments)
     base = {"kind": "file", "op": "glob"}
     taken = [
         glob.is_valid(base | more) for more in ({}, {"pattern": "*"}, {"path": "*"}, {"pattern": "*", "path": "*"})
@@ -89,32 +81,32 @@ def test_glob_takes_a_pattern_or_a_path_but_not_both():
 
 
 def test_what_a_model_is_shown_is_short_and_names_every_form():
-    for spec in STANDARD.ops:
+    for spec in VOCABULARY.ops:
         offered = spec.offered()
         assert list(offered) == ["kind", "description", "example"]
         assert offered["example"]["kind"] == spec.kind
-    file = STANDARD.op("file").offered()["description"]
+    file = VOCABULARY.op("file").offered()["description"]
     assert "read(path, offset?, limit?, start?, length?); write(path, content); " in file
     assert "glob(pattern, max_results?)" in file
     assert len(file) < 4 * 150
-    assert STANDARD.op("ask_user").offered()["description"].endswith("Fields: question, suggestions?, required?.")
+    assert VOCABULARY.op("ask_user").offered()["description"].endswith("Fields: question, suggestions?, required?.")
 
 
 def test_the_texts_of_an_example_are_marked_because_small_models_copy_them():
-    assert STANDARD.op("file").offered()["example"] == {"kind": "file", "op": "read", "path": "<path>"}
+    assert VOCABULARY.op("file").offered()["example"] == {"kind": "file", "op": "read", "path": "<path>"}
     asked = {"kind": "ask_user", "question": "<question>", "suggestions": ["<suggestions>"]}
-    assert STANDARD.op("ask_user").offered()["example"] == asked
-    assert STANDARD.op("run_skill").offered()["example"]["input"] == {"text": "<text>"}
+    assert VOCABULARY.op("ask_user").offered()["example"] == asked
+    assert VOCABULARY.op("run_skill").offered()["example"]["input"] == {"text": "<text>"}
 
 
 def test_a_kind_without_forms_is_declared_and_nothing_fits_it():
-    lint = STANDARD.op("lint")
-    assert (lint.is_performed, STANDARD.op("file").is_performed) == (False, True)
+    lint = VOCABULARY.op("lint")
+    assert (lint.is_available, VOCABULARY.op("file").is_available) == (False, True)
     assert lint.form(None) is None
     assert not compile_schema(lint.schema).is_valid({"kind": "lint"})
 
 
 def test_a_kind_with_one_form_left_still_tells_its_name():
-    spec = STANDARD.op("file")
+    spec = VOCABULARY.op("file")
     only = msgspec.structs.replace(spec, forms=(spec.form("delete"),))
     assert only.offered()["description"].endswith("op: delete(path).")

@@ -39,13 +39,6 @@ class _Told(NamedTuple):
     about: Mapping[str, Any] = MappingProxyType({})
 
 
-class _Args(msgspec.Struct):
-    """What is shown of an op's arguments."""
-
-    path: str = ""
-    pattern: str = ""
-
-
 class _Run:
     """What has to be remembered of a run to tell its next event."""
 
@@ -188,40 +181,46 @@ class Timeline:
 
     def _of_op(self, body: Body, run: _Run) -> _Told | None:
         match body:
-            case kinds.FileStarted(call=call, op=op):
-                run.ops[call] = f"file {op} {self._path(body)}".rstrip()
+            case kinds.OpStarted(call=call, request=kinds.AskRequest()):
+                run.ops[call] = ""  # the question has a line of its own
+            case kinds.OpStarted(call=call, op_kind=kind, op=op):
+                run.ops[call] = " ".join(part for part in (kind, op, self._subject(body)) if part)
                 self.doing = run.ops[call]
-            case kinds.FileCompleted(call=call, status=status, result=result):
-                return self._op(run.ops.get(call, ""), status, result)
-            case kinds.PermissionDenied(op=op, reason=reason, rule=rule):
-                about = {"op": f"file {op}", "status": "denied", "rule": rule}
-                return _Told(2, "op", f"file {op} · denied: {reason}", about)
+            case kinds.OpCompleted(call=call, status=status, result=result):
+                words = run.ops.get(call)
+                return None if words == "" and status == "ok" else self._op(words, status, result)
+            case kinds.PermissionDenied(op_kind=kind, op=op, reason=reason, rule=rule):
+                words = f"{kind} {op}".strip() or "op"
+                about = {"op": words, "status": "denied", "rule": rule}
+                return _Told(2, "op", f"{words} · denied: {reason}", about)
             case kinds.WorkspaceRestored(restored=restored, left=left):
-                return _Told(2, "put_back", _put_back("put back", restored, left), {"restored": restored, "left": left})
-            case kinds.RunSkillStarted(call=call, skill=skill, run=below):
-                run.ops[call] = f"run_skill {skill}"
+                return _Told(2, "put_back", _put_back("restored", restored, left), {"restored": restored, "left": left})
+            case kinds.SubRunStarted(call=call, skill=skill, run=below):
                 self.doing = f"sub-run {below}"
-                return _Told(2, "sub_run", f"run_skill {skill} → {below}", {"skill": skill, "run": below})
-            case kinds.RunSkillCompleted(call=call, status=status, result=result):
-                return self._op(run.ops.get(call, ""), status, result)
+                return _Told(2, "sub_run", f"{skill} → {below}", {"skill": skill, "run": below})
+            case kinds.SubRunCompleted(call=call, run=below, error=error) if call not in run.ops:
+                status = "error" if error else "ok"
+                words = f"sub-run {below} · {status}{f': {error}' if error else ''}"
+                return _Told(2, "op", words, {"op": f"sub-run {below}", "status": status})
         return None
 
-    def _op(self, words: str, status: str, result: str) -> _Told:
-        """What came of an op. One that began before the telling did is named by its result."""
+    def _op(self, words: str | None, status: str, result: str) -> _Told:
+        """The outcome of an op. If its start was not seen, its result names it."""
         held = self._read(result) if status != "ok" or not words else {}
         held = held if isinstance(held, dict) else {}
         words = words or " ".join(str(held[key]) for key in ("kind", "op", "path", "skill") if key in held)
         why = f": {held['error']}" if status != "ok" and held.get("error") else ""
         return _Told(2, "op", f"{words} · {status}{why}", {"op": words, "status": status})
 
-    def _path(self, started: kinds.FileStarted) -> str:
+    def _subject(self, started: kinds.OpStarted) -> str:
+        """What an op is about: the file it changes, else a path or pattern, else its first text argument."""
         if started.changes:
             return started.changes[0].path
-        try:
-            args = msgspec.json.decode(self._content(started.args), type=_Args)
-        except (JournalError, msgspec.MsgspecError):
-            return ""
-        return args.path or args.pattern
+        args = self._read(started.args)
+        texts = {name: text for name, text in args.items() if isinstance(text, str)} if isinstance(args, dict) else {}
+        named = [texts[name] for name in ("path", "pattern") if name in texts]
+        named += [text for name, text in texts.items() if name not in ("kind", "op")]
+        return named[0] if named else ""
 
     def _read(self, name: str) -> Any:
         try:

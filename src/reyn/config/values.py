@@ -99,6 +99,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Caps that stop a run: `phase_seconds`, `run_seconds` (time spent driving, not waiting), `tokens`; a call that is
     under way is not cut, its `timeout` bounds it. And `on_limit`: when a visit's act turns are used up, `decide` offers
     no more ops, `stop` stops the run."""
+    permissions: dict[str, Literal["allow", "deny"]] = {}
+    """Rules for capabilities that skills request, by permission key: `allow` or `deny`. A capability without a rule is
+    denied."""
     output_language: str | None = None
     """The language of natural-language output; `null` leaves it to the model."""
     strict: bool = False

@@ -7,11 +7,11 @@ from reyn.context.frame import ContextFrame, Execution, Rollback, StableFrame, s
 from reyn.context.render import (
     Volatile,
     correction,
-    cut,
     join,
     messages_of,
     next_digest,
     stable_text,
+    truncate,
     volatile_message,
 )
 
@@ -22,11 +22,11 @@ __all__ = [
     "StableFrame",
     "Volatile",
     "correction",
-    "cut",
     "join",
     "messages_of",
     "next_digest",
     "stable_frame",
     "stable_text",
+    "truncate",
     "volatile_message",
 ]

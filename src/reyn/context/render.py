@@ -13,9 +13,9 @@ import msgspec
 
 from reyn.context.frame import Execution, Rollback
 from reyn.contract.example import example_answer
-from reyn.contract.ops import KEPT
 from reyn.journal import canonical, digest
 from reyn.journal.kinds import FrameMessage, Part
+from reyn.workspace.paths import KEPT, WORKSPACE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -103,10 +103,10 @@ PART = 2_000
 """How many characters of something kept a model is told to read at once: in any script, they still fit a result."""
 
 
-def cut(content: bytes, limit: int, name: str) -> bytes:
+def truncate(content: bytes, limit: int, name: str) -> bytes:
     """The beginning of something too large for a frame, with a mark that says where the whole is."""
     shown = content[:limit].decode("utf-8", "ignore")
-    path = f"{KEPT}{name}"
+    path = f"{WORKSPACE}{KEPT}/{name}"
     mark = (
         f"\n[cut: the first {len(shown)} characters of {len(content)} bytes. "
         f'The rest: {{"kind": "file", "op": "read", "path": "{path}", "start": {len(shown)}, "length": {PART}}}]'

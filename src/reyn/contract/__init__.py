@@ -5,7 +5,7 @@ The graph becomes candidates, candidates become one schema, an answer becomes a 
 
 from reyn.contract.candidates import Candidate, candidates_of
 from reyn.contract.judge import Contract
-from reyn.contract.ops import offered_ops, with_kept_reads
+from reyn.contract.ops import offered_ops, with_truncated_reads
 from reyn.contract.verdicts import Accepted, Acting, Rejected, Verdict
 
 __all__ = [
@@ -17,5 +17,5 @@ __all__ = [
     "Verdict",
     "candidates_of",
     "offered_ops",
-    "with_kept_reads",
+    "with_truncated_reads",
 ]

@@ -103,7 +103,7 @@ class Contract:
     ) -> None:
         self.candidates = candidates
         self.schema = answer_schema(candidates, ops)
-        self._ops = OpRules(ops)
+        self.ops = OpRules(ops)
         self._sizes = sizes or Sizes()
         self._branches: dict[str | None, dict[str, Validator]] = {}
         for candidate in candidates:
@@ -146,7 +146,7 @@ class Contract:
         return Rejected("size", "$.control_ir", f"{len(ops)} ops are more than the {self._sizes.answer_ops} allowed")
 
     def _wrong_op(self, ops: list[Any], instead: str, may_copy: bool) -> Rejected | None:
-        wrong = self._ops.first_error(ops, instead)
+        wrong = self.ops.first_error(ops, instead)
         if wrong:
             return Rejected("ops", short(wrong[0]), short(wrong[1]))
         return _copied(ops, "$.control_ir") if may_copy else None

@@ -1,4 +1,4 @@
-"""The ops that a phase offers become the rules for what a model may ask for, and the schema that says so."""
+"""The ops that a phase offers: which they are, and whether an op that a model requests is well-formed."""
 
 from __future__ import annotations
 
@@ -9,41 +9,43 @@ import msgspec
 from reyn.jsonschema import compile_schema
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from reyn.jsonschema import Validator
     from reyn.vocabulary import OpSpec, Vocabulary
 
-KEPT = "workspace:.kept/"
-"""Where the whole of what a frame shows in part can be read, in every phase."""
-
 
 def offered_ops(vocabulary: Vocabulary, allowed: tuple[str, ...]) -> tuple[OpSpec, ...]:
-    """The specs of the ops that a phase allows, in its order."""
+    """Return the specifications of the ops that a phase allows, in its order."""
     specs = (vocabulary.op(kind) for kind in allowed)
-    return tuple(spec for spec in specs if spec is not None and spec.is_performed)
+    return tuple(spec for spec in specs if spec is not None and spec.is_available)
 
 
-def with_kept_reads(vocabulary: Vocabulary, offered: tuple[OpSpec, ...]) -> tuple[OpSpec, ...]:
-    """The same ops; where `file` is not among them, reading what was cut is."""
-    spec = vocabulary.op("file")
-    if spec is None or any(op.kind == "file" for op in offered):
-        return offered
-    form = spec.form("read")
-    assert form is not None
-    fields = form.arguments["properties"]
-    path = fields["path"] | {"pattern": f"^{KEPT.replace('.', '[.]')}[A-Za-z0-9._-]{{1,80}}$"}
-    arguments = form.arguments | {"properties": fields | {"path": path}}
-    example = form.example | {"path": f"{KEPT}NAME"}
-    only = msgspec.structs.replace(form, arguments=arguments, example=example)
-    summary = "Read the rest of what is shown in part, by the path that its mark names."
-    return (*offered, msgspec.structs.replace(spec, summary=summary, forms=(only,), advice=""))
+def with_truncated_reads(vocabulary: Vocabulary, offered: tuple[OpSpec, ...]) -> tuple[OpSpec, ...]:
+    """Return the offered ops plus the forms that read truncated content, where the phase does not allow their kind."""
+    kinds = {spec.kind for spec in offered}
+    readers = [spec for spec in vocabulary.ops if spec.when_truncated and spec.kind not in kinds]
+    limited = [
+        msgspec.structs.replace(spec, summary=spec.when_truncated[0].summary, forms=spec.when_truncated, advice="")
+        for spec in readers
+    ]
+    return (*offered, *limited)
 
 
 class OpRules:
-    """Compiled when a model first asks for an op."""
+    """Validates the ops of an answer against what is offered. Schemas are compiled on first use."""
 
     def __init__(self, offered: tuple[OpSpec, ...]) -> None:
         self._offered = {spec.kind: spec for spec in offered}
         self._validators: dict[tuple[str, str | None], Validator] = {}
+        self._truncated_reads: list[Validator] | None = None
+
+    def only_reads_truncated(self, ops: Sequence[dict[str, Any]]) -> bool:
+        """Whether every op only reads more of truncated content; such a turn costs no act turn."""
+        if self._truncated_reads is None:
+            forms = [form for spec in self._offered.values() for form in spec.when_truncated]
+            self._truncated_reads = [compile_schema(form.arguments) for form in forms]
+        return all(any(read.is_valid(op) for read in self._truncated_reads) for op in ops)
 
     def first_error(self, ops: list[Any], instead: str) -> tuple[str, str] | None:
         """The JSON path of the first op that is not offered or not well-formed, and why."""

@@ -1,17 +1,18 @@
-"""What happened?
+"""The journal: events, their hash chain, the content they refer to, and the port behind which they are stored.
 
-Events, the chain that binds them, the content they refer to, and the seam behind which they are kept. Knows kinds of
-events and their shapes; knows nothing of phases' meaning, models or skills.
+It knows event kinds and the lifecycle of a run. What happens next is decided in `reyn.kernel`.
 """
 
-from reyn.journal.canonical import Blob, canonical, check_json, digest
+from reyn.journal.canonical import Blob, canonical, check_json, digest, ordered
 from reyn.journal.event import GENESIS, Event, link
+from reyn.journal.lifecycle import ENDED
 from reyn.journal.memory import MemoryJournal
 from reyn.journal.port import Answer, Batch, Cancel, Journal, Message, RaiseLimit
 from reyn.journal.projections import RunRow
 from reyn.journal.registry import Body, Status, decode, encode
 
 __all__ = [
+    "ENDED",
     "GENESIS",
     "Answer",
     "Batch",
@@ -31,4 +32,5 @@ __all__ = [
     "digest",
     "encode",
     "link",
+    "ordered",
 ]

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 _encoder = msgspec.json.Encoder(order="deterministic")
+_ordered = msgspec.json.Encoder()
 
 
 class Blob(msgspec.Struct, frozen=True):
@@ -28,6 +29,11 @@ class Blob(msgspec.Struct, frozen=True):
 def canonical(value: Any) -> bytes:
     """The canonical JSON of a value made of JSON types, structs and tuples."""
     return _encoder.encode(value)
+
+
+def ordered(value: Any) -> bytes:
+    """The JSON of a value with its keys in their own order, for copies in which the order is part of the value."""
+    return _ordered.encode(value)
 
 
 def digest(content: bytes) -> str:

@@ -1,4 +1,4 @@
-"""The journal's twin in memory: the same rules, nothing kept. For tests and throw-away runs."""
+"""The in-memory journal: the same rules, nothing stored. For tests and throw-away runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reyn.errors import BlobMissing, JournalError, RunBusy
 from reyn.journal.canonical import Blob, digest
 from reyn.journal.event import GENESIS
 from reyn.journal.port import Batch, Message, Said, check_batch, fork_point, read_message, write_message
-from reyn.journal.projections import RunRow, project
+from reyn.journal.projections import RunRow, project, rebuild
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,11 +34,12 @@ class MemoryJournal:
             bodies = check_batch(batch, point.seq, self._hash_at(point), opens_fork=True)
         else:
             bodies = check_batch(batch, row.seq if row else 0, row.hash if row else GENESIS)
+        origin = rebuild(islice(self.read(point.run), point.seq)) if point else None
         self._blobs.update((blob.hash, blob.content) for blob in blobs)
         if not events:
             return expected_seq
         self._events.setdefault(run_id, []).extend(events)
-        self._rows[run_id] = project(row, events, bodies, self._rows[point.run] if point else None)
+        self._rows[run_id] = project(row, events, bodies, origin)
         return events[-1].seq
 
     def _hash_at(self, point: ForkPoint) -> str:
@@ -69,7 +70,7 @@ class MemoryJournal:
 
     def post(self, run_id: str, said: Said) -> int:
         row = self._rows.get(run_id)
-        last = max(self._inbox[-1][1].id if self._inbox else 0, row.heard if row else 0)
+        last = max(self._inbox[-1][1].id if self._inbox else 0, row.messages_taken if row else 0)
         message = Message(last + 1, read_message(*write_message(said)))
         self._inbox.append((run_id, message))
         return message.id

@@ -1,13 +1,14 @@
-"""Where each run stands, kept beside the journal for quick listing. Always rebuildable from the events."""
+"""The list of runs: one row per run, stored beside the events and always rebuildable from them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec.structs import replace
 
 from reyn.journal import kinds
-from reyn.journal.registry import Status, decode
+from reyn.journal.lifecycle import Lifecycle, advance
+from reyn.journal.registry import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,77 +17,61 @@ if TYPE_CHECKING:
     from reyn.journal.registry import Body
 
 
-class RunRow(msgspec.Struct, frozen=True):
-    """One line about one run."""
+class RunRow(Lifecycle, frozen=True, kw_only=True):
+    """One run: its lifecycle, its head, and how it relates to other runs."""
 
     run_id: str
-    seq: int
-    hash: str
     skill: str
     rules: int
-    status: Status
-    phase: str
-    reason: str
     started: int
-    updated: int
+    seq: int = 0
+    hash: str = ""
+    """The sequence number and the hash of its last event."""
+    updated: int = 0
     parent: str = ""
-    """The run that asked for this one."""
+    """The run that started this one."""
     fork_of: str = ""
     fork_seq: int = 0
-    """The event of `fork_of` that this one goes on from."""
-    wait: str = ""
-    """The id of the question that the run waits for."""
-    rejoins: bool = False
-    """Whether the question is a sub-run's: then resuming means asking that one."""
-    heard: int = 0
-    """The last message that the run took; ids of later ones are larger, wherever the run was before."""
-
-
-_SAID = (kinds.RunCancelled, kinds.LimitRaised, kinds.WaitAnswered, kinds.MessageRefused)
-"""Events that record the hearing of a message."""
+    """The event of `fork_of` that this run continues from."""
 
 
 def project(
     row: RunRow | None, events: Sequence[Event], bodies: Sequence[Body], origin: RunRow | None = None
 ) -> RunRow:
-    """The line after some more events. A fork that opens starts from the line of its origin."""
+    """Return the row after more events. `origin` is the row of the origin of a fork, at the event it continues from."""
     row = row or _opened(events[0], bodies[0], origin)
-    status, phase, reason, wait, rejoins = row.status, row.phase, row.reason, row.wait, row.rejoins
-    heard = row.heard
     for body in bodies:
-        if isinstance(body, kinds.PhaseStarted):
-            phase = body.phase
-        if isinstance(body, _SAID):
-            heard = max(heard, body.message)
-        if body.enters is None or (isinstance(body, kinds.RunResumed) and wait and not rejoins):
-            continue
-        if status in ("finished", "aborted", "cancelled") and not isinstance(body, kinds.RunForked):
-            continue
-        status, reason, wait, rejoins = body.enters, getattr(body, "reason", ""), "", False
-        if isinstance(body, kinds.WaitOpened):
-            wait, rejoins = body.wait.id, body.wait.run is not None
+        row = advance(row, body)
     last = events[-1]
-    return RunRow(
-        row.run_id, last.seq, last.hash, row.skill, row.rules, status, phase, reason, row.started, last.ts,
-        row.parent, row.fork_of, row.fork_seq, wait, rejoins, heard,
-    )  # fmt: skip
+    return replace(row, seq=last.seq, hash=last.hash, updated=last.ts)
 
 
 def _opened(event: Event, body: Body, origin: RunRow | None) -> RunRow:
-    """The line of a run that begins, before its first event is counted."""
+    """Return the row of a new run before its first event."""
     if isinstance(body, kinds.RunForked):
         assert origin is not None
-        skill, rules, parent, point = body.skill or origin.skill, origin.rules, "", body.point
-    else:
-        assert isinstance(body, kinds.RunStarted)
-        skill, rules, parent = body.skill, body.rules, body.parent.run if body.parent else ""
-        point = kinds.ForkPoint("", 0, "")
-    return RunRow(
-        event.run_id, 0, "", skill, rules, "running", "", "", event.ts, event.ts, parent, point.run, point.seq
-    )
+        return replace(
+            origin,
+            run_id=event.run_id,
+            skill=body.skill or origin.skill,
+            rules=body.rules or origin.rules,
+            started=event.ts,
+            parent="",
+            fork_of=body.point.run,
+            fork_seq=body.point.seq,
+        )
+    assert isinstance(body, kinds.RunStarted)
+    parent = body.parent.run if body.parent else ""
+    return RunRow(run_id=event.run_id, skill=body.skill, rules=body.rules, started=event.ts, parent=parent)
 
 
 def rebuild(events: Iterable[Event]) -> RunRow | None:
-    """The line of one run, from its events alone."""
-    listed = list(events)
-    return project(None, listed, [decode(event) for event in listed]) if listed else None
+    """Return the row of a run, from all of its events (of a fork, those of its origin first)."""
+    row: RunRow | None = None
+    for event in events:
+        body = decode(event)
+        if isinstance(body, kinds.RunForked):
+            row = project(None, [event], [body], row)
+        else:
+            row = project(row, [event], [body])
+    return row

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.errors import AppendConflict, BlobMissing, JournalError, StoreDamaged, StoreUnavailable
-from reyn.journal.canonical import Blob, digest
+from reyn.journal.canonical import Blob, canonical, digest
 from reyn.journal.claims import FileClaims
 from reyn.journal.event import GENESIS, Event
 from reyn.journal.port import Batch, Message, Said, check_batch, fork_point, read_message, write_message
-from reyn.journal.projections import RunRow, project
+from reyn.journal.projections import RunRow, project, rebuild
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 
     from reyn.journal.registry import Body
 
-FORMAT = 2
-"""Format 1 had no sub-runs, forks and questions in `runs`; it is brought up when it is opened for writing."""
+FORMAT = 3
+"""Format 1 had no sub-runs, forks and questions in `runs`, format 2 only the ids of questions. Both are upgraded when
+they are opened for writing, and read as they are otherwise."""
 _BUSY_SECONDS = 30
 _LARGE_BLOB = 256_000
 _REMEMBERED = 8_192
@@ -51,7 +52,7 @@ CREATE TABLE runs (
     status TEXT NOT NULL, phase TEXT NOT NULL, reason TEXT NOT NULL,
     started INTEGER NOT NULL, updated INTEGER NOT NULL, parent TEXT NOT NULL DEFAULT '',
     fork_of TEXT NOT NULL DEFAULT '', fork_seq INTEGER NOT NULL DEFAULT 0,
-    wait TEXT NOT NULL DEFAULT '', rejoins INTEGER NOT NULL DEFAULT 0, heard INTEGER NOT NULL DEFAULT 0);
+    wait TEXT NOT NULL DEFAULT '', messages_taken INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE events (
     run INTEGER NOT NULL, seq INTEGER NOT NULL, ts INTEGER NOT NULL, kind TEXT NOT NULL, v INTEGER NOT NULL,
     data BLOB NOT NULL, hash BLOB NOT NULL, PRIMARY KEY (run, seq)) WITHOUT ROWID;
@@ -60,16 +61,36 @@ CREATE TABLE inbox (
     id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, kind TEXT NOT NULL, payload BLOB NOT NULL);
 CREATE INDEX inbox_by_run ON inbox (run_id, id);
 """
-_ROW_1 = "run_id, seq, hash, skill, rules, status, phase, reason, started, updated"
-_ROW = f"{_ROW_1}, parent, fork_of, fork_seq, wait, rejoins, heard"
-_UPGRADE = """
-ALTER TABLE runs ADD COLUMN parent TEXT NOT NULL DEFAULT '';
-ALTER TABLE runs ADD COLUMN fork_of TEXT NOT NULL DEFAULT '';
-ALTER TABLE runs ADD COLUMN fork_seq INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE runs ADD COLUMN wait TEXT NOT NULL DEFAULT '';
-ALTER TABLE runs ADD COLUMN rejoins INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE runs ADD COLUMN heard INTEGER NOT NULL DEFAULT 0;
-"""
+_FIELDS = (
+    "run_id", "seq", "hash", "skill", "rules", "status", "phase", "reason", "started", "updated",
+    "parent", "fork_of", "fork_seq", "wait", "messages_taken",
+)  # fmt: skip
+_ROW = ", ".join(_FIELDS)
+_LAST_WAIT = """CASE WHEN wait = '' THEN '' ELSE coalesce((
+    SELECT json_extract(CAST(data AS TEXT), '$.wait') FROM events
+    WHERE events.run = runs.id AND kind = 'wait_opened' ORDER BY seq DESC LIMIT 1), '') END"""
+_CHANGING = ("seq", "hash", "status", "phase", "reason", "updated", "wait", "messages_taken")
+_UPDATE = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _CHANGING)} WHERE id = ? AND seq = ?"  # noqa: S608 - constants
+_COLUMNS = {
+    1: f"{', '.join(_FIELDS[:10])}, '', '', 0, '', 0",
+    2: f"{', '.join(_FIELDS[:13])}, {_LAST_WAIT}, heard",
+    3: _ROW,
+}
+"""How a row is read, by the format of the database."""
+_UPGRADES = {
+    1: """
+        ALTER TABLE runs ADD COLUMN parent TEXT NOT NULL DEFAULT '';
+        ALTER TABLE runs ADD COLUMN fork_of TEXT NOT NULL DEFAULT '';
+        ALTER TABLE runs ADD COLUMN fork_seq INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE runs ADD COLUMN wait TEXT NOT NULL DEFAULT '';
+        ALTER TABLE runs ADD COLUMN messages_taken INTEGER NOT NULL DEFAULT 0;
+    """,
+    2: f"""
+        UPDATE runs SET wait = {_LAST_WAIT};
+        ALTER TABLE runs RENAME COLUMN heard TO messages_taken;
+        ALTER TABLE runs DROP COLUMN rejoins;
+    """,  # noqa: S608 - constants
+}
 
 
 class _Head(NamedTuple):
@@ -133,7 +154,7 @@ class SqliteJournal:
         with self._write_lock, _translated(self.path), self._transaction():
             head = self._head(self._writer, run_id)
             last = self._writer.execute("SELECT seq FROM sqlite_sequence WHERE name = 'inbox'").fetchone()
-            number = max(last[0] if last else 0, head.row.heard if head else 0) + 1
+            number = max(last[0] if last else 0, head.row.messages_taken if head else 0) + 1
             self._writer.execute(
                 "INSERT INTO inbox (id, run_id, kind, payload) VALUES (?, ?, ?, ?)", (number, run_id, kind, content)
             )
@@ -146,15 +167,15 @@ class SqliteJournal:
             head = self._head(self._writer, batch.run_id)
         try:
             point = fork_point(batch) if head is None else None
-            origin = self._head(self._writer, point.run) if point else None
             if point is not None:
                 hashed = self._hash_at(self._writer, point.run, point.seq)
                 bodies = check_batch(batch, point.seq, hashed, opens_fork=True)
+                origin = rebuild(islice(self.read(point.run), point.seq))
             else:
-                bodies = _check(batch, head)
+                bodies, origin = _check(batch, head), None
             if not batch.events:
                 return batch.expected_seq
-            after = project(head.row if head else None, batch.events, bodies, origin.row if origin else None)
+            after = project(head.row if head else None, batch.events, bodies, origin)
             if head is None:
                 key = self._insert_row(after)
             elif self._update_row(head, after):
@@ -173,32 +194,15 @@ class SqliteJournal:
 
     def _insert_row(self, row: RunRow) -> int:
         cursor = self._writer.execute(
-            f"INSERT INTO runs ({_ROW}) VALUES (?{', ?' * 15})",  # noqa: S608 - a constant
-            (row.run_id, row.seq, bytes.fromhex(row.hash), *msgspec.structs.astuple(row)[3:]),
+            f"INSERT INTO runs ({_ROW}) VALUES (?{', ?' * (len(_FIELDS) - 1)})",  # noqa: S608 - a constant
+            [_stored(row, name) for name in _FIELDS],
         )
         assert cursor.lastrowid is not None
         return cursor.lastrowid
 
     def _update_row(self, head: _Head, row: RunRow) -> bool:
         """Move a run's head on, if it is where it is believed to be."""
-        cursor = self._writer.execute(
-            "UPDATE runs SET seq = ?, hash = ?, status = ?, phase = ?, reason = ?, updated = ?, wait = ?, rejoins = ?, "
-            "heard = ? "
-            "WHERE id = ? AND seq = ?",
-            (
-                row.seq,
-                bytes.fromhex(row.hash),
-                row.status,
-                row.phase,
-                row.reason,
-                row.updated,
-                row.wait,
-                row.rejoins,
-                row.heard,
-                head.key,
-                head.row.seq,
-            ),
-        )
+        cursor = self._writer.execute(_UPDATE, (*(_stored(row, name) for name in _CHANGING), head.key, head.row.seq))
         return cursor.rowcount == 1
 
     def _new_blobs(self, batches: Sequence[Batch]) -> list[Blob]:
@@ -377,18 +381,18 @@ class SqliteJournal:
                     for statement in _SCHEMA.split(";")[:-1]:
                         self._writer.execute(statement)
                     self._writer.execute(f"PRAGMA user_version = {FORMAT}")
-        if self._format() == 1 and not self._is_read_only:
+        while not self._is_read_only and (found := self._format()) in _UPGRADES:
             with self._transaction():
-                if self._format() == 1:
-                    for statement in _UPGRADE.split(";")[:-1]:
+                if self._format() == found:  # no other process upgraded it meanwhile
+                    for statement in _UPGRADES[found].split(";")[:-1]:
                         self._writer.execute(statement)
                     self._writer.execute(f"PRAGMA user_version = {FORMAT}")
-        self._columns = _ROW_1 if self._format() == 1 else _ROW
-        if self._format() not in (1, FORMAT):
+        if self._format() not in _COLUMNS:
             raise StoreUnavailable(
                 f"`{self.path}` has format {self._format()}; this version reads format {FORMAT}",
                 hint="Use the version of Reyn that wrote it.",
             )
+        self._columns = _COLUMNS[self._format()]
 
     def _format(self) -> int:
         (version,) = self._writer.execute("PRAGMA user_version").fetchone()
@@ -416,17 +420,26 @@ def _check(batch: Batch, head: _Head | None) -> list[Body]:
     return check_batch(batch, head.row.seq if head else 0, head.row.hash if head else GENESIS)
 
 
+def _stored(row: RunRow, name: str) -> Any:
+    """The value of a field as its column holds it."""
+    value = getattr(row, name)
+    if name == "hash":
+        return bytes.fromhex(value)
+    if name == "wait":
+        return "" if value is None else canonical(value).decode()
+    return value
+
+
 def _to_row(columns: tuple[Any, ...]) -> RunRow:
-    run_id, seq, hashed, *rest = columns
-    if len(rest) > 7:
-        rest[-2] = bool(rest[-2])
-    if not isinstance(hashed, bytes):
-        raise sqlite3.DatabaseError(f"the line of run {run_id!r} has no hash")
-    row = RunRow(run_id, seq, hashed.hex(), *rest)
+    fields = dict(zip(_FIELDS, columns, strict=True))
+    if not isinstance(fields["hash"], bytes):
+        raise sqlite3.DatabaseError(f"the row of run {fields['run_id']!r} has no hash")
+    fields["hash"] = fields["hash"].hex()
     try:
-        return msgspec.convert(msgspec.structs.asdict(row), RunRow)
-    except msgspec.ValidationError as error:
-        raise sqlite3.DatabaseError(f"the line of run {run_id!r} is not one: {error}") from error
+        fields["wait"] = msgspec.json.decode(fields["wait"]) if fields["wait"] else None
+        return msgspec.convert(fields, RunRow)
+    except (msgspec.MsgspecError, TypeError) as error:
+        raise sqlite3.DatabaseError(f"the row of run {fields['run_id']!r} is invalid: {error}") from error
 
 
 @contextmanager

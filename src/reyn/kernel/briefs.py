@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.context import stable_frame, stable_text
-from reyn.contract import Contract, candidates_of, offered_ops, with_kept_reads
+from reyn.contract import Contract, candidates_of, offered_ops, with_truncated_reads
 from reyn.journal import Blob, canonical, kinds
 from reyn.jsonschema import compile_schema, lenient
 from reyn.kernel.limits import limit_of
@@ -104,13 +104,13 @@ class PhaseBrief(Surroundings):
         """The model of the phase's class, where the operator has one; empty where the run's is asked."""
         return self.settings.classes.get(self.described.model_class or "", "")
 
-    def offer(self, *, acting: bool, is_cut: bool) -> Offer:
+    def offer(self, *, acting: bool, is_truncated: bool) -> Offer:
         """With ops or without; where something is shown in part, with the way to read the rest."""
-        key = (acting, is_cut)
+        key = (acting, is_truncated)
         if key not in self._offers:
             ops = self.ops if acting else ()
-            if is_cut:
-                ops = with_kept_reads(self.vocabulary, ops)
+            if is_truncated:
+                ops = with_truncated_reads(self.vocabulary, ops)
             self._offers[key] = Offer(self, self.phase, self._candidates, ops, self._max_phase_visits)
         return self._offers[key]
 

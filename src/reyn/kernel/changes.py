@@ -28,13 +28,13 @@ def dated_changes(
     for event in events:
         at = (event.ts, event.seq)
         match decode(event):
-            case kinds.FileStarted(call=call, changes=changes):
+            case kinds.OpStarted(call=call, changes=changes):
                 opened[call] = (at, changes)
-            case kinds.FileCompleted(call=call):
+            case kinds.OpCompleted(call=call):
                 opened.pop(call, None)
             case kinds.WorkspaceUpdated(change=change):
                 standing.append((at, change))
-            case kinds.RunSkillCompleted(changes=changes) if with_sub_runs:
+            case kinds.SubRunCompleted(changes=changes) if with_sub_runs:
                 standing += [(at, change) for change in changes]
             case kinds.RestoreStarted(changes=changes) | kinds.UndoStarted(changes=changes):
                 restoring = changes

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from reyn.errors import ForeignAwait, InternalError, ReynError
 from reyn.journal import kinds
-from reyn.kernel.effects import DOUBT, Ask, Effect, Pause, answer_of
+from reyn.kernel.effects import UNKNOWN_OUTCOME, Ask, Effect, Pause, answer_of
 from reyn.kernel.phase_executor import postprocess, visit, visit_skill
 from reyn.kernel.run_orchestrator import Postprocess, Visit, next_move, stop_for
 from reyn.kernel.tape import RecordingEnded
@@ -128,8 +128,8 @@ class Driver:
             self._ensure_running()
             if isinstance(effect, Pause):
                 return None
-            if effect.is_unsafe and self.tape.state.doubtful == effect.key:
-                return DOUBT
+            if effect.is_unsafe and self.tape.state.recovery.unknown_outcome == effect.key:
+                return UNKNOWN_OUTCOME
             known = effect.outcomes + effect.failures
             outcome = self.tape.recall(known, effect.key) or await self._perform(effect)
             if outcome is None:
@@ -142,7 +142,7 @@ class Driver:
         """What came of an effect; nothing if it was given up because something was said to the run."""
         if self.world is None:
             raise _Stopped
-        if not effect.only_looks:
+        if effect.needs_intent:
             await self.world.flush(self.tape)
         performed = await self.world.perform(effect, self.tape)
         if performed is None:
@@ -155,10 +155,10 @@ class Driver:
         """The answer to an open question, however long it takes and wherever it comes from."""
         while True:
             self._listen()
-            given, wait = self.tape.state.given, self.tape.state.wait
-            if given is not None and given.wait == effect.key:
+            answered, wait = self.tape.state.answered, self.tape.state.wait
+            if answered is not None and answered.wait == effect.key:
                 self._ensure_running()
-                return answer_of(given, self.tape.content)
+                return answer_of(answered, self.tape.content)
             if wait is None:
                 self._ensure_running()
             self.tape.ensure_passed(f"an answer to `{effect.key}`")

@@ -1,4 +1,7 @@
-"""What a visit may ask of the world. A visit awaits effects and nothing else, so it can always be driven again."""
+"""Effects: everything a visit may ask of the outside world.
+
+A visit awaits effects and nothing else, so it can always be executed again from its record.
+"""
 
 from __future__ import annotations
 
@@ -21,31 +24,31 @@ R = TypeVar("R")
 
 
 class Effect(Generic[R]):
-    """Awaiting one hands it to the driver, which recalls its recorded outcome or performs it."""
+    """Awaiting an effect hands it to the driver, which returns its recorded result or performs it."""
 
     outcomes: ClassVar[tuple[type[Body], ...]] = ()
-    """The events that record what came of it."""
+    """The events that record its outcome."""
     failures: ClassVar[tuple[type[Body], ...]] = ()
-    """The events that record that nothing came of it, yet: they stop the run, and it can be resolved again."""
-    only_looks: ClassVar[bool] = False
-    """Whether it leaves the world as it is, so that it needs no durable intent."""
+    """The events that record that there is no outcome yet: the run stops, and the effect can be performed again."""
+    needs_intent: bool = True
+    """Whether it changes something, so that its intent must be durable first."""
     is_unsafe: bool = False
-    """Whether doing it twice could do harm."""
+    """Whether performing it twice could do harm."""
     key: str
-    """Fixed before the effect and unique in the run; its outcome carries the same."""
+    """Fixed before the effect and unique in the run; its outcome carries the same key."""
 
     def __await__(self) -> Generator[Effect[Any], Any, R]:
         result: R = yield self
         return result
 
     def result(self, outcome: Body, content: Content) -> R:
-        """What the visit gets, from the recorded outcome; the same whether it was just performed or recalled."""
+        """Return the result for a recorded outcome, the same whether it was just performed or recalled."""
         return cast("R", outcome)
 
 
 @dataclass(frozen=True)
 class Reply:
-    """A model's answer: its text, the name under which the text is kept, and whether it ended at a limit of length."""
+    """A model's answer: its text, the hash of the text, and whether it was truncated at a length limit."""
 
     text: str
     hash: str
@@ -54,7 +57,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class CallModel(Effect[Reply]):
-    """Ask the model. The messages are parts; whoever performs the call joins them."""
+    """Ask the model. Messages consist of parts, which are joined when the call is made."""
 
     key: str
     model: str
@@ -72,39 +75,45 @@ class CallModel(Effect[Reply]):
 
 
 @dataclass(frozen=True)
-class Admit(Effect[kinds.FileStarted | kinds.PermissionDenied]):
-    """Ask the gate, and look at what is there before an op changes it."""
+class PlanOp(Effect[kinds.OpStarted | kinds.PermissionDenied]):
+    """Ask the gate, and plan what an op will do."""
 
     key: str
     args: dict[str, Any]
 
-    outcomes = (kinds.FileStarted, kinds.PermissionDenied)
-    only_looks = True
+    outcomes = (kinds.OpStarted, kinds.PermissionDenied)
+    needs_intent = False
 
 
-class Doubt:
-    """Instead of an outcome: an unsafe intent was left by a driver that died, and may have taken place."""
+class UnknownOutcome:
+    """Returned instead of an outcome: a driver that died left an unsafe intent, which may have taken effect."""
 
 
-DOUBT = Doubt()
+UNKNOWN_OUTCOME = UnknownOutcome()
 
 
 @dataclass(frozen=True)
-class Perform(Effect[kinds.FileCompleted | Doubt]):
-    """Do what was admitted. `told` is what a person says of an unsafe intent whose outcome nobody knows."""
+class PerformOp(Effect[kinds.OpCompleted | UnknownOutcome]):
+    """Execute a planned op.
+
+    `answer` is what its request returned. `settled` is a person's word on an unsafe intent whose outcome is unknown:
+    `again`, `done` or `failed`.
+    """
 
     key: str
     args: dict[str, Any]
-    started: kinds.FileStarted
+    started: kinds.OpStarted
+    answer: Any = None
     is_unsafe: bool = False
-    told: str = ""
+    settled: str = ""
+    needs_intent: bool = True
 
-    outcomes = (kinds.FileCompleted,)
+    outcomes = (kinds.OpCompleted,)
 
 
 @dataclass(frozen=True)
 class Restore(Effect[kinds.WorkspaceRestored]):
-    """Put files back as they were, newest change first."""
+    """Restore files to what they were, newest change first."""
 
     key: str
     changes: tuple[kinds.Change, ...]
@@ -114,43 +123,42 @@ class Restore(Effect[kinds.WorkspaceRestored]):
 
 @dataclass(frozen=True)
 class Ask(Effect[Any]):
-    """Wait for a person's answer; a `wait_opened` of the same id stands before it. Gives the JSON of the answer."""
+    """Wait for a person's answer; a `wait_opened` with the same id precedes it. Returns the JSON of the answer."""
 
     key: str
 
 
 @dataclass(frozen=True)
 class Pause(Effect[None]):
-    """Go on only when the run is running: after an event that stopped it, that is when it is resumed."""
+    """Continue only while the run is running: after an event that stopped it, when it is resumed."""
 
     key: str = ""
 
 
 @dataclass(frozen=True)
-class AdmitSkill(Effect[kinds.RunSkillStarted | kinds.PermissionDenied]):
-    """Find the skill of a sub-run and check its input. `pinned` is the run's own copy, where it has one."""
+class PlanSubRun(Effect[kinds.SubRunStarted]):
+    """Resolve the skill of a sub-run and validate its input. `pinned` is the run's own copy of the skill, if any."""
 
     key: str
     skill: str
-    given: Any
-    args: dict[str, Any] | None = None
+    input: Any
     pinned: Skill | None = field(default=None, compare=False)
     shares_workspace: bool = False
 
-    outcomes = (kinds.RunSkillStarted, kinds.PermissionDenied)
-    only_looks = True
+    outcomes = (kinds.SubRunStarted,)
+    needs_intent = False
 
 
 @dataclass(frozen=True)
-class RunChild(Effect[kinds.RunSkillCompleted]):
-    """Drive a sub-run to its end. Started twice, it is started once: its id derives from the run and the call."""
+class ExecuteSubRun(Effect[kinds.SubRunCompleted]):
+    """Execute a sub-run to its end. Its id derives from run and call, so that starting it twice starts it once."""
 
     key: str
-    started: kinds.RunSkillStarted
+    started: kinds.SubRunStarted
 
-    outcomes = (kinds.RunSkillCompleted,)
-    failures = (kinds.RunSkillStopped,)
+    outcomes = (kinds.SubRunCompleted,)
+    failures = (kinds.SubRunStopped,)
 
 
-def answer_of(given: kinds.WaitAnswered, content: Content) -> Any:
-    return msgspec.json.decode(content(given.value))
+def answer_of(answered: kinds.WaitAnswered, content: Content) -> Any:
+    return msgspec.json.decode(content(answered.value))

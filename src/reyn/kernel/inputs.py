@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from reyn.config import RunSettings
     from reyn.skills import Skill
     from reyn.skills.values import ArtifactType
+    from reyn.vocabulary import Vocabulary
 
 
 def to_artifact(given: Any, skill: Skill, *, strict: bool = False, node: str | None = None) -> dict[str, Any]:
@@ -71,8 +72,8 @@ def unnamed_classes(skill: Skill, settings: RunSettings) -> tuple[str, ...]:
     )
 
 
-def check_supported(skill: Skill) -> None:
+def check_supported(skill: Skill, vocabulary: Vocabulary) -> None:
     """Refuse a skill that asks for what this version does not perform; nothing is left out silently."""
-    asks = unperformed(skill)
+    asks = unperformed(skill, vocabulary)
     if asks:
         raise SkillUnsupported(f"skill `{skill.name}` asks for what this version does not perform: {'; '.join(asks)}")

@@ -33,9 +33,9 @@ def limit_reached(state: RunState, settings: RunSettings) -> kinds.LimitReached 
     if not state.raised and caps.tokens is None and caps.run_seconds is None and caps.phase_seconds is None:
         return None
     used = {
-        "tokens": (state.usage.total, "tokens were used"),
+        "tokens": (state.models.usage.total, "tokens were used"),
         "run_seconds": (state.active // SECOND, "seconds were spent on the run"),
-        "phase_seconds": ((state.active - state.visit_since) // SECOND, "seconds were spent on the visit"),
+        "phase_seconds": ((state.active - state.visit.started_after) // SECOND, "seconds were spent on the visit"),
     }
     for name, (amount, words) in used.items():
         cap = limit_of(state, settings, name)
@@ -65,7 +65,7 @@ def nested(state: RunState, settings: RunSettings) -> RunSettings:
     """The settings of a sub-run: of what is shared, it gets what is left."""
     names = ("max_phase_visits", "max_act_turns", "phase_seconds", "run_seconds", "tokens")
     caps = {name: limit_of(state, settings, name) for name in names}
-    spent = {"run_seconds": state.active // SECOND, "tokens": state.usage.total}
+    spent = {"run_seconds": state.active // SECOND, "tokens": state.models.usage.total}
     for name, amount in spent.items():
         cap = caps[name]
         caps[name] = None if cap is None else max(0, cap - amount)

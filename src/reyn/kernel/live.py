@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from reyn.errors import InternalError
 from reyn.journal import Answer, Blob, Cancel, RaiseLimit, canonical, check_json, kinds
 from reyn.jsonschema import compile_schema
-from reyn.kernel.effects import Admit, AdmitSkill, CallModel, Perform, Restore, RunChild
+from reyn.kernel import versions
+from reyn.kernel.effects import CallModel, ExecuteSubRun, PerformOp, PlanOp, PlanSubRun, Restore
 from reyn.kernel.llm_call_recorder import LlmCallRecorder
 from reyn.kernel.ports import Later
 
@@ -69,16 +70,16 @@ class LiveWorld:
         match effect:
             case CallModel():
                 return await self._ask(effect, tape)
-            case Admit():
-                return self._ops.admit(effect, tape)
-            case Perform():
+            case PlanOp():
+                return self._ops.plan(effect, tape)
+            case PerformOp():
                 return await self._ops.perform(effect, tape)
             case Restore():
                 return self._ops.restore(effect, tape)
-            case AdmitSkill():
-                return self._sub_runs.admit(effect, tape)
-            case RunChild():
-                return await self._sub_runs.run(effect, tape)
+            case PlanSubRun():
+                return self._sub_runs.plan(effect, tape)
+            case ExecuteSubRun():
+                return await self._sub_runs.execute(effect, tape)
         raise InternalError(f"nobody performs {type(effect).__name__}")
 
     async def _ask(self, effect: CallModel, tape: Tape) -> Recorded | None:
@@ -128,12 +129,14 @@ class LiveWorld:
         model, pinned = self._model, resumption.pinned
         return kinds.RunResumed(
             resumption.driver,
-            state.open_intent,
+            state.recovery.open_intent,
             resumption.retry,
-            model if resumption.is_other_model or model != state.model else None,
+            model if resumption.is_other_model or model != state.models.name else None,
             resumption.skill,
             pinned.hash if pinned else None,
-        ), (pinned,) if pinned else ()
+            None if state.wording == versions.WORDING else versions.WORDING,
+            resumption.ops.hash if resumption.ops else None,
+        ), tuple(blob for blob in (pinned, resumption.ops) if blob)
 
     async def hear(self, wait: kinds.Wait, state: RunState) -> bool:
         """Ask whoever is here, and listen to the inbox meanwhile: the first to answer is heard."""

@@ -47,14 +47,15 @@ async def ask(
     """The half that a visit sees: record the intent, await the answer. `model` is empty for the run's own; `results`
     are those that the frame shows."""
     request = digest(canonical((messages, offer.schema.hash)))
-    tape.emit(kinds.LlmRequested(call, model or tape.state.model, offer.schema.hash, request), offer.schema)
+    intent = kinds.LlmRequested(call, model or tape.state.models.name, offer.schema.hash, request)
+    request = tape.emit(intent, offer.schema).request
     return await CallModel(call, model, messages, offer.contract.schema, request, results)
 
 
 def _answered(state: RunState) -> int:
     """Answers that were given before: to the run, and before it to the runs above."""
     assert state.started is not None
-    return state.answers + (state.started.parent.answered if state.started.parent else 0)
+    return state.models.answers + (state.started.parent.answered if state.started.parent else 0)
 
 
 class LlmCallRecorder:
@@ -66,7 +67,7 @@ class LlmCallRecorder:
         self.warnings: list[str] = []
 
     def may_take_time(self, call: CallModel, state: RunState) -> bool:
-        return self._roster.takes_time(_current(call.model or state.model, state))
+        return self._roster.takes_time(_current(call.model or state.models.name, state))
 
     async def perform(self, call: CallModel, tape: Tape, tell: Tell) -> Recorded:
         """`tell` records what happens on the way, before it happens."""
@@ -80,10 +81,10 @@ class LlmCallRecorder:
             hear=_Hearing(self._hear, self._roster, tape.run_id, call.key) if self._hear else None,
         )
         if self._roster.is_given:
-            name = tape.state.model
+            name = tape.state.models.name
             return self._outcome(name, call.key, await self._once(name, None, request))
         # A run that was resumed with another model asks that one, also what the old one was to be asked.
-        first = call.model or tape.state.model
+        first = call.model or tape.state.models.name
         line = self._roster.line(first)
         name = _current(first, tape.state)
         rest = line[line.index(name) + 1 :] if name in line else line
@@ -200,7 +201,7 @@ class _Hearing:
 def _current(name: str, state: RunState) -> str:
     """The model that is asked in place of one that could not be had before."""
     seen = {name}
-    while (other := state.switched.get(name)) is not None and other not in seen:
+    while (other := state.models.switched.get(name)) is not None and other not in seen:
         name = other
         seen.add(name)
     return name

@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from reyn.errors import ChainBroken, RunBlocked, RunNotFound
-from reyn.journal import GENESIS, Blob, canonical, decode, kinds, link
-from reyn.kernel.run_orchestrator import CARRIED, RULES_VERSION
+from reyn.errors import ChainBroken, OpMissing, RunBlocked, RunNotFound
+from reyn.journal import GENESIS, Blob, canonical, decode, kinds, link, ordered
+from reyn.kernel import versions
 from reyn.kernel.run_state import EMPTY, RunState, apply
 from reyn.kernel.tape import Tape
-from reyn.skills import pin
+from reyn.skills import op_kinds_of, pin
+from reyn.vocabulary import PERMISSIONS, STEPS, OpSpec, Vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from reyn.config import RunSettings
     from reyn.journal import Event, Journal
+    from reyn.ops import OpTable
     from reyn.skills import Skill
 
 
@@ -33,6 +35,7 @@ class Resumption:
         retry: bool = False,
         skill: str | None = None,
         pinned: Blob | None = None,
+        ops: Blob | None = None,
         is_other_model: bool = False,
     ) -> None:
         self.driver = driver
@@ -40,6 +43,7 @@ class Resumption:
         self.is_other_model = is_other_model
         self.skill = skill
         self.pinned = pinned
+        self.ops = ops
 
 
 class Loaded(NamedTuple):
@@ -61,6 +65,7 @@ def opening(
     run_id: str,
     skill: Skill,
     settings: RunSettings,
+    specs: Blob,
     artifact: Blob,
     *,
     model: str,
@@ -76,11 +81,49 @@ def opening(
         input=kinds.ArtifactRef(msgspec.json.decode(artifact.content)["type"], artifact.hash),
         model=model,
         settings=pinned.hash,
-        rules=RULES_VERSION,
+        rules=versions.RULES,
+        wording=versions.WORDING,
+        ops=specs.hash,
         rerun_of=rerun_of,
         source=source,
     )
-    return started, (copy, pinned, artifact)
+    return started, (copy, pinned, specs, artifact)
+
+
+def pin_ops(skill: Skill, vocabulary: Vocabulary) -> Blob:
+    """Return the specifications of every op that a run of a skill may be offered, as the copy that the run records."""
+    kinds = op_kinds_of(skill)
+    specs = [spec for spec in vocabulary.ops if spec.kind in kinds or spec.when_truncated]
+    return Blob.of(ordered(specs))
+
+
+def unpin_ops(content: bytes) -> Vocabulary:
+    """Return the vocabulary of a run from its recorded copy.
+
+    Raises:
+        RunBlocked: the copy cannot be read.
+    """
+    try:
+        specs = msgspec.json.decode(content, type=tuple[OpSpec, ...])
+    except msgspec.MsgspecError as error:
+        raise RunBlocked(f"the run's copy of its op specifications cannot be read: {error}") from error
+    return Vocabulary(specs, STEPS, PERMISSIONS)
+
+
+def check_ops(run_id: str, vocabulary: Vocabulary, ops: OpTable) -> None:
+    """Check that every op kind that a run may use is installed.
+
+    Raises:
+        OpMissing: one is not.
+    """
+    missing = missing_ops(vocabulary, ops)
+    if missing:
+        names = ", ".join(f"`{kind}`" for kind in missing)
+        raise OpMissing(f"run `{run_id}` uses the op {names}, which is not installed")
+
+
+def missing_ops(vocabulary: Vocabulary, ops: OpTable) -> tuple[str, ...]:
+    return tuple(spec.kind for spec in vocabulary.ops if spec.is_available and ops.get(spec.kind) is None)
 
 
 def load_run(journal: Journal, run_id: str) -> Loaded:
@@ -91,9 +134,9 @@ def load_run(journal: Journal, run_id: str) -> Loaded:
     for event in check_chain(journal.read(run_id)):
         body = decode(event)
         after = apply(state, body, event.ts)
-        if after.visit_open and not state.visit_open:
+        if after.visit.is_open and not state.visit.is_open:
             before, opened = state, []
-        if after.visit_open:
+        if after.visit.is_open:
             opened.append(event)
         else:
             before, opened, seq, hashed, ts = after, [], event.seq, event.hash, event.ts
@@ -114,8 +157,8 @@ def load_head(journal: Journal, run_id: str) -> tuple[RunState, Tape]:
     return state, Tape(run_id, state, seq=seq, hash=hashed, ts=ts, recorded=(), content=journal.blob)
 
 
-def check_chain(events: Iterable[Event]) -> Iterable[Event]:
-    """The same events, each proven to follow the one before."""
+def check_chain(events: Iterable[Event]) -> Iterator[Event]:
+    """Yield the events, checking that each follows the one before."""
     prev = GENESIS
     for seq, event in enumerate(events, start=1):
         if event.seq != seq or link(seq, event.ts, event.kind, event.v, event.raw, prev) != event.hash:
@@ -128,8 +171,9 @@ def check_drivable(run_id: str, state: RunState) -> kinds.RunStarted:
     """How the run was started; an error if there is none, or if its rules are not known here."""
     if state.started is None:
         raise RunNotFound(f"no run `{run_id}`")
-    if state.started.rules not in CARRIED:
+    if state.started.rules not in versions.SUPPORTED_RULES:
         raise RunBlocked(
-            f"run `{run_id}` follows rules version {state.started.rules}; this version drives {sorted(CARRIED)}"
+            f"run `{run_id}` follows rules {state.started.rules}; this version executes rules "
+            f"{', '.join(map(str, sorted(versions.SUPPORTED_RULES)))}"
         )
     return state.started

@@ -1,179 +1,171 @@
-"""File ops as the world sees them: what a visit asks for becomes a plan, an act, and the events that record both."""
+"""Perform the effects of ops and turn what happens into events. The same for every kind.
+
+How an op is called is in `reyn.ops.execution`; in which order is in `op_dispatch`.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from reyn.journal import Blob, canonical, digest, kinds
-from reyn.ops import OPS, Call, Env, Plan, denied_result, error_result
-from reyn.permissions import Denied, Gate
+from reyn.journal import Blob, canonical, kinds
+from reyn.journal.registry import op_event
+from reyn.jsonschema import compile_schema
+from reyn.ops import Call, Denied, Env, Plan
+from reyn.ops.execution import apply_changes, perform_op, plan_op
+from reyn.permissions import Gate
 from reyn.secrets.file import secrets_path
-from reyn.workspace import FileFault, PlaceInvalid, Roots, locate, read, revert
+from reyn.workspace import Roots
+from reyn.workspace.restore import Files, restore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from reyn.config import Sizes
     from reyn.journal import Body
-    from reyn.kernel.effects import Admit, Perform, Restore
+    from reyn.kernel.briefs import Briefs
+    from reyn.kernel.effects import PerformOp, PlanOp, Restore
     from reyn.kernel.tape import Tape
+    from reyn.ops import Op, OpTable, Result
 
+    BriefsOf = Callable[[kinds.RunStarted, Callable[[str], bytes]], Briefs]
     Recorded = tuple[Body, tuple[Blob, ...]]
-
-_SLOW = ("glob", "grep", "regenerate_index")
-"""Forms that may take a while: they are kept out of the event loop."""
 
 
 def roots_of(root: Path, state: Path, workspace: str) -> Roots:
-    """The places of a run: the project, the state folder, its own files; and where the operator's secrets are, which is
-    nobody's to read though the project may be the home folder."""
+    """The folders of a run: the project, the state directory, its workspace. The operator's secrets are out of reach,
+    even if the project is the home directory."""
     return Roots(root, state, state / "workspace" / workspace, (secrets_path(os.environ).parent,))
 
 
 class OpPerformer:
-    def __init__(self, root: Path, state: Path, sizes_of: Callable[[kinds.RunStarted], Sizes]) -> None:
+    """Performs the ops of all runs of a runtime."""
+
+    def __init__(
+        self,
+        root: Path,
+        state: Path,
+        ops: OpTable,
+        grants: Mapping[str, str],
+        briefs_of: BriefsOf,
+    ) -> None:
         self._root = root
         self._state = state
-        self._sizes_of = sizes_of
-        self._gates: dict[str, Gate] = {}
+        self._ops = ops
+        self._grants = grants
+        self._briefs_of = briefs_of
+        self._gates: dict[tuple[str, str], Gate] = {}
 
-    def admit(self, effect: Admit, tape: Tape) -> Recorded:
-        """Ask the gate; of a writing op, keep what is there before and what will be after."""
-        call = _call(effect, tape)
-        plan = OPS[call.kind].plan(call, self._env(tape))
-        args = Blob.of(canonical(effect.args))
-        op = str(effect.args.get("op", ""))
+    # -- planning -------------------------------------------------------------------------------------
+
+    def plan(self, effect: PlanOp, tape: Tape) -> Recorded:
+        """Ask the gate, and plan the op with its before-images."""
+        call, args = _call(effect, tape), Blob.of(canonical(effect.args))
+        plan = self._plan(call, tape)
         if isinstance(plan, Denied):
-            result = Blob.of(canonical(denied_result(call, plan)))
-            return kinds.PermissionDenied(effect.key, op, plan.rule, plan.reason, result.hash), (result, args)
-        if plan.result is None:
-            return kinds.FileStarted(effect.key, op, args.hash, plan.rule), (args,)
-        result = Blob.of(canonical(plan.result))
-        started = kinds.FileStarted(effect.key, op, args.hash, plan.rule, plan.changes, result.hash)
-        return started, (args, result, *plan.blobs)
-
-    async def perform(self, effect: Perform, tape: Tape) -> Recorded:
-        """Do what was admitted. After a crash this is done again: a change that took place is left as it is."""
-        call, started = _call(effect, tape), effect.started
-        if effect.told in ("done", "failed"):
-            return self._told(effect, call, tape)
-        kept = Blob(started.result, tape.content(started.result)) if started.result else None
-        known = msgspec.json.decode(kept.content) if kept else None
-        plan = Plan(started.rule, started.changes, known)
-        env = self._env(tape)
-        if call.op in _SLOW:
-            result = await asyncio.to_thread(OPS[call.kind].perform, call, plan, env)
-        else:
-            result = OPS[call.kind].perform(call, plan, env)
-        if kept is not None and result is known:
-            is_ok = result["status"] == "ok"
-            done = kinds.FileCompleted(
-                effect.key, result["status"], kept.hash, len(kept.content), is_ok and bool(started.changes)
-            )
-            return done, ()
-        return _completed(effect.key, result, changed=bool(started.changes) and result["status"] == "ok")
-
-    def _told(self, effect: Perform, call: Call, tape: Tape) -> Recorded:
-        """A person says what became of an intent that nobody here knows the outcome of."""
-        if effect.told == "failed":
-            return _completed(effect.key, error_result(call, "it did not take place, says a person"))
-        known = effect.started.result
-        result: dict[str, Any] = {"kind": call.kind, "op": call.op, "status": "ok"}
-        if known is not None:
-            result = msgspec.json.decode(tape.content(known))
-        return _completed(
-            effect.key, result | {"note": "it took place, says a person"}, changed=bool(effect.started.changes)
+            result = Blob.of(canonical(call.denied(plan)))
+            denied = kinds.PermissionDenied(effect.key, call.op or "", plan.rule, plan.reason, result.hash, call.kind)
+            return denied, (result, args)
+        known = None if plan.result is None else Blob.of(canonical(plan.result))
+        started = op_event(kinds.OpStarted, call.kind)(
+            effect.key,
+            args.hash,
+            plan.rule,
+            call.op or "",
+            plan.changes,
+            known.hash if known else None,
+            plan.request,
         )
+        return started, (args, *((known,) if known else ()), *plan.blobs)
+
+    def _plan(self, call: Call, tape: Tape) -> Plan | Denied:
+        op = self._ops.get(call.kind)
+        if op is None:
+            return Plan(result=call.error(f"the op kind `{call.kind}` is not installed"))
+        if wrong := self._changed_since(op, call, tape):
+            return Plan(result=call.error(wrong))
+        return plan_op(op, call, self._env(tape))
+
+    def _changed_since(self, op: Op, call: Call, tape: Tape) -> str:
+        """Return why an op that has changed since the run started does not accept these arguments any more."""
+        assert tape.state.started is not None
+        offered = self._briefs_of(tape.state.started, tape.content).vocabulary.op(call.kind)
+        if offered is None or offered == op.spec:
+            return ""
+        form = op.spec.form(call.op) or op.spec.form(None)
+        wrong = compile_schema(form.arguments).first_error(call.args) if form else None
+        if form is not None and wrong is None:
+            return ""
+        why = f": {wrong.path('')} {wrong.message}" if wrong else ""
+        return f"the op `{call.kind}` has changed since the run started and does not accept this call{why}"
+
+    # -- performing -----------------------------------------------------------------------------------
+
+    async def perform(self, effect: PerformOp, tape: Tape) -> Recorded:
+        """Perform a planned op. After a crash this may happen again; a change that took effect is left as it is."""
+        call, started = _call(effect, tape), effect.started
+        known = Blob(started.result, tape.content(started.result)) if started.result else None
+        if effect.settled in ("done", "failed"):
+            return self._settled(effect, call, known)
+        if started.changes:
+            conflict = apply_changes(call, started.changes, self._env(tape))
+            if conflict is None:
+                assert known is not None
+                return _outcome(effect, call, "ok", known, changed=True), ()
+            return _completed(effect, call, conflict)
+        if known is not None and started.request is None:
+            status = msgspec.json.decode(known.content, type=_Status).status
+            return _outcome(effect, call, status, known), ()
+        plan = Plan(started.rule, (), None, (), started.request, effect.answer)
+        op = self._ops.get(call.kind)
+        if op is None:
+            return _completed(effect, call, call.error(f"the op kind `{call.kind}` is not installed"))
+        return _completed(effect, call, await perform_op(op, call, plan, self._env(tape)))
+
+    def _settled(self, effect: PerformOp, call: Call, known: Blob | None) -> Recorded:
+        """Record what a person says about an intent whose outcome is unknown."""
+        if effect.settled == "failed":
+            result = call.error("the op did not take effect, as an operator confirmed")
+        else:
+            planned: Result = msgspec.json.decode(known.content) if known else call.ok()
+            result = planned | {"note": "the op took effect, as an operator confirmed"}
+        return _completed(effect, call, result, changed=bool(effect.started.changes) and effect.settled == "done")
 
     def restore(self, effect: Restore, tape: Tape) -> Recorded:
-        restored, left = put_back(effect.changes, f"{tape.run_id}/{effect.key}", self._env(tape))
+        env = self._env(tape)
+        files = Files(env.roots, env.content, env.file_bytes)
+        restored, left = restore(effect.changes, f"{tape.run_id}/{effect.key}", files)
         return kinds.WorkspaceRestored(effect.key, restored, left), ()
 
     def _env(self, tape: Tape) -> Env:
-        workspace = tape.state.workspace
-        gate = self._gates.get(workspace)
+        state = tape.state
+        assert state.started is not None
+        briefs = self._briefs_of(state.started, tape.content)
+        key = (state.workspace, state.started.skill_hash)
+        gate = self._gates.get(key)
         if gate is None:
-            gate = self._gates[workspace] = Gate(roots_of(self._root, self._state, workspace))
-        assert tape.state.started is not None
-        largest = self._sizes_of(tape.state.started).file_bytes
-        return Env(gate.roots, gate, tape.content, tape.state.kept, largest)
+            requested = frozenset(briefs.skill.permissions)
+            gate = self._gates[key] = Gate(roots_of(self._root, self._state, state.workspace), requested, self._grants)
+        return Env(gate.roots, gate, tape.content, state.truncated, briefs.settings.sizes.file_bytes)
 
 
-def _call(effect: Admit | Perform, tape: Tape) -> Call:
-    """A call's name is its own in one run; runs that write side by side need one that is nobody else's."""
+def _call(effect: PlanOp | PerformOp, tape: Tape) -> Call:
+    """The key of an effect is unique in its run; runs that execute side by side need one that is unique among all."""
     return Call(f"{tape.run_id}/{effect.key}", effect.args)
 
 
-def _completed(call: str, result: dict[str, Any], *, changed: bool = False) -> Recorded:
+def _completed(effect: PerformOp, call: Call, result: Result, *, changed: bool = False) -> Recorded:
     content = Blob.of(canonical(result))
-    return kinds.FileCompleted(call, result["status"], content.hash, len(content.content), changed), (content,)
+    return _outcome(effect, call, result["status"], content, changed=changed), (content,)
 
 
-def foresee(changes: tuple[kinds.Change, ...], env: Env) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Which files undoing changes would put back, and which it would leave alone."""
-    restored: dict[str, str | None] = {}
-    left: dict[str, None] = {}
-    for steps in _chains(changes):
-        path = steps[0].path
-        if _is_ours(steps, restored[path] if path in restored else _hash_now(path, env)):
-            restored[path] = steps[-1].before
-        else:
-            left[path] = None
-    return tuple(path for path in restored if path not in left), tuple(left)
+def _outcome(
+    effect: PerformOp, call: Call, status: kinds.OpStatus, result: Blob, *, changed: bool = False
+) -> kinds.OpCompleted:
+    return op_event(kinds.OpCompleted, call.kind)(effect.key, status, result.hash, len(result.content), changed)
 
 
-def put_back(changes: tuple[kinds.Change, ...], token: str, env: Env) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Undo changes, newest first: the files that are as before now, and those that were left alone."""
-    restored: list[str] = []
-    left: list[str] = []
-    for number, steps in enumerate(_chains(changes)):
-        change = _as_one(steps, env)
-        try:
-            outcome = revert(change, env.roots, env.content, f"{token}.{number}")
-        except FileFault:
-            outcome = "conflict"
-        (left if outcome == "conflict" else restored).append(change.path)
-    return tuple(restored), tuple(left)
-
-
-def _chains(changes: tuple[kinds.Change, ...]) -> list[list[kinds.Change]]:
-    """Changes that follow upon each other in one file, newest first; each chain in the place of its oldest.
-
-    They are put back in one step: a file that was put back in several would, after a crash, look to the first of them
-    like somebody else's.
-    """
-    chains: dict[int, list[kinds.Change]] = {}
-    newest: dict[str, int] = {}
-    for number, change in enumerate(changes):
-        place = newest.get(change.path)
-        follows = place is not None and chains[place][-1].before == change.after
-        chains[number] = chains.pop(place) if place is not None and follows else []
-        chains[number].append(change)
-        newest[change.path] = number
-    return list(chains.values())
-
-
-def _as_one(steps: list[kinds.Change], env: Env) -> kinds.Change:
-    """A chain as one change. Its newest may be an intent that never took place: then it ends where the file is."""
-    oldest, now = steps[-1], _hash_now(steps[0].path, env)
-    made = tuple(dict.fromkeys(path for step in reversed(steps) for path in step.made))
-    after = now if _is_ours(steps, now) and now != oldest.before else steps[0].after
-    return kinds.Change(oldest.path, oldest.before, after, oldest.mode, made)
-
-
-def _is_ours(steps: list[kinds.Change], now: str | None) -> bool:
-    return now == steps[0].after or any(now == step.before for step in steps)
-
-
-def _hash_now(path: str, env: Env) -> str | None:
-    """Which content a file has; the empty text for one that cannot be had."""
-    try:
-        image = read(locate(path, env.roots), env.roots, env.file_bytes)
-    except (FileFault, PlaceInvalid):
-        return ""
-    return digest(image.content) if image else None
+class _Status(msgspec.Struct):
+    status: kinds.OpStatus

@@ -18,7 +18,7 @@ from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.effects import Pause, Restore
 from reyn.kernel.limits import act_turns, limit_reached, within_limits
 from reyn.kernel.llm_call_recorder import ask
-from reyn.kernel.op_dispatch import OpLog, reads_kept, run_op, run_sub_skill
+from reyn.kernel.op_dispatch import OpLog, run_op, run_sub_skill
 from reyn.kernel.steps import StepFault, run_steps
 from reyn.skills import successors
 from reyn.skills.values import skill_of
@@ -40,26 +40,26 @@ async def visit(brief: PhaseBrief, entry: Visit, tape: Tape) -> None:
         return await _give_up(entry, log, 0, StepFailed.code, fault.words(entry.phase), tape)
     while retries <= brief.max_retries:
         left = 0 if brief.is_plain and not tape.state.raised else await _turns_left(brief, turns, tape)
-        may_read = KEPT_READS - reads if log.is_cut else 0
-        offer = brief.offer(acting=left > 0, is_cut=may_read > 0)
+        may_read = MAX_TRUNCATED_READS - reads if log.is_truncated else 0
+        offer = brief.offer(acting=left > 0, is_truncated=may_read > 0)
         messages = (*_frame(offer, entry, given, log, left if brief.ops else may_read or None), *rejected)
         calls += 1
         call = f"{entry.step}.{calls}"
-        tape.emit(kinds.FrameBuilt(messages), offer.stable, *given.blobs)
-        reply = await ask(offer, brief.model, messages, call, tape, tuple(log.shown))
+        frame = tape.emit(kinds.FrameBuilt(messages), offer.stable, *given.blobs)
+        reply = await ask(offer, brief.model, frame.messages, call, tape, tuple(log.shown))
         verdict = offer.contract.judge(reply.text, is_cut=reply.is_cut)
         if verdict.dropped:
             tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))
         if isinstance(verdict, Rejected):
-            tape.emit(kinds.ValidationError(call, verdict.rule, verdict.path, verdict.message, reply.hash))
-            shown = log.cut(f"{call}.answer", reply.hash, brief.settings.sizes.input_bytes, tape)
-            rejected, last, retries = correction(shown, verdict.path, verdict.message), verdict, retries + 1
+            error = tape.emit(kinds.ValidationError(call, verdict.rule, verdict.path, verdict.message, reply.hash))
+            shown = log.truncate(f"{call}.answer", reply.hash, brief.settings.sizes.input_bytes, tape)
+            rejected, last, retries = correction(shown, error.path, error.message), verdict, retries + 1
             continue
         rejected, last = (), None
         held_up = await _perform(verdict, call, brief, log, tape) if verdict.ops else None
         if isinstance(verdict, Accepted) and held_up is None:
             return _commit(entry, call, verdict, tape)
-        if isinstance(verdict, Acting) and all(reads_kept(args) for args in verdict.ops):
+        if isinstance(verdict, Acting) and offer.contract.ops.only_reads_truncated(verdict.ops):
             reads += 1
         elif left > 0:
             turns += 1
@@ -68,8 +68,8 @@ async def visit(brief: PhaseBrief, entry: Visit, tape: Tape) -> None:
     return await _give_up(entry, log, calls, AnswersRejected.code, _words(brief, entry, calls, last), tape)
 
 
-KEPT_READS = 10
-"""Turns in which a visit may read what it was shown in part; they cost no act turns."""
+MAX_TRUNCATED_READS = 10
+"""Turns in which a visit may read more of truncated content; they cost no act turns."""
 
 
 class _Given(NamedTuple):
@@ -99,10 +99,10 @@ async def _prepare(brief: PhaseBrief, entry: Visit, log: OpLog, tape: Tape) -> _
         given = Blob.of(canonical(enriched))
     rollback = None
     if back is not None:
-        rollback = Rollback(log.cut(f"{entry.step}.rejected", back.rejected.hash, limit, tape), back.reason)
+        rollback = Rollback(log.truncate(f"{entry.step}.rejected", back.rejected.hash, limit, tape), back.reason)
     if len(given.content) <= limit:
         return _Given(given.hash, (given,) if brief.described.preprocessor else (), rollback)
-    return _Given(log.cut_blob(f"{entry.step}.input", given, limit, tape), (), rollback)
+    return _Given(log.truncate_blob(f"{entry.step}.input", given, limit, tape), (), rollback)
 
 
 async def _turns_left(brief: PhaseBrief, turns: int, tape: Tape) -> int:
@@ -144,9 +144,9 @@ async def _perform(
     deferred = None
     for number, args in enumerate(verdict.ops, start=1):
         done = await run_op(args, f"{call}.{number}", brief, tape)
-        log.add(done, tape)
+        log.add(done.changes, tape)
         log.show(done, f"{call}.{number}", brief.settings.sizes.result_bytes, tape)
-        if decides and (done.status != "ok" or done.kind == "ask_user"):
+        if decides and (done.status != "ok" or done.asked):
             deferred = deferred or kinds.DecisionDeferred(call, f"{call}.{number}", done.status)
             if done.status != "ok":
                 break
@@ -207,10 +207,9 @@ async def visit_skill(brief: PhaseBrief, entry: Visit, tape: Tape) -> None:
     done = await run_sub_skill(
         name, entry.input, f"{entry.step}.1", brief.sub_skill(name), tape, shares_workspace=shares
     )
-    log.add(done, tape)
+    log.add(done.changes, tape)
     if done.artifact is None:
-        why = msgspec.json.decode(tape.content(done.result)).get("error", "it gave no artifact")
-        return await _give_up(entry, log, 0, SubRunFailed.code, f"node `{entry.phase}`: {why}", tape)
+        return await _give_up(entry, log, 0, SubRunFailed.code, f"node `{entry.phase}`: {done.error}", tape)
     artifact = msgspec.json.decode(tape.content(done.artifact.hash))
     target = next(iter(successors(brief.skill, entry.phase)), None)
     wrong = _misfit(brief, target, artifact)

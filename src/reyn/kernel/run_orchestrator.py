@@ -1,5 +1,4 @@
-"""Given where a run stands, what happens next? Phase sequence, transitions, rollback, limits, lifecycle; never asks a
-model."""
+"""Decide what a run does next: phase sequence, transitions, rollback, limits, lifecycle. Never talks to a model."""
 
 from __future__ import annotations
 
@@ -15,20 +14,8 @@ from reyn.kernel.limits import limit_of
 if TYPE_CHECKING:
     from reyn.config import RunSettings
     from reyn.journal import Body
-    from reyn.kernel.run_state import RunState
+    from reyn.kernel.run_state import Ending, RunState
     from reyn.skills import Skill
-
-RULES_VERSION = 4
-"""The version of the rules by which events are derived. A change that derives other bytes needs a new one.
-
-    1   transitions, re-prompts, visits, finish, abort
-    2   ops, steps, questions, rollback, sub-runs, all limits; a phase's ops are offered
-    3   the prompt begins with what all phases share; its example finishes where that is possible
-    4   the example keeps to its schema; thoughts before an answer are left aside
-"""
-
-CARRIED = frozenset({4})
-"""The versions whose runs can still be driven and replayed."""
 
 
 class Visit(msgspec.Struct, frozen=True):
@@ -55,44 +42,45 @@ Move = Visit | Postprocess | Closing | kinds.PhaseRolledBack | kinds.LimitReache
 
 
 def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
-    """A phase to visit, or the event that moves, ends or stops the run."""
+    """Return the phase to visit, or the event that moves, ends or stops the run."""
     if state.ending is not None:
-        return _ending(state, skill)
+        return _end(state, state.ending, skill)
     phase = state.phase or skill.entry
     visit = state.visits_of(phase) + 1
     cap = limit_of(state, settings, "max_phase_visits")
     if cap is not None and visit > cap:
-        reason = f"phase `{phase}` was visited {cap} times, the most that `max_phase_visits` allows"
+        reason = f"phase `{phase}` was visited {cap} times, the maximum that `max_phase_visits` allows"
         return kinds.LimitReached("max_phase_visits", cap, phase, reason)
-    assert state.input is not None
-    path = (*state.path, phase)[-PATH_LENGTH:]
-    return Visit(phase, state.input, visit, state.total_steps + 1, path, state.rollback)
+    assert state.visit.input is not None
+    path = (*state.history.path, phase)[-PATH_LENGTH:]
+    return Visit(phase, state.visit.input, visit, state.history.total_steps + 1, path, state.visit.rollback)
 
 
-def _ending(state: RunState, skill: Skill) -> Move:
-    if state.ending == "finish":
-        assert state.artifact is not None
-        if skill.postprocessor is not None and state.result is None:
-            return Postprocess(state.artifact, state.total_steps, state.post_attempts + 1)
-        return kinds.SkillCompleted(state.result or state.artifact)
-    if state.ending in ("abort", "no_progress"):
-        return kinds.SkillAborted(state.phase, state.ending_reason)
-    if state.ending == "failure" and skill.on_phase_failure == "rollback" and state.trail:
-        before = state.trail[-1]
-        return kinds.PhaseRolledBack(state.phase, before.phase, before.input, before.artifact, state.ending_reason)
-    return kinds.RunFailed(state.ending_code, state.ending_reason)
+def _end(state: RunState, ending: Ending, skill: Skill) -> Move:
+    if ending.kind == "finish":
+        output = state.output
+        assert output.artifact is not None
+        if skill.postprocessor is not None and output.result is None:
+            return Postprocess(output.artifact, state.history.total_steps, output.post_attempts + 1)
+        return kinds.SkillCompleted(output.result or output.artifact)
+    if ending.kind in ("abort", "no_progress"):
+        return kinds.SkillAborted(state.phase, ending.reason)
+    if ending.kind == "failure" and skill.on_phase_failure == "rollback" and state.history.trail:
+        before = state.history.trail[-1]
+        return kinds.PhaseRolledBack(state.phase, before.phase, before.input, before.artifact, ending.reason)
+    return kinds.RunFailed(ending.code, ending.reason)
 
 
 def stop_for(outcome: Body, state: RunState) -> Body:
-    """What an effect without an outcome means for the run: it stops, and goes on from here."""
+    """Return the event that stops the run after an effect without an outcome."""
     match outcome:
         case kinds.LlmFailed(code=code, message=message, hint=hint):
             return kinds.RunFailed(code, message, hint)
-        case kinds.RunSkillStopped(status="waiting", wait=wait) if wait is not None:
+        case kinds.SubRunStopped(status="waiting", wait=wait) if wait is not None:
             return kinds.WaitOpened(msgspec.structs.replace(wait, run=wait.run or outcome.run))
-        case kinds.RunSkillStopped(status="limited"):
+        case kinds.SubRunStopped(status="limited"):
             reason = f"sub-run `{outcome.run}`: {outcome.reason}"
             return kinds.LimitReached(outcome.limit, outcome.value, state.phase, reason)
-        case kinds.RunSkillStopped():
+        case kinds.SubRunStopped():
             return kinds.RunFailed(outcome.code, f"sub-run `{outcome.run}`: {outcome.reason}", outcome.hint)
     raise InternalError(f"`{outcome.kind}` does not stop a run")

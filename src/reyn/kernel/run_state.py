@@ -1,19 +1,20 @@
-"""The state of a run is the fold of its events. This module is that fold: values and `apply`, no I/O.
+"""The state of a run: the fold of its events. Values and `apply`, no I/O.
 
-Lifecycle lives here and nowhere else: what a transition, a finish, a failure, a rollback, a question or a limit means
-for the run is what `apply` makes of its event.
+What a transition, a failure, a rollback or a limit means for a run is decided here. The lifecycle itself (status,
+reason, phase, open question) is folded in `reyn.journal.lifecycle`, which the list of runs shares.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from reyn.context.frame import PATH_LENGTH
 from reyn.errors import ChainBroken
-from reyn.journal import Status, decode, kinds
+from reyn.journal import decode, kinds
+from reyn.journal.lifecycle import Lifecycle, advance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -21,77 +22,114 @@ if TYPE_CHECKING:
     from reyn.journal import Body, Event
 
 TRAIL_LENGTH = PATH_LENGTH
-"""How many completed visits a rollback can go back through; what is older is not kept, so that cost stays constant."""
-WARNINGS = 50
-"""How many warnings a run's state holds; the journal holds them all."""
-KEPT = 200
-"""How many of the things that a frame showed in part stay readable; the journal holds them all."""
+"""How many completed visits a rollback can return to. Older ones are dropped to keep the cost of a visit constant."""
+MAX_WARNINGS = 50
+"""How many warnings the state holds; the journal holds all of them."""
+MAX_TRUNCATED = 200
+"""How many truncated contents stay readable; the journal holds all of them."""
 
 
-class Passed(msgspec.Struct, frozen=True):
-    """A completed visit: what it took and what it gave."""
-
+class CompletedVisit(msgspec.Struct, frozen=True):
     phase: str
     input: kinds.ArtifactRef
     artifact: kinds.ArtifactRef
 
 
-class RunState(msgspec.Struct, frozen=True):
-    """An immutable snapshot. `status` is `None` only before the first event."""
+class Visit(msgspec.Struct, frozen=True):
+    """The visit in progress, or what the next one starts with."""
 
-    status: Status | None = None
-    reason: str = ""
-    started: kinds.RunStarted | None = None
-    model: str = ""
-    """Who is asked: the model the run was started with, or the last one it was resumed with."""
-    phase: str = ""
-    """The phase being visited, or to be visited next."""
+    is_open: bool = False
     input: kinds.ArtifactRef | None = None
-    visit_open: bool = False
-    ending: Literal["finish", "abort", "failure", "no_progress", "post_failure"] | None = None
+    rollback: kinds.PhaseRolledBack | None = None
+    """Why the phase is entered again."""
+    started_after: int = 0
+    """The run's active time when the visit began, in microseconds."""
+
+
+class History(msgspec.Struct, frozen=True):
+    """The visits so far, bounded in size."""
+
+    visits: dict[str, int] = {}
+    """The number of visits, by phase."""
+    path: tuple[str, ...] = ()
+    """The last phases entered."""
+    trail: tuple[CompletedVisit, ...] = ()
+    total_steps: int = 0
+
+
+class Ending(msgspec.Struct, frozen=True):
     """How the last visit asks the run to end; the orchestrator turns it into the closing event."""
-    ending_reason: str = ""
-    ending_code: str = ""
-    failure_code: str = ""
-    """The code of the failure that the run stands at."""
-    failure_hint: str = ""
-    stopped_at: str | None = None
-    """The sub-run that the run stopped with."""
-    reached: tuple[str, int] | None = None
-    """The cap that the run stands at: its name and value."""
+
+    kind: Literal["finish", "abort", "failure", "no_progress", "post_failure"]
+    reason: str = ""
+    code: str = ""
+
+
+class Output(msgspec.Struct, frozen=True):
+    """The latest artifact, and what the postprocessor made of it."""
+
     artifact: kinds.ArtifactRef | None = None
     result: kinds.ArtifactRef | None = None
-    """What the postprocessor made of the artifact."""
     post_attempts: int = 0
-    visits: dict[str, int] = {}
-    path: tuple[str, ...] = ()
+
+
+class Models(msgspec.Struct, frozen=True):
+    """Which model is asked, and what the answers cost."""
+
+    name: str = ""
     switched: dict[str, str] = {}
-    """Models that could not be had, each with the one that is asked in its place."""
-    trail: tuple[Passed, ...] = ()
-    rollback: kinds.PhaseRolledBack | None = None
-    """Why the phase is entered again, while it is."""
-    total_steps: int = 0
+    """Unavailable models, each with the fallback that replaces it."""
     answers: int = 0
-    """Answers of models, those of sub-runs included."""
+    """Answers so far, those of sub-runs included."""
     usage: kinds.Usage = kinds.Usage()
-    raised: dict[str, int | None] = {}
-    messages_taken: int = 0
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """Details of why the run stopped."""
+
+    code: str = ""
+    hint: str = ""
+    limit: tuple[str, int] | None = None
+    """The cap that was reached: its name and value."""
+    sub_run: str | None = None
+    """The sub-run that the run stopped with."""
+
+
+class Recovery(msgspec.Struct, frozen=True):
+    """The intent without an outcome, if there is one."""
+
     open_intent: str | None = None
-    doubtful: str | None = None
-    """An intent that an earlier driver left without an outcome: nobody here knows whether it took place."""
-    wait: kinds.Wait | None = None
-    given: kinds.WaitAnswered | None = None
-    kept: dict[str, str] = {}
-    """What a frame showed in part: the name of the whole, by the word it is readable under."""
+    unknown_outcome: str | None = None
+    """An intent that an earlier driver left open: whether it took effect is unknown."""
+
+
+class RunState(Lifecycle, frozen=True, kw_only=True):
+    """An immutable snapshot of a run."""
+
+    started: kinds.RunStarted | None = None
+    wording: int = 0
+    """The wording version of the events that follow."""
+    visit: Visit = Visit()
+    history: History = History()
+    ending: Ending | None = None
+    output: Output = Output()
+    models: Models = Models()
+    stop: Stop = Stop()
+    recovery: Recovery = Recovery()
+    answered: kinds.WaitAnswered | None = None
+    """The last answered question."""
+    raised: dict[str, int | None] = {}  # noqa: RUF012 - msgspec copies it
+    """Limits that were raised."""
+    truncated: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
+    """Hashes of contents that a frame shows in part, by the name they can be read under."""
     warnings: tuple[str, ...] = ()
-    clock: int = 0
+    last_input: int = 0
+    """The time of the last input event."""
     active: int = 0
-    """Microseconds spent driving: neither waiting, nor stopped, nor dead."""
-    visit_since: int = 0
-    """How much of `active` had passed when the visit began."""
+    """Microseconds of execution: neither waiting, nor stopped, nor between two drivers."""
 
     def visits_of(self, phase: str) -> int:
-        return self.visits.get(phase, 0)
+        return self.history.visits.get(phase, 0)
 
     @property
     def run_id(self) -> str:
@@ -100,42 +138,30 @@ class RunState(msgspec.Struct, frozen=True):
 
     @property
     def workspace(self) -> str:
-        """The run whose files this one uses."""
+        """The run whose workspace this one uses."""
         assert self.started is not None
         return self.started.workspace or self.started.run_id
+
+    @property
+    def final_artifact(self) -> kinds.ArtifactRef | None:
+        return self.output.result or self.output.artifact
 
 
 EMPTY = RunState()
 
-ENDED = ("finished", "aborted", "cancelled")
-"""States that nothing moves on from; another run can go on from them."""
-
-B = TypeVar("B", bound="Body")
-_RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {}
-
-
-def _on(cls: type[B]) -> Callable[[Callable[[RunState, B], RunState]], Callable[[RunState, B], RunState]]:
-    def register(rule: Callable[[RunState, B], RunState]) -> Callable[[RunState, B], RunState]:
-        _RULES[cls] = rule
-        return rule
-
-    return register
-
 
 def apply(state: RunState, body: Body, ts: int) -> RunState:
-    """The state after one more event. Total: every kind of event has a meaning in every state."""
+    """Return the state after one more event. Total: every event has a meaning in every state."""
     if body.origin != "derived":
-        state = _pass_time(state, body, ts)
-    rule = _RULES.get(type(body))
+        state = _count_time(state, body, ts)
+    rule = _RULES.get(body.base)
     if rule is not None:
         state = rule(state, body)
-    if body.enters is not None and not _stays(state, body):
-        state = replace(state, status=body.enters, reason=getattr(body, "reason", ""))
-    return state
+    return advance(state, body)
 
 
 def fold(events: Iterable[Event]) -> RunState:
-    """The state after all events of a run; one that is missing would leave the others without a meaning."""
+    """Return the state after all events of a run."""
     state = EMPTY
     for seq, event in enumerate(events, start=1):
         if event.seq != seq:
@@ -144,264 +170,279 @@ def fold(events: Iterable[Event]) -> RunState:
     return state
 
 
-_SUB_RUN_ENDS = frozenset((kinds.RunSkillCompleted, kinds.RunSkillStopped))
-_TAKE_OVERS = frozenset((kinds.RunResumed, kinds.RunForked))
+def _count_time(state: RunState, body: Body, ts: int) -> RunState:
+    """Count the time since the last input while a driver executes the run: not before a resume, not while it waits."""
+    match body:
+        case kinds.SubRunCompleted() | kinds.SubRunStopped():
+            elapsed = body.active
+        case kinds.RunResumed() | kinds.RunForked():
+            elapsed = 0
+        case _:
+            elapsed = max(0, ts - state.last_input) if state.status == "running" else 0
+    return replace(state, last_input=ts, active=state.active + elapsed)
 
 
-def _pass_time(state: RunState, body: Body, ts: int) -> RunState:
-    """Time counts while a driver works: not before a resume, and not while the run stands still."""
-    kind = type(body)
-    if kind in _SUB_RUN_ENDS:
-        return replace(state, clock=ts, active=state.active + body.active)  # type: ignore[attr-defined]  # both have it
-    works = state.status == "running" and kind not in _TAKE_OVERS
-    return replace(state, clock=ts, active=state.active + max(0, ts - state.clock) if works else state.active)
-
-
-def _stays(state: RunState, body: Body) -> bool:
-    """A new driver does not answer an open question; it only goes on asking it. What has ended has ended."""
-    if isinstance(body, kinds.RunForked):
-        return False
-    return state.status in ENDED or (isinstance(body, kinds.RunResumed) and state.wait is not None)
-
-
-def _warn(state: RunState, warning: str) -> tuple[str, ...]:
-    if len(state.warnings) < WARNINGS:
-        return (*state.warnings, warning)
-    return (*state.warnings[: WARNINGS - 1], "and more: `reyn events` has them all")
+def _warn(state: RunState, warning: str) -> RunState:
+    if len(state.warnings) < MAX_WARNINGS:
+        return replace(state, warnings=(*state.warnings, warning))
+    return replace(state, warnings=(*state.warnings[: MAX_WARNINGS - 1], "and more: see the run's events"))
 
 
 # -- the run ------------------------------------------------------------------------------------------
 
 
-@_on(kinds.RunStarted)
-def _(state: RunState, body: kinds.RunStarted) -> RunState:
-    return replace(state, started=body, input=body.input, model=body.model)
+def on_run_started(state: RunState, body: kinds.RunStarted) -> RunState:
+    return replace(
+        state,
+        started=body,
+        wording=body.wording,
+        visit=replace(state.visit, input=body.input),
+        models=replace(state.models, name=body.model),
+    )
 
 
-@_on(kinds.RunForked)
-def _(state: RunState, body: kinds.RunForked) -> RunState:
-    """The same run under another name, with files of its own; nothing of how the other one went on."""
-    assert state.started is not None
+def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
+    """The same run under another name, with a workspace of its own and nothing of how its origin continued."""
+    origin = state.started
+    assert origin is not None
     started = replace(
-        state.started,
+        origin,
         run_id=body.run_id,
-        skill=body.skill or state.started.skill,
-        skill_hash=body.skill_hash or state.started.skill_hash,
-        input=body.input if body.input and not state.total_steps else state.started.input,
+        skill=body.skill or origin.skill,
+        skill_hash=body.skill_hash or origin.skill_hash,
+        input=body.input if body.input and not state.history.total_steps else origin.input,
+        rules=body.rules or origin.rules,
+        ops=body.ops or origin.ops,
         parent=None,
         workspace=None,
     )
+    answered_before = origin.parent.answered if origin.parent else 0
     return replace(
         state,
         started=started,
-        model=body.model or state.model,
-        input=body.input or state.input,
-        wait=None,
+        wording=body.wording or state.wording,
+        visit=replace(state.visit, input=body.input or state.visit.input),
+        history=replace(state.history, trail=()) if body.skill_hash else state.history,
         ending=None,
-        answers=state.answers + (state.started.parent.answered if state.started.parent else 0),
-        trail=() if body.skill_hash else state.trail,
+        models=replace(
+            state.models, name=body.model or state.models.name, answers=state.models.answers + answered_before
+        ),
     )
 
 
-@_on(kinds.RunResumed)
-def _(state: RunState, body: kinds.RunResumed) -> RunState:
-    """A failed visit is entered anew once its failure stands; everything else goes on where it was. A sub-run's
-    question is asked by the sub-run, once it is driven again."""
-    ending = state.ending
-    if state.status == "failed" and ending in ("failure", "post_failure"):
-        ending = "finish" if ending == "post_failure" else None
-    started = state.started
+def on_run_resumed(state: RunState, body: kinds.RunResumed) -> RunState:
+    """A failed visit is entered again; everything else continues where it was."""
+    ending, started = state.ending, state.started
+    assert started is not None
+    if state.status == "failed" and ending is not None and ending.kind in ("failure", "post_failure"):
+        ending = Ending("finish") if ending.kind == "post_failure" else None
     if body.skill_hash is not None:
-        assert started is not None
-        started = replace(started, skill=body.skill or started.skill, skill_hash=body.skill_hash)
-    wait = state.wait if state.wait is not None and state.wait.run is None else None
+        skill = body.skill or started.skill
+        started = replace(started, skill=skill, skill_hash=body.skill_hash, ops=body.ops or started.ops)
+    models = state.models
+    if body.model or body.retry:
+        models = replace(models, name=body.model or models.name, switched={})
     return replace(
         state,
         started=started,
+        wording=body.wording or state.wording,
+        history=replace(state.history, trail=()) if body.skill_hash else state.history,
         ending=ending,
-        wait=wait,
-        stopped_at=None,
-        trail=() if body.skill_hash else state.trail,
-        doubtful=body.open_intent,
-        model=body.model or state.model,
-        switched={} if body.model or body.retry else state.switched,
+        models=models,
+        stop=replace(state.stop, sub_run=None),
+        recovery=replace(state.recovery, unknown_outcome=body.open_intent),
     )
 
 
-@_on(kinds.RunCancelled)
-def _(state: RunState, body: kinds.RunCancelled) -> RunState:
-    return replace(state, messages_taken=body.message, wait=None)
+def on_run_failed(state: RunState, body: kinds.RunFailed) -> RunState:
+    return replace(state, stop=replace(state.stop, code=body.code, hint=body.hint))
 
 
-@_on(kinds.RunFailed)
-def _(state: RunState, body: kinds.RunFailed) -> RunState:
-    return replace(state, failure_code=body.code, failure_hint=body.hint)
+def on_run_broken(state: RunState, body: kinds.RunBroken) -> RunState:
+    return replace(state, stop=replace(state.stop, code=body.code, hint=""))
 
 
-@_on(kinds.RunBroken)
-def _(state: RunState, body: kinds.RunBroken) -> RunState:
-    return replace(state, failure_code=body.code, failure_hint="")
+def on_limit_reached(state: RunState, body: kinds.LimitReached) -> RunState:
+    return replace(state, stop=replace(state.stop, limit=(body.limit, body.value)))
 
 
-@_on(kinds.LimitReached)
-def _(state: RunState, body: kinds.LimitReached) -> RunState:
-    return replace(state, reached=(body.limit, body.value))
+def on_limit_raised(state: RunState, body: kinds.LimitRaised) -> RunState:
+    return replace(state, raised={**state.raised, body.limit: body.value})
 
 
-@_on(kinds.LimitRaised)
-def _(state: RunState, body: kinds.LimitRaised) -> RunState:
-    return replace(state, raised={**state.raised, body.limit: body.value}, messages_taken=body.message)
-
-
-@_on(kinds.WaitOpened)
-def _(state: RunState, body: kinds.WaitOpened) -> RunState:
-    return replace(state, wait=body.wait)
-
-
-@_on(kinds.WaitAnswered)
-def _(state: RunState, body: kinds.WaitAnswered) -> RunState:
-    return replace(state, wait=None, given=body, messages_taken=body.message, doubtful=None)
-
-
-@_on(kinds.MessageRefused)
-def _(state: RunState, body: kinds.MessageRefused) -> RunState:
-    return replace(state, messages_taken=body.message)
+def on_wait_answered(state: RunState, body: kinds.WaitAnswered) -> RunState:
+    return replace(state, answered=body, recovery=replace(state.recovery, unknown_outcome=None))
 
 
 # -- one visit ----------------------------------------------------------------------------------------
 
 
-@_on(kinds.PhaseStarted)
-def _(state: RunState, body: kinds.PhaseStarted) -> RunState:
+def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
+    history = state.history
     return replace(
         state,
-        phase=body.phase,
-        input=body.input,
-        visit_open=True,
-        visits={**state.visits, body.phase: body.visit},
-        path=(*state.path, body.phase)[-PATH_LENGTH:],
-        total_steps=state.total_steps + 1,
-        visit_since=state.active,
+        visit=replace(state.visit, is_open=True, input=body.input, started_after=state.active),
+        history=replace(
+            history,
+            visits={**history.visits, body.phase: body.visit},
+            path=(*history.path, body.phase)[-PATH_LENGTH:],
+            total_steps=history.total_steps + 1,
+        ),
     )
 
 
-@_on(kinds.StepCompleted)
-def _(state: RunState, body: kinds.StepCompleted) -> RunState:
+def on_step_completed(state: RunState, body: kinds.StepCompleted) -> RunState:
     if body.status not in ("skipped", "empty"):
         return state
-    warning = f"step {body.call} `{body.step}` failed and was left {body.status}: {body.reason}"
-    return replace(state, warnings=_warn(state, warning))
+    return _warn(state, f"step {body.call} `{body.step}` failed and was left {body.status}: {body.reason}")
 
 
-@_on(kinds.ContentCut)
-def _(state: RunState, body: kinds.ContentCut) -> RunState:
-    kept = {**state.kept, body.name: body.content}
-    if len(kept) > KEPT:
-        del kept[next(iter(kept))]
-    return replace(state, kept=kept)
+def on_content_cut(state: RunState, body: kinds.ContentCut) -> RunState:
+    truncated = {**state.truncated, body.name: body.content}
+    if len(truncated) > MAX_TRUNCATED:
+        del truncated[next(iter(truncated))]
+    return replace(state, truncated=truncated)
 
 
-@_on(kinds.LlmRequested)
-def _(state: RunState, body: kinds.LlmRequested) -> RunState:
-    return replace(state, open_intent=body.call)
+def on_llm_responded(state: RunState, body: kinds.LlmResponded) -> RunState:
+    models = state.models
+    usage = models.usage + body.usage if body.usage else models.usage
+    return replace(state, models=replace(models, answers=models.answers + 1, usage=usage), recovery=_SETTLED)
 
 
-@_on(kinds.LlmResponded)
-def _(state: RunState, body: kinds.LlmResponded) -> RunState:
-    usage = state.usage + body.usage if body.usage else state.usage
-    return replace(state, answers=state.answers + 1, usage=usage, open_intent=None, doubtful=None)
+def on_model_switched(state: RunState, body: kinds.ModelSwitched) -> RunState:
+    models = state.models
+    return replace(state, models=replace(models, switched={**models.switched, body.model: body.to}))
 
 
-@_on(kinds.ModelSwitched)
-def _(state: RunState, body: kinds.ModelSwitched) -> RunState:
-    return replace(state, switched={**state.switched, body.model: body.to})
+def on_artifact_stored(state: RunState, body: kinds.ArtifactStored) -> RunState:
+    return replace(state, output=replace(state.output, artifact=body.artifact))
 
 
-@_on(kinds.ControlDecided)
-def _(state: RunState, body: kinds.ControlDecided) -> RunState:
-    return replace(state, ending_reason=body.reason)
+def on_control_decided(state: RunState, body: kinds.ControlDecided) -> RunState:
+    """An abort ends the run once its visit is closed; other decisions take effect with `phase_completed`."""
+    return replace(state, ending=Ending("abort", body.reason)) if body.type == "abort" else state
 
 
-@_on(kinds.ArtifactStored)
-def _(state: RunState, body: kinds.ArtifactStored) -> RunState:
-    return replace(state, artifact=body.artifact)
-
-
-@_on(kinds.PhaseCompleted)
-def _(state: RunState, body: kinds.PhaseCompleted) -> RunState:
+def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
+    closed = replace(state, visit=replace(state.visit, is_open=False))
     if body.type == "abort":
-        return replace(state, visit_open=False, ending="abort")
-    artifact, back = state.artifact, state.rollback
+        return closed
+    artifact, rollback = state.output.artifact, state.visit.rollback
     assert artifact is not None
-    if back is not None and artifact.hash == back.rejected.hash:
-        reason = f"no progress: after a rollback, phase `{body.phase}` gave the same artifact again"
-        return replace(state, visit_open=False, ending="no_progress", ending_reason=reason)
+    if rollback is not None and artifact.hash == rollback.rejected.hash:
+        reason = f"no progress: after a rollback, phase `{body.phase}` produced the same artifact again"
+        return replace(closed, ending=Ending("no_progress", reason))
     if body.type == "finish":
-        return replace(state, visit_open=False, ending="finish", rollback=None)
-    assert state.input is not None
-    trail = (*state.trail, Passed(body.phase, state.input, artifact))[-TRAIL_LENGTH:]
-    return replace(state, visit_open=False, phase=body.next_phase, input=artifact, trail=trail, rollback=None)
+        return replace(closed, visit=replace(closed.visit, rollback=None), ending=Ending("finish"))
+    assert state.visit.input is not None
+    completed = CompletedVisit(body.phase, state.visit.input, artifact)
+    trail = (*state.history.trail, completed)[-TRAIL_LENGTH:]
+    return replace(
+        closed,
+        visit=replace(closed.visit, input=artifact, rollback=None),
+        history=replace(state.history, trail=trail),
+    )
 
 
-@_on(kinds.PhaseFailed)
-def _(state: RunState, body: kinds.PhaseFailed) -> RunState:
-    return replace(state, visit_open=False, ending="failure", ending_reason=body.reason, ending_code=body.code)
+def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:
+    ending = Ending("failure", body.reason, body.code)
+    return replace(state, visit=replace(state.visit, is_open=False), ending=ending)
 
 
-@_on(kinds.PhaseRolledBack)
-def _(state: RunState, body: kinds.PhaseRolledBack) -> RunState:
-    return replace(state, phase=body.to, input=body.input, ending=None, rollback=body, trail=state.trail[:-1])
-
-
-@_on(kinds.PostprocessorStarted)
-def _(state: RunState, body: kinds.PostprocessorStarted) -> RunState:
-    return replace(state, visit_open=True, post_attempts=body.attempt, visit_since=state.active)
-
-
-@_on(kinds.PostprocessorCompleted)
-def _(state: RunState, body: kinds.PostprocessorCompleted) -> RunState:
-    return replace(state, visit_open=False, result=body.artifact)
-
-
-@_on(kinds.PostprocessorFailed)
-def _(state: RunState, body: kinds.PostprocessorFailed) -> RunState:
-    return replace(state, visit_open=False, ending="post_failure", ending_reason=body.reason, ending_code=body.code)
-
-
-# -- ops ----------------------------------------------------------------------------------------------
-
-
-def _begun(state: RunState, body: Any) -> RunState:
-    return replace(state, open_intent=body.call)
-
-
-def _over(state: RunState, _: Any) -> RunState:
-    return replace(state, open_intent=None, doubtful=None)
-
-
-_RULES |= dict.fromkeys((kinds.FileStarted, kinds.RunSkillStarted, kinds.RestoreStarted), _begun)
-_RULES |= dict.fromkeys((kinds.LlmFailed, kinds.FileCompleted), _over)
-
-
-@_on(kinds.RunSkillStopped)
-def _(state: RunState, body: kinds.RunSkillStopped) -> RunState:
-    return replace(state, open_intent=None, doubtful=None, stopped_at=body.run)
-
-
-@_on(kinds.WorkspaceRestored)
-def _(state: RunState, body: kinds.WorkspaceRestored) -> RunState:
-    why = "somebody else changed it since, or it could not be written"
-    for path in body.left:
-        state = replace(state, warnings=_warn(state, f"`{path}` was not restored: {why}"))
-    return replace(state, open_intent=None, doubtful=None)
-
-
-@_on(kinds.RunSkillCompleted)
-def _(state: RunState, body: kinds.RunSkillCompleted) -> RunState:
+def on_phase_rolled_back(state: RunState, body: kinds.PhaseRolledBack) -> RunState:
     return replace(
         state,
-        open_intent=None,
-        doubtful=None,
-        usage=state.usage + body.usage,
-        answers=state.answers + body.answers,
+        visit=replace(state.visit, input=body.input, rollback=body),
+        history=replace(state.history, trail=state.history.trail[:-1]),
+        ending=None,
     )
+
+
+def on_postprocessor_started(state: RunState, body: kinds.PostprocessorStarted) -> RunState:
+    return replace(
+        state,
+        visit=replace(state.visit, is_open=True, started_after=state.active),
+        output=replace(state.output, post_attempts=body.attempt),
+    )
+
+
+def on_postprocessor_completed(state: RunState, body: kinds.PostprocessorCompleted) -> RunState:
+    return replace(
+        state,
+        visit=replace(state.visit, is_open=False),
+        output=replace(state.output, result=body.artifact),
+    )
+
+
+def on_postprocessor_failed(state: RunState, body: kinds.PostprocessorFailed) -> RunState:
+    ending = Ending("post_failure", body.reason, body.code)
+    return replace(state, visit=replace(state.visit, is_open=False), ending=ending)
+
+
+# -- effects ------------------------------------------------------------------------------------------
+
+_SETTLED = Recovery()
+
+
+def on_intent(state: RunState, body: Any) -> RunState:
+    return replace(state, recovery=replace(state.recovery, open_intent=body.call))
+
+
+def on_op_started(state: RunState, body: kinds.OpStarted) -> RunState:
+    """An op with a request has no effect of its own; the kernel records the intents of what it does for it."""
+    return state if body.request is not None else on_intent(state, body)
+
+
+def on_outcome(state: RunState, _: Any) -> RunState:
+    return replace(state, recovery=_SETTLED)
+
+
+def on_sub_run_stopped(state: RunState, body: kinds.SubRunStopped) -> RunState:
+    return replace(state, recovery=_SETTLED, stop=replace(state.stop, sub_run=body.run))
+
+
+def on_sub_run_completed(state: RunState, body: kinds.SubRunCompleted) -> RunState:
+    models = state.models
+    models = replace(models, usage=models.usage + body.usage, answers=models.answers + body.answers)
+    return replace(state, recovery=_SETTLED, models=models)
+
+
+def on_workspace_restored(state: RunState, body: kinds.WorkspaceRestored) -> RunState:
+    for path in body.left:
+        state = _warn(state, f"`{path}` was not restored: another program changed it, or it cannot be written")
+    return replace(state, recovery=_SETTLED)
+
+
+_RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
+    kinds.RunStarted: on_run_started,
+    kinds.RunForked: on_run_forked,
+    kinds.RunResumed: on_run_resumed,
+    kinds.RunFailed: on_run_failed,
+    kinds.RunBroken: on_run_broken,
+    kinds.LimitReached: on_limit_reached,
+    kinds.LimitRaised: on_limit_raised,
+    kinds.WaitAnswered: on_wait_answered,
+    kinds.PhaseStarted: on_phase_started,
+    kinds.StepCompleted: on_step_completed,
+    kinds.ContentCut: on_content_cut,
+    kinds.LlmRequested: on_intent,
+    kinds.LlmResponded: on_llm_responded,
+    kinds.LlmFailed: on_outcome,
+    kinds.ModelSwitched: on_model_switched,
+    kinds.ArtifactStored: on_artifact_stored,
+    kinds.ControlDecided: on_control_decided,
+    kinds.PhaseCompleted: on_phase_completed,
+    kinds.PhaseFailed: on_phase_failed,
+    kinds.PhaseRolledBack: on_phase_rolled_back,
+    kinds.PostprocessorStarted: on_postprocessor_started,
+    kinds.PostprocessorCompleted: on_postprocessor_completed,
+    kinds.PostprocessorFailed: on_postprocessor_failed,
+    kinds.OpStarted: on_op_started,
+    kinds.OpCompleted: on_outcome,
+    kinds.SubRunStarted: on_intent,
+    kinds.SubRunStopped: on_sub_run_stopped,
+    kinds.SubRunCompleted: on_sub_run_completed,
+    kinds.RestoreStarted: on_intent,
+    kinds.WorkspaceRestored: on_workspace_restored,
+}

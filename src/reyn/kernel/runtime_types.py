@@ -18,7 +18,7 @@ from reyn.errors import (
 )
 from reyn.journal import Status
 from reyn.journal.kinds import Usage, Wait
-from reyn.kernel.run_orchestrator import CARRIED
+from reyn.kernel.versions import SUPPORTED_RULES
 
 if TYPE_CHECKING:
     from reyn.journal import RunRow
@@ -78,12 +78,18 @@ class RunResult(msgspec.Struct, frozen=True):
 
 
 class ReplayReport(msgspec.Struct, frozen=True):
-    """What a replay compared: every one of these events was derived again, hash for hash."""
+    """The result of a replay: how many events were derived again and found equal."""
 
     run_id: str
     events: int
     visits: int
     status: Status
+    reworded: int = 0
+    """Events that were compared without their derived texts, because these have another wording."""
+    inherited: int = 0
+    """Events of a fork's origin under rules that are not supported; they were verified, not derived."""
+    missing_ops: tuple[str, ...] = ()
+    """Op kinds of the run that are not installed; their recorded results were used."""
 
 
 class VerifyReport(msgspec.Struct, frozen=True):
@@ -96,10 +102,11 @@ class VerifyReport(msgspec.Struct, frozen=True):
 
 
 def standing(row: RunRow, *, is_claimed: bool) -> str:
-    """A run's state in words: also whether anybody drives it, and whether it can be driven at all."""
+    """Return a run's status as users see it: interrupted if no driver holds it, blocked if none can."""
+    assert row.status is not None
     if row.status not in ("running", "limited", "failed", "waiting"):
         return row.status
-    if row.rules not in CARRIED:
+    if row.rules not in SUPPORTED_RULES:
         return "blocked"
     if row.status == "running" and not is_claimed:
         return "running (interrupted)"

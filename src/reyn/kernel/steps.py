@@ -74,10 +74,14 @@ async def _run(step: AnyStep, artifact: dict[str, Any], call: str, work: _Work) 
         return _failed(step, artifact, StepFault(fault.message, call, kind), work.tape)
     if step.into is None:
         work.tape.emit(kinds.StepCompleted(call, kind, "ok"))
-    else:
-        result = Blob.of(canonical(value))
-        work.tape.emit(kinds.StepCompleted(call, kind, "ok", step.into, result.hash), result)
-    return bound
+        return bound
+    result = Blob.of(canonical(value))
+    completed = work.tape.emit(kinds.StepCompleted(call, kind, "ok", step.into, result.hash), result)
+    if completed.result in (None, result.hash):
+        return bound
+    # Findings are derived texts: those of an earlier wording are bound as they were recorded.
+    recorded = msgspec.json.decode(work.tape.content(str(completed.result)))
+    return bind(artifact, step.into.split("."), recorded)  # type: ignore[no-any-return]  # an object stays one
 
 
 def _failed(step: AnyStep, artifact: dict[str, Any], fault: StepFault, tape: Tape) -> dict[str, Any]:
@@ -115,7 +119,7 @@ async def _op(step: RunOp, artifact: dict[str, Any], call: str, work: _Work) -> 
     if wrong is not None:
         raise StepFault(f"the op is not well-formed: {wrong[0].removeprefix('$.control_ir[0]')} {wrong[1]}".strip())
     done = await run_op(args, call, work.around, work.tape)
-    work.log.add(done, work.tape)
+    work.log.add(done.changes, work.tape)
     result = msgspec.json.decode(work.tape.content(done.result))
     if done.status != "ok":
         raise StepFault(f"the op ended with `{done.status}`: {result.get('error') or result.get('reason') or ''}")
@@ -133,10 +137,9 @@ async def _skill(step: RunSkill, artifact: dict[str, Any], call: str, work: _Wor
     else:
         given = _resolved(given, artifact)
     done = await run_sub_skill(step.skill, given, call, work.around.sub_skill(step.skill), work.tape)
-    work.log.add(done, work.tape)
+    work.log.add(done.changes, work.tape)
     if done.artifact is None:
-        result = msgspec.json.decode(work.tape.content(done.result))
-        raise StepFault(f"skill `{step.skill}`: {result.get('error', 'it gave no artifact')}")
+        raise StepFault(f"skill `{step.skill}`: {done.error}")
     return msgspec.json.decode(work.tape.content(done.artifact.hash))
 
 

@@ -7,23 +7,26 @@ resuming and replaying are one thing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from reyn.errors import ChainBroken, ReplayMismatch
-from reyn.journal import Blob, Event, decode, encode, kinds, link
+from reyn.journal import Blob, Body, Event, decode, encode, kinds, link
 from reyn.journal.registry import kinds as registered
+from reyn.journal.registry import without_text
+from reyn.kernel import versions
 from reyn.kernel.run_state import RunState, apply
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
-    from reyn.journal import Body, Journal
+    from reyn.journal import Journal
 
     Append = Callable[[str, int, Sequence[Event], Sequence[Blob]], Awaitable[int]]
 
 
+B = TypeVar("B", bound=Body)
 _BROKEN = kinds.RunBroken.kind
 _OUTSIDE = frozenset(kind for (kind, _), cls in registered().items() if cls.origin == "outside")
 
@@ -59,6 +62,8 @@ class Tape:
         self._fresh: dict[str, bytes] = {}
         self._pending: list[Event] = []
         self._pending_blobs: dict[str, Blob] = {}
+        self.reworded = 0
+        """How many recorded events were compared without their derived texts."""
 
     # -- what is recorded -----------------------------------------------------------------------------
 
@@ -72,7 +77,7 @@ class Tape:
         if self._next is None:
             return None
         body = decode(self._next)
-        if not isinstance(body, wanted) or getattr(body, "call", None) != key:
+        if not isinstance(body, wanted) or body.call != key:  # type: ignore[attr-defined]  # every outcome has it
             raise self._mismatch(f"an outcome of `{key}`")
         return self._take(body)
 
@@ -98,15 +103,31 @@ class Tape:
         self._pass(event, body)
         return body
 
-    def _match(self, body: Body, raw: bytes) -> None:
-        """Pass a recorded event that was derived again; it must be the same."""
+    def _match(self, body: B, raw: bytes) -> B:
+        """Pass a recorded event that was derived again; it must be the same, but for texts of another wording."""
         event = self._next
         assert event is not None
+        if self.state.wording != versions.WORDING and raw != event.raw:
+            recorded = self._reworded(event, body)
+            if recorded is not None:
+                return recorded
         derived = link(self.seq + 1, self.ts, body.kind, body.version, raw, self.hash)
         same = (body.kind, body.version, raw, self.ts) == (event.kind, event.v, event.raw, event.ts)
         if derived != event.hash or not same:
             raise self._mismatch(f"`{body.kind}`", body, raw)
         self._pass(event, body)
+        return body
+
+    def _reworded(self, event: Event, body: B) -> B | None:
+        """Pass a recorded event that differs from the derived one in derived texts alone."""
+        if (event.kind, event.v, event.ts) != (body.kind, body.version, self.ts):
+            return None
+        recorded = decode(event)
+        if not isinstance(recorded, type(body)) or without_text(recorded) != without_text(body):
+            return None
+        self.reworded += 1
+        self._take(recorded)
+        return recorded
 
     def _pass(self, event: Event, body: Body) -> None:
         self._advance(event, body)
@@ -122,17 +143,20 @@ class Tape:
 
     # -- what is new ----------------------------------------------------------------------------------
 
-    def emit(self, body: Body, *blobs: Blob) -> None:
-        """An event that follows from those before it, with the content it refers to."""
+    def emit(self, body: B, *blobs: Blob) -> B:
+        """Add an event that follows from those before it, with the content it refers to.
+
+        Returns the event that counts: a recorded one, if its wording is another, is taken as it was recorded.
+        """
         raw = encode(body)
         for blob in blobs:
             self._fresh[blob.hash] = blob.content
         if self._next is not None and self._next.kind == _BROKEN:
-            self.take_outside()  # a fault can strike anywhere
+            self.take_outside()  # an internal error can be recorded anywhere
         if self._next is not None:
-            self._match(body, raw)
-        else:
-            self._buffer(body, raw, blobs)
+            return self._match(body, raw)
+        self._buffer(body, raw, blobs)
+        return body
 
     def record(self, body: Body, now: int, *blobs: Blob) -> None:
         """An input from the world. Its time is the time of all that is derived from it."""
@@ -181,7 +205,7 @@ class Tape:
 
     def forget(self) -> None:
         """Drop content that a past visit made; what the next one takes is asked for first."""
-        keep = {reference.hash for reference in (self.state.input, self.state.artifact) if reference}
+        keep = {reference.hash for reference in (self.state.visit.input, self.state.output.artifact) if reference}
         self._fresh = {name: content for name, content in self._fresh.items() if name in keep}
 
 

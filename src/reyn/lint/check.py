@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reyn.lint import instructions, requests, structure
+from reyn.ops import standard_ops
 from reyn.skills import read_skill
-from reyn.vocabulary import STANDARD, Vocabulary
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from reyn.errors import Finding
     from reyn.skills import Library
+    from reyn.vocabulary import Vocabulary
 
 RULES = (
     structure.older_form,
@@ -32,9 +33,10 @@ RULES = (
 )
 
 
-def lint_skill(folder: Path, library: Library | None = None, vocabulary: Vocabulary = STANDARD) -> list[Finding]:
-    """Everything that is to be said about a skill, in the order of its files and lines."""
-    reading = read_skill(folder, library, vocabulary)
+def lint_skill(folder: Path, library: Library | None = None, vocabulary: Vocabulary | None = None) -> list[Finding]:
+    """Return every finding about a skill, in the order of its files and lines."""
+    vocabulary = vocabulary or standard_ops().vocabulary
+    reading = read_skill(folder, vocabulary, library)
     found = {*reading.findings}
     for rule in RULES:
         found.update(rule(reading, vocabulary))

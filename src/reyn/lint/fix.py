@@ -16,6 +16,7 @@ import msgspec
 import yaml
 
 from reyn.errors import FixImpossible
+from reyn.ops import standard_ops
 from reyn.skills import read_skill
 from reyn.skills.dialect import is_wrapped
 from reyn.skills.fronts import PhaseFront, SkillFront
@@ -28,7 +29,7 @@ _OLDER_BOOLEANS = {"yes": True, "on": True, "no": False, "off": False}
 
 def fix_skill(folder: Path, library: Library) -> list[str]:
     """Rewrite what is written in the older form; the files that changed."""
-    before = read_skill(folder, library)
+    before = read_skill(folder, standard_ops().vocabulary, library)
     if not before.folder.is_older:
         return []
     if before.skill is None:
@@ -41,7 +42,7 @@ def fix_skill(folder: Path, library: Library) -> list[str]:
             target = copy / path.relative_to(folder)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(rewritten.get(str(path.relative_to(folder)), path.read_bytes()))
-        after = read_skill(copy, library)
+        after = read_skill(copy, standard_ops().vocabulary, library)
     if after.skill != before.skill or after.folder.is_older:
         told = "; ".join(str(finding) for finding in after.findings[:3]) or "its value would change"
         raise FixImpossible(f"skill `{folder.name}` cannot be rewritten without changing it: {told}")

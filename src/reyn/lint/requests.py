@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from reyn.skills.values import AnyStep
     from reyn.vocabulary import Vocabulary
 
-_FILE_KEYS = ("file.read", "file.write")
-
 
 def unknown_permissions(reading: Reading, vocabulary: Vocabulary) -> Iterator[Finding]:
     document = reading.folder.front("skill.md")
@@ -61,8 +59,7 @@ def unused_requests(reading: Reading, vocabulary: Vocabulary) -> Iterator[Findin
     if skill is None or document is None:
         return
     used = {spec.permission for spec in vocabulary.ops if spec.kind in _allowed(skill)}
-    if "file" in _allowed(skill):
-        used |= {*_FILE_KEYS}
+    used |= {key for spec in vocabulary.ops if spec.kind in _allowed(skill) for key in spec.optional_permissions}
     if any(True for _ in _python_calls(skill)):
         used.add("python")
     for key in skill.permissions:

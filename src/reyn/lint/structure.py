@@ -40,9 +40,9 @@ def older_form(reading: Reading, _: Vocabulary) -> Iterator[Finding]:
                     yield document.finding(codes.OLDER, message, *place, index, fix=fix, severity="warning")
 
 
-def not_performed(reading: Reading, _: Vocabulary) -> Iterator[Finding]:
+def not_performed(reading: Reading, vocabulary: Vocabulary) -> Iterator[Finding]:
     document = reading.folder.front("skill.md")
-    for what in unperformed(reading.draft) if reading.draft else ():
+    for what in unperformed(reading.draft, vocabulary) if reading.draft else ():
         if document is not None:
             message = f"this version does not perform {what}; a run is refused"
             yield document.finding(SkillUnsupported.code, message, severity="warning")

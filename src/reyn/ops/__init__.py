@@ -1,15 +1,28 @@
-"""What may the OS do?
+"""Ops: one object per kind, with its specification, `plan` and `perform`, in one table.
 
-One module for each kind of op; a kind is planned, which only looks, and performed, which may be done again after a
-crash. `ask_user` and `run_skill` are not here: the kernel itself performs them.
+Adding a kind is one module with such an object and one registration. Whether an op may run is decided by
+`reyn.permissions`; recording, recovery and replay are the kernel's.
 """
 
-from collections.abc import Mapping
+from reyn.journal.kinds import AskRequest, RunRequest
+from reyn.ops.op import Call, Env, Op, OpFailed, Plan, Result, RunOutcome
+from reyn.ops.table import OpTable, standard_ops
+from reyn.permissions import Denied
+from reyn.vocabulary import OpForm, OpSpec
 
-from reyn.ops.file import FileOp
-from reyn.ops.port import Call, Env, Op, Plan
-from reyn.ops.results import denied_result, error_result
-
-OPS: Mapping[str, Op] = {"file": FileOp()}
-
-__all__ = ["OPS", "Call", "Env", "Op", "Plan", "denied_result", "error_result"]
+__all__ = [
+    "AskRequest",
+    "Call",
+    "Denied",
+    "Env",
+    "Op",
+    "OpFailed",
+    "OpForm",
+    "OpSpec",
+    "OpTable",
+    "Plan",
+    "Result",
+    "RunOutcome",
+    "RunRequest",
+    "standard_ops",
+]

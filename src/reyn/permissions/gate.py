@@ -1,9 +1,11 @@
-"""A place becomes a verdict that names its rule. The one gate: whatever touches a file asks here first.
+"""The gate: every side effect asks here first, and the verdict names the rule that decided.
 
-Requests of skills, rules of the operator and approvals will be asked before the default zones say no.
+Files are decided by zone. Other capabilities need a request of the skill and a grant of the operator.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import msgspec
 
@@ -26,9 +28,24 @@ Verdict = Allowed | Denied
 
 
 class Gate(msgspec.Struct, frozen=True):
-    """What a run may do with files."""
+    """What a run may do."""
 
     roots: Roots
+    requested: frozenset[str] = frozenset()
+    """The permission keys that the skill requests."""
+    grants: Mapping[str, str] = {}
+    """The operator's rule for each permission key: `allow` or `deny`."""
+
+    def capability(self, key: str) -> Verdict:
+        """Decide whether a run may use a capability other than files."""
+        if key not in self.requested:
+            return Denied("default: no request", f"the skill must request `{key}` under `permissions` in skill.md")
+        if self.grants.get(key) == "allow":
+            return Allowed(f"permissions: {key}: allow")
+        if key in self.grants:
+            return Denied(f"permissions: {key}: deny", f"the operator denies `{key}`")
+        reason = f"the operator must grant `{key}`: add `{key}: allow` under `permissions` in reyn.yaml"
+        return Denied("default: no grant", reason)
 
     def read(self, place: Place) -> Verdict:
         match place.zone:

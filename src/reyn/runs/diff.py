@@ -149,11 +149,7 @@ def _decisions(events: Iterable[Event]) -> Iterator[Decision]:
                 seq = event.seq
             case kinds.ValidationError(class_=rule):
                 yield Decision(seq, call, phase, f"rejected: {rule}", text, request, model, messages)
-            case kinds.FileStarted(args=args) | kinds.AskUserStarted(args=args) if call and body.call.startswith(
-                f"{call}."
-            ):
-                ops.append(args)
-            case kinds.RunSkillStarted(args=str(args)):
+            case kinds.OpStarted(args=args) if call and body.call.startswith(f"{call}."):
                 ops.append(args)
             case kinds.ControlDecided(type=kind, next_phase=target):
                 decided, ops = f"{kind} → {target or 'end'}{f' after {chr(32).join(ops)}' if ops else ''}", []

@@ -9,6 +9,7 @@ import msgspec
 
 from reyn.errors import ForkImpossible
 from reyn.journal import Blob, Event, canonical, decode, encode, kinds, link
+from reyn.kernel import versions
 from reyn.kernel.inputs import to_artifact
 from reyn.kernel.run_state import EMPTY, RunState, apply
 from reyn.skills import pin
@@ -40,7 +41,7 @@ def cut_at(run_id: str, events: Iterable[Event], at: int | None, *, between_visi
         body = decode(event)
         state = apply(state, body, event.ts)
         asks = isinstance(body, kinds.LlmRequested) and not between_visits
-        stands = not state.visit_open and state.ending is None and state.status == "running"
+        stands = not state.visit.is_open and state.ending is None and state.status == "running"
         if asks or stands:
             found = Cut(event, state)
     if found is None:
@@ -80,18 +81,26 @@ def fork_input(
     if given is not None:
         return to_artifact(given, used.skill, strict=used.settings.strict, node=phase)
     if is_checked:
-        assert cut.state.input is not None
-        kept = msgspec.json.decode(content(cut.state.input.hash))
+        assert cut.state.visit.input is not None
+        kept = msgspec.json.decode(content(cut.state.visit.input.hash))
         to_artifact(kept, used.skill, strict=used.settings.strict, node=phase)
     return None
 
 
 def forked_event(
-    run_id: str, origin: str, cut: Cut, model: str | None, artifact: dict[str, Any] | None, skill: Skill | None
+    run_id: str,
+    origin: str,
+    cut: Cut,
+    model: str | None,
+    artifact: dict[str, Any] | None,
+    skill: Skill | None,
+    specs: Blob | None,
 ) -> tuple[kinds.RunForked, tuple[Blob, ...]]:
     """The event that opens a fork, with the content that it names."""
     content = Blob.of(canonical(artifact)) if artifact is not None else None
     copy = pin(skill) if skill is not None else None
+    started = cut.state.started
+    assert started is not None
     forked = kinds.RunForked(
         run_id,
         kinds.ForkPoint(origin, cut.event.seq, cut.event.hash),
@@ -99,8 +108,11 @@ def forked_event(
         kinds.ArtifactRef(artifact["type"], content.hash) if artifact is not None and content is not None else None,
         skill.name if skill is not None else None,
         copy.hash if copy is not None else None,
+        None if started.rules == versions.RULES else versions.RULES,
+        None if cut.state.wording == versions.WORDING else versions.WORDING,
+        specs.hash if specs is not None else None,
     )
-    return forked, tuple(blob for blob in (content, copy) if blob is not None)
+    return forked, tuple(blob for blob in (content, copy, specs) if blob is not None)
 
 
 def seal(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from reyn.journal import Event
 
-_RESULTS = (kinds.FileCompleted, kinds.AskUserCompleted, kinds.RunSkillCompleted, kinds.PermissionDenied)
+_RESULTS = (kinds.OpCompleted, kinds.SubRunCompleted, kinds.PermissionDenied)
 
 
 ANSWER = "answer"
@@ -45,7 +45,7 @@ def frame_at(
                 pass
             case kinds.ContentCut(name=call, shown=part) if call in results:
                 results[call] = part
-            case body if isinstance(body, _RESULTS) and _is_models(body.call):
+            case body if isinstance(body, _RESULTS) and body.result and _is_models(body.call):
                 results[body.call] = body.result
     if built is None:
         raise RunNotFound(

@@ -8,8 +8,9 @@ import msgspec
 
 from reyn.config import RunSettings
 from reyn.errors import BlobMissing
+from reyn.journal import ENDED
 from reyn.kernel.limits import SECOND, limit_of
-from reyn.kernel.run_state import ENDED, RunState, fold
+from reyn.kernel.run_state import RunState, fold
 from reyn.kernel.runtime_types import standing
 from reyn.runs.family import below, topmost
 from reyn.runs.questions import open_question
@@ -47,9 +48,9 @@ def command_for(journal: Journal, row: RunRow) -> str:
 def _larger(journal: Journal, run_id: str) -> str:
     """The cap that stopped a run, as much again beyond what is used."""
     state = fold(journal.read(run_id))
-    if state.reached is None:
+    if state.stop.limit is None:
         return "LIMIT=N"
-    name, reached = state.reached
+    name, reached = state.stop.limit
     cap = _cap(journal, state, name) or reached
     under_it = [fold(journal.read(row.run_id)) for row in below(journal, run_id) if row.status not in ENDED]
     return f"{name}={max(cap, reached, _used(name, (state, *under_it))) + max(cap, 1)}"
@@ -70,9 +71,9 @@ def _used(name: str, states: Sequence[RunState]) -> int:
     the time of the run above."""
     match name:
         case "tokens":
-            return sum(state.usage.total for state in states)
+            return sum(state.models.usage.total for state in states)
         case "run_seconds":
             return max(state.active // SECOND for state in states)
         case "phase_seconds":
-            return max((state.active - state.visit_since) // SECOND for state in states)
+            return max((state.active - state.visit.started_after) // SECOND for state in states)
     return 0

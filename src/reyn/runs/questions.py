@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.errors import AnswerInvalid, WaitUnknown
-from reyn.journal import Answer
+from reyn.journal import ENDED, Answer
 from reyn.journal.kinds import Wait
-from reyn.kernel.run_state import ENDED, fold
+from reyn.kernel.run_state import fold
 from reyn.runs.family import below
 
 if TYPE_CHECKING:
@@ -41,8 +41,12 @@ def open_question(journal: Journal, row: RunRow) -> Question | None:
 def _asking(journal: Journal, row: RunRow) -> RunRow | None:
     if row.status in ENDED:
         return None
-    family = [row] if row.wait and not row.rejoins else below(journal, row.run_id)
-    return next((run for run in family if run.status == "waiting" and run.wait and not run.rejoins), None)
+    family = [row] if _is_own(row) else below(journal, row.run_id)
+    return next((run for run in family if run.status == "waiting" and _is_own(run)), None)
+
+
+def _is_own(row: RunRow) -> bool:
+    return row.wait is not None and row.wait.run is None
 
 
 def find_question(journal: Journal, row: RunRow, wait: str) -> Question:

@@ -1,49 +1,56 @@
-"""The journal held against the rules: `replay` derives every event again, `verify` proves that nothing was changed."""
+"""Check a recorded run: `replay` derives every event again and compares, `verify` checks the chain and the content."""
 
 from __future__ import annotations
 
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from reyn.errors import ChainBroken, ReplayMismatch, RunNotFound
 from reyn.journal import GENESIS, decode, kinds
 from reyn.journal.projections import project
-from reyn.journal.registry import content_of
+from reyn.journal.registry import content_of, decode_stored
 from reyn.kernel.driver import Driver
-from reyn.kernel.loading import check_chain, check_drivable
+from reyn.kernel.loading import check_chain, check_drivable, missing_ops
 from reyn.kernel.run_state import EMPTY, apply
 from reyn.kernel.runtime_types import ReplayReport, VerifyReport
 from reyn.kernel.tape import Tape
+from reyn.kernel.versions import SUPPORTED_RULES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from reyn.journal import Body, Event, Journal, RunRow
     from reyn.kernel.briefs import Briefs
+    from reyn.kernel.run_state import RunState
+    from reyn.ops import OpTable
 
 
 class Replayer:
-    """No model, no effect, nothing written: only the recorded inputs and the rules."""
+    """Replays runs: no model, no effect, nothing written; only the recorded inputs and the rules."""
 
-    def __init__(self, journal: Journal, briefs_of: Callable[[kinds.RunStarted], Briefs]) -> None:
+    def __init__(self, journal: Journal, briefs_of: Callable[[kinds.RunStarted], Briefs], ops: OpTable) -> None:
         self._journal = journal
         self._briefs_of = briefs_of
+        self._ops = ops
 
     async def replay(self, run_id: str) -> ReplayReport:
-        """Derive the run again. `ReplayMismatch` names the first event that comes out otherwise."""
+        """Derive a run again and compare every event with the recorded one.
+
+        Derived texts of another wording are not compared; the report counts such events. A fork of a run whose rules
+        are not supported any more is derived from the fork on; the report counts the events before it as inherited.
+
+        Raises:
+            ReplayMismatch: names the first event that differs.
+            RunBlocked: the run's rules are not supported.
+        """
         events = iter(self._journal.read(run_id))
-        first = next(events, None)
-        if first is None:
-            raise RunNotFound(f"no run `{run_id}`")
-        body = decode(first)
-        state = apply(EMPTY, body, first.ts)
-        check_drivable(run_id, state)
-        assert isinstance(body, kinds.RunStarted)
+        last, state = self._start(run_id, events)
         tape = Tape(
             run_id,
             state,
-            seq=first.seq,
-            hash=next(iter(check_chain([first]))).hash,
-            ts=first.ts,
+            seq=last.seq,
+            hash=last.hash,
+            ts=last.ts,
             recorded=events,
             content=self._journal.blob,
             is_read_only=True,
@@ -54,11 +61,40 @@ class Replayer:
             raise ReplayMismatch(message, seq=extra.seq, kind=extra.kind)
         check_head(self._journal, run_id, tape.seq, tape.hash)
         assert state.status is not None
-        return ReplayReport(run_id, tape.seq, state.total_steps, state.status)
+        assert state.started is not None
+        missing = missing_ops(self._briefs_of(state.started).vocabulary, self._ops)
+        inherited = last.seq - 1
+        return ReplayReport(
+            run_id, tape.seq, state.history.total_steps, state.status, tape.reworded, inherited, missing
+        )
+
+    def _start(self, run_id: str, events: Iterator[Event]) -> tuple[Event, RunState]:
+        """Fold the first event, or of a fork that moved to supported rules, everything up to the fork."""
+        first = next(events, None)
+        if first is None:
+            raise RunNotFound(f"no run `{run_id}`")
+        opening = decode(first)
+        count = 1
+        if isinstance(opening, kinds.RunStarted) and opening.rules not in SUPPORTED_RULES:
+            count = self._first_supported(run_id) or 1
+        state, last = EMPTY, first
+        for last in check_chain(chain([first], islice(events, count - 1))):
+            state = apply(state, decode(last), last.ts)
+        check_drivable(run_id, state)
+        return last, state
+
+    def _first_supported(self, run_id: str) -> int:
+        """The sequence number of the fork that moved a run to supported rules; 0 if there is none."""
+        for event in self._journal.read(run_id):
+            if event.kind == kinds.RunForked.kind:
+                body = decode(event)
+                if isinstance(body, kinds.RunForked) and body.rules in SUPPORTED_RULES:
+                    return event.seq
+        return 0
 
 
 def check_head(journal: Journal, run_id: str, seq: int, head: str) -> None:
-    """A record that ends before the run's head was cut off."""
+    """Check that a record ends at the run's head; if not, its end was cut off."""
     row = journal.find(run_id)
     if row is None:
         raise RunNotFound(f"no run `{run_id}`")
@@ -67,27 +103,32 @@ def check_head(journal: Journal, run_id: str, seq: int, head: str) -> None:
 
 
 def verify(journal: Journal, run_id: str) -> VerifyReport:
-    """Read everything the run consists of. `ChainBroken` or `BlobMissing` names the first that is wrong."""
+    """Read everything a run consists of and check every hash.
+
+    Raises:
+        ChainBroken: names the first event that is wrong.
+        BlobMissing: names the first content that is missing or damaged.
+    """
     head, count, seen = GENESIS, 0, set[str]()
-    line: RunRow | None = None
+    row: RunRow | None = None
     for event in check_chain(journal.read(run_id)):
         body = decode(event)
-        if event.run_id == run_id:
-            line = _projected(journal, line, event, body)
-        for name in content_of(body):
+        row = _projected(row, event, body)
+        for name in content_of(decode_stored(event)):
             if name not in seen:
                 journal.blob(name)
                 seen.add(name)
         head, count = event.hash, event.seq
     check_head(journal, run_id, count, head)
-    if line not in journal.runs(run_id):
-        raise ChainBroken(f"what the list of runs says of run `{run_id}` is not what its {count} events say")
+    if row not in journal.runs(run_id):
+        raise ChainBroken(f"the list of runs does not agree with the {count} events of run `{run_id}`")
     return VerifyReport(run_id, count, len(seen), head)
 
 
-def _projected(journal: Journal, line: RunRow | None, event: Event, body: Body) -> RunRow:
-    """What a list of runs has to say of a run, one event later. The event that opens a run names it."""
+def _projected(row: RunRow | None, event: Event, body: Body) -> RunRow:
+    """Advance the row of a run by one event. The event that opens a run must name it."""
     if isinstance(body, kinds.RunStarted | kinds.RunForked) and body.run_id != event.run_id:
         raise ChainBroken(f"event {event.seq} of run `{event.run_id}` opens a run `{body.run_id}`")
-    origin = journal.find(body.point.run) if isinstance(body, kinds.RunForked) else None
-    return project(line, [event], [body], origin)
+    if isinstance(body, kinds.RunForked):
+        return project(None, [event], [body], row)
+    return project(row, [event], [body])

@@ -32,11 +32,10 @@ def check_resume(
         raise RunNotResumable(
             f"run `{run_id}` failed: {state.reason}", hint=f"`reyn resume {run_id} --retry` tries again."
         )
-    if state.status == "limited" and not raised and not (state.stopped_at and is_heard):
+    if state.status == "limited" and not raised and not (state.stop.sub_run and is_heard):
         raise RunNotResumable(
             f"run `{run_id}` stopped at a limit: {state.reason}",
-            hint=f"`reyn resume {run_id} --raise {state.reached[0] if state.reached else 'LIMIT'}=N` goes on with a "
-            "larger cap.",
+            hint=f"`reyn resume {run_id} --raise {state.stop.limit[0] if state.stop.limit else 'LIMIT'}=N` goes on.",
         )
 
 
@@ -47,8 +46,8 @@ def check_raise(state: RunState, settings: RunSettings, raised: Mapping[str, int
         raise LimitUnknown(f"no limit is called {', '.join(f'`{name}`' for name in sorted(unknown))}")
     for name, value in raised.items():
         cap = limit_of(state, settings, name)
-        if cap is None and state.reached is not None and state.reached[0] == name:
-            cap = state.reached[1]  # a phase's own cap, or a sub-run's
+        if cap is None and state.stop.limit is not None and state.stop.limit[0] == name:
+            cap = state.stop.limit[1]  # a phase's own cap, or a sub-run's
         if cap is None or (value is not None and value <= cap):
             raise LimitUnknown(f"`{name}` is {'not set' if cap is None else cap}; {value} does not raise it")
 
@@ -61,11 +60,11 @@ def check_fit(state: RunState, old: Briefs, new: Briefs, content: Callable[[str]
     phase = state.phase or new.skill.entry
     if not new.fits(phase):
         raise UpgradeUnfit(f"the skill has no phase `{phase}` any more")
-    if state.visit_open and not _same_phase(state, old, new, phase):
+    if state.visit.is_open and not _same_phase(state, old, new, phase):
         raise UpgradeUnfit(f"phase `{phase}`, which is in flight, is another one in the skill as it is today")
-    if not state.visit_open and state.ending is None:
-        assert state.input is not None
-        artifact = msgspec.json.decode(content(state.input.hash))
+    if not state.visit.is_open and state.ending is None:
+        assert state.visit.input is not None
+        artifact = msgspec.json.decode(content(state.visit.input.hash))
         taken = {member.name: member.schema for member in new.skill.inputs_of(phase)}
         if artifact["type"] not in taken:
             raise UpgradeUnfit(f"phase `{phase}` does not take a `{artifact['type']}` any more")
@@ -83,8 +82,8 @@ def _same_phase(state: RunState, old: Briefs, new: Briefs, phase: str) -> bool:
     if old.skill.phases[phase] != new.skill.phases[phase]:
         return False
     for acting in (True, False):
-        before = old.of(phase, state).offer(acting=acting, is_cut=False)
-        now = new.of(phase, state).offer(acting=acting, is_cut=False)
+        before = old.of(phase, state).offer(acting=acting, is_truncated=False)
+        now = new.of(phase, state).offer(acting=acting, is_truncated=False)
         if (before.stable.hash, before.schema.hash) != (now.stable.hash, now.schema.hash):
             return False
     return True

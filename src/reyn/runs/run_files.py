@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 from reyn.journal import kinds
 from reyn.kernel.changes import dated_changes
 from reyn.kernel.loading import load_head
-from reyn.kernel.op_performer import foresee, put_back, roots_of
+from reyn.kernel.op_performer import roots_of
 from reyn.kernel.run_state import fold
-from reyn.ops import Env
-from reyn.permissions import Gate
 from reyn.runs.family import below
 from reyn.runs.fork import files_at, rebuild
 from reyn.runs.undo import UndoReport, own_events, touched, undone_changes
+from reyn.workspace.restore import Files, preview_restore, restore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +71,7 @@ class RunFiles:
         restored: list[str] = []
         left: list[str] = []
         for workspace, own in _by_workspace(changes):
-            would, would_not = foresee(own, self._env(workspace))
+            would, would_not = preview_restore(own, self._in(workspace))
             restored, left = [*restored, *would], [*left, *would_not]
         return UndoReport(run_id, tuple(dict.fromkeys(restored)), tuple(dict.fromkeys(left)), is_dry=True)
 
@@ -85,16 +84,15 @@ class RunFiles:
         left: list[str] = []
         for workspace, own in _by_workspace(changes):
             # The same token when an undo that was cut short is done again: it finds what it left half written.
-            done, not_done = put_back(own, f"{run_id}/undo/{workspace}", self._env(workspace))
+            done, not_done = restore(own, f"{run_id}/undo/{workspace}", self._in(workspace))
             restored, left = [*restored, *done], [*left, *not_done]
         unique = tuple(dict.fromkeys(restored)), tuple(dict.fromkeys(left))
         tape.record(kinds.UndoCompleted(*unique), self._clock.now())
         tape.flush_now(self._journal)
         return UndoReport(run_id, *unique)
 
-    def _env(self, workspace: str) -> Env:
-        roots = roots_of(self._root, self._state, workspace)
-        return Env(roots, Gate(roots), self._journal.blob, {}, self._file_bytes)
+    def _in(self, workspace: str) -> Files:
+        return Files(roots_of(self._root, self._state, workspace), self._journal.blob, self._file_bytes)
 
 
 def _by_workspace(changes: list[tuple[str, kinds.Change]]) -> list[tuple[str, tuple[kinds.Change, ...]]]:

@@ -11,6 +11,7 @@ import msgspec
 from reyn.config import RunSettings
 from reyn.errors import BlobMissing, ChainBroken, RunBlocked, RunNotFound, hint_of
 from reyn.kernel.briefs import Briefs
+from reyn.kernel.loading import unpin_ops
 from reyn.kernel.run_state import fold
 from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport, standing
 from reyn.runs.archive import export_runs
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
     from reyn.journal import Event, Journal, RunRow, kinds
     from reyn.kernel.run_state import RunState
+    from reyn.ops import OpTable
     from reyn.runs.diff import DiffReport
-    from reyn.vocabulary import Vocabulary
 
 
 _BRIEFS = 64
@@ -36,11 +37,9 @@ _BRIEFS = 64
 class RunReader:
     """What `OSRuntime` can tell. Where the journal comes from is the runtime's business."""
 
-    vocabulary: Vocabulary
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self.vocabulary = vocabulary
-        self._briefs: dict[tuple[str, str], Briefs] = {}
+    def __init__(self, ops: OpTable) -> None:
+        self.ops = ops
+        self._briefs: dict[tuple[str, str, str | None], Briefs] = {}
 
     @cached_property
     def journal(self) -> Journal:
@@ -79,7 +78,7 @@ class RunReader:
 
     async def replay(self, run: str) -> ReplayReport:
         """Derive a run again from its recorded inputs and compare every event."""
-        return await Replayer(self.journal, self._briefs_of).replay(self.find(run).run_id)
+        return await Replayer(self.journal, self._briefs_of, self.ops).replay(self.find(run).run_id)
 
     def verify(self, run: str) -> VerifyReport:
         """Prove that a run's events and contents are the ones that were written."""
@@ -108,32 +107,43 @@ class RunReader:
 
     def _briefs_of(self, started: kinds.RunStarted, content: Callable[[str], bytes] | None = None) -> Briefs:
         """From the run's own copies, never from the files of today."""
-        key = (started.skill_hash, started.settings)
+        key = (started.skill_hash, started.settings, started.ops)
         if key not in self._briefs:
             content = content or self.journal.blob
             try:
                 copies = content(started.skill_hash), content(started.settings)
+                specs = content(started.ops) if started.ops else None
             except BlobMissing as error:
                 raise RunBlocked(f"the run's own copy of its skill or settings is gone: {error}") from error
             while len(self._briefs) >= _BRIEFS:
                 self._briefs.pop(next(iter(self._briefs)))
-            self._briefs[key] = Briefs(unpin(copies[0]), _to_settings(copies[1]), self.vocabulary)
+            vocabulary = unpin_ops(specs) if specs is not None else self.ops.vocabulary
+            self._briefs[key] = Briefs(unpin(copies[0]), _to_settings(copies[1]), vocabulary)
         return self._briefs[key]
 
     def _to_result(self, state: RunState, warnings: tuple[str, ...] = ()) -> RunResult:
         assert state.started is not None
         assert state.status is not None
         artifact = None
-        final = state.result or state.artifact
+        final = state.final_artifact
         if state.status == "finished" and final is not None:
             kept = msgspec.json.decode(self.journal.blob(final.hash))
             artifact = {"type": kept["type"], "data": kept["data"]}
-        instead = (f"`{other}` is asked in place of `{name}`" for name, other in state.switched.items())
+        instead = (f"`{other}` is asked in place of `{name}`" for name, other in state.models.switched.items())
         warned = (*state.warnings, *instead, *warnings)
-        code = state.failure_code if state.status == "failed" else ""
-        hint = (state.failure_hint or hint_of(code)) if code else ""
+        code = state.stop.code if state.status == "failed" else ""
+        hint = (state.stop.hint or hint_of(code)) if code else ""
         return RunResult(
-            state.run_id, state.status, state.reason, artifact, state.usage, state.path, warned, state.wait, code, hint
+            state.run_id,
+            state.status,
+            state.reason,
+            artifact,
+            state.models.usage,
+            state.history.path,
+            warned,
+            state.wait,
+            code,
+            hint,
         )
 
 

@@ -26,19 +26,28 @@ from reyn.errors import (
     RunKeyTaken,
     RunNotResumable,
 )
-from reyn.journal import Answer, Blob, Cancel, RaiseLimit, canonical, decode, kinds
+from reyn.journal import ENDED, Answer, Blob, Cancel, RaiseLimit, canonical, decode, kinds
 from reyn.kernel.briefs import Briefs
 from reyn.kernel.commits import SharedCommits
 from reyn.kernel.driver import Driver
 from reyn.kernel.inputs import check_supported, to_artifact, unnamed_classes
 from reyn.kernel.limits import act_turns
 from reyn.kernel.live import LiveWorld, answer_fault, heard
-from reyn.kernel.loading import Resumption, check_drivable, load_head, load_run, new_tape, opening
+from reyn.kernel.loading import (
+    Resumption,
+    load_head,
+    load_run,
+    new_tape,
+    opening,
+    pin_ops,
+)
 from reyn.kernel.op_performer import OpPerformer
 from reyn.kernel.ports import Nobody, SystemClock, TimedIds
-from reyn.kernel.run_state import EMPTY, ENDED, fold
+from reyn.kernel.run_state import EMPTY, fold
 from reyn.kernel.sub_runs import SubRuns
+from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.models.roster import Roster
+from reyn.ops import standard_ops
 from reyn.runs.archive import import_runs
 from reyn.runs.family import below
 from reyn.runs.fork import cut_at, fork_input, forked_event, seal
@@ -49,7 +58,6 @@ from reyn.runs.run_reader import RunReader
 from reyn.runtime.stream import RunStream
 from reyn.skills import Library, load_skill, pin
 from reyn.skills.resolve import is_path
-from reyn.vocabulary import STANDARD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -65,12 +73,12 @@ if TYPE_CHECKING:
     from reyn.kernel.runtime_types import RunResult
     from reyn.kernel.tape import Tape
     from reyn.models import Model
+    from reyn.ops import Op
     from reyn.runs.archive import ImportReport
     from reyn.runs.fork import Cut
     from reyn.runs.undo import UndoReport
     from reyn.secrets import Secrets
     from reyn.skills import Skill
-    from reyn.vocabulary import Vocabulary
 
 STATE = ".reyn"
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -89,11 +97,11 @@ class OSRuntime(RunReader):
         clock: Clock | None = None,
         ids: Ids | None = None,
         people: People | None = None,
-        vocabulary: Vocabulary = STANDARD,
+        ops: Iterable[Op] = (),
     ) -> None:
         self.root = root
         self.config = config
-        super().__init__(vocabulary)
+        super().__init__(standard_ops().with_ops(*ops))
         self.library = Library(root)
         self.people: People = people or Nobody()
         self._given_journal = journal
@@ -112,19 +120,28 @@ class OSRuntime(RunReader):
         clock: Clock | None = None,
         ids: Ids | None = None,
         people: People | None = None,
-        vocabulary: Vocabulary = STANDARD,
+        ops: Iterable[Op] = (),
         **settings: Any,
     ) -> Self:
-        """The project at `root`; further keywords override keys of its configuration."""
+        """Open the project at `root`.
+
+        Args:
+            root: The project's folder.
+            model: A model, or the name of one; by default the one in `reyn.yaml`.
+            journal: Where runs are recorded; by default `.reyn/journal.db`.
+            clock: The source of time.
+            ids: The source of run ids.
+            people: Who answers questions; by default they wait.
+            ops: Op kinds to register besides the built-in and installed ones.
+            **settings: Keys of the configuration to override.
+        """
         folder = Path(root).resolve()
         if not folder.is_dir():
             raise ProjectNotFound(f"no folder `{root}`")
         if isinstance(model, str):
             settings["model"], model = model, None
         config = load_config(folder, settings)
-        return cls(
-            folder, config, journal=journal, model=model, clock=clock, ids=ids, people=people, vocabulary=vocabulary
-        )
+        return cls(folder, config, journal=journal, model=model, clock=clock, ids=ids, people=people, ops=ops)
 
     @cached_property
     def journal(self) -> Journal:
@@ -164,7 +181,17 @@ class OSRuntime(RunReader):
             if self.journal.find(name) is not None:  # another process was faster
                 return await self._run_again(name, skill, input, listener)
             return await self._begin(
-                opening(name, loaded, settings, artifact, model=model, source=self._source(skill)), model, listener
+                opening(
+                    name,
+                    loaded,
+                    settings,
+                    pin_ops(loaded, self.ops.vocabulary),
+                    artifact,
+                    model=model,
+                    source=self._source(skill),
+                ),
+                model,
+                listener,
             )
 
     def _source(self, skill: str) -> str | None:
@@ -212,7 +239,7 @@ class OSRuntime(RunReader):
                 check_resume(row.run_id, loaded.state, retry=retry, raised=raised, is_heard=self._is_heard(loaded))
             self._check_wanted(row)
             upgraded = self._upgraded(loaded) if upgrade else None
-            self._roster.ready(model or loaded.state.model)
+            self._roster.ready(model or loaded.state.models.name)
             for limit, value in raised.items():
                 self.journal.post(row.run_id, RaiseLimit(limit, value))
             return await self._continue(loaded, listener, retry=retry, model=model, upgraded=upgraded)
@@ -221,7 +248,7 @@ class OSRuntime(RunReader):
         """A sub-run that the run above went on without would only contradict it."""
         for event in self.journal.read(row.parent) if row.parent else ():
             body = decode(event)
-            if isinstance(body, kinds.RunSkillCompleted) and f"{row.parent}.{body.call}" == row.run_id:
+            if isinstance(body, kinds.SubRunCompleted) and f"{row.parent}.{body.call}" == row.run_id:
                 raise RunNotResumable(
                     f"run `{row.parent}` went on without its sub-run `{row.run_id}`",
                     hint=f"`reyn fork {row.run_id}` goes on from it on its own.",
@@ -230,8 +257,8 @@ class OSRuntime(RunReader):
     def _is_heard(self, loaded: Loaded) -> bool:
         """Whether a run that stopped with its sub-run, or waits, has what it needs by now, or somebody to ask."""
         wait = loaded.state.wait
-        if loaded.state.status == "limited" and loaded.state.stopped_at is not None:
-            below = self.journal.find(loaded.state.stopped_at)
+        if loaded.state.status == "limited" and loaded.state.stop.sub_run is not None:
+            below = self.journal.find(loaded.state.stop.sub_run)
             return below is None or below.status != "limited"
         if wait is None or not isinstance(self.people, Nobody):
             return True
@@ -245,7 +272,7 @@ class OSRuntime(RunReader):
         """The skill as it is today, if the run can go on with it."""
         skill = self.load(loaded.started.source or loaded.started.skill)
         briefs = self._briefs_of(loaded.started)
-        check_fit(loaded.state, briefs, Briefs(skill, briefs.settings, self.vocabulary), self.journal.blob)
+        check_fit(loaded.state, briefs, Briefs(skill, briefs.settings, self.ops.vocabulary), self.journal.blob)
         return skill
 
     def stream(self, skill: str, input: Any = None, *, run_id: str | None = None) -> RunStream:
@@ -273,12 +300,13 @@ class OSRuntime(RunReader):
         model: str | None = None,
         upgraded: Skill | None = None,
     ) -> RunResult:
-        opened = self._roster.ready(model or loaded.state.model)
+        opened = self._roster.ready(model or loaded.state.models.name)
         resumption = Resumption(
             self._ids.new(),
             retry=retry,
             skill=upgraded.name if upgraded else None,
             pinned=pin(upgraded) if upgraded else None,
+            ops=pin_ops(upgraded, self.ops.vocabulary) if upgraded else None,
             is_other_model=model is not None,
         )
         return await self._drive(loaded.tape, self._world(opened, resumption, listener))
@@ -289,8 +317,8 @@ class OSRuntime(RunReader):
         async def drive(tape: Tape, resumption: Resumption | None) -> RunState:
             return await Driver(tape, self._briefs_for(tape), self._world(model, resumption, listener)).drive()
 
-        sub_runs = SubRuns(self.journal, self._clock, self._ids, self.load, self._briefs_of, drive)
-        ops = OpPerformer(self.root, self.root / STATE, lambda started: self._briefs_of(started).settings.sizes)
+        sub_runs = SubRuns(self.journal, self._clock, self._ids, self.ops, self.load, self._briefs_of, drive)
+        ops = OpPerformer(self.root, self.root / STATE, self.ops, self.config.permissions, self._briefs_of)
         return LiveWorld(
             self.journal,
             self._commits,
@@ -367,9 +395,10 @@ class OSRuntime(RunReader):
         changes = input is not None or skill is not None
         cut = cut_at(row.run_id, self.journal.read(row.run_id), at, between_visits=changes)
         assert cut.state.started is not None
-        check_drivable(row.run_id, cut.state)
+        if cut.state.started.rules not in SUPPORTED_RULES:  # a visit under those rules cannot be executed again
+            cut = cut_at(row.run_id, self.journal.read(row.run_id), at, between_visits=True)
         forked, blobs = self._forked(name, row.run_id, cut, model, input, skill)
-        opened = self._roster.ready(model or cut.state.model)
+        opened = self._roster.ready(model or cut.state.models.name)
         if forked.model is not None:
             forked = msgspec.structs.replace(forked, model=opened)
         with self.journal.claim(name):
@@ -386,9 +415,11 @@ class OSRuntime(RunReader):
         assert cut.state.started is not None
         loaded = self.load(skill) if skill is not None else None
         briefs = self._briefs_of(cut.state.started)
-        used = Briefs(loaded or briefs.skill, briefs.settings, self.vocabulary)
+        used = Briefs(loaded or briefs.skill, briefs.settings, self.ops.vocabulary)
         artifact = fork_input(cut, used, given, self.journal.blob, is_checked=loaded is not None)
-        return forked_event(name, origin, cut, model, artifact, loaded)
+        is_new = loaded is not None or cut.state.started.ops is None
+        specs = pin_ops(used.skill, self.ops.vocabulary) if is_new else None
+        return forked_event(name, origin, cut, model, artifact, loaded, specs)
 
     async def rerun(
         self,
@@ -409,7 +440,15 @@ class OSRuntime(RunReader):
             to_artifact(msgspec.json.decode(given.content), skill, strict=briefs.settings.strict)
         opened = self._roster.ready(model or state.started.model)
         with self.journal.claim(name):
-            first = opening(name, skill, briefs.settings, given, model=opened, rerun_of=state.started.run_id)
+            first = opening(
+                name,
+                skill,
+                briefs.settings,
+                pin_ops(skill, self.ops.vocabulary),
+                given,
+                model=opened,
+                rerun_of=state.started.run_id,
+            )
             first = (msgspec.structs.replace(first[0], source=state.started.source), first[1])
             return await self._begin(first, opened, listener)
 
@@ -448,8 +487,8 @@ class OSRuntime(RunReader):
 
     def load(self, skill: str) -> Skill:
         """A skill by name or path, checked."""
-        loaded = load_skill(self.library.find(skill), self.library)
-        check_supported(loaded)
+        loaded = load_skill(self.library.find(skill), self.ops.vocabulary, self.library)
+        check_supported(loaded, self.ops.vocabulary)
         return loaded
 
     def first_frame(self, skill: str, input: Any = None) -> ContextFrame:
@@ -459,9 +498,9 @@ class OSRuntime(RunReader):
         artifact = {"type": loaded.entry_inputs[0].name, "data": {}}
         if input is not None:
             artifact = to_artifact(input, loaded, strict=settings.strict)
-        brief = Briefs(loaded, settings, self.vocabulary).of(loaded.entry, EMPTY)
+        brief = Briefs(loaded, settings, self.ops.vocabulary).of(loaded.entry, EMPTY)
         turns = act_turns(EMPTY, settings, brief.described.max_act_turns if brief.ops else 0)
-        offer = brief.offer(acting=turns > 0, is_cut=False)
+        offer = brief.offer(acting=turns > 0, is_truncated=False)
         return ContextFrame(offer.frame, artifact, Execution((loaded.entry,), 1, 1), turns if brief.ops else None)
 
     @cached_property

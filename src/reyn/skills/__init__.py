@@ -6,6 +6,7 @@ run pins. Knows nothing of models, journals' contents or how a run proceeds.
 
 from reyn.skills.graph import may_finish, successors
 from reyn.skills.loader import Reading, load_skill, read_skill
+from reyn.skills.performed import op_kinds_of
 from reyn.skills.pin import Pin, pin, unpin
 from reyn.skills.resolve import Library
 from reyn.skills.values import USER_MESSAGE, ArtifactType, Phase, Skill
@@ -20,6 +21,7 @@ __all__ = [
     "Skill",
     "load_skill",
     "may_finish",
+    "op_kinds_of",
     "pin",
     "read_skill",
     "successors",

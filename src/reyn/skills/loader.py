@@ -38,7 +38,6 @@ from reyn.skills.values import (
     is_skill_node,
     skill_of,
 )
-from reyn.vocabulary import STANDARD, Vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
 
     from reyn.documents import Document, Place
     from reyn.skills.values import AnyStep
+    from reyn.vocabulary import Vocabulary
 
 F = TypeVar("F", bound=msgspec.Struct)
 _NODE = re.compile(r"@[a-zA-Z][a-zA-Z0-9_-]{0,63}(\[(isolated|shared)\])?")
@@ -62,16 +62,16 @@ class Reading(NamedTuple):
     folder: SkillFolder
 
 
-def load_skill(folder: Path, library: Library | None = None, vocabulary: Vocabulary = STANDARD) -> Skill:
+def load_skill(folder: Path, vocabulary: Vocabulary, library: Library | None = None) -> Skill:
     """The skill in `folder`; errors are raised all at once, warnings are passed over."""
-    reading = read_skill(folder, library, vocabulary)
+    reading = read_skill(folder, vocabulary, library)
     errors = [finding for finding in reading.findings if finding.severity == "error"]
     if reading.skill is None or errors:
         raise SkillInvalid(f"skill `{folder.name}` has errors:", errors)
     return reading.skill
 
 
-def read_skill(folder: Path, library: Library | None = None, vocabulary: Vocabulary = STANDARD) -> Reading:
+def read_skill(folder: Path, vocabulary: Vocabulary, library: Library | None = None) -> Reading:
     """Like `load_skill`, but tells instead of raising."""
     return _read(folder, library or Library.around(folder), vocabulary, (), {})
 
@@ -309,10 +309,14 @@ class _Loader:
         if not isinstance(kind, str) or kind not in self.vocabulary.op_kinds:
             fix = nearest(str(kind), self.vocabulary.op_kinds)
             self._add(part, codes.UNKNOWN_OP, f"unknown op `{kind}`", index, fix=fix)
-        elif kind == "ask_user":
-            self._add(part, codes.BAD_STEP, "a step cannot ask a person", index, fix="Ask in a phase.")
-        elif kind == "run_skill" and isinstance(step.op.get("skill"), str) and "skill" not in step.args_from:
-            self._skill(part, step.op["skill"], index)
+            return
+        spec = self.vocabulary.op(kind)
+        assert spec is not None
+        if not spec.is_step:
+            self._add(part, codes.BAD_STEP, f"a step cannot use `{kind}`", index, fix="Use it in a phase.")
+        named = step.op.get(spec.skill_field) if spec.skill_field else None
+        if isinstance(named, str) and spec.skill_field not in step.args_from:
+            self._skill(part, named, index)
 
     def _follow(self, part: Document, steps: Sequence[AnyStep], inputs: Sequence[ArtifactType]) -> None:
         """A path must exist for one member of the union at least."""

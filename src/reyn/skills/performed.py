@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reyn.skills.values import Iterate, PythonCall, RunOp
-from reyn.vocabulary import STANDARD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,12 +13,24 @@ if TYPE_CHECKING:
     from reyn.vocabulary import Vocabulary
 
 
-def unperformed(skill: Skill, vocabulary: Vocabulary = STANDARD) -> list[str]:
+def unperformed(skill: Skill, vocabulary: Vocabulary) -> list[str]:
     """Each as words that name the place, those of the skills that it runs, too."""
     asks = list(_asks(skill, vocabulary))
     for name, inner in skill.skills.items():
         asks += [f"{words} of skill `{name}`" for words in _asks(inner, vocabulary)]
     return asks
+
+
+def op_kinds_of(skill: Skill) -> frozenset[str]:
+    """The op kinds that a skill, or a skill that it runs, may use."""
+    found: set[str] = set()
+    for one in (skill, *skill.skills.values()):
+        lists = [phase.preprocessor for phase in one.phases.values()]
+        lists += [one.postprocessor.steps] if one.postprocessor else []
+        steps = [step.apply if isinstance(step, Iterate) else step for steps in lists for step in steps]
+        found |= {kind for phase in one.phases.values() for kind in phase.allowed_ops}
+        found |= {str(step.op.get("kind")) for step in steps if isinstance(step, RunOp)}
+    return frozenset(found)
 
 
 def _asks(skill: Skill, vocabulary: Vocabulary) -> Iterator[str]:
@@ -47,4 +58,4 @@ def _steps(steps: tuple[AnyStep, ...], place: str, vocabulary: Vocabulary) -> It
 
 def _is_missing(kind: str, vocabulary: Vocabulary) -> bool:
     spec = vocabulary.op(kind)
-    return spec is not None and not spec.is_performed
+    return spec is not None and not spec.is_available

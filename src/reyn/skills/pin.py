@@ -1,11 +1,11 @@
-"""A skill becomes the copy a run keeps of it, named by its content; the copy becomes the skill again."""
+"""The copy of a skill that a run records, named by its content. It keeps the order in which the author wrote."""
 
 from __future__ import annotations
 
 import msgspec
 
 from reyn.errors import RunBlocked
-from reyn.journal import Blob, canonical
+from reyn.journal import Blob, ordered
 from reyn.skills.values import Skill
 
 Pin = Blob
@@ -13,11 +13,11 @@ Pin = Blob
 
 
 def pin(skill: Skill) -> Pin:
-    return Blob.of(canonical(skill))
+    return Blob.of(ordered(skill))
 
 
 def unpin(content: bytes) -> Skill:
     try:
         return msgspec.json.decode(content, type=Skill)
     except msgspec.MsgspecError as error:
-        raise RunBlocked(f"the run's own copy of its skill cannot be read: {error}") from error
+        raise RunBlocked(f"the run's copy of its skill cannot be read: {error}") from error

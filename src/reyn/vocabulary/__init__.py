@@ -1,10 +1,10 @@
-"""Which words exist?
+"""Specifications of ops, steps and permission keys, as data.
 
-Op kinds, step kinds and permission keys as data: one frozen `Vocabulary`, handed to whoever needs it. A runtime may
-extend its own copy; there is no global registry. Performs nothing and decides nothing.
+A `Vocabulary` is a frozen value that the loader, lint, the frame, the contract and the docs read. Its op
+specifications come from the op table in `reyn.ops`; nothing here executes anything.
 """
 
-from reyn.vocabulary.forms import Effect, OpForm
-from reyn.vocabulary.words import STANDARD, OpSpec, PermissionKey, StepSpec, Vocabulary
+from reyn.vocabulary.specs import Effect, OpForm, OpSpec, PermissionKey, StepSpec, Vocabulary
+from reyn.vocabulary.tables import PERMISSIONS, STEPS
 
-__all__ = ["STANDARD", "Effect", "OpForm", "OpSpec", "PermissionKey", "StepSpec", "Vocabulary"]
+__all__ = ["PERMISSIONS", "STEPS", "Effect", "OpForm", "OpSpec", "PermissionKey", "StepSpec", "Vocabulary"]

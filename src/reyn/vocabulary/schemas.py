@@ -1,4 +1,4 @@
-"""The few shapes that schemas of ops and results are put together from."""
+"""Helpers to write the JSON Schemas of ops: bounded fields, closed arguments, the result envelope."""
 
 from __future__ import annotations
 

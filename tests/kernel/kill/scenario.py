@@ -34,7 +34,6 @@ from reyn.testing.crash import (
     in_child,
     violations,
 )
-from reyn.vocabulary import STANDARD, Vocabulary
 
 SAID = "yes, go on"
 PATIENCE = 20
@@ -88,7 +87,7 @@ class Scenario:
         self.answers: list = []
         self.runs: list[str] = []
         self.settings: dict[str, Any] = {}
-        self.vocabulary: Vocabulary = STANDARD
+        self.ops: list = []
         self.somebody_is_there = False
         self.breaks_at = ""
         self.points: list[str] = []
@@ -115,7 +114,7 @@ class Scenario:
             clock=points.wrap(SystemClock(), "clock"),
             ids=points.wrap(CountingIds(), "ids"),
             people=people and points.wrap(people, "people"),
-            vocabulary=self.vocabulary,
+            ops=self.ops,
             **self.settings,
         )
         with file_changes_through(points.wrap(LedgerSystem(self.ledger), "os", FILE_CALLS)):
@@ -147,7 +146,7 @@ class Scenario:
     async def _move_on(self, runtime: OSRuntime, stopped: RunResult) -> RunResult:
         run = stopped.run_id
         if stopped.status == "limited":
-            limit, value = runtime.state(run).reached
+            limit, value = runtime.state(run).stop.limit
             return await runtime.resume(run, raise_limits={limit: value + 1})
         if stopped.status == "waiting" and not self.somebody_is_there:
             wait = stopped.wait
@@ -186,7 +185,7 @@ class Scenario:
 
     def _look(self) -> Outcome:
         """How all runs stand, verified and replayed, and the files there are."""
-        runtime = OSRuntime.open(self.root, vocabulary=self.vocabulary)
+        runtime = OSRuntime.open(self.root, ops=self.ops)
         try:
             found = {row.run_id: runtime.result(row.run_id) for row in runtime.runs()}
             claims = {run: Claims.of(runtime.events(run)) for run in found}

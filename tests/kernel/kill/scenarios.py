@@ -6,7 +6,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from reyn.vocabulary import STANDARD, Vocabulary
+from reyn.ops import Call, Env, OpForm, OpSpec, Plan, standard_ops
+from reyn.ops.execution import plan_op
+from reyn.vocabulary.schemas import arguments, path, result, text
 from tests.kernel.kill.scenario import Scenario
 from tests.support import act, file, finish, go, question, two_phases, with_ops, write_skill
 
@@ -165,19 +167,38 @@ def steps_and_limits(folder: Path) -> Scenario:
     return scenario.plays("step", answers, max_act_turns=1, limits={"on_limit": "stop"}, sizes={"result_bytes": 400})
 
 
-def _unsafe_writes() -> Vocabulary:
-    [spec] = [spec for spec in STANDARD.ops if spec.kind == "file"]
-    forms = tuple(replace(form, effect="unsafe") if form.op == "write" else form for form in spec.forms)
-    risky = replace(spec, effect="unsafe", forms=forms)
-    return replace(STANDARD, ops=tuple(risky if known is spec else known for known in STANDARD.ops))
+FILE = standard_ops().get("file")
+
+
+class SendOp:
+    """Writes a file, and must not do so twice."""
+
+    _FORM = OpForm(
+        None,
+        "Send a text.",
+        arguments("send", None, {"path": path(), "content": text(1_000)}),
+        "unsafe",
+        result("send", None, {"path": {"type": "string"}}),
+        {"kind": "send", "path": "sent.txt", "content": "hello"},
+    )
+    spec = OpSpec("send", "Send a text.", "unsafe", forms=(_FORM,))
+
+    def plan(self, call: Call, env: Env) -> Plan:
+        write = Call(call.key, call.args | {"kind": "file", "op": "write"})
+        plan = plan_op(FILE, write, env)
+        return replace(plan, result=call.ok(path=call.args["path"]))
+
+    async def perform(self, call: Call, plan: Plan, env: Env) -> dict:
+        raise AssertionError("its plan changes files")
 
 
 def unsafe(folder: Path) -> Scenario:
-    """A write that must not be done twice, says the vocabulary, between two edits that may."""
+    """An op that must not run twice, between two edits that may."""
     scenario = _with_files(folder)
-    scenario.vocabulary = _unsafe_writes()
-    write_skill(scenario.seed, "risk", {"a": ["end"]}, ops={"a": "file"})
-    answers = [act(TWICE, file("write", SENT, content="sent\n")), act(TWICE), finish()]
+    scenario.ops = [SendOp()]
+    write_skill(scenario.seed, "risk", {"a": ["end"]}, ops={"a": "file, send"})
+    send = {"kind": "send", "path": SENT, "content": "sent\n"}
+    answers = [act(TWICE, send), act(TWICE), finish()]
     return scenario.plays("risk", answers)
 
 

@@ -9,10 +9,11 @@ import pytest
 from reyn.journal import digest, kinds
 from reyn.journal.canonical import Blob
 from reyn.kernel.driver import Driver
-from reyn.kernel.effects import Perform
+from reyn.kernel.effects import PerformOp
 from reyn.kernel.live import LiveWorld
 from reyn.kernel.op_performer import OpPerformer, _call, _completed
-from reyn.ops import OPS
+from reyn.ops import Env
+from reyn.ops.execution import apply_changes, perform_op, plan_op
 from reyn.testing import ScriptedModel
 from reyn.workspace import changes
 from tests.kernel.kill.scenario import Scenario
@@ -31,7 +32,7 @@ def test_a_kernel_that_commits_the_outcome_before_the_effect_is_caught(arena: Pa
 
     async def outcome_first(self: Driver, effect):
         await self.world.flush(self.tape)
-        text = Blob.of(ScriptedModel(scenario.answers)._answers[self.tape.state.answers].encode())
+        text = Blob.of(ScriptedModel(scenario.answers)._answers[self.tape.state.models.answers].encode())
         outcome = kinds.LlmResponded(effect.key, text.hash)
         self.tape.record(outcome, self.world.now(), text)
         await self.world.flush(self.tape)
@@ -59,7 +60,7 @@ def test_a_kernel_that_changes_a_file_before_the_intent_is_durable_is_caught(
     perform = Driver._perform
 
     async def intent_later(self: Driver, effect):
-        if not isinstance(effect, Perform):
+        if not isinstance(effect, PerformOp):
             return await perform(self, effect)
         outcome, blobs = await self.world.perform(effect, self.tape)
         self.tape.record(outcome, self.world.now(), *blobs)
@@ -74,10 +75,13 @@ def test_a_kernel_that_changes_a_file_before_the_intent_is_durable_is_caught(
 def test_a_kernel_that_performs_an_op_anew_after_a_crash_is_caught(arena: Path, monkeypatch: pytest.MonkeyPatch):
     """It does not hold on to the before-images of its intent, so an edit that took place is done once more."""
 
-    async def planned_anew(self: OpPerformer, effect: Perform, tape):
-        call, env = _call(effect, tape), self._env(tape)
-        plan = OPS[call.kind].plan(call, env)
-        return _completed(effect.key, OPS[call.kind].perform(call, plan, env), changed=bool(effect.started.changes))
+    async def planned_anew(self: OpPerformer, effect: PerformOp, tape):
+        call, env, op = _call(effect, tape), self._env(tape), self._ops.get(effect.args["kind"])
+        plan = plan_op(op, call, env)
+        held = {blob.hash: blob.content for blob in plan.blobs}
+        env = Env(env.roots, env.gate, lambda name: held.get(name) or tape.content(name), env.kept, env.file_bytes)
+        result = apply_changes(call, plan.changes, env) or plan.result or await perform_op(op, call, plan, env)
+        return _completed(effect, call, result, changed=bool(effect.started.changes))
 
     monkeypatch.setattr(OpPerformer, "perform", planned_anew)
     scenario = writing(arena / "project")

@@ -51,12 +51,12 @@ def go_on(scenario: Scenario, told: str = "", kill_at: int = 0) -> RunResult:
     return asyncio.run(work())
 
 
-def outcome(scenario: Scenario) -> kinds.FileCompleted:
+def outcome(scenario: Scenario) -> kinds.OpCompleted:
     with scenario.world(Failpoints()) as runtime:
         found = [decode(event) for event in runtime.events(RUN)]
         runtime.journal.close()
-    [started] = [body.call for body in found if isinstance(body, kinds.FileStarted) and body.op == "write"]
-    [completed] = [body for body in found if isinstance(body, kinds.FileCompleted) and body.call == started]
+    [started] = [body.call for body in found if isinstance(body, kinds.OpStarted) and body.op_kind == "send"]
+    [completed] = [body for body in found if isinstance(body, kinds.OpCompleted) and body.call == started]
     return completed
 
 

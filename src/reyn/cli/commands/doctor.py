@@ -57,7 +57,7 @@ def command(as_json: bool) -> int:
 
 def _open_runs() -> list[_Open]:
     """What belongs to a run that is over needs nobody."""
-    from reyn.kernel.run_state import ENDED
+    from reyn.journal import ENDED
     from reyn.runs.family import topmost
 
     with look_without_config() as runtime:

@@ -6,6 +6,7 @@ import click
 
 from reyn.cli.output import json_option, print_json
 from reyn.cli.project import project_root, skill_name
+from reyn.ops import standard_ops
 from reyn.skills import Library, load_skill
 from reyn.skills.drawing import edges, kind_of, nodes, to_mermaid, to_svg, to_text
 
@@ -25,7 +26,7 @@ def command(skill: str, form: str, as_json: bool) -> None:
     another skill, and the word beside an arrow is the type of artifact that travels along it.
     """
     library = Library(project_root())
-    found = load_skill(library.find(skill_name(skill)), library)
+    found = load_skill(library.find(skill_name(skill)), standard_ops().vocabulary, library)
     if as_json:
         named = [{"name": node, "kind": kind_of(node)} for node in nodes(found)]
         print_json({"entry": found.entry, "nodes": named, "edges": edges(found)})

@@ -15,11 +15,12 @@ from reyn.cli.project import project_root, skill_name
 @json_option
 def command(name: str | None, as_json: bool) -> None:
     """List the skills that can be run here, or tell about one: what it takes, what it gives, its phases."""
+    from reyn.ops import standard_ops
     from reyn.skills import Library, load_skill
 
     library = Library(project_root())
     if name is not None:
-        skill = load_skill(library.find(skill_name(name)), library)
+        skill = load_skill(library.find(skill_name(name)), standard_ops().vocabulary, library)
         told: dict[str, Any] = {
             "name": skill.name,
             "description": skill.description,

@@ -1,39 +1,60 @@
-"""What ops do: an intent before, an outcome after, a denial alone. `call` names the op, the same after a crash."""
+"""Events of ops and sub-runs: an intent before, an outcome after. `call` identifies the op, also after a crash.
+
+Every op kind has two events, `<kind>_started` and `<kind>_completed`, of one shape (`OpStarted`, `OpCompleted`). Their
+types are made per kind, so that journals with kinds that are not installed stay readable.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
-from reyn.journal.kinds.shapes import ArtifactRef, Change, ContentName, Count, OpStatus, Usage, Wait
-from reyn.journal.registry import Body, event
+from reyn.journal.kinds.shapes import (
+    ArtifactRef,
+    AskRequest,
+    Change,
+    ContentName,
+    Count,
+    OpStatus,
+    RunRequest,
+    Usage,
+    Wait,
+)
+from reyn.journal.registry import Body, event, family
 
 
 @event("permission_denied", v=1, origin="outcome")
 class PermissionDenied(Body, frozen=True):
-    """The gate refused an op, by which rule; `result` is what the model is told."""
+    """The gate denied an op. `rule` names the rule; `result` is what the model sees."""
 
     call: str
     op: str
     rule: str
     reason: str
     result: ContentName
+    op_kind: str = ""
 
 
-@event("file_started", v=1, origin="outcome")
-class FileStarted(Body, frozen=True):
-    """The gate admitted a file op. A writing one names each file before and after, and the result it will have."""
+@family("started", v=2, origin="outcome")
+class OpStarted(Body, frozen=True):
+    """The gate allowed an op. `changes` names each file before and after; `result` is set if it is known already."""
+
+    op_kind: ClassVar[str]
 
     call: str
-    op: str
     args: ContentName
     rule: str
+    op: str = ""
     changes: tuple[Change, ...] = ()
     result: ContentName | None = None
+    request: AskRequest | RunRequest | None = None
+    """What the kernel does before the op completes."""
 
 
-@event("file_completed", v=1, origin="outcome")
-class FileCompleted(Body, frozen=True):
-    """What came of a file op; `changed` if files are now as its intent says."""
+@family("completed", v=2, origin="outcome")
+class OpCompleted(Body, frozen=True):
+    """The outcome of an op. `changed` is true if the files are now as `changes` says."""
+
+    op_kind: ClassVar[str]
 
     call: str
     status: OpStatus
@@ -44,7 +65,7 @@ class FileCompleted(Body, frozen=True):
 
 @event("workspace_updated", v=1, origin="derived")
 class WorkspaceUpdated(Body, frozen=True):
-    """A file is another one than before."""
+    """A file was created, changed or deleted."""
 
     call: str
     change: Change
@@ -52,7 +73,7 @@ class WorkspaceUpdated(Body, frozen=True):
 
 @event("restore_started", v=1, origin="derived")
 class RestoreStarted(Body, frozen=True):
-    """The files that a failed visit changed are put back, newest first."""
+    """The files that a failed visit changed are restored, newest change first."""
 
     call: str
     changes: tuple[Change, ...]
@@ -60,65 +81,51 @@ class RestoreStarted(Body, frozen=True):
 
 @event("workspace_restored", v=1, origin="outcome")
 class WorkspaceRestored(Body, frozen=True):
-    """Which files are as they were before, and which were left because somebody else changed them since."""
+    """Which files were restored, and which were left because another program changed them."""
 
     call: str
     restored: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
 
 
-@event("ask_user_started", v=1, origin="derived")
-class AskUserStarted(Body, frozen=True):
-    """A question will be put to people."""
-
-    call: str
-    args: ContentName
-
-
-@event("ask_user_completed", v=1, origin="derived")
-class AskUserCompleted(Body, frozen=True):
-    """The question was answered."""
-
-    call: str
-    status: OpStatus
-    result: ContentName
-    bytes: Count
-
-
-@event("run_skill_started", v=1, origin="outcome")
-class RunSkillStarted(Body, frozen=True):
-    """A sub-run is asked for: its id, the copy of its skill, its input. `problem` says why there can be none."""
+@event("sub_run_started", v=1, origin="outcome")
+class SubRunStarted(Body, frozen=True):
+    """The intent to run another skill: the id of the sub-run, the copy of its skill, its input. `problem` says why it
+    cannot start."""
 
     call: str
     skill: str
     run: str
-    args: ContentName | None = None
     skill_hash: ContentName | None = None
     input: ArtifactRef | None = None
     shares_workspace: bool = False
     problem: str = ""
+    ops: ContentName | None = None
+    """The specifications of the ops that the sub-run is offered."""
 
 
-@event("run_skill_completed", v=1, origin="outcome")
-class RunSkillCompleted(Body, frozen=True):
-    """A sub-run ended: its artifact, what it used, how many answers it took."""
+@event("sub_run_completed", v=1, origin="outcome")
+class SubRunCompleted(Body, frozen=True):
+    """A sub-run ended: its final artifact, or why there is none, and what it used."""
 
     call: str
-    status: OpStatus
-    result: ContentName
-    bytes: Count
+    run: str
+    error: str = ""
     artifact: ArtifactRef | None = None
     usage: Usage = Usage()
     answers: Count = 0
+    """The model answers it took."""
     active: Count = 0
-    """Microseconds spent driving it since it last stopped."""
+    """Microseconds of execution since it last stopped."""
     changes: tuple[Change, ...] = ()
-    """What it left changed in files that the run shares with it."""
+    """The changes it left in files that the run shares with it."""
+    result: ContentName | None = None
+    """Set by rules 1 to 4 only: the result that the model saw."""
 
 
-@event("run_skill_stopped", v=1, origin="outcome")
-class RunSkillStopped(Body, frozen=True):
-    """A sub-run stopped and can go on; so does this run, for the same reason."""
+@event("sub_run_stopped", v=1, origin="outcome")
+class SubRunStopped(Body, frozen=True):
+    """A sub-run stopped and can be resumed. This run stops for the same reason."""
 
     call: str
     run: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reyn.journal.kinds.shapes import ArtifactRef, Change, ContentName, ForkPoint, ParentRef, Wait
+from reyn.journal.kinds.shapes import ArtifactRef, Change, ContentName, DerivedText, ForkPoint, ParentRef, Wait
 from reyn.journal.registry import Body, event
 
 
@@ -22,7 +22,11 @@ class RunStarted(Body, frozen=True):
     workspace: str | None = None
     rerun_of: str | None = None
     source: str | None = None
-    """Where the skill was, if it was given by its place."""
+    """The path of the skill, if it was not run by name."""
+    ops: ContentName | None = None
+    """The specifications of the ops that the run is offered."""
+    wording: int = 0
+    """The version of the derived texts: prompts, corrections, reasons."""
 
 
 @event("run_forked", v=1, origin="outside", enters="running")
@@ -35,12 +39,15 @@ class RunForked(Body, frozen=True):
     input: ArtifactRef | None = None
     skill: str | None = None
     skill_hash: ContentName | None = None
+    rules: int | None = None
+    wording: int | None = None
+    ops: ContentName | None = None
 
 
 @event("run_resumed", v=1, origin="outside", enters="running")
 class RunResumed(Body, frozen=True):
-    """A new driver took over. Fences an older one; names the intent that has no outcome yet, the model if it is another
-    one than before, and the skill if the run was upgraded. A question that is open stays open."""
+    """A new driver took over. It fences an older one and names the intent that has no outcome yet. `model`, `skill` and
+    `wording` are set if they changed. An open question stays open."""
 
     driver: str
     open_intent: str | None = None
@@ -48,6 +55,8 @@ class RunResumed(Body, frozen=True):
     model: str | None = None
     skill: str | None = None
     skill_hash: ContentName | None = None
+    wording: int | None = None
+    ops: ContentName | None = None
 
 
 @event("run_failed", v=1, origin="derived", enters="failed")
@@ -56,8 +65,8 @@ class RunFailed(Body, frozen=True):
     the code says."""
 
     code: str
-    reason: str
-    hint: str = ""
+    reason: DerivedText
+    hint: DerivedText = ""
 
 
 @event("run_broken", v=1, origin="outside", enters="failed")
@@ -83,7 +92,7 @@ class LimitReached(Body, frozen=True):
     limit: str
     value: int
     phase: str
-    reason: str
+    reason: DerivedText
 
 
 @event("limit_raised", v=1, origin="outside")
@@ -136,7 +145,7 @@ class SkillAborted(Body, frozen=True):
     """The model gave up, or a phase that was rolled back into made no progress."""
 
     phase: str
-    reason: str
+    reason: DerivedText
 
 
 @event("undo_started", v=1, origin="outside")

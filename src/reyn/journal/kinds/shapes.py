@@ -1,5 +1,4 @@
-"""The small values that events share. Texts, artifacts and schemas are not here but in blobs; a `ContentName` names
-one."""
+"""Values that several events share. Long texts, artifacts and schemas are blobs; a `ContentName` is the hash of one."""
 
 from __future__ import annotations
 
@@ -7,12 +6,14 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from reyn.journal.registry import CONTENT
+from reyn.journal.registry import CONTENT, TEXT
 
 Hash = Annotated[str, msgspec.Meta(min_length=64, max_length=64)]
 """A SHA-256 in hexadecimal."""
 ContentName = Annotated[str, msgspec.Meta(min_length=64, max_length=64, extra={CONTENT: True})]
-"""The hash of content that is kept as a blob."""
+"""The hash of content that is stored as a blob."""
+DerivedText = Annotated[str, msgspec.Meta(extra={TEXT: True})]
+"""A text that Reyn writes. Its wording may change between versions without changing what happens."""
 Count = Annotated[int, msgspec.Meta(ge=0)]
 OpStatus = Literal["ok", "error", "denied", "skipped", "timeout"]
 
@@ -72,15 +73,32 @@ class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A question that a run has put to people. `run` names the sub-run that asks, if it is not the run itself."""
+    """An open question of a run. `run` names the sub-run that asks, if it is not the run itself."""
 
     id: str
     reason: str
-    message: str
+    message: DerivedText
     response_schema: dict[str, Any]
     expires_at: int | None = None
     run: str | None = None
     suggestions: tuple[str, ...] = ()
+
+
+class AskRequest(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="ask", tag_field="request"
+):
+    """An op asks the kernel to put a question to a person."""
+
+    message: str
+    response_schema: dict[str, Any]
+    suggestions: tuple[str, ...] = ()
+
+
+class RunRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="run", tag_field="request"):
+    """An op asks the kernel to run a skill. `input` is the JSON of its input."""
+
+    skill: str
+    input: ContentName
 
 
 class ParentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,7 +109,7 @@ class ParentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     depth: int
     answered: Count = 0
     path: str = ""
-    """The calls that lead to the sub-run, from the run that nobody asked for."""
+    """The calls that lead to the sub-run, from the root run."""
 
 
 class ForkPoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-from reyn.journal.kinds.shapes import ArtifactRef, ContentName, Count, FrameMessage, Hash, OpStatus, Usage
-from reyn.journal.registry import Body, event
+from reyn.journal.kinds.shapes import (
+    ArtifactRef,
+    ContentName,
+    Count,
+    DerivedText,
+    FrameMessage,
+    Hash,
+    OpStatus,
+    Usage,
+)
+from reyn.journal.registry import CONTENT, TEXT, Body, event
+
+_Rendered = msgspec.Meta(extra={TEXT: True})
+DerivedContent = Annotated[str, msgspec.Meta(min_length=64, max_length=64, extra={CONTENT: True, TEXT: True})]
+"""The hash of content that holds derived text."""
 
 
 @event("phase_started", v=1, origin="derived")
@@ -35,8 +48,8 @@ class StepCompleted(Body, frozen=True):
     step: str
     status: Literal["ok", "failed", "skipped", "empty"]
     into: str | None = None
-    result: ContentName | None = None
-    reason: str = ""
+    result: DerivedContent | None = None
+    reason: DerivedText = ""
 
 
 @event("content_cut", v=1, origin="derived")
@@ -45,7 +58,7 @@ class ContentCut(Body, frozen=True):
 
     name: str
     content: ContentName
-    shown: ContentName
+    shown: DerivedContent
     bytes: Count
 
 
@@ -53,7 +66,7 @@ class ContentCut(Body, frozen=True):
 class FrameBuilt(Body, frozen=True):
     """What the model will be shown: joined in order, the parts are the exact text of each message."""
 
-    messages: tuple[FrameMessage, ...]
+    messages: Annotated[tuple[FrameMessage, ...], _Rendered]
 
 
 @event("llm_requested", v=1, origin="derived")
@@ -63,7 +76,7 @@ class LlmRequested(Body, frozen=True):
     call: str
     model: str
     contract: ContentName
-    request: Hash
+    request: Annotated[Hash, _Rendered]
 
 
 @event("llm_responded", v=1, origin="outcome")
@@ -129,7 +142,7 @@ class ValidationError(Body, frozen=True):
     call: str
     class_: str = msgspec.field(name="class")
     path: str
-    message: str
+    message: DerivedText
     text: ContentName
 
 
@@ -179,7 +192,7 @@ class PhaseFailed(Body, frozen=True):
     phase: str
     visit: int
     attempts: int
-    reason: str
+    reason: DerivedText
     code: str = "RYN202"
 
 
@@ -191,7 +204,7 @@ class PhaseRolledBack(Body, frozen=True):
     to: str
     input: ArtifactRef
     rejected: ArtifactRef
-    reason: str
+    reason: DerivedText
 
 
 @event("postprocessor_started", v=1, origin="derived")
@@ -214,4 +227,4 @@ class PostprocessorFailed(Body, frozen=True):
     """A step of the postprocessor failed, or its result does not fit."""
 
     code: str
-    reason: str
+    reason: DerivedText

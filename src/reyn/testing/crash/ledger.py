@@ -129,13 +129,13 @@ class LedgerJournal:
             match decode(event):
                 case kinds.LlmResponded(call=call, text=text):
                     self._ledger.write(Entry("durable", event.run_id, call, text))
-                case kinds.FileStarted(call=call, changes=planned):
+                case kinds.OpStarted(call=call, changes=planned):
                     for change in planned:
                         self._ledger.write(Entry("intended", event.run_id, call, _to_be(change.path, change.after)))
                 case kinds.RestoreStarted(call=call, changes=planned):
                     for change in planned:
                         self._ledger.write(Entry("intended", event.run_id, call, _to_be(change.path, change.before)))
-                case kinds.FileCompleted(call=call) | kinds.WorkspaceRestored(call=call):
+                case kinds.OpCompleted(call=call) | kinds.WorkspaceRestored(call=call):
                     self._ledger.write(Entry("done", event.run_id, call))
 
     def __getattr__(self, name: str) -> Any:

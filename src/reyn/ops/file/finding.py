@@ -5,19 +5,18 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from reyn.ops.patterns import Pattern, is_plain, split
-from reyn.ops.results import result
+from reyn.ops.file.patterns import Pattern, is_plain, split
 from reyn.workspace import Guard, Place, kind_of, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reyn.ops.port import Call, Env
-    from reyn.ops.writing import Settings
+    from reyn.ops.file.writing import Arguments
+    from reyn.ops.op import Call, Env
 
 SECONDS = 2.0
 TOO_LONG = f"the search took longer than {SECONDS:g} seconds; give a narrower path or a simpler pattern"
-"""What is said of a search that was given up."""
+"""What is fields of a search that was given up."""
 
 
 class Deadline:
@@ -32,29 +31,29 @@ class Deadline:
         return seconds
 
 
-def glob_root(settings: Settings) -> str:
+def glob_root(arguments: Arguments) -> str:
     """The folder that a glob looks into."""
-    folder, _ = split(_glob(settings))
+    folder, _ = split(_glob(arguments))
     return folder
 
 
-def glob_files(call: Call, settings: Settings, place: Place, env: Env) -> dict[str, Any]:
-    pattern = _listing(split(_glob(settings))[1], place, env)
+def glob_files(call: Call, arguments: Arguments, place: Place, env: Env) -> dict[str, Any]:
+    pattern = _listing(split(_glob(arguments))[1], place, env)
     matches: list[str] = []
-    said: dict[str, Any] = {"pattern": _glob(settings), "matches": matches, "count": 0, "truncated": False}
+    fields: dict[str, Any] = {"pattern": _glob(arguments), "matches": matches, "count": 0, "truncated": False}
     try:
         for found in files_below(place, pattern, env, Deadline(), Guard(env.roots)):
-            if len(matches) == settings["max_results"]:
-                said["truncated"] = True
+            if len(matches) == arguments["max_results"]:
+                fields["truncated"] = True
                 break
             matches.append(found.shown)
     except TimeoutError:
-        return result(call, "timeout", **said | {"count": len(matches), "truncated": True}, error=TOO_LONG)
-    return result(call, "ok", **said | {"count": len(matches)})
+        return call.timeout(TOO_LONG, **fields | {"count": len(matches), "truncated": True})
+    return call.ok(**fields | {"count": len(matches)})
 
 
-def _glob(settings: Settings) -> str:
-    return str(settings["pattern"] if "pattern" in settings else settings["path"])
+def _glob(arguments: Arguments) -> str:
+    return str(arguments["pattern"] if "pattern" in arguments else arguments["path"])
 
 
 def _listing(pattern: Pattern, place: Place, env: Env) -> Pattern:

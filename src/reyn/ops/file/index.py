@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.documents import DocumentError, parse_front_matter
-from reyn.ops.reading import text_at
-from reyn.ops.results import OpFailed
-from reyn.ops.writing import draft_of
+from reyn.ops.file.reading import text_at
+from reyn.ops.file.writing import draft_of
+from reyn.ops.op import OpFailed
 from reyn.permissions import Denied
 from reyn.workspace import FileFault, Guard, entries_of, kind_of, locate, read
 
 if TYPE_CHECKING:
-    from reyn.ops.port import Env
-    from reyn.ops.writing import Draft, Settings
+    from reyn.ops.file.writing import Arguments, Draft
+    from reyn.ops.op import Env
     from reyn.workspace import Place
 
 _FIELD = re.compile(r"\{\{|\}\}|\{([\w-]+)\}")
 _BREAKS = re.compile(r"\s*\n\s*")
 
 
-def index_draft(settings: Settings, place: Place, env: Env) -> Draft | Denied:
-    folder = locate(settings["path"], env.roots)
+def index_draft(arguments: Arguments, place: Place, env: Env) -> Draft | Denied:
+    folder = locate(arguments["path"], env.roots)
     verdict = env.gate.read(folder)
     if isinstance(verdict, Denied):
         return verdict
@@ -33,18 +33,18 @@ def index_draft(settings: Settings, place: Place, env: Env) -> Draft | Denied:
     sources = _sources(folder, place, env)
     lines, room = [], env.file_bytes
     for source in sources:
-        line = _entry(source, settings["entry_template"], env)
+        line = _entry(source, arguments["entry_template"], env)
         if line is None:
             continue
         lines.append(line)
         room -= len(line)
         if room < 0:
             raise OpFailed(f"`{place.shown}` would become larger than {env.file_bytes} bytes")
-    said = {"path": folder.shown, "output_path": place.shown, "entries": len(lines)}
+    fields = {"path": folder.shown, "output_path": place.shown, "entries": len(lines)}
     if len(lines) < len(sources):
-        said["skipped"] = len(sources) - len(lines)
+        fields["skipped"] = len(sources) - len(lines)
     before = read(place, env.roots, env.file_bytes)
-    return draft_of(place, before, _page(settings["header"], lines), said, env)
+    return draft_of(place, before, _page(arguments["header"], lines), fields, env)
 
 
 def _sources(folder: Place, output: Place, env: Env) -> list[Place]:

@@ -6,28 +6,28 @@ import difflib
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from reyn.ops.results import OpFailed, result
+from reyn.ops.op import OpFailed
 from reyn.permissions import Allowed
 from reyn.workspace import Guard, Place, entries_of, locate, read, text_of
 
 if TYPE_CHECKING:
-    from reyn.ops.port import Call, Env
+    from reyn.ops.op import Call, Env
 
 _MOST_SUGGESTIONS = 8
 _MOST_COMPARED = 500
 
 
-def read_file(call: Call, settings: dict[str, Any], place: Place, env: Env) -> dict[str, Any]:
+def read_file(call: Call, arguments: dict[str, Any], place: Place, env: Env) -> dict[str, Any]:
     text = text_at(place, env)
     if text is None:
         raise not_found(place, env)
     lines = lines_of(text)
-    chosen = "".join(_slice(lines, settings["offset"], settings.get("limit")))
-    said = {"path": place.shown, "content": chosen, "total_lines": len(lines)}
-    if settings["start"] or "length" in settings:
-        said["content"] = _slice(chosen, settings["start"], settings.get("length"))
-        said["total_chars"] = len(chosen)
-    return result(call, "ok", **said)
+    chosen = "".join(_slice(lines, arguments["offset"], arguments.get("limit")))
+    fields = {"path": place.shown, "content": chosen, "total_lines": len(lines)}
+    if arguments["start"] or "length" in arguments:
+        fields["content"] = _slice(chosen, arguments["start"], arguments.get("length"))
+        fields["total_chars"] = len(chosen)
+    return call.ok(**fields)
 
 
 def text_at(place: Place, env: Env, guard: Guard | None = None) -> str | None:

@@ -1,10 +1,10 @@
-"""What a `file` op may look like."""
+"""The forms of the op `file`: arguments, result, effect class and example of each."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from reyn.vocabulary.forms import Effect, OpForm
+from reyn.vocabulary import Effect, OpForm
 from reyn.vocabulary.schemas import Fields, arguments, flag, path, result, text, whole
 
 _FILE_LENGTH = 1_000_000
@@ -144,4 +144,22 @@ FILE_FORMS = (
         output_path="reyn/notes/index.md",
         entry_template="- {title}: {slug}.md",
     ),
+)
+
+KEPT = "workspace:.kept/"
+"""The prefix of paths under which truncated content can be read in every phase."""
+
+KEPT_READ = _form(
+    "read",
+    "Read more of truncated content, by the path that its marker names.",
+    "pure",
+    {"path": path(pattern=f"^{KEPT.replace('.', '[.]')}[A-Za-z0-9._-]{{1,80}}$")},
+    {
+        "offset": whole(0, _MOST_LINES, default=0),
+        "limit": whole(1, _MOST_LINES),
+        "start": whole(0, _MOST_CHARS, default=0),
+        "length": whole(1, _MOST_CHARS),
+    },
+    {"path": _TEXT, "content": _TEXT, "total_lines": _NUMBER, "total_chars": _NUMBER, "suggestions": _TEXTS},
+    path=f"{KEPT}NAME",
 )

@@ -5,40 +5,40 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from reyn.ops.finding import TOO_LONG, Deadline, files_below
-from reyn.ops.patterns import anywhere
-from reyn.ops.reading import lines_of, not_found, text_at
-from reyn.ops.results import OpFailed, result
+from reyn.ops.file.finding import TOO_LONG, Deadline, files_below
+from reyn.ops.file.patterns import anywhere
+from reyn.ops.file.reading import lines_of, not_found, text_at
+from reyn.ops.op import OpFailed
 from reyn.workspace import FileFault, Guard, Place, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reyn.ops.port import Call, Env
-    from reyn.ops.writing import Settings
+    from reyn.ops.file.writing import Arguments
+    from reyn.ops.op import Call, Env
 
 _LONGEST_LINE = 400
 _RECURSION = re.compile(r"\(\?(?:R|[+-]?\d|&|P>)")
 
 
-def grep_files(call: Call, settings: Settings, place: Place, env: Env) -> dict[str, Any]:
-    search = _Search(settings, place, env)
+def grep_files(call: Call, arguments: Arguments, place: Place, env: Env) -> dict[str, Any]:
+    search = _Search(arguments, place, env)
     try:
         search.run()
     except TimeoutError:
         search.truncated = True
-        return result(call, "timeout", **search.said(), error=TOO_LONG)
+        return call.timeout(TOO_LONG, **search.fields())
     except MemoryError:
         raise OpFailed("the pattern takes too much memory; give a simpler one") from None
-    return result(call, "ok", **search.said())
+    return call.ok(**search.fields())
 
 
 class _Search:
     """One grep, as far as it has come."""
 
-    def __init__(self, settings: Settings, place: Place, env: Env) -> None:
-        self.expression = _compiled(settings["pattern"], ignore_case=settings["case_insensitive"])
-        self.settings = settings
+    def __init__(self, arguments: Arguments, place: Place, env: Env) -> None:
+        self.expression = _compiled(arguments["pattern"], ignore_case=arguments["case_insensitive"])
+        self.arguments = arguments
         self.place = place
         self.env = env
         self.deadline = Deadline()
@@ -57,9 +57,9 @@ class _Search:
             if self.truncated:
                 return
 
-    def said(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         found: dict[str, Any]
-        match self.settings["output_mode"]:
+        match self.arguments["output_mode"]:
             case "content":
                 found = {"matches": self.matches, "count": len(self.matches)}
             case "files_with_matches":
@@ -67,14 +67,14 @@ class _Search:
             case _:
                 found = {"count": self.count}
         skipped = {"skipped": self.skipped} if self.skipped else {}
-        return {"pattern": self.settings["pattern"], **found, "truncated": self.truncated, **skipped}
+        return {"pattern": self.arguments["pattern"], **found, "truncated": self.truncated, **skipped}
 
     def _sources(self, guard: Guard) -> Iterator[Place]:
         """The place itself, or if it is a folder the files below it that were asked for."""
         if not self._is_folder():
             yield self.place
             return
-        pattern, kind = anywhere(self.settings["glob"]), self.settings.get("file_type", "").removeprefix(".")
+        pattern, kind = anywhere(self.arguments["glob"]), self.arguments.get("file_type", "").removeprefix(".")
         for source in files_below(self.place, pattern, self.env, self.deadline, guard):
             if not kind or source.parts[-1].endswith(f".{kind}"):
                 yield source
@@ -98,7 +98,7 @@ class _Search:
         return text
 
     def _take(self, source: Place, lines: list[str]) -> None:
-        mode, most = self.settings["output_mode"], self.settings["head_limit"]
+        mode, most = self.arguments["output_mode"], self.arguments["head_limit"]
         for number, line in enumerate(lines):
             at = self._found(line)
             if at is None:
@@ -120,7 +120,7 @@ class _Search:
 
     def _match(self, source: Place, lines: list[str], number: int, at: int) -> dict[str, Any]:
         match = {"path": source.shown, "line_number": number + 1, "content": _shortened(lines[number], at)}
-        before, after = self.settings["context_before"], self.settings["context_after"]
+        before, after = self.arguments["context_before"], self.arguments["context_after"]
         if before or after:
             match["context"] = {
                 "before": [_shortened(line) for line in lines[max(0, number - before) : number]],

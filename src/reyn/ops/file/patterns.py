@@ -11,7 +11,7 @@ from itertools import takewhile
 
 import msgspec
 
-from reyn.ops.results import OpFailed
+from reyn.ops.op import OpFailed
 from reyn.workspace.paths import WORKSPACE
 
 _ANY = "**"

@@ -1,0 +1,117 @@
+"""The lifecycle of a run: its status, why, where it is, what it waits for.
+
+This is the part of the fold that both the kernel's state and the list of runs are made of, so that the two cannot
+disagree: `RunState` and `RunRow` extend `Lifecycle`, and both advance by the same rules.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from reyn.journal import kinds
+from reyn.journal.registry import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reyn.journal.registry import Body
+
+ENDED = ("finished", "aborted", "cancelled")
+"""Statuses that a run never leaves. A fork continues from it as another run."""
+
+
+class Lifecycle(msgspec.Struct, frozen=True):
+    """`status` is `None` only before the first event."""
+
+    status: Status | None = None
+    reason: str = ""
+    phase: str = ""
+    """The phase in progress, or the next one."""
+    wait: kinds.Wait | None = None
+    """The open question, the run's own or that of a sub-run."""
+    messages_taken: int = 0
+    """The id of the last inbox message that the run took."""
+
+
+L = TypeVar("L", bound=Lifecycle)
+
+
+def advance(life: L, body: Body) -> L:
+    """Return the lifecycle after one more event. Every event has a meaning in every state."""
+    rule = _RULES.get(type(body))
+    if rule is not None:
+        return cast("L", rule(life, body))
+    if body.enters is None or life.status in ENDED:
+        return life
+    return replace(life, status=body.enters, reason=body.reason)  # type: ignore[attr-defined]  # every other kind that enters a status has a reason
+
+
+def _start(life: L, _: kinds.RunStarted) -> L:
+    return replace(life, status="running", reason="")
+
+
+def _fork(life: L, _: kinds.RunForked) -> L:
+    """A fork runs, whatever became of its origin, and asks its questions itself."""
+    return replace(life, status="running", reason="", wait=None)
+
+
+def _resume(life: L, _: kinds.RunResumed) -> L:
+    """A new driver asks the run's own question again; the question of a sub-run is asked by the sub-run."""
+    if life.status in ENDED:
+        return life
+    if life.wait is not None and life.wait.run is None:
+        return replace(life, status="waiting", reason=life.wait.message)
+    return replace(life, status="running", reason="", wait=None)
+
+
+def _cancel(life: L, body: kinds.RunCancelled) -> L:
+    life = replace(life, wait=None, messages_taken=body.message)
+    return life if life.status in ENDED else replace(life, status="cancelled", reason=body.reason)
+
+
+def _open_wait(life: L, body: kinds.WaitOpened) -> L:
+    return life if life.status in ENDED else replace(life, status="waiting", reason=body.wait.message, wait=body.wait)
+
+
+def _answer(life: L, body: kinds.WaitAnswered) -> L:
+    life = replace(life, wait=None, messages_taken=body.message)
+    return life if life.status in ENDED else replace(life, status="running", reason="")
+
+
+def _take_message(life: L, body: kinds.LimitRaised | kinds.MessageRefused) -> L:
+    return replace(life, messages_taken=body.message)
+
+
+def _enter_phase(life: L, body: kinds.PhaseStarted) -> L:
+    return replace(life, phase=body.phase)
+
+
+def _leave_phase(life: L, body: kinds.PhaseCompleted) -> L:
+    return replace(life, phase=body.next_phase) if body.next_phase else life
+
+
+def _roll_back(life: L, body: kinds.PhaseRolledBack) -> L:
+    return replace(life, phase=body.to)
+
+
+def _complete(life: L, body: kinds.SkillCompleted) -> L:
+    return life if life.status in ENDED else replace(life, status="finished", reason="")
+
+
+_RULES: dict[type[Body], Callable[[Any, Any], Any]] = {
+    kinds.RunStarted: _start,
+    kinds.RunForked: _fork,
+    kinds.RunResumed: _resume,
+    kinds.RunCancelled: _cancel,
+    kinds.WaitOpened: _open_wait,
+    kinds.WaitAnswered: _answer,
+    kinds.LimitRaised: _take_message,
+    kinds.MessageRefused: _take_message,
+    kinds.PhaseStarted: _enter_phase,
+    kinds.PhaseCompleted: _leave_phase,
+    kinds.PhaseRolledBack: _roll_back,
+    kinds.SkillCompleted: _complete,
+}

@@ -1,0 +1,23 @@
+"""The two versions of what is derived: `rules` decide what happens next, `wording` is how derived texts are phrased.
+
+A new `RULES` version is needed when the same recorded inputs derive other events. A run under rules that are not
+supported is `blocked`: it stays readable and can be forked. A new `WORDING` version is needed when only a derived text
+changes (prompt, correction, reason, op description). It blocks nothing: recorded turns are taken as recorded, and the
+run continues with the new texts.
+"""
+
+from __future__ import annotations
+
+RULES = 5
+SUPPORTED_RULES = frozenset({5})
+WORDING = 1
+
+RULES_HISTORY = {
+    1: "the first release",
+    2: "ops, questions, sub-runs, steps and rollback",
+    3: "stable prompt text first; empty sections are left out",
+    4: "examples follow their schemas; reasoning before an answer is ignored",
+    5: "one event shape for all op kinds; sub-runs have events of their own; op specifications are recorded; "
+    "copies of skills keep the author's order; derived texts have their own version",
+}
+"""What each version of the rules changed."""

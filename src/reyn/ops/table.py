@@ -1,0 +1,128 @@
+"""The op table: every op kind that a runtime can execute, by name.
+
+Built-in kinds, kinds of installed packages (entry points of the group `reyn.ops`) and kinds that a program passes to
+`OSRuntime.open(ops=…)` are registered in the same way.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
+
+from reyn.errors import OpInvalid
+from reyn.journal.registry import fixed_kinds
+from reyn.jsonschema import SchemaInvalid, compile_schema
+from reyn.ops.ask_user import AskUserOp
+from reyn.ops.file import FileOp
+from reyn.ops.op import Op
+from reyn.ops.run_skill import RunSkillOp
+from reyn.vocabulary import PERMISSIONS, STEPS, OpSpec, Vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from reyn.vocabulary import OpForm
+
+ENTRY_POINTS = "reyn.ops"
+
+BUILT_IN: tuple[Op, ...] = (FileOp(), AskUserOp(), RunSkillOp())
+
+RESERVED = (
+    OpSpec("lint", "Check a skill's folder and return the findings.", "pure"),
+    OpSpec("skill_resolve", "Find where a skill of a given name lives.", "pure"),
+    OpSpec("sandboxed_exec", "Run a program inside the sandbox.", "unsafe", "exec"),
+    OpSpec("shell", "Run a shell command.", "unsafe", "shell"),
+    OpSpec("web_fetch", "Fetch a page and return its text.", "idempotent", "web"),
+    OpSpec("judge_output", "Score a text against a rubric with a model.", "idempotent"),
+)
+"""Kinds that later versions implement; a skill may name them, no run can execute them yet."""
+
+_KIND = re.compile(r"[a-z][a-z0-9_]{0,39}")
+
+
+class OpTable:
+    """The ops of one runtime and the vocabulary that is derived from them."""
+
+    def __init__(self, ops: Iterable[Op]) -> None:
+        self._ops: dict[str, Op] = {op.spec.kind: op for op in ops}
+        specs = (*(op.spec for op in self._ops.values()), *RESERVED)
+        self.vocabulary = Vocabulary(specs, STEPS, PERMISSIONS)
+
+    def get(self, kind: str) -> Op | None:
+        return self._ops.get(kind)
+
+    def with_ops(self, *ops: Any) -> OpTable:
+        """Return a table that also has these ops.
+
+        Raises:
+            OpInvalid: one is not an op, or its kind cannot be registered.
+        """
+        table = dict(self._ops)
+        for op in ops:
+            _check(op, table)
+            table[op.spec.kind] = op
+        return OpTable(table.values())
+
+
+@cache
+def standard_ops() -> OpTable:
+    """The built-in ops and those of installed packages."""
+    return OpTable(BUILT_IN).with_ops(*(_load(entry) for entry in sorted(entry_points(group=ENTRY_POINTS))))
+
+
+def _load(entry: Any) -> Any:
+    """Load the op that an entry point names: an object, or a class without arguments."""
+    try:
+        found = entry.load()
+        return found() if isinstance(found, type) else found
+    except Exception as error:
+        raise OpInvalid(
+            f"the op `{entry.name}` of the entry point `{entry.value}` cannot be loaded: {error}",
+            hint="Fix or uninstall the package that provides it.",
+        ) from error
+
+
+def _check(op: Any, table: dict[str, Op]) -> None:
+    if not isinstance(op, Op) or not isinstance(op.spec, OpSpec):
+        raise OpInvalid(f"{op!r} is not an op: it needs `spec`, `plan` and `perform`")
+    spec = op.spec
+    if reason := _name_conflict(spec.kind, table):
+        raise OpInvalid(f"the op kind `{spec.kind}` cannot be registered: {reason}")
+    if not spec.forms:
+        raise OpInvalid(f"the op kind `{spec.kind}` has no forms")
+    known = {entry.key for entry in PERMISSIONS}
+    if wrong := {key for key in (spec.permission, *spec.optional_permissions) if key} - known:
+        raise OpInvalid(f"the op kind `{spec.kind}` names the unknown permission `{min(wrong)}`")
+    for form in (*spec.forms, *spec.when_truncated):
+        if reason := _form_fault(spec.kind, form):
+            raise OpInvalid(f"the op kind `{spec.kind}`{f', form `{form.op}`' if form.op else ''}: {reason}")
+
+
+def _name_conflict(kind: str, table: dict[str, Op]) -> str:
+    if not _KIND.fullmatch(kind):
+        return "use up to 40 lower-case letters, digits and `_`, beginning with a letter"
+    taken = [event for event in (f"{kind}_started", f"{kind}_completed") if event in fixed_kinds()]
+    if taken:
+        return f"its events would be named `{taken[0]}`, which exists"
+    if kind in table:
+        return "the kind is registered already"
+    return "the name is reserved" if any(spec.kind == kind for spec in RESERVED) else ""
+
+
+def _form_fault(kind: str, form: OpForm) -> str:
+    """Return what is wrong with a form, or an empty string."""
+    properties = form.arguments.get("properties", {})
+    named = {"kind": {"const": kind}} | ({"op": {"const": form.op}} if form.op else {})
+    if form.arguments.get("additionalProperties") is not False or any(
+        properties.get(name) != schema for name, schema in named.items()
+    ):
+        return "build `arguments` with `reyn.vocabulary.schemas.arguments`"
+    try:
+        arguments = compile_schema(form.arguments)
+        compile_schema(form.result)
+    except SchemaInvalid as error:
+        return f"a schema is invalid: {error}"
+    wrong = arguments.first_error(form.example)
+    return f"the example is invalid: {wrong.path('example')}: {wrong.message}" if wrong else ""

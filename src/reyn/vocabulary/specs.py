@@ -1,0 +1,160 @@
+"""The specification of an op, a step and a permission key."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+Effect = Literal["pure", "idempotent", "reconcilable", "unsafe"]
+"""How an op is recovered after a crash between its intent and its outcome: a `pure` or `idempotent` op runs again, a
+`reconcilable` one first checks whether it took effect, and an `unsafe` one asks a person."""
+
+
+class OpForm(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One form of an op: its arguments, its result, and its effect class."""
+
+    op: str | None
+    """`read`, `write`, …; `None` for a kind with a single form."""
+    summary: str
+    arguments: dict[str, Any]
+    """The closed JSON Schema of the whole op object."""
+    effect: Effect
+    result: dict[str, Any]
+    """The JSON Schema of the result, for every status."""
+    example: dict[str, Any]
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """The example as the model sees it: placeholders instead of texts, because small models copy examples."""
+        return {
+            name: value if name in ("kind", "op") else _placeholder(value, name) for name, value in self.example.items()
+        }
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Default values of the optional fields."""
+        fields = self.arguments["properties"].items()
+        return {name: schema["default"] for name, schema in fields if "default" in schema}
+
+    @property
+    def fields(self) -> str:
+        """The fields besides `kind` and `op`, as the model sees them: `path, offset?, limit?`."""
+        first, *others = self.arguments.get("oneOf", [{"required": []}])
+        needed = {*self.arguments["required"], *first["required"]}
+        # Where one field has several spellings, the model sees only the first.
+        hidden = {"kind", "op"}.union(*(other["required"] for other in others))
+        visible = [name for name in self.arguments["properties"] if name not in hidden]
+        return ", ".join(name if name in needed else f"{name}?" for name in visible)
+
+
+def _placeholder(value: Any, name: str) -> Any:
+    match value:
+        case str():
+            return f"<{name}>"
+        case list():
+            return [_placeholder(item, name) for item in value[:1]]
+        case dict():
+            return {key: _placeholder(item, key) for key, item in value.items()}
+    return value
+
+
+class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The specification of an op kind. A run records the specifications that it was offered."""
+
+    kind: str
+    summary: str
+    effect: Effect
+    """The most severe effect of its forms."""
+    permission: str | None = None
+    """The permission key that a skill must request; `None` if the default zones suffice."""
+    forms: tuple[OpForm, ...] = ()
+    """Empty for a kind that is reserved for a later version."""
+    advice: str = ""
+    """Further instructions for the model."""
+    when_truncated: tuple[OpForm, ...] = ()
+    """Forms that are offered in every phase while the frame shows truncated content, so that the model can read it."""
+    optional_permissions: tuple[str, ...] = ()
+    """Permission keys that extend what the op may do."""
+    is_step: bool = True
+    """Whether a `run_op` step may use it."""
+    skill_field: str | None = None
+    """The field that names another skill, which is then loaded and pinned with the calling skill."""
+
+    @property
+    def is_available(self) -> bool:
+        return bool(self.forms)
+
+    def form(self, op: str | None) -> OpForm | None:
+        return next((form for form in self.forms if form.op == op), None)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """One schema for every op of this kind; a reserved kind accepts nothing."""
+        match self.forms:
+            case ():
+                return {"not": {}}
+            case (form,):
+                return form.arguments
+        return {"anyOf": [form.arguments for form in self.forms]}
+
+    def offered(self) -> dict[str, Any]:
+        """The entry of `available_control_ops`. Every visit pays for these tokens, so it is short."""
+        match self.forms:
+            case ():
+                forms, example = "", {"kind": self.kind}
+            case (form,) if form.op is None:
+                forms, example = f"Fields: {form.fields}.", form.shape
+            case (form, *_):
+                forms = "op: " + "; ".join(f"{form.op}({form.fields})" for form in self.forms) + "."
+                example = form.shape
+        description = " ".join(part for part in (self.summary, self.advice, forms) if part)
+        return {"kind": self.kind, "description": description, "example": example}
+
+
+class StepSpec(msgspec.Struct, frozen=True):
+    """A kind of deterministic step, before the model or after the finish."""
+
+    kind: str
+    summary: str
+    required: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.required + self.optional
+
+
+class PermissionKey(msgspec.Struct, frozen=True):
+    """A capability that a skill may request and an operator may grant."""
+
+    key: str
+    summary: str
+
+
+class Vocabulary(msgspec.Struct, frozen=True):
+    """Every op, step and permission key that one runtime, or one run, knows."""
+
+    ops: tuple[OpSpec, ...]
+    steps: tuple[StepSpec, ...]
+    permissions: tuple[PermissionKey, ...]
+
+    def op(self, kind: str) -> OpSpec | None:
+        return next((spec for spec in self.ops if spec.kind == kind), None)
+
+    def form_of(self, args: dict[str, Any]) -> OpForm | None:
+        """The form that an op's arguments belong to."""
+        spec = self.op(str(args.get("kind")))
+        return spec.form(args.get("op")) or spec.form(None) if spec else None
+
+    @property
+    def op_kinds(self) -> frozenset[str]:
+        return frozenset(spec.kind for spec in self.ops)
+
+    @property
+    def step_kinds(self) -> frozenset[str]:
+        return frozenset(spec.kind for spec in self.steps)
+
+    @property
+    def permission_keys(self) -> frozenset[str]:
+        return frozenset(entry.key for entry in self.permissions)

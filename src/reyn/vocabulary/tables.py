@@ -1,0 +1,30 @@
+"""The step kinds and permission keys of the language."""
+
+from __future__ import annotations
+
+from reyn.vocabulary.specs import PermissionKey, StepSpec
+
+STEPS = (
+    StepSpec("run_skill", "Run another skill.", ("skill",), ("input", "into", "on_error")),
+    StepSpec("run_op", "Execute one op.", ("op",), ("args_from", "into", "on_error")),
+    StepSpec("iterate", "Apply a step to every item of a list.", ("over", "apply"), ("into", "on_error")),
+    StepSpec("validate", "Validate a value against a schema.", ("schema",), ("target", "into", "on_error")),
+    StepSpec("lint_plan", "Check the structure of a plan.", (), ("over", "into", "on_error")),
+    StepSpec(
+        "python",
+        "Call a function of the skill's own module.",
+        ("module", "function"),
+        ("mode", "output_schema", "into", "on_error"),
+    ),
+)
+
+PERMISSIONS = (
+    PermissionKey("file.read", "Read files outside the default zone."),
+    PermissionKey("file.write", "Write files outside the default zone."),
+    PermissionKey("shell", "Run shell commands."),
+    PermissionKey("exec", "Run programs in the sandbox."),
+    PermissionKey("mcp", "Call tools of MCP servers."),
+    PermissionKey("python", "Run the skill's own Python functions."),
+    PermissionKey("tool", "Use ops that a package or the calling program adds."),
+    PermissionKey("web", "Fetch from the web."),
+)

@@ -1,0 +1,89 @@
+"""Revert recorded changes of files: the rollback of a failed visit, and `undo`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from reyn.journal import digest
+from reyn.journal.kinds import Change
+from reyn.workspace.changes import revert
+from reyn.workspace.files import FileFault, read
+from reyn.workspace.paths import PlaceInvalid, Roots, locate
+
+
+class Files(msgspec.Struct, frozen=True):
+    """Where the files are, where their recorded contents are, and how large a file may be."""
+
+    roots: Roots
+    content: Callable[[str], bytes]
+    max_bytes: int
+
+
+def preview_restore(changes: tuple[Change, ...], files: Files) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return which files `restore` would restore, and which it would leave alone."""
+    restored: dict[str, str | None] = {}
+    left: dict[str, None] = {}
+    for steps in _chains(changes):
+        path = steps[0].path
+        if _is_from(steps, restored[path] if path in restored else _current_hash(path, files)):
+            restored[path] = steps[-1].before
+        else:
+            left[path] = None
+    return tuple(path for path in restored if path not in left), tuple(left)
+
+
+def restore(changes: tuple[Change, ...], token: str, files: Files) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Revert changes, newest first. Returns the files that were restored, and those that were left alone.
+
+    A file is left alone if it is neither as a change left it nor as it was before: another program changed it.
+    """
+    restored: list[str] = []
+    left: list[str] = []
+    for number, steps in enumerate(_chains(changes)):
+        change = _as_one(steps, files)
+        try:
+            outcome = revert(change, files.roots, files.content, f"{token}.{number}")
+        except FileFault:
+            outcome = "conflict"
+        (left if outcome == "conflict" else restored).append(change.path)
+    return tuple(restored), tuple(left)
+
+
+def _chains(changes: tuple[Change, ...]) -> list[list[Change]]:
+    """Group successive changes of one file, newest first; each group stands in the place of its oldest change.
+
+    A group is reverted in one step: after a crash, a file that was reverted in several steps would look as if another
+    program had changed it.
+    """
+    chains: dict[int, list[Change]] = {}
+    newest: dict[str, int] = {}
+    for number, change in enumerate(changes):
+        place = newest.get(change.path)
+        follows = place is not None and chains[place][-1].before == change.after
+        chains[number] = chains.pop(place) if place is not None and follows else []
+        chains[number].append(change)
+        newest[change.path] = number
+    return list(chains.values())
+
+
+def _as_one(steps: list[Change], files: Files) -> Change:
+    """Merge a group into one change. If its newest is an intent that took no effect, it ends at the current file."""
+    oldest, now = steps[-1], _current_hash(steps[0].path, files)
+    made = tuple(dict.fromkeys(path for step in reversed(steps) for path in step.made))
+    after = now if _is_from(steps, now) and now != oldest.before else steps[0].after
+    return Change(oldest.path, oldest.before, after, oldest.mode, made)
+
+
+def _is_from(steps: list[Change], now: str | None) -> bool:
+    return now == steps[0].after or any(now == step.before for step in steps)
+
+
+def _current_hash(path: str, files: Files) -> str | None:
+    """Return the hash of a file's content, `None` if there is no file, an empty string if it cannot be read."""
+    try:
+        image = read(locate(path, files.roots), files.roots, files.max_bytes)
+    except (FileFault, PlaceInvalid):
+        return ""
+    return digest(image.content) if image else None
