@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,10 @@ import msgspec
 from reyn.cli.app import COMMANDS, app
 from reyn.config import Config
 from reyn.errors import FINDINGS, all_errors
-from reyn.journal.registry import kinds
-from reyn.ops import OpSpec, standard_ops
+from reyn.journal.registry import families, kinds
+from reyn.ops import OpTable
+from reyn.ops.docs import op_page, table
+from reyn.ops.table import BUILT_IN
 
 DOCS = Path(__file__).parent.parent / "docs"
 MADE = "<!-- Made by tools/docs_pages.py from the code; edit the code. -->\n\n"
@@ -38,7 +40,7 @@ def errors() -> Iterator[str]:
         if cls.hint:
             yield f"\nNext step: {cls.hint}\n"
     yield "\n## Findings\n\nWhat `RYN102` and `RYN701` consist of, each at its `file:line:column`.\n\n"
-    yield from _table(("code", "meaning"), [(code, meaning) for code, meaning in FINDINGS.items()])
+    yield from table(("code", "meaning"), [(code, meaning) for code, meaning in FINDINGS.items()])
 
 
 def events() -> Iterator[str]:
@@ -48,13 +50,15 @@ def events() -> Iterator[str]:
         "and *outside* events are inputs with a time of their own; *derived* events follow from the ones before and "
         "are computed again by a replay.\n"
     )
-    for (kind, version), cls in kinds().items():
+    shapes = {(cls.kind, cls.version): cls for cls in families()}
+    for (kind, version), cls in {**shapes, **kinds()}.items():
         state = f", enters `{cls.enters}`" if cls.enters else ""
-        yield f"\n## {kind}\n\n*{cls.origin}*, version {version}{state}. {inspect.getdoc(cls)}\n\n"
+        heading = f"`{kind}`" if kind.startswith("<") else kind
+        yield f"\n## {heading}\n\n*{cls.origin}*, version {version}{state}. {inspect.getdoc(cls)}\n\n"
         fields = msgspec.inspect.type_info(cls)
         assert isinstance(fields, msgspec.inspect.StructType)
         rows = [(f"`{f.encode_name}`", _type(f.type), "" if f.required else "optional") for f in fields.fields]
-        yield from _table(("field", "type", ""), rows)
+        yield from table(("field", "type", ""), rows)
 
 
 def config() -> Iterator[str]:
@@ -69,12 +73,12 @@ def config() -> Iterator[str]:
     for field in msgspec.structs.fields(Config):
         default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
         rows.append((f"`{field.name}`", f"`{msgspec.json.encode(default).decode()}`", docs[field.name]))
-    yield from _table(("key", "default", "meaning"), rows)
+    yield from table(("key", "default", "meaning"), rows)
 
 
 def cli() -> Iterator[str]:
     yield "# Command line\n\nHow a command ends, and what `--help` says of each.\n\n## Exit codes\n\n"
-    yield from _table(("code", "when"), [(str(code), when) for code, when in EXITS])
+    yield from table(("code", "when"), [(str(code), when) for code, when in EXITS])
     yield (
         "\nPaths of skills, scripts and `@FILE` are meant from where you stand. A project is the nearest folder here "
         "or above with a `reyn.yaml`.\n"
@@ -92,15 +96,13 @@ def cli() -> Iterator[str]:
 
 
 def vocabulary() -> Iterator[str]:
-    known = standard_ops().vocabulary
+    known = OpTable(BUILT_IN).vocabulary
     yield (
-        "# Words\n\nThe op kinds, step kinds and permission keys that Reyn knows, so that a skill that names another "
-        "one is told. From the same table come what the model is shown, what it may ask for, and what is checked.\n"
-    )
-    yield (
-        "\n## Ops\n\nThe effect says how a crash between the intent and the outcome of an op is dealt with: *pure* and "
-        "*idempotent* ones are done again, a *reconcilable* one looks first whether it took place, an *unsafe* one "
-        "asks a person.\n\n"
+        "# Ops, steps and permissions\n\nThe op kinds, step kinds and permission keys of the language. The frame, the "
+        "contract and the validation of ops are generated from the same table. `reyn ops` prints it, with the ops of "
+        "installed packages.\n\n## Ops\n\nThe effect class says how an op is recovered after a crash between its "
+        "intent and its outcome: *pure* and *idempotent* ops run again, a *reconcilable* op first checks whether it "
+        "took effect, an *unsafe* op asks a person.\n\n"
     )
     ops = [
         (
@@ -108,54 +110,19 @@ def vocabulary() -> Iterator[str]:
             op.summary,
             op.effect,
             f"`{op.permission}`" if op.permission else "",
-            "yes" if op.is_available else "refused with `RYN103`",
+            "yes" if op.is_available else "reserved (`RYN103`)",
         )
         for op in known.ops
     ]
-    yield from _table(("kind", "what it does", "effect", "permission", "performed"), ops)
+    yield from table(("kind", "what it does", "effect", "permission", "available"), ops)
     for op in known.ops:
-        yield from _forms(op)
+        if op.is_available:
+            yield f"\n{op_page(op, '##')}"
     yield "\n## Steps\n\n"
     steps = [(f"`{s.kind}`", s.summary, ", ".join(f"`{key}`" for key in s.keys)) for s in known.steps]
-    yield from _table(("kind", "what it does", "keys"), steps)
+    yield from table(("kind", "what it does", "keys"), steps)
     yield "\n## Permissions\n\n"
-    yield from _table(
-        ("key", "what it allows"),
-        [(f"`{entry.key}`", entry.summary) for entry in known.permissions],
-    )
-
-
-def _forms(op: OpSpec) -> Iterator[str]:
-    """The forms of an op: fields, result, an example of each."""
-    for form in op.forms:
-        yield f"\n### {op.kind}{f' {form.op}' if form.op else ''}\n\n{form.summary} Effect: *{form.effect}*.\n\n"
-        required = {*form.arguments.get("required", ())}
-        rows = [
-            (f"`{name}`", _words(schema), "" if name in required else "optional")
-            for name, schema in form.arguments["properties"].items()
-            if name not in ("kind", "op")
-        ]
-        yield from _table(("field", "type", ""), rows)
-        given = ", ".join(f"`{name}`" for name in form.result["properties"])
-        yield f"\nResult: {given}.\n\n```json\n{msgspec.json.encode(form.example).decode()}\n```\n"
-
-
-def _words(schema: dict[str, Any]) -> str:
-    """A field's schema in words."""
-    kind = schema.get("type", "anything")
-    words = " or ".join(kind) if isinstance(kind, list) else str(kind)
-    if "enum" in schema:
-        words = " or ".join(f"`{value}`" for value in schema["enum"])
-    if "default" in schema:
-        words += f", by default `{msgspec.json.encode(schema['default']).decode()}`"
-    return words
-
-
-def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |\n|{'---|' * len(head)}\n"
-    for row in rows:
-        cells = (cell.replace("|", "\\|") for cell in row)
-        yield f"| {' | '.join(cells)} |\n"
+    yield from table(("key", "what it allows"), [(f"`{entry.key}`", entry.summary) for entry in known.permissions])
 
 
 def _type(shape: Any) -> str:

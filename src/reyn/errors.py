@@ -59,7 +59,8 @@ Every error a user can meet, in one tree. A code is stable for good; a hint says
     │   ├── SecretStoreUnavailable RYN705
     │   ├── SecretNameInvalid      RYN706
     │   ├── SecretValueInvalid     RYN707
-    │   └── OpInvalid              RYN708
+    │   ├── OpInvalid              RYN708
+    │   └── OpUnknown              RYN709
     └── InternalError              RYN900  a fault of Reyn itself
         └── ForeignAwait           RYN901
 """
@@ -598,6 +599,13 @@ class OpInvalid(ConfigError):
 
     code = "RYN708"
     hint = "Change the op's kind or specification; docs/extend.md shows a complete op."
+
+
+class OpUnknown(ConfigError):
+    """No op kind of that name is built in or installed."""
+
+    code = "RYN709"
+    hint = "`reyn ops` lists the op kinds."
 
 
 class InternalError(ReynError):

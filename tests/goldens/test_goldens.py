@@ -1,4 +1,4 @@
-"""Journals of every rules version, for good: readable and whole always; derived again where the rules are carried."""
+"""Journals of every rules version: always readable and verifiable, replayed where the rules are supported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from reyn import SyncRuntime
 from reyn.errors import ReplayMismatch, RunBlocked
 from reyn.journal import MemoryJournal
 from reyn.kernel.versions import RULES, SUPPORTED_RULES
+from reyn.testing import ScriptedModel
 from tests.goldens.__main__ import RUNS, make_all
+from tests.support import finish, go
 
 HERE = Path(__file__).parent
 FILES = sorted(HERE.glob("rules-*/*.jsonl"))
@@ -44,6 +46,21 @@ def test_a_golden_journal_is_whole_and_derived_again(path: Path, tmp_path: Path)
             else:
                 with pytest.raises(RunBlocked, match=f"rules {rules_of(path)}"):
                     rt.replay(run)
+
+
+def test_a_fork_continues_a_run_of_rules_that_are_not_supported(tmp_path: Path):
+    """It starts between two visits, under today's rules; its replay derives what comes after the fork."""
+    path = HERE / "rules-4" / "plain.jsonl"
+    model = ScriptedModel([go("check"), finish("forked")] * 9)
+    with SyncRuntime.open(tmp_path, journal=MemoryJournal(), model=model) as rt:
+        rt.import_(path.read_bytes().splitlines(keepends=True))
+        at = next(event.seq for event in rt.events("plain") if event.kind == "phase_completed")
+        result = rt.fork("plain", at=at + 3, run_id="fork")
+        assert result.artifact == {"type": "note", "data": {"text": "forked"}}
+        assert rt.find("fork").rules == RULES
+        assert rt.verify("fork").events > at
+        report = rt.replay("fork")
+        assert (report.inherited, report.events) == (at, rt.verify("fork").events)
 
 
 def test_the_same_runs_give_the_same_bytes_today(tmp_path: Path):

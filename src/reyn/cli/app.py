@@ -19,6 +19,7 @@ COMMANDS = {
     "init": "Make a folder a project, with one skill that runs.",
     "new": "Write a new skill from a template.",
     "skills": "List the skills that can be run here.",
+    "ops": "List the ops that skills can use, or document one.",
     "lint": "Tell everything that is wrong with a skill.",
     "graph": "Draw a skill's graph.",
     "frame": "Show what the model would see first, or what it saw.",

@@ -26,7 +26,7 @@ from reyn.kernel import versions
 from reyn.kernel.changes import changes_of
 from reyn.kernel.inputs import check_supported, to_artifact
 from reyn.kernel.limits import nested, raises_for
-from reyn.kernel.loading import Resumption, load_run, new_tape, pin_ops
+from reyn.kernel.loading import Resumption, check_ops, load_run, new_tape, pin_ops
 from reyn.kernel.run_state import Models, fold
 from reyn.skills import pin
 
@@ -148,7 +148,9 @@ class SubRuns:
             raise RunKeyTaken(f"run `{started.run}` exists and was not started by this call")
         if loaded.state.status in ENDED or _is_final(loaded.state):
             return loaded.state
-        settings = self._briefs_of(loaded.started, self._journal.blob).settings
+        briefs = self._briefs_of(loaded.started, self._journal.blob)
+        check_ops(started.run, briefs.vocabulary, self._ops)
+        settings = briefs.settings
         for name, value in raises_for(above, loaded.state, settings, allowed.limits).items():
             self._journal.post(started.run, RaiseLimit(name, value))
         resumption = Resumption(self._ids.new(), retry=loaded.state.status == "failed")

@@ -28,7 +28,7 @@ def plan_op(op: Op, call: Call, env: Env) -> Plan | Denied:
             return verdict
     try:
         plan: Any = op.plan(call, env)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes the result
+    except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - becomes the result
         return Plan(result=call.failed(error))
     if isinstance(plan, Plan):
         return plan if plan.result is None else replace(plan, result=checked(call, plan.result))

@@ -35,6 +35,7 @@ from reyn.kernel.limits import act_turns
 from reyn.kernel.live import LiveWorld, answer_fault, heard
 from reyn.kernel.loading import (
     Resumption,
+    check_ops,
     load_head,
     load_run,
     new_tape,
@@ -300,6 +301,7 @@ class OSRuntime(RunReader):
         model: str | None = None,
         upgraded: Skill | None = None,
     ) -> RunResult:
+        check_ops(loaded.state.run_id, self._briefs_of(loaded.started).vocabulary, self.ops)
         opened = self._roster.ready(model or loaded.state.models.name)
         resumption = Resumption(
             self._ids.new(),

@@ -1,0 +1,40 @@
+"""`reyn ops`."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from reyn.cli.output import clean, json_option, print_json
+from reyn.errors import OpUnknown
+
+
+@click.command(epilog="Example: reyn ops file")
+@click.argument("kind", required=False)
+@json_option
+def command(kind: str | None, as_json: bool) -> None:
+    """List the ops that skills can use here, or show the reference of KIND.
+
+    Ops of installed packages are listed with the built-in ones.
+    """
+    from reyn.documents import nearest
+    from reyn.ops import standard_ops
+    from reyn.ops.docs import op_page
+
+    vocabulary = standard_ops().vocabulary
+    if kind is None:
+        if as_json:
+            print_json([msgspec.to_builtins(spec) for spec in vocabulary.ops])
+            return
+        width = max(len(spec.kind) for spec in vocabulary.ops)
+        for spec in vocabulary.ops:
+            note = "" if spec.is_available else " (reserved for a later version)"
+            click.echo(f"{spec.kind:<{width}}  {spec.effect:<12}  {clean(spec.summary)}{note}")
+        return
+    spec_of_kind = vocabulary.op(kind)
+    if spec_of_kind is None:
+        raise OpUnknown(f"no op kind `{kind}`", hint=nearest(kind, vocabulary.op_kinds) or None)
+    if as_json:
+        print_json(spec_of_kind)
+        return
+    click.echo(op_page(spec_of_kind, "#"), nl=False)

@@ -1,0 +1,51 @@
+"""Reference documentation of an op kind, generated from its specification."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from reyn.vocabulary import OpForm, OpSpec
+
+
+def op_page(spec: OpSpec, heading: str = "##") -> str:
+    """Return the Markdown reference of an op kind: what it does, its forms, fields, result and an example of each."""
+    permission = f" Permission: `{spec.permission}`." if spec.permission else ""
+    reserved = "" if spec.is_available else " Reserved for a later version."
+    lines = [f"{heading} {spec.kind}\n\n{spec.summary} Effect: *{spec.effect}*.{permission}{reserved}\n"]
+    return "".join([*lines, *(_form(spec, form, heading) for form in spec.forms)])
+
+
+def _form(spec: OpSpec, form: OpForm, heading: str) -> str:
+    title = f"\n{heading}# {spec.kind} {form.op}\n\n{form.summary} Effect: *{form.effect}*.\n" if form.op else ""
+    required = {*form.arguments.get("required", ())}
+    rows = [
+        (f"`{name}`", _type(schema), "" if name in required else "optional")
+        for name, schema in form.arguments["properties"].items()
+        if name not in ("kind", "op")
+    ]
+    fields = ", ".join(f"`{name}`" for name in form.result["properties"])
+    example = msgspec.json.encode(form.example).decode()
+    return f"{title}\n{''.join(table(('field', 'type', ''), rows))}\nResult: {fields}.\n\n```json\n{example}\n```\n"
+
+
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Yield the lines of a Markdown table."""
+    yield f"| {' | '.join(head)} |\n|{'---|' * len(head)}\n"
+    for row in rows:
+        cells = (cell.replace("|", "\\|") for cell in row)
+        yield f"| {' | '.join(cells)} |\n"
+
+
+def _type(schema: dict[str, Any]) -> str:
+    kind = schema.get("type", "any")
+    name = " or ".join(kind) if isinstance(kind, list) else str(kind)
+    if "enum" in schema:
+        name = " or ".join(f"`{value}`" for value in schema["enum"])
+    if "default" in schema:
+        name += f", default `{msgspec.json.encode(schema['default']).decode()}`"
+    return name
