@@ -150,7 +150,7 @@ def encode(body: Body) -> bytes:
 def decode(event: Event) -> Body:
     """Return the typed data of an event, in today's shape. An unknown kind or a wrong shape is an error."""
     body: Any = decode_stored(event)
-    upgraded: Body = body.upgrade() if type(body) in _OLDER else body
+    upgraded: Body = body.upgrade() if event.v == 1 and type(body) in _OLDER else body
     return upgraded
 
 

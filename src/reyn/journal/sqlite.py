@@ -202,7 +202,9 @@ class SqliteJournal:
 
     def _update_row(self, head: _Head, row: RunRow) -> bool:
         """Move a run's head on, if it is where it is believed to be."""
-        cursor = self._writer.execute(_UPDATE, (*(_stored(row, name) for name in _CHANGING), head.key, head.row.seq))
+        wait, hashed = _stored(row, "wait"), bytes.fromhex(row.hash)
+        changing = (row.seq, hashed, row.status, row.phase, row.reason, row.updated, wait, row.messages_taken)
+        cursor = self._writer.execute(_UPDATE, (*changing, head.key, head.row.seq))
         return cursor.rowcount == 1
 
     def _new_blobs(self, batches: Sequence[Batch]) -> list[Blob]:

@@ -57,6 +57,7 @@ class OpPerformer:
         self._grants = grants
         self._briefs_of = briefs_of
         self._gates: dict[tuple[str, str], Gate] = {}
+        self._unchanged: dict[tuple[str | None, str], bool] = {}
 
     # -- planning -------------------------------------------------------------------------------------
 
@@ -90,9 +91,13 @@ class OpPerformer:
 
     def _changed_since(self, op: Op, call: Call, tape: Tape) -> str:
         """Return why an op that has changed since the run started does not accept these arguments any more."""
-        assert tape.state.started is not None
-        offered = self._briefs_of(tape.state.started, tape.content).vocabulary.op(call.kind)
-        if offered is None or offered == op.spec:
+        started = tape.state.started
+        assert started is not None
+        key = (started.ops, call.kind)
+        if key not in self._unchanged:
+            offered = self._briefs_of(started, tape.content).vocabulary.op(call.kind)
+            self._unchanged[key] = offered is None or offered == op.spec
+        if self._unchanged[key]:
             return ""
         form = op.spec.form(call.op) or op.spec.form(None)
         wrong = compile_schema(form.arguments).first_error(call.args) if form else None

@@ -55,10 +55,11 @@ def apply_changes(call: Call, changes: Sequence[Change], env: Env) -> Result | N
     """
     try:
         for change in changes:
-            verdict = env.gate.write(locate(change.path, env.roots))
+            place = locate(change.path, env.roots)
+            verdict = env.gate.write(place)
             if isinstance(verdict, Denied):
                 return call.denied(verdict)
-            if apply_change(change, env.roots, env.content, call.key) == "conflict":
+            if apply_change(change, env.roots, env.content, call.key, place) == "conflict":
                 return call.error(
                     f"`{change.path}` was changed by another program and was left as it is; read it again"
                 )

@@ -25,12 +25,15 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 Outcome = Literal["done", "already", "conflict"]
 
 
-def apply_change(change: Change, roots: Roots, content: Callable[[str], bytes], token: str) -> Outcome:
-    """Make it so. `conflict` if the file is neither as before nor as after: then it is left alone.
+def apply_change(
+    change: Change, roots: Roots, content: Callable[[str], bytes], token: str, place: Place | None = None
+) -> Outcome:
+    """Apply a change of a file.
 
-    The token is the same whenever the same change is applied again, and no other change's.
+    Returns `conflict` if the file is neither as before nor as after the change; it is then left alone. `token` is the
+    same whenever the same change is applied again, and unique otherwise. `place` is where the path leads, if known.
     """
-    place = _relocated(change.path, roots)
+    place = _relocated(change.path, roots, place)
     with faults_told(place):
         guard = Guard(roots)
         if change.before is None and change.after is not None:
@@ -52,10 +55,10 @@ def revert(change: Change, roots: Roots, content: Callable[[str], bytes], token:
     return outcome
 
 
-def _relocated(path: str, roots: Roots) -> Place:
-    """Where a recorded path leads now, which must be where it led then."""
+def _relocated(path: str, roots: Roots, place: Place | None = None) -> Place:
+    """Return where a recorded path leads now, which must be where it led when it was recorded."""
     try:
-        place = locate(path, roots)
+        place = place or locate(path, roots)
     except PlaceInvalid as error:
         raise FileFault(str(error)) from error
     if place.zone not in ("project", "workspace") or place.shown != path or not place.parts:

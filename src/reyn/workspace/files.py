@@ -11,7 +11,7 @@ import errno
 import hashlib
 import os
 import stat
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -55,10 +55,14 @@ class Guard:
 
     def __init__(self, roots: Roots) -> None:
         self.roots = roots
-        self._hidden: set[Identity] = set()
-        for folder in (roots.state, *roots.hidden):
+
+    @cached_property
+    def _hidden(self) -> frozenset[Identity]:
+        found = set()
+        for folder in (self.roots.state, *self.roots.hidden):
             with suppress(OSError):
-                self._hidden.add(_identity(folder.stat()))
+                found.add(_identity(os.stat(folder)))  # noqa: PTH116 - half the cost of `Path.stat`
+        return frozenset(found)
 
     def check_folder(self, handle: int) -> None:
         if _identity(os.fstat(handle)) in self._hidden:
@@ -154,9 +158,8 @@ def missing_folders(place: Place, roots: Roots) -> tuple[str, ...]:
     return tuple(reversed(missing))
 
 
-@contextmanager
-def opened_folder(zone: Zone, parts: Parts, guard: Guard) -> Iterator[int]:
-    """The descriptor of a folder."""
+def open_folder(zone: Zone, parts: Parts, guard: Guard) -> int:
+    """Open a folder, one part after the other, without following links. Returns its descriptor."""
     handle = os.open(base_of(zone, guard.roots), _BASE)
     try:
         guard.check_folder(handle)
@@ -164,9 +167,23 @@ def opened_folder(zone: Zone, parts: Parts, guard: Guard) -> Iterator[int]:
             above, handle = handle, os.open(name, _FOLDER, dir_fd=handle)
             os.close(above)
             guard.check_folder(handle)
-        yield handle
-    finally:
+    except BaseException:
         os.close(handle)
+        raise
+    return handle
+
+
+class opened_folder:  # noqa: N801 - a context manager; a class, because every op enters several
+    """The descriptor of a folder, closed at the end of the block."""
+
+    def __init__(self, zone: Zone, parts: Parts, guard: Guard) -> None:
+        self._handle = open_folder(zone, parts, guard)
+
+    def __enter__(self) -> int:
+        return self._handle
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._handle)
 
 
 def base_of(zone: Zone, roots: Roots) -> Path:
@@ -178,17 +195,22 @@ def base_of(zone: Zone, roots: Roots) -> Path:
     raise FileFault("it is out of reach")
 
 
-@contextmanager
-def faults_told(place: Place) -> Iterator[None]:
-    """What the system says of a place, without the paths of this machine."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            why = "a part of it is a link, or a file where a folder should be"
-        else:
-            why = os.strerror(error.errno or errno.EIO)
-        raise FileFault(f"`{place.shown}`: {why}") from error
+class faults_told:  # noqa: N801 - a context manager; a class, because every op enters several
+    """Raises system errors as `FileFault`, without the paths of this machine."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                why = "a part of it is a link, or a file where a folder should be"
+            else:
+                why = os.strerror(error.errno or errno.EIO)
+            raise FileFault(f"`{self._place.shown}`: {why}") from error
 
 
 def _open_file(folder: int, place: Place, guard: Guard) -> tuple[int, os.stat_result]:
