@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from reyn.jsonschema import Schema
-from reyn.skills.values import DEFAULT_ACT_TURNS, DEFAULT_OPS
+from reyn.skills.values import DEFAULT_ACT_TURNS, DEFAULT_OPS, STEP_VALUES
 
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 OnError = Literal["fail", "skip", "empty"]
@@ -64,54 +63,14 @@ class PostprocessorFront(msgspec.Struct, frozen=True):
     steps: tuple[Any, ...] = ()
 
 
-class RunSkillFront(msgspec.Struct, frozen=True):
-    skill: str
-    input: Any = None
-    into: str | None = None
-    on_error: OnError = "fail"
-
-
-class RunOpFront(msgspec.Struct, frozen=True):
-    op: dict[str, Any]
-    args_from: dict[str, str] = {}
-    into: str | None = None
-    on_error: OnError = "fail"
-
-
 class IterateFront(msgspec.Struct, frozen=True):
+    """`apply` is a step of its own, which is parsed separately."""
+
     over: str
     apply: dict[str, Any]
     into: str | None = None
     on_error: OnError = "fail"
 
 
-class ValidateFront(msgspec.Struct, frozen=True):
-    schema: Schema
-    target: str = "data"
-    into: str | None = None
-    on_error: OnError = "fail"
-
-
-class LintPlanFront(msgspec.Struct, frozen=True):
-    over: str = "data"
-    into: str | None = None
-    on_error: OnError = "fail"
-
-
-class PythonFront(msgspec.Struct, frozen=True):
-    module: str
-    function: str
-    mode: Literal["safe", "unsafe"] = "safe"
-    output_schema: Schema = True
-    into: str | None = None
-    on_error: OnError = "fail"
-
-
-STEP_FRONTS: dict[str, type[msgspec.Struct]] = {
-    "run_skill": RunSkillFront,
-    "run_op": RunOpFront,
-    "iterate": IterateFront,
-    "validate": ValidateFront,
-    "lint_plan": LintPlanFront,
-    "python": PythonFront,
-}
+STEP_FRONTS: dict[str, type[msgspec.Struct]] = dict(STEP_VALUES) | {"iterate": IterateFront}
+"""The keys of every step kind: those of its value."""

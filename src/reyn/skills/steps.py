@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -17,14 +17,6 @@ if TYPE_CHECKING:
     from reyn.errors import Finding
     from reyn.skills.values import AnyStep
 
-_VALUES: dict[str, Any] = {
-    "run_skill": values.RunSkill,
-    "run_op": values.RunOp,
-    "iterate": values.Iterate,
-    "validate": values.Validate,
-    "lint_plan": values.LintPlan,
-    "python": values.PythonCall,
-}
 _APPLICABLE = ("run_op", "run_skill", "python")
 _SCHEMAS = {"validate": "schema", "python": "output_schema"}
 
@@ -68,7 +60,7 @@ def _parse(document: Document) -> tuple[AnyStep | None, list[Finding]]:
         except SchemaInvalid as error:
             message = f"is not a usable JSON Schema: {error}"
             wrong.append(arguments.finding(BAD_SCHEMA, message, _SCHEMAS[kind], *error.place))
-    step: AnyStep = _VALUES[kind](**usable)
+    step: AnyStep = cast("AnyStep", values.STEP_VALUES[kind](**usable))
     return step, wrong
 
 

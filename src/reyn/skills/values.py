@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -67,6 +67,8 @@ class PythonCall(Step, frozen=True, tag="python"):
 
 
 AnyStep = RunSkill | RunOp | Iterate | Validate | LintPlan | PythonCall
+STEP_VALUES: dict[str, type[Step]] = {str(cls.__struct_config__.tag): cls for cls in get_args(AnyStep)}
+"""The value of every step kind."""
 
 
 class Postprocessor(msgspec.Struct, frozen=True, omit_defaults=True):
