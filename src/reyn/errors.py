@@ -38,14 +38,14 @@ Every error a user can meet, in one tree. A code is stable for good; a hint says
     │   ├── ScriptExhausted        RYN503
     │   ├── RecordingMissing       RYN504
     │   ├── ModelBroken            RYN505
-    │   ├── ModelUnavailable       RYN506  may pass
-    │   ├── RateLimited            RYN507  may pass
+    │   ├── ModelUnavailable       RYN506  transient
+    │   ├── RateLimited            RYN507  transient
     │   ├── KeyRefused             RYN508
     │   ├── RequestRefused         RYN509
-    │   ├── AnswerCut              RYN510  may pass
+    │   ├── AnswerCut              RYN510  transient
     │   ├── ModelMissing           RYN511
     │   ├── PromptTooLong          RYN512
-    │   ├── ModelTimeout           RYN513  may pass
+    │   ├── ModelTimeout           RYN513  transient
     │   ├── SchemaRefused          RYN514
     │   └── PullFailed             RYN515
     ├── LimitError                 RYN6xx  which cap was reached
@@ -390,9 +390,9 @@ class ArchiveInvalid(JournalError):
 
 
 class ModelError(ReynError):
-    """Why a model gave no answer. `may_pass` ones are tried again, after `retry_after` seconds if it says so."""
+    """A model gave no answer. Transient errors are retried, after `retry_after` seconds if the provider names them."""
 
-    may_pass: ClassVar[bool] = False
+    is_transient: ClassVar[bool] = False
     retry_after: float | None = None
 
 
@@ -438,7 +438,7 @@ class ModelUnavailable(ModelError):
 
     code = "RYN506"
     hint = "Check that the server runs and that `base_url` is right (`reyn models`), then try again."
-    may_pass = True
+    is_transient = True
 
 
 class RateLimited(ModelError):
@@ -446,7 +446,7 @@ class RateLimited(ModelError):
 
     code = "RYN507"
     hint = "Wait, or give the model a `fallback`; then try again."
-    may_pass = True
+    is_transient = True
 
 
 class KeyRefused(ModelError):
@@ -468,7 +468,7 @@ class AnswerCut(ModelError):
 
     code = "RYN510"
     hint = "Try again. If it stays so, look at what stands between you and the server."
-    may_pass = True
+    is_transient = True
 
 
 class ModelMissing(ModelError):
@@ -491,7 +491,7 @@ class ModelTimeout(ModelError):
 
     code = "RYN513"
     hint = "Raise the model's `timeout` in reyn.yaml, or take a faster one; then try again."
-    may_pass = True
+    is_transient = True
 
 
 class SchemaRefused(ModelError):

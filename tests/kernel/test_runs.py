@@ -484,7 +484,7 @@ def test_a_listener_that_breaks_is_left_out_and_the_run_goes_on(project: Path):
         result = rt.run("pair", IN, listener=listener)
         assert result.ok
         assert seen == [1]
-        assert result.warnings == ("the listener broke at event 1 and was left out: BrokenPipeError('gone')",)
+        assert result.warnings == ("the listener failed at event 1 and was dropped: BrokenPipeError('gone')",)
 
 
 def test_a_key_whose_run_stopped_tells_how_it_stands_and_does_not_try_again(project: Path):

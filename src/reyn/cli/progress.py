@@ -61,7 +61,7 @@ class Progress:
             tokens = f"{self._timeline.tokens:,} tokens" if self._timeline.tokens else ""
             self._ticker.tell(self._timeline.doing, tokens)
 
-    def hear(self, delta: Delta) -> None:
+    def on_delta(self, delta: Delta) -> None:
         """An answer is on its way; how much of it has come is all that is told."""
         self._come += len(delta.text)
         if self._ticker is not None:

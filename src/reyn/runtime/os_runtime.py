@@ -11,7 +11,7 @@ import re
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -32,7 +32,7 @@ from reyn.kernel.commits import SharedCommits
 from reyn.kernel.driver import Driver
 from reyn.kernel.inputs import check_supported, to_artifact, unnamed_classes
 from reyn.kernel.limits import act_turns
-from reyn.kernel.live import LiveWorld, answer_fault, heard
+from reyn.kernel.live import InboxPolling, LiveWorld, answer_fault, inbox_events
 from reyn.kernel.loading import Resumption, check_drivable, load_head, load_run, new_tape, opening
 from reyn.kernel.op_performer import OpPerformer
 from reyn.kernel.ports import Nobody, SystemClock, TimedIds
@@ -58,7 +58,8 @@ if TYPE_CHECKING:
 
     from reyn.config import Config
     from reyn.journal import Journal, RunRow
-    from reyn.kernel.live import Listener
+    from reyn.journal.port import Said
+    from reyn.kernel.live import Listener, OnDelta
     from reyn.kernel.loading import Loaded
     from reyn.kernel.ports import Clock, Ids, People
     from reyn.kernel.run_state import RunState
@@ -73,6 +74,15 @@ if TYPE_CHECKING:
     from reyn.vocabulary import Vocabulary
 
 STATE = ".reyn"
+
+
+class _Observers(NamedTuple):
+    """The callbacks of one call: for durable events, and for pieces of answers."""
+
+    listener: Listener | None
+    on_delta: OnDelta | None
+
+
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -101,6 +111,7 @@ class OSRuntime(RunReader):
         self._clock = clock or SystemClock()
         self._ids = ids or TimedIds()
         self._driving: set[asyncio.Task[Any]] = set()
+        self._polling = InboxPolling()
 
     @classmethod
     def open(
@@ -148,23 +159,25 @@ class OSRuntime(RunReader):
         *,
         run_id: str | None = None,
         listener: Listener | None = None,
+        on_delta: OnDelta | None = None,
     ) -> RunResult:
         """Start a run and drive it until it ends or stops. With a `run_id` that exists, continue that run."""
+        observers = _Observers(listener, on_delta)
         name = self._ids.new() if run_id is None else run_id
         if not _RUN_ID.fullmatch(name):
             raise RunIdInvalid(f"`{name}` cannot name a run")
         if run_id is not None and self._is_recorded(name):
             with self.journal.claim(name):
-                return await self._run_again(name, skill, input, listener)
+                return await self._run_again(name, skill, input, observers)
         loaded = self.load(skill)
         settings = RunSettings.of(self.config)
         artifact = Blob.of(canonical(to_artifact(input, loaded, strict=settings.strict)))
         model = self._roster.ready(self.config.model)
         with self.journal.claim(name):
             if self.journal.find(name) is not None:  # another process was faster
-                return await self._run_again(name, skill, input, listener)
+                return await self._run_again(name, skill, input, observers)
             return await self._begin(
-                opening(name, loaded, settings, artifact, model=model, source=self._source(skill)), model, listener
+                opening(name, loaded, settings, artifact, model=model, source=self._source(skill)), model, observers
             )
 
     def _source(self, skill: str) -> str | None:
@@ -175,10 +188,10 @@ class OSRuntime(RunReader):
         return str(place.relative_to(self.root)) if place.is_relative_to(self.root) else str(place)
 
     async def _begin(
-        self, first: tuple[kinds.RunStarted, tuple[Blob, ...]], model: str, listener: Listener | None
+        self, first: tuple[kinds.RunStarted, tuple[Blob, ...]], model: str, observers: _Observers
     ) -> RunResult:
         tape = new_tape(self.journal, *first, now=self._clock.now())
-        return await self._drive(tape, self._world(model, None, listener))
+        return await self._drive(tape, self._world(model, None, observers))
 
     def _is_recorded(self, run_id: str) -> bool:
         if self._given_journal is None and not (self.root / STATE / "journal.db").exists():
@@ -194,6 +207,7 @@ class OSRuntime(RunReader):
         model: str | None = None,
         upgrade: bool = False,
         listener: Listener | None = None,
+        on_delta: OnDelta | None = None,
     ) -> RunResult:
         """Continue a run that was interrupted; with `retry`, one that failed; with raised limits, one that a cap
         stopped. Another `model` than before is recorded as such; with `upgrade`, the skill as it is today, if it fits.
@@ -215,7 +229,9 @@ class OSRuntime(RunReader):
             self._roster.ready(model or loaded.state.model)
             for limit, value in raised.items():
                 self.journal.post(row.run_id, RaiseLimit(limit, value))
-            return await self._continue(loaded, listener, retry=retry, model=model, upgraded=upgraded)
+            return await self._continue(
+                loaded, _Observers(listener, on_delta), retry=retry, model=model, upgraded=upgraded
+            )
 
     def _check_wanted(self, row: RunRow) -> None:
         """A sub-run that the run above went on without would only contradict it."""
@@ -248,11 +264,13 @@ class OSRuntime(RunReader):
         check_fit(loaded.state, briefs, Briefs(skill, briefs.settings, self.vocabulary), self.journal.blob)
         return skill
 
-    def stream(self, skill: str, input: Any = None, *, run_id: str | None = None) -> RunStream:
+    def stream(
+        self, skill: str, input: Any = None, *, run_id: str | None = None, on_delta: OnDelta | None = None
+    ) -> RunStream:
         """Start a run and iterate over its events as they become durable; `.result` holds the result at the end."""
-        return RunStream(lambda listener: self.run(skill, input, run_id=run_id, listener=listener))
+        return RunStream(lambda listener: self.run(skill, input, run_id=run_id, listener=listener, on_delta=on_delta))
 
-    async def _run_again(self, run_id: str, skill: str, given: Any, listener: Listener | None) -> RunResult:
+    async def _run_again(self, run_id: str, skill: str, given: Any, observers: _Observers) -> RunResult:
         """The run of a key: go on if it was interrupted, else say how it stands. Works from the run's own copy."""
         loaded = load_run(self.journal, run_id)
         briefs = self._briefs_of(loaded.started)
@@ -262,12 +280,12 @@ class OSRuntime(RunReader):
             raise RunKeyTaken(f"run `{run_id}` is one of skill `{loaded.started.skill}`, with another skill or input")
         if loaded.state.status != "running":
             return self._to_result(loaded.state)
-        return await self._continue(loaded, listener)
+        return await self._continue(loaded, observers)
 
     async def _continue(
         self,
         loaded: Loaded,
-        listener: Listener | None,
+        observers: _Observers,
         *,
         retry: bool = False,
         model: str | None = None,
@@ -281,13 +299,16 @@ class OSRuntime(RunReader):
             pinned=pin(upgraded) if upgraded else None,
             is_other_model=model is not None,
         )
-        return await self._drive(loaded.tape, self._world(opened, resumption, listener))
+        return await self._drive(loaded.tape, self._world(opened, resumption, observers))
 
-    def _world(self, model: str, resumption: Resumption | None, listener: Listener | None) -> LiveWorld:
+    def _world(self, model: str, resumption: Resumption | None, observers: _Observers) -> LiveWorld:
         """What surrounds one run; its sub-runs get the same, each with a resumption of its own."""
 
         async def drive(tape: Tape, resumption: Resumption | None) -> RunState:
-            return await Driver(tape, self._briefs_for(tape), self._world(model, resumption, listener)).drive()
+            try:
+                return await Driver(tape, self._briefs_for(tape), self._world(model, resumption, observers)).drive()
+            finally:
+                self._polling.notify(tape.run_id)
 
         sub_runs = SubRuns(self.journal, self._clock, self._ids, self.load, self._briefs_of, drive)
         ops = OpPerformer(self.root, self.root / STATE, lambda started: self._briefs_of(started).settings.sizes)
@@ -300,8 +321,10 @@ class OSRuntime(RunReader):
             ops,
             sub_runs,
             self.people,
+            self._polling,
             resumption=resumption,
-            listener=listener,
+            listener=observers.listener,
+            on_delta=observers.on_delta,
         )
 
     async def _drive(self, tape: Tape, world: LiveWorld) -> RunResult:
@@ -312,6 +335,7 @@ class OSRuntime(RunReader):
             async with self._commits.run_is_live():
                 state = await Driver(tape, self._briefs_for(tape), world).drive()
         finally:
+            self._polling.notify(tape.run_id)
             self._driving.discard(task)
         assert state.started is not None
         briefs = self._briefs_of(state.started, tape.content)
@@ -326,8 +350,12 @@ class OSRuntime(RunReader):
         fault = answer_fault(question.wait, wait, value)
         if fault:
             raise AnswerInvalid(fault)
-        self.journal.post(question.run_id, Answer(wait, value))
+        self._post(question.run_id, Answer(wait, value))
         return question.run_id
+
+    def _post(self, run_id: str, message: Said) -> None:
+        self.journal.post(run_id, message)
+        self._polling.notify(run_id)  # a driver in this process takes it before its next effect
 
     def cancel(self, run: str, reason: str = "") -> None:
         """Stop a run and its sub-runs for good. Whoever drives it does so before its next effect; where nobody does, it
@@ -337,7 +365,7 @@ class OSRuntime(RunReader):
             raise RunNotResumable(f"run `{row.run_id}` is {row.status} already", hint="There is nothing to cancel.")
         family = [run.run_id for run in (row, *below(self.journal, row.run_id)) if run.status not in ENDED]
         for name in family:
-            self.journal.post(name, Cancel(reason))
+            self._post(name, Cancel(reason))
         for name in family:
             with suppress(RunBusy, RunBlocked), self.journal.claim(name):
                 self._take_messages(name)
@@ -345,7 +373,7 @@ class OSRuntime(RunReader):
     def _take_messages(self, run_id: str) -> None:
         """Record what was said to a run that nobody drives. Its last event is a place where runs listen."""
         state, tape = load_head(self.journal, run_id)
-        for body, blobs in heard(self.journal.drain(run_id, state.messages_taken), state.wait):
+        for body, blobs in inbox_events(self.journal.drain(run_id, state.messages_taken), state.wait):
             tape.record(body, self._clock.now(), *blobs)
         tape.flush_now(self.journal)
 
@@ -361,6 +389,7 @@ class OSRuntime(RunReader):
         skill: str | None = None,
         run_id: str | None = None,
         listener: Listener | None = None,
+        on_delta: OnDelta | None = None,
     ) -> RunResult:
         """A new run that goes on from an event of another, with another model, input or skill, and drive it."""
         row, name = self.find(run), self._new_id(run_id)
@@ -375,7 +404,7 @@ class OSRuntime(RunReader):
         with self.journal.claim(name):
             self._files.make_again(name, row.run_id, cut.event)
             event = seal(self.journal, name, cut.event, forked, blobs, self._clock.now())
-            world = self._world(opened, None, listener)
+            world = self._world(opened, None, _Observers(listener, on_delta))
             world.show(event)
             return await self._drive(load_run(self.journal, name).tape, world)
 
@@ -398,6 +427,7 @@ class OSRuntime(RunReader):
         upgrade: bool = False,
         run_id: str | None = None,
         listener: Listener | None = None,
+        on_delta: OnDelta | None = None,
     ) -> RunResult:
         """A new run with the same input, settings and skill; with `upgrade`, the skill as it is today."""
         state, name = self.state(self.find(run).run_id), self._new_id(run_id)
@@ -411,7 +441,7 @@ class OSRuntime(RunReader):
         with self.journal.claim(name):
             first = opening(name, skill, briefs.settings, given, model=opened, rerun_of=state.started.run_id)
             first = (msgspec.structs.replace(first[0], source=state.started.source), first[1])
-            return await self._begin(first, opened, listener)
+            return await self._begin(first, opened, _Observers(listener, on_delta))
 
     def _new_id(self, run_id: str | None) -> str:
         name = self._ids.new() if run_id is None else run_id

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reyn.journal import Event, RunRow
-    from reyn.kernel.live import Listener
+    from reyn.kernel.live import Listener, OnDelta
     from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
     from reyn.runs.archive import ImportReport
     from reyn.runs.diff import DiffReport
@@ -47,8 +47,9 @@ class SyncRuntime:
         *,
         run_id: str | None = None,
         listener: Listener | None = None,
+        on_delta: OnDelta | None = None,
     ) -> RunResult:
-        return self._drive(self.runtime.run(skill, input, run_id=run_id, listener=listener))
+        return self._drive(self.runtime.run(skill, input, run_id=run_id, listener=listener, on_delta=on_delta))
 
     def resume(
         self,
@@ -59,10 +60,17 @@ class SyncRuntime:
         model: str | None = None,
         upgrade: bool = False,
         listener: Listener | None = None,
+        on_delta: OnDelta | None = None,
     ) -> RunResult:
         return self._drive(
             self.runtime.resume(
-                run, retry=retry, raise_limits=raise_limits, model=model, upgrade=upgrade, listener=listener
+                run,
+                retry=retry,
+                raise_limits=raise_limits,
+                model=model,
+                upgrade=upgrade,
+                listener=listener,
+                on_delta=on_delta,
             )
         )
 

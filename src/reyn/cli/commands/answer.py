@@ -45,7 +45,9 @@ def command(run: str, wait: str, value: str, no_resume: bool, no_input: bool, as
     if not is_driven and not no_resume:
         try:
             return drive(
-                lambda runtime, progress: runtime.resume(above, listener=progress), as_json=as_json, no_input=no_input
+                lambda runtime, progress: runtime.resume(above, listener=progress, on_delta=progress.on_delta),
+                as_json=as_json,
+                no_input=no_input,
             )
         except RunBusy:  # somebody was faster, and goes on with the answer
             is_driven = True

@@ -52,6 +52,7 @@ def command(
             skill=skill_name(skill) if skill else None,
             run_id=progress.run_id,
             listener=progress,
+            on_delta=progress.on_delta,
         )
 
     return drive(work, as_json=as_json, no_input=no_input)

@@ -20,7 +20,7 @@ def command(run: str, model: str | None, upgrade: bool, run_id: str | None, no_i
     """Start a new run with the input, the settings and the skill of RUN, from the beginning."""
     return drive(
         lambda runtime, progress: runtime.rerun(
-            run, model=model_name(model), upgrade=upgrade, run_id=run_id, listener=progress
+            run, model=model_name(model), upgrade=upgrade, run_id=run_id, listener=progress, on_delta=progress.on_delta
         ),
         as_json=as_json,
         no_input=no_input,

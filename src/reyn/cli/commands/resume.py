@@ -38,7 +38,13 @@ def command(
     limits = dict(_parse_limit(words) for words in raised)
     return drive(
         lambda runtime, progress: runtime.resume(
-            run, retry=retry, raise_limits=limits, model=model_name(model), upgrade=upgrade, listener=progress
+            run,
+            retry=retry,
+            raise_limits=limits,
+            model=model_name(model),
+            upgrade=upgrade,
+            listener=progress,
+            on_delta=progress.on_delta,
         ),
         as_json=as_json,
         no_input=no_input,

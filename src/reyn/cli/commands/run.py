@@ -31,7 +31,9 @@ def command(skill: str, input: str | None, run_id: str | None, no_input: bool, a
     given = parse_input(input)
     settings["model"] = model_name(settings["model"])
     return drive(
-        lambda runtime, progress: runtime.run(skill_name(skill), given, run_id=run_id, listener=progress),
+        lambda runtime, progress: runtime.run(
+            skill_name(skill), given, run_id=run_id, listener=progress, on_delta=progress.on_delta
+        ),
         as_json=as_json,
         no_input=no_input,
         opening=open_project,
