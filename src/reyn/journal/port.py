@@ -96,7 +96,8 @@ class Journal(Protocol):
         ...
 
     def drain(self, run_id: str, after: int = 0) -> list[Message]:
-        """What was said to a run since message `after`. Taking is recorded by an event, so nothing is taken twice."""
+        """Every committed message to a run after message `after`, from any process. Draining removes nothing: an event
+        of the run records that it took a message."""
         ...
 
     def claim(self, run_id: str) -> AbstractContextManager[None]:
