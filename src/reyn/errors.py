@@ -121,16 +121,39 @@ FINDINGS = {
 """What each code of a finding means."""
 
 
+class NextAction(msgspec.Struct, frozen=True):
+    """The operation that continues a run, as a value: the CLI renders it as a command line, other callers as they like.
+
+    Attributes:
+        verb: The operation.
+        run_id: The run to apply it to.
+        wait_id: For `answer`, the open question.
+        retry: For `resume`, whether to retry what failed.
+        limit: For `resume`, the limit to raise; empty if it is unknown which one.
+        value: A sufficient value for `limit`, if one is known.
+    """
+
+    verb: Literal["answer", "resume", "fork"]
+    run_id: str
+    wait_id: str | None = None
+    retry: bool = False
+    limit: str | None = None
+    value: int | None = None
+
+
 class ReynError(Exception):
-    """The root. `code` and `hint` are the class's unless an instance says more."""
+    """The root of all errors. `code` and `hint` are the class's unless an instance has its own `hint`."""
 
     code: ClassVar[str] = "RYN000"
     hint: str = ""
+    action: NextAction | None = None
+    """What continues the run that the error is about, if that is known."""
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    def __init__(self, message: str, *, hint: str | None = None, action: NextAction | None = None) -> None:
         super().__init__(message)
         self.message = message
+        self.action = action
         if hint is not None:
             self.hint = hint
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -63,6 +63,13 @@ class LazyGroup(click.Group):
         command: click.Command = import_module(f"reyn.cli.commands.{_MODULES.get(cmd_name, cmd_name)}").command
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Report an error while the context is there: the next command names the project of this one."""
+        try:
+            return super().invoke(ctx)
+        except ReynError as error:
+            return _report(error, debug=ctx.obj["debug"], as_json=ctx.obj["as_json"])
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -79,7 +86,7 @@ class LazyGroup(click.Group):
 @click.pass_context
 def app(ctx: click.Context, project: str | None, debug: bool) -> None:
     """Reyn runs skills: the model decides, the OS controls, the journal remembers."""
-    ctx.obj = {"project": project, "debug": debug}
+    ctx.obj = ctx.obj | {"project": project, "debug": debug}
 
 
 def run_app(argv: Sequence[str] | None = None) -> int:
@@ -88,25 +95,23 @@ def run_app(argv: Sequence[str] | None = None) -> int:
     flags = words[: words.index("--")] if "--" in words else words
     debug, as_json = "--debug" in flags, "--json" in flags
     try:
-        return _call(words)
+        return _call(words, debug=debug, as_json=as_json)
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:  # whoever read the output has seen enough
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - for the interpreter's last flush
         return BROKEN_PIPE
-    except ReynError as error:
-        return _tell(error, debug=debug, as_json=as_json)
     except OSError as error:
-        return _tell(InternalError(f"the output cannot be written: {error}"), debug=debug, as_json=False)
+        return _report(InternalError(f"the output cannot be written: {error}"), debug=debug, as_json=False)
     except Exception as error:  # noqa: BLE001 - the last resort: a traceback is for those who ask for it
-        return _tell(InternalError(f"{type(error).__name__}: {error}"), debug=debug, as_json=as_json)
+        return _report(InternalError(f"{type(error).__name__}: {error}"), debug=debug, as_json=as_json)
 
 
-def _call(words: list[str]) -> int:
+def _call(words: list[str], **flags: bool) -> int:
     try:
         for word in words:
             word.encode()
-        result = app.main(words, prog_name="reyn", standalone_mode=False)
+        result = app.main(words, prog_name="reyn", standalone_mode=False, obj=flags)
     except UnicodeEncodeError:
         click.echo("Error: the command line is not UTF-8.", err=True)
         return BAD_USAGE
@@ -117,21 +122,24 @@ def _call(words: list[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _tell(error: ReynError, *, debug: bool, as_json: bool) -> int:
+def _report(error: ReynError, *, debug: bool, as_json: bool) -> int:
     if debug:
         import traceback
 
         traceback.print_exc()
+    from reyn.cli.output import clean, command_line
+
     if as_json:
         import msgspec
 
-        click.echo(msgspec.json.encode({"error": error.as_json()}).decode())
+        next_command = {"next": command_line(error.action)} if error.action else {}
+        click.echo(msgspec.json.encode({"error": error.as_json() | next_command}).decode())
         return error.exit_code
-    from reyn.cli.output import clean
-
-    told = "\n".join(clean(line) for line in error.message.split("\n"))
-    click.echo(f"{click.style(f'error {error.code}', fg='red', bold=True)}: {told}", err=True)
+    message = "\n".join(clean(line) for line in error.message.split("\n"))
+    click.echo(f"{click.style(f'error {error.code}', fg='red', bold=True)}: {message}", err=True)
     if error.hint:
         click.echo(f"  hint: {clean(error.hint)}", err=True)
+    if error.action is not None:
+        click.echo(f"  next: {clean(command_line(error.action))}", err=True)
     click.echo(f"  docs: {error.docs}", err=True)
     return error.exit_code

@@ -59,7 +59,8 @@ class InboxPolling:
     def is_due(self, run_id: str) -> bool:
         """Whether to read the inbox now; if so, start the interval anew."""
         now = time.monotonic()
-        if now - self._read_at.get(run_id, -1.0) < self._seconds:
+        read_at = self._read_at.get(run_id)
+        if read_at is not None and now - read_at < self._seconds:
             return False
         self._read_at[run_id] = now
         return True

@@ -12,7 +12,7 @@ from reyn.kernel.op_performer import foresee, put_back, roots_of
 from reyn.kernel.run_state import fold
 from reyn.ops import Env
 from reyn.permissions import Gate
-from reyn.runs.family import below
+from reyn.runs.family import descendants
 from reyn.runs.fork import files_at, rebuild
 from reyn.runs.undo import UndoReport, own_events, touched, undone_changes
 
@@ -36,7 +36,7 @@ class RunFiles:
         """A run's own files, as they were at an event of the run that it goes on from, or at its own last; with what
         sub-runs wrote that share them."""
         events = [(event.ts, event.seq, event) for event in self._journal.read(origin) if event.seq <= until.seq]
-        for row in below(self._journal, origin):
+        for row in descendants(self._journal, origin):
             shared = list(self._journal.read(row.run_id))
             if fold(shared).workspace == origin:
                 events += [(event.ts, event.seq, event) for event in shared if event.ts <= until.ts]

@@ -41,7 +41,7 @@ def command(a: str, b: str, as_json: bool) -> int:
     """
     with look_at_project() as runtime:
         report = runtime.diff(a, b)
-        told = [_readable(decision, runtime.runtime.journal.blob) for decision in (report.in_a, report.in_b)]
+        told = [_readable(decision, runtime.content) for decision in (report.in_a, report.in_b)]
     if as_json:
         print_json(report)
         return 0 if report.is_same else 1

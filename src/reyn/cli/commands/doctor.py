@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from reyn.cli.commands.runs import in_order
-from reyn.cli.output import as_typed, clean, coloured, json_option, print_json, short
+from reyn.cli.output import clean, coloured, command_line, json_option, print_json, short
 from reyn.cli.project import look_without_config, project_root
 from reyn.errors import JournalError
 
@@ -58,12 +58,13 @@ def command(as_json: bool) -> int:
 def _open_runs() -> list[_Open]:
     """What belongs to a run that is over needs nobody."""
     from reyn.kernel.run_state import ENDED
-    from reyn.runs.family import topmost
 
     with look_without_config() as runtime:
         rows = [row for row, _ in in_order(runtime.runs()) if row.status not in ENDED]
-        rows = [row for row in rows if topmost(runtime.runtime.journal, row).status not in ENDED]
-        return [_Open(row.run_id, runtime.standing(row), row.reason, runtime.command_for(row)) for row in rows]
+        rows = [row for row in rows if runtime.root_run(row).status not in ENDED]
+        return [
+            _Open(row.run_id, runtime.standing(row), row.reason, command_line(runtime.next_action(row))) for row in rows
+        ]
 
 
 def _tell_check(check: Check) -> None:
@@ -78,4 +79,4 @@ def _tell_run(run: _Open) -> None:
     nothing = (
         "driven by a live process; it moves on by itself" if run.standing == "running" else "nothing moves it here"
     )
-    click.echo(f"    {f'next: {clean(as_typed(run.next))}' if run.next else nothing}")
+    click.echo(f"    {f'next: {clean(run.next)}' if run.next else nothing}")

@@ -37,7 +37,7 @@ def command(skill_or_run: str, input_or_seq: str | None, as_json: bool) -> None:
             seen = runtime.frame_at(run, None if input_or_seq is None else int(input_or_seq))
             _print(seen, [{"role": role, "text": text} for role, text in seen] if as_json else None)
         else:
-            frame = runtime.runtime.first_frame(skill_name(skill_or_run), parse_input(input_or_seq))
+            frame = runtime.first_frame(skill_name(skill_or_run), parse_input(input_or_seq))
             _print(messages_of(frame), frame.as_json() if as_json else None)
 
 
@@ -47,8 +47,8 @@ def _is_number(words: str | None) -> bool:
 
 def _named_run(runtime: SyncRuntime, words: str) -> str | None:
     """The run that is meant, if one is: a skill of that name comes before the beginning of an id."""
-    is_skill = any(name == words for name, _, _ in runtime.runtime.library)
-    if is_skill and runtime.runtime.journal.find(words) is None:
+    is_skill = any(name == words for name, _, _ in runtime.library)
+    if is_skill and not runtime.is_recorded(words):
         return None
     with suppress(RunNotFound):
         return runtime.find(words).run_id

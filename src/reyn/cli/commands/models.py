@@ -28,12 +28,8 @@ def command(context: click.Context, as_json: bool) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    import asyncio
-
-    from reyn.models.survey import survey
-
     with open_project() as runtime:
-        found = asyncio.run(survey(runtime.runtime.config, runtime.runtime.root, runtime.runtime.journal))
+        found = runtime.models()
     if as_json:
         print_json(found)
         return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import msgspec
 
-from reyn.cli.output import as_typed, clean, coloured, json_option, print_json, short, time_of
+from reyn.cli.output import clean, coloured, command_line, json_option, print_json, short, time_of
 from reyn.cli.project import look_at_project
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def in_order(rows: list[RunRow]) -> list[tuple[RunRow, int]]:
 
 def _look(runtime: SyncRuntime, row: RunRow, depth: int) -> _Listed:
     question = runtime.open_question(row) if row.status in ("running", "waiting") else None
-    return _Listed(row, depth, runtime.standing(row), runtime.command_for(row), question)
+    return _Listed(row, depth, runtime.standing(row), command_line(runtime.next_action(row)), question)
 
 
 def _tell(run: _Listed) -> None:
@@ -81,4 +81,4 @@ def _tell(run: _Listed) -> None:
         answered = " (answered)" if run.question.is_answered else ""
         click.echo(f"{indent}    asks: {short(run.question.wait.message)}{answered}")
     if run.command and run.standing not in ("aborted", "cancelled"):
-        click.echo(f"{indent}    next: {clean(as_typed(run.command))}")
+        click.echo(f"{indent}    next: {clean(run.command)}")
