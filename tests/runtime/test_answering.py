@@ -256,6 +256,17 @@ def test_a_run_that_fails_while_it_is_cancelled_is_cancelled(tmp_path: Path):
     assert seen == {"cancelled", "failed"}
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_posting_an_answer_reads_the_events_of_one_run_once(tmp_path: Path, case: str):
+    stage = stages(tmp_path, case)()
+    stage.start()
+    journal = Interposed(stage.journal, 0, stage.resume)
+    with stage.open(journal) as rt:
+        rt.answer(RUN, stage.wait, "red")
+    assert journal.points.count("before read") == 1
+    assert journal.points.count("before post") == 1
+
+
 def test_another_process_that_claims_the_run_between_look_and_resume_continues_it(tmp_path: Path):
     stage = stages(tmp_path, "own")()
     stage.start()

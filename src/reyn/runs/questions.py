@@ -43,7 +43,7 @@ class PostedAnswer(msgspec.Struct, frozen=True):
     wait_id: str
     root_run: str
     """The run to resume."""
-    message: int
+    message_id: int
     is_claimed: bool
     """Whether a live process executes the run; it continues with the answer."""
 
@@ -108,12 +108,12 @@ def post_answer(journal: Journal, row: RunRow, wait_id: str, value: Any, *, is_t
     fault = answer_fault(question.wait, wait_id, value)
     if fault:
         raise AnswerInvalid(fault)
-    message = journal.post(question.run_id, Answer(wait_id, value))
+    message_id = journal.post(question.run_id, Answer(wait_id, value))
     asking = journal.find(question.run_id)
     assert asking is not None
     rows = lineage(journal, asking)
     is_claimed = any(journal.is_claimed(run.run_id) for run in rows)  # after the post, see the module's docstring
-    return PostedAnswer(question.run_id, wait_id, rows[-1].run_id, message, is_claimed)
+    return PostedAnswer(question.run_id, wait_id, rows[-1].run_id, message_id, is_claimed)
 
 
 async def resume_answered(
@@ -137,7 +137,7 @@ async def resume_answered(
         return None
     except RunNotResumable:
         asking = journal.find(answer.run_id)
-        if asking is not None and asking.heard >= answer.message:  # another process took the answer first
+        if asking is not None and asking.heard >= answer.message_id:  # another process took the answer first
             return None
         raise
     except ModelError as error:

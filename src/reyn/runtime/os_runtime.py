@@ -278,6 +278,7 @@ class OSRuntime:
                 try:
                     with self.journal.claim(run_id):
                         result = await (attempt() if result is None else self._resume(run_id, observers))
+                    refusal = None
                 except RunNotResumable as error:
                     refusal = error
                 except RunBusy:
