@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from reyn.runtime import RunResult, SyncRuntime
 
 no_input_option = click.option(
-    "--no-input", is_flag=True, help="Ask nobody: a question stops the run, to be answered later."
+    "--no-input", is_flag=True, help="Do not ask at the terminal: a question stops the run, to be answered later."
 )
 
 

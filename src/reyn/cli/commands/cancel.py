@@ -13,9 +13,9 @@ from reyn.cli.project import look_at_project
 @click.option("--reason", default="", metavar="WORDS", help="Why; the journal records it.")
 @json_option
 def command(run: str, reason: str, as_json: bool) -> None:
-    """Stop RUN and its sub-runs for good. RUN may be the beginning of an id.
+    """End RUN and its sub-runs. RUN may be the beginning of an id.
 
-    Whoever drives it stops before its next step. Files stay as they are: `reyn undo` puts them back.
+    A process that executes the run ends it before its next step. Files stay as they are: `reyn undo` restores them.
     """
     with look_at_project() as runtime:
         run_id = runtime.find(run).run_id
@@ -29,4 +29,4 @@ def command(run: str, reason: str, as_json: bool) -> None:
         click.echo(f"{run_id}: {coloured('cancelled')}")
         print_next(action)
     else:
-        click.echo(f"{run_id}: another process drives it, and stops before its next step")
+        click.echo(f"{run_id}: another process executes it and ends it before its next step")

@@ -35,9 +35,9 @@ _NAME = re.compile(r"\b[0-9a-f]{64}\b")
 @click.argument("b")
 @json_option
 def command(a: str, b: str, as_json: bool) -> int:
-    """Tell the first decision in which the runs A and B differ, and what made it differ.
+    """Show the first decision in which the runs A and B differ, and its cause.
 
-    The exit code is 1 if they do.
+    The exit code is 1 if they differ.
     """
     with look_at_project() as runtime:
         report = runtime.diff(a, b)
@@ -60,7 +60,7 @@ def command(a: str, b: str, as_json: bool) -> int:
 
 
 def _readable(decision: Decision | None, content: Callable[[str], bytes]) -> str:
-    """A decision with the content it names in place of the names."""
+    """A decision as text, with contents in place of their hashes."""
     if decision is None:
         return ""
 

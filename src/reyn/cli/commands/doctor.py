@@ -19,7 +19,7 @@ _COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
 
 
 class _Open(msgspec.Struct, frozen=True):
-    """A run that is not over."""
+    """A run that has not ended."""
 
     run_id: str
     standing: str
@@ -30,8 +30,7 @@ class _Open(msgspec.Struct, frozen=True):
 @click.command(epilog="Example: reyn doctor --json")
 @json_option
 def command(as_json: bool) -> int:
-    """Look at everything that runs need here, then at every run that is not over: its state, and the command that moves
-    it on.
+    """Check everything that runs need here, then list every open run with its status and next command.
 
     Changes nothing. The exit code is 1 if something is broken.
     """
@@ -40,23 +39,23 @@ def command(as_json: bool) -> int:
     checks = check_up(project_root().resolve())
     try:
         runs = _open_runs()
-    except JournalError:  # one of the checks says so
+    except JournalError:  # one of the checks reports it
         runs = []
     is_broken = any(check.health == "broken" for check in checks)
     if as_json:
         print_json({"checks": checks, "runs": runs, "is_broken": is_broken})
         return 1 if is_broken else 0
     for check in checks:
-        _tell_check(check)
+        _print_check(check)
     for run in runs:
-        _tell_run(run)
+        _print_run(run)
     if not runs and not is_broken:
         click.echo("every run is over")
     return 1 if is_broken else 0
 
 
 def _open_runs() -> list[_Open]:
-    """What belongs to a run that is over needs nobody."""
+    """Runs that have not ended, unless their root run has."""
     from reyn.kernel.run_state import ENDED
 
     with look_without_config() as runtime:
@@ -67,14 +66,14 @@ def _open_runs() -> list[_Open]:
         ]
 
 
-def _tell_check(check: Check) -> None:
+def _print_check(check: Check) -> None:
     mark = click.style(f"{check.health:<8}", fg=_COLOURS[check.health])
     click.echo(f"{mark} {check.name:<8} {clean(check.words)}")
     if check.hint:
         click.echo(f"                  {clean(check.hint)}")
 
 
-def _tell_run(run: _Open) -> None:
+def _print_run(run: _Open) -> None:
     click.echo(f"{clean(run.run_id)}  {coloured(run.standing)}{f': {short(run.reason)}' if run.reason else ''}")
     nothing = (
         "driven by a live process; it moves on by itself" if run.standing == "running" else "nothing moves it here"

@@ -11,8 +11,8 @@ from reyn.cli.project import model_name
 
 @click.command(epilog="Example: reyn rerun 20260704T120000-k3m9qxdt --model scripted:other.jsonl")
 @click.argument("run")
-@click.option("--model", metavar="MODEL", help="Ask another model.")
-@click.option("--upgrade", is_flag=True, help="With the skill as it is today, not with the run's own copy.")
+@click.option("--model", metavar="MODEL", help="Call another model.")
+@click.option("--upgrade", is_flag=True, help="Use the current version of the skill, not the run's own copy.")
 @click.option("--run-id", metavar="KEY", help="Name the new run.")
 @no_input_option
 @json_option

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 @click.argument("run")
 @json_option
 def command(run: str, as_json: bool) -> None:
-    """Tell what RUN did: every visit with its turns, ops, questions and decision, then how it stands and what moves it
-    on. RUN may be the beginning of an id.
+    """Show what RUN did: every visit with its turns, ops, questions and decision, then its result and the next command.
+    RUN may be the beginning of an id.
 
-    Each line has the number of its event and the time since the start. A sub-run has a page of its own.
+    Each line starts with the number of its event and the time since the start. Sub-runs are shown by their own ids.
     """
     with look_at_project() as runtime:
         row = runtime.find(run)
@@ -45,7 +45,7 @@ def command(run: str, as_json: bool) -> None:
 
 
 def _took(worked: int, whole: int) -> str:
-    """A run also stands still: interrupted, stopped, waiting."""
+    """The time a run was executed, and the whole time if it was also interrupted, stopped or waiting."""
     return lasted(whole) if whole - worked < 1_000_000 else f"{lasted(worked)} of work in {lasted(whole)}"
 
 
