@@ -163,7 +163,10 @@ class OSRuntime:
         listener: Listener | None = None,
         on_delta: OnDelta | None = None,
     ) -> RunResult:
-        """Start a run and execute it until it ends or stops. If a run with this `run_id` exists, continue that one.
+        """Start a run and execute it until it ends or stops.
+
+        If a run with this `run_id` exists, continue it if it was interrupted or an answer is stored for it; else return
+        its result.
 
         Args:
             skill: Name or path of the skill.
