@@ -33,13 +33,13 @@ class Watched(Progress):
     """Shows a run as `reyn run` does; says by a file when the model is in the middle of its second answer."""
 
     mark: Path
-    heard = 0
+    received = 0
 
-    def hear(self, delta: Delta) -> None:
-        super().hear(delta)
+    def on_delta(self, delta: Delta) -> None:
+        super().on_delta(delta)
         if delta.call == "2.1":
-            self.heard += len(delta.text)
-            if self.heard >= WORDS:
+            self.received += len(delta.text)
+            if self.received >= WORDS:
                 self.mark.touch()
 
 
@@ -47,7 +47,7 @@ def run_watched(run_id: str, mark: Path) -> None:
     with SyncRuntime.open(PROJECT) as runtime:
         watched = Watched(runtime, err=False)
         watched.mark = mark
-        result = runtime.run("headline", TEXT, run_id=run_id, listener=watched)
+        result = runtime.run("headline", TEXT, run_id=run_id, listener=watched, on_delta=watched.on_delta)
     sys.exit(0 if result.ok else f"{result.status}: {result.reason}")
 
 

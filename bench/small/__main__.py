@@ -117,7 +117,7 @@ def measure(root: Path, condition: str, skills: list[str], limit: int) -> dict[s
     # Without a grammar only the first answer counts; asking again would take hours.
     retries = 2 if condition == "constrained" else 0
     found: dict[str, list[Counted]] = {}
-    settings = {"max_phase_retries": retries, "max_phase_visits": 6, "strict": True}
+    settings: dict[str, Any] = {"max_phase_retries": retries, "max_phase_visits": 6, "strict": True}
     with SyncRuntime.open(root, model=condition, models=MODELS, **settings) as rt:
         for skill in skills:
             for number, value in enumerate(inputs()[skill][:limit]):
@@ -125,7 +125,7 @@ def measure(root: Path, condition: str, skills: list[str], limit: int) -> dict[s
                 result = rt.run(skill, value, run_id=name)
                 events = list(rt.events(name))
                 found.setdefault(skill, []).append(
-                    count(events, result.status, is_right(skill, number, events, rt.runtime.journal.blob))
+                    count(events, result.status, is_right(skill, number, events, rt.content))
                 )
                 took = time.monotonic() - began
                 if took > 0.5:

@@ -39,14 +39,14 @@ Every error a user can meet, in one tree. A code is stable for good; a hint says
     │   ├── ScriptExhausted        RYN503
     │   ├── RecordingMissing       RYN504
     │   ├── ModelBroken            RYN505
-    │   ├── ModelUnavailable       RYN506  may pass
-    │   ├── RateLimited            RYN507  may pass
+    │   ├── ModelUnavailable       RYN506  transient
+    │   ├── RateLimited            RYN507  transient
     │   ├── KeyRefused             RYN508
     │   ├── RequestRefused         RYN509
-    │   ├── AnswerCut              RYN510  may pass
+    │   ├── AnswerCut              RYN510  transient
     │   ├── ModelMissing           RYN511
     │   ├── PromptTooLong          RYN512
-    │   ├── ModelTimeout           RYN513  may pass
+    │   ├── ModelTimeout           RYN513  transient
     │   ├── SchemaRefused          RYN514
     │   └── PullFailed             RYN515
     ├── LimitError                 RYN6xx  which cap was reached
@@ -124,16 +124,39 @@ FINDINGS = {
 """What each code of a finding means."""
 
 
+class NextAction(msgspec.Struct, frozen=True):
+    """The operation that continues a run, as a value: the CLI renders it as a command line, other callers as they like.
+
+    Attributes:
+        verb: The operation.
+        run_id: The run to apply it to.
+        wait_id: For `answer`, the open question.
+        retry: For `resume`, whether to retry what failed.
+        limit: For `resume`, the limit to raise; empty if it is unknown which one.
+        value: A sufficient value for `limit`, if one is known.
+    """
+
+    verb: Literal["answer", "resume", "fork"]
+    run_id: str
+    wait_id: str | None = None
+    retry: bool = False
+    limit: str | None = None
+    value: int | None = None
+
+
 class ReynError(Exception):
-    """The root. `code` and `hint` are the class's unless an instance says more."""
+    """The root of all errors. `code` and `hint` are the class's unless an instance has its own `hint`."""
 
     code: ClassVar[str] = "RYN000"
     hint: str = ""
+    action: NextAction | None = None
+    """What continues the run that the error is about, if that is known."""
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    def __init__(self, message: str, *, hint: str | None = None, action: NextAction | None = None) -> None:
         super().__init__(message)
         self.message = message
+        self.action = action
         if hint is not None:
             self.hint = hint
 
@@ -401,9 +424,9 @@ class OpMissing(JournalError):
 
 
 class ModelError(ReynError):
-    """Why a model gave no answer. `may_pass` ones are tried again, after `retry_after` seconds if it says so."""
+    """A model gave no answer. Transient errors are retried, after `retry_after` seconds if the provider names them."""
 
-    may_pass: ClassVar[bool] = False
+    is_transient: ClassVar[bool] = False
     retry_after: float | None = None
 
 
@@ -449,7 +472,7 @@ class ModelUnavailable(ModelError):
 
     code = "RYN506"
     hint = "Check that the server runs and that `base_url` is right (`reyn models`), then try again."
-    may_pass = True
+    is_transient = True
 
 
 class RateLimited(ModelError):
@@ -457,7 +480,7 @@ class RateLimited(ModelError):
 
     code = "RYN507"
     hint = "Wait, or give the model a `fallback`; then try again."
-    may_pass = True
+    is_transient = True
 
 
 class KeyRefused(ModelError):
@@ -479,7 +502,7 @@ class AnswerCut(ModelError):
 
     code = "RYN510"
     hint = "Try again. If it stays so, look at what stands between you and the server."
-    may_pass = True
+    is_transient = True
 
 
 class ModelMissing(ModelError):
@@ -502,7 +525,7 @@ class ModelTimeout(ModelError):
 
     code = "RYN513"
     hint = "Raise the model's `timeout` in reyn.yaml, or take a faster one; then try again."
-    may_pass = True
+    is_transient = True
 
 
 class SchemaRefused(ModelError):

@@ -45,7 +45,7 @@ def test_servers_aliases_fallbacks_and_recordings_are_told_as_they_are(here: Pat
     assert listed["standard"]["details"]["base_url"] == server.url
     assert listed["other"]["why"] == "the server has no model `n`"
     assert listed["past"]["why"] == "no run `nobody`"
-    assert "stands for itself" in listed["odd"]["why"]
+    assert "is an alias of itself" in listed["odd"]["why"]
 
 
 def test_a_model_that_is_not_here_says_how_to_get_it(here: Path, reyn, monkeypatch: pytest.MonkeyPatch, tmp_path):
@@ -118,7 +118,7 @@ def test_a_run_tells_that_a_model_is_asked_again_and_that_another_takes_over(
 ):
     async def rest(seconds: float) -> None: ...
 
-    monkeypatch.setattr("reyn.kernel.llm_call_recorder._rest", rest)
+    monkeypatch.setattr("reyn.kernel.llm_call_recorder._sleep", rest)
     with FakeServer(status(503, "down")) as server:
         (here / "reyn.yaml").write_text(
             "model: far\nmodels:\n  near: scripted:answers.jsonl\n"

@@ -13,7 +13,7 @@ import pytest
 from reyn.cli import people
 from reyn.journal.kinds import Wait
 from reyn.kernel.ports import LATER
-from reyn.runs.questions import read_answer
+from reyn.runs.questions import parse_answer
 from tests.cli.support import IN, Terminal, write_answers
 from tests.support import act, finish, question
 
@@ -119,7 +119,10 @@ def test_a_resume_without_an_answer_says_what_is_missing(asks: Path, reyn):
     reyn("run", "asking", IN, "--run-id", "r")
     said = reyn("resume", "r")
     assert said.code == 2
-    assert "hint: `reyn answer r 1.1.1 VALUE` answers it." in said.err
+    assert "next: reyn answer r 1.1.1 VALUE\n" in said.err
+    assert reyn("resume", "r", "--json").json["error"]["next"] == "reyn answer r 1.1.1 VALUE"
+    named = reyn("--project", str(asks), "resume", "r")
+    assert f"next: reyn --project {asks} answer r 1.1.1 VALUE\n" in named.err
 
 
 @pytest.mark.parametrize(
@@ -139,7 +142,7 @@ def test_a_resume_without_an_answer_says_what_is_missing(asks: Path, reyn):
     ],
 )
 def test_words_become_text_where_the_question_takes_text_and_json_elsewhere(schema, words: str, value):
-    assert read_answer(Wait("w", "question", "?", schema), words) == value
+    assert parse_answer(Wait("w", "question", "?", schema), words) == value
 
 
 # -- at a terminal ------------------------------------------------------------------------------------------
@@ -158,7 +161,7 @@ def test_a_question_is_answered_from_a_second_process_and_the_first_goes_on(asks
     listed = reyn_elsewhere(asks_below, "runs")
     assert "next: reyn answer r 1.1.1/1.1.1 VALUE" in listed
     said = reyn_elsewhere(asks_below, "answer", "r", "1.1.1/1.1.1", "formal")
-    assert said == "answered 1.1.1/1.1.1 of r.1.1.1; it goes on where it is driven\n"
+    assert said == "answered 1.1.1/1.1.1 of r.1.1.1; another process continues the run\n"
     first.wait_for("answered elsewhere: formal")
     assert first.end().code == 0
     assert reyn("show", "r", "--json").json["status"] == "finished"

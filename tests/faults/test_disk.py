@@ -143,7 +143,7 @@ def drive_ops(root: Path, answers: list) -> list[dict]:
         done = [event.data["result"] for event in rt.events("r") if event.kind == "file_completed"]
         rt.verify("r")
         assert rt.replay("r").status == "finished"
-        return [json.loads(rt.runtime.journal.blob(name)) for name in done]
+        return [json.loads(rt.content(name)) for name in done]
 
 
 TOO_LARGE = "y" * 300_000
@@ -218,5 +218,5 @@ def test_a_file_that_cannot_be_put_back_for_want_of_room_is_named(root: Path, di
         )
         (root / "reyn/out/filler").unlink()
         assert temporaries(root) == []
-        assert rt.runtime.undo("r").restored == ("reyn/out/a.txt",)
+        assert rt.undo("r").restored == ("reyn/out/a.txt",)
     assert original.read_text() == LONG

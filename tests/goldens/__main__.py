@@ -97,7 +97,7 @@ def play(root: Path, name: str) -> list[bytes]:
             else:
                 result = rt.resume(name, raise_limits={"max_phase_visits": 9})
         assert result.status in ("finished", "aborted"), result
-        return list(rt.runtime.export(name))
+        return list(rt.export(name))
 
 
 def make_all(root: Path) -> dict[str, list[bytes]]:

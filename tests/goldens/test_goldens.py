@@ -26,7 +26,7 @@ def rules_of(path: Path) -> int:
 
 def imported(path: Path, root: Path) -> tuple[SyncRuntime, tuple[str, ...]]:
     rt = SyncRuntime.open(root, journal=MemoryJournal())
-    return rt, rt.runtime.import_(path.read_bytes().splitlines(keepends=True)).imported
+    return rt, rt.import_(path.read_bytes().splitlines(keepends=True)).imported
 
 
 def test_every_version_has_its_journals():

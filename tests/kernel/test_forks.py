@@ -53,7 +53,7 @@ def test_a_fork_goes_on_from_an_event_and_reads_through(project: Project):
         assert rt.verify("f").events == len(events)
         assert rt.replay("f").status == "finished"
         assert list(project.journal.read("k")) == before
-        assert rt.runtime.find("f").fork_of == "k"
+        assert rt.find("f").fork_of == "k"
     assert (project.root / ".reyn/workspace/f/n.txt").read_text() == "1"
 
 
@@ -174,7 +174,7 @@ def test_an_upgrade_that_does_not_fit_is_refused_and_the_run_goes_on_without(pro
         rt.run("s", {"text": "in"}, run_id="k")
         edit(project, "a")
         rt.answer("k", "1.1.1", "yes")
-        with pytest.raises(UpgradeUnfit, match="in flight"):
+        with pytest.raises(UpgradeUnfit, match="has changed since the run started"):
             rt.resume("k", upgrade=True)
         assert rt.resume("k").ok
 
@@ -203,7 +203,7 @@ def test_undo_puts_files_back_and_leaves_what_somebody_else_changed(project: Pro
     )
     with reopened(project, [writes, go("b"), finish()]) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
-        assert rt.runtime.touched("k") == {"reyn/one.txt": "changed", "reyn/deep/two.txt": "new", "reyn/two.txt": "new"}
+        assert rt.touched("k") == {"reyn/one.txt": "changed", "reyn/deep/two.txt": "new", "reyn/two.txt": "new"}
         second.write_text("mine")
         dry = rt.undo("k", dry_run=True)
         assert (sorted(dry.restored), dry.left) == (["reyn/deep/two.txt", "reyn/one.txt"], ("reyn/two.txt",))
@@ -233,19 +233,19 @@ def test_an_exported_run_is_the_same_elsewhere_and_goes_on_there(project: Projec
     answers = [act(file("write", "workspace:n.txt", content="1")), act(question("ok?")), go("b"), finish()]
     with reopened(project, answers) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
-        lines = list(rt.runtime.export("k"))
+        lines = list(rt.export("k"))
     elsewhere = Project(tmp_path / "elsewhere")
     elsewhere.root.mkdir()
     with elsewhere.open(answers) as rt:
-        assert rt.runtime.import_(lines).imported == ("k",)
-        assert rt.runtime.import_(lines).known == ("k",)
+        assert rt.import_(lines).imported == ("k",)
+        assert rt.import_(lines).known == ("k",)
         assert list(rt.events("k")) == list(project.journal.read("k"))
         assert (elsewhere.root / ".reyn/workspace/k/n.txt").read_text() == "1"
         rt.answer("k", "1.2.1", "yes")
         assert rt.resume("k").ok
         assert rt.replay("k").status == "finished"
         with pytest.raises(RunKeyTaken, match="is not the same"):
-            rt.runtime.import_(lines)
+            rt.import_(lines)
 
 
 def test_forks_and_sub_runs_travel_with_the_run(project: Project, tmp_path: Path):
@@ -254,14 +254,14 @@ def test_forks_and_sub_runs_travel_with_the_run(project: Project, tmp_path: Path
         rt.run("s", {"text": "in"}, run_id="k")
     with reopened(project, [*ANSWERS[:2], finish()]) as rt:
         rt.fork("k", run_id="f")
-        forked = list(rt.runtime.export("f"))
+        forked = list(rt.export("f"))
         rt.run("outer", {"text": "in"}, run_id="o")
-        nested = list(rt.runtime.export("o"))
+        nested = list(rt.export("o"))
     elsewhere = Project(tmp_path / "elsewhere")
     elsewhere.root.mkdir()
     with elsewhere.open([]) as rt:
-        assert rt.runtime.import_(forked).imported == ("k", "f")
-        assert rt.runtime.import_(nested).imported == ("o", "o.1.1")
+        assert rt.import_(forked).imported == ("k", "f")
+        assert rt.import_(nested).imported == ("o", "o.1.1")
         for run in ("f", "o", "o.1.1"):
             rt.verify(run)
             assert rt.replay(run).status == "finished"
@@ -271,7 +271,7 @@ def test_forks_and_sub_runs_travel_with_the_run(project: Project, tmp_path: Path
 def test_a_damaged_file_is_refused_whole(project: Project, tmp_path: Path, damage: int):
     with reopened(project, ANSWERS) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
-        lines = list(rt.runtime.export("k"))
+        lines = list(rt.export("k"))
     blob = next(number for number, line in enumerate(lines) if line.startswith(b'{"blob"'))
     event = next(number for number, line in enumerate(lines) if b'"llm_responded"' in line)
     broken = [
@@ -287,7 +287,7 @@ def test_a_damaged_file_is_refused_whole(project: Project, tmp_path: Path, damag
     elsewhere.root.mkdir()
     with elsewhere.open([]) as rt:
         with pytest.raises(ArchiveInvalid):
-            rt.runtime.import_(broken)
+            rt.import_(broken)
         assert rt.runs() == []
 
 
@@ -297,14 +297,14 @@ def test_a_file_cannot_name_a_run_like_a_path(tmp_path: Path, monkeypatch: pytes
     project = Project(tmp_path)
     with project.open([act(file("write", "workspace:x.txt", content="1")), finish()]) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
-        lines = list(rt.runtime.export("k"))
+        lines = list(rt.export("k"))
     evil = resealed(
         [line.replace(b'"run":"k"', b'"run":"../../src"').replace(b'["k"]', b'["../../src"]') for line in lines]
     )
     elsewhere = Project(tmp_path / "elsewhere")
     elsewhere.root.mkdir()
     with elsewhere.open([]) as rt, pytest.raises(ArchiveInvalid, match="cannot be called so"):
-        rt.runtime.import_(evil)
+        rt.import_(evil)
     assert list(elsewhere.root.rglob("*.txt")) == []
 
 
@@ -321,7 +321,7 @@ def test_a_run_whose_id_only_begins_alike_is_no_sub_run(project: Project):
         rt.run("s", {"text": "in"}, run_id="x.y")
         rt.run("s", {"text": "in"}, run_id="x")
         assert rt.undo("x", dry_run=True).restored == ()
-        assert rt.runtime.touched("x") == {}
+        assert rt.touched("x") == {}
         assert rt.run("s", {"text": "in"}, run_id="a").ok
         rt.run("s", {"text": "in"}, run_id="a")
         assert rt.result("a.b").status == "waiting"

@@ -80,11 +80,11 @@ def test_an_answer_reaches_a_run_that_came_from_another_machine(tmp_path: Path):
     with here.open(answers) as rt:
         rt.answer("k", "1.1.1", "yes")
         assert rt.resume("k").status == "waiting"
-        lines = list(rt.runtime.export("k"))
+        lines = list(rt.export("k"))
     there = Project(tmp_path / "there")
     there.root.mkdir()
     with there.open(answers) as rt:
-        rt.runtime.import_(lines)
+        rt.import_(lines)
         rt.answer("k", "1.2.1", "yes")
         assert rt.resume("k").ok
 

@@ -85,7 +85,7 @@ def test_waiting_and_being_dead_cost_no_time(tmp_path: Path):
         rt.answer("k", "2.1.1", "yes")
         world.time += 3600 * SECOND
         assert rt.resume("k").ok
-        assert rt.runtime.state("k").active == 30 * SECOND
+        assert rt.state("k").active == 30 * SECOND
 
 
 def test_a_cap_that_is_not_set_cannot_be_raised(tmp_path: Path):

@@ -29,7 +29,7 @@ def test_the_files_of_a_failed_visit_are_put_back(tmp_path: Path):
     assert not (tmp_path / ".reyn/workspace/k/a.txt").exists()
     assert project.kinds()[-4:] == ["restore_started", "workspace_restored", "phase_failed", "run_failed"]
     with project.open([]) as rt:
-        assert rt.runtime.touched("k") == {}
+        assert rt.touched("k") == {}
     assert project.is_sound()
 
 

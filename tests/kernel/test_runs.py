@@ -220,7 +220,7 @@ def test_a_model_without_an_answer_fails_the_run_until_it_has_one(project: Path)
 def test_a_cancelled_run_stops_before_its_next_effect(project: Path):
     class Cancelling(ScriptedModel):
         async def complete(self, request):
-            rt.runtime.cancel("mine", "enough")
+            rt.cancel("mine", "enough")
             return await super().complete(request)
 
     journal = MemoryJournal()
@@ -236,7 +236,7 @@ def test_every_answer_is_kept_even_of_a_run_that_fails(project: Path):
     with open_runtime(project, ["one", "two", "three"]) as rt:
         failed = rt.run("pair", IN)
         texts = [event.data["text"] for event in rt.events(failed.run_id) if event.kind == "llm_responded"]
-        assert [rt.runtime.journal.blob(text) for text in texts] == [b"one", b"two", b"three"]
+        assert [rt.content(text) for text in texts] == [b"one", b"two", b"three"]
 
 
 # -- starting and finding -----------------------------------------------------------------------------------
@@ -439,7 +439,7 @@ def test_a_run_under_rules_that_are_not_carried_is_blocked_but_readable(project:
         for blocked in (lambda: rt.resume(failed.run_id, retry=True), lambda: rt.replay(failed.run_id)):
             with pytest.raises(RunBlocked, match="rules 99"):
                 blocked()
-        assert rt.runtime.standing(rt.runs()[0]) == "blocked"
+        assert rt.standing(rt.runs()[0]) == "blocked"
         assert rt.verify(failed.run_id).events == len(list(rt.events(failed.run_id)))
 
 
@@ -484,7 +484,7 @@ def test_a_listener_that_breaks_is_left_out_and_the_run_goes_on(project: Path):
         result = rt.run("pair", IN, listener=listener)
         assert result.ok
         assert seen == [1]
-        assert result.warnings == ("the listener broke at event 1 and was left out: BrokenPipeError('gone')",)
+        assert result.warnings == ("the listener failed at event 1 and was dropped: BrokenPipeError('gone')",)
 
 
 def test_a_key_whose_run_stopped_tells_how_it_stands_and_does_not_try_again(project: Path):
@@ -494,7 +494,7 @@ def test_a_key_whose_run_stopped_tells_how_it_stands_and_does_not_try_again(proj
         assert rt.run("pair", IN, run_id="k") == failed
         assert rt.resume("k", retry=True).ok
         with pytest.raises(RunNotResumable, match="finished already"):
-            rt.runtime.cancel("k")
+            rt.cancel("k")
 
 
 def test_a_key_continues_its_run_although_the_skill_is_gone(project: Path):
@@ -534,7 +534,7 @@ class Interrupting(ScriptedModel):
 
 def test_a_cancelled_run_is_not_revived_by_its_key(project: Path):
     journal = MemoryJournal()
-    model = Interrupting([go("second"), finish()], lambda request: rt.runtime.cancel("k", "enough"))
+    model = Interrupting([go("second"), finish()], lambda request: rt.cancel("k", "enough"))
     with SyncRuntime.open(project, model=model, journal=journal) as rt:
         assert rt.run("pair", IN, run_id="k").status == "cancelled"
         count = len(list(rt.events("k")))
@@ -546,7 +546,7 @@ def test_a_cancelled_run_is_not_revived_by_its_key(project: Path):
 def test_a_failed_run_can_be_cancelled(project: Path, answers: list):
     with open_runtime(project, answers) as rt:
         rt.run("pair", IN, run_id="k")
-        rt.runtime.cancel("k", "no use")
+        rt.cancel("k", "no use")
         assert rt.resume("k").status == "cancelled"
         assert rt.replay("k").status == "cancelled"
 
@@ -560,9 +560,9 @@ def test_nothing_malformed_is_ever_said_to_a_run(tmp_path: Path):
         with pytest.raises(EventInvalid):
             rt.resume("k", raise_limits={"max_phase_visits": 3.5})
         with pytest.raises(EventInvalid):
-            rt.runtime.cancel("k", None)
+            rt.cancel("k", None)
         assert rt.resume("k", raise_limits={"max_phase_visits": 9}).ok
-        with pytest.raises(RunNotResumable, match="for good"):
+        with pytest.raises(RunNotResumable, match="cannot be continued"):
             rt.resume("k", raise_limits={"max_phase_visits": 99})
 
 

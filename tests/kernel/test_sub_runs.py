@@ -89,7 +89,7 @@ def test_a_question_of_a_sub_run_bubbles_up_and_is_answered_through_either(tmp_p
         assert {row.status for row in rt.runs()} == {"waiting"}
         with pytest.raises(Exception, match="waits for an answer"):
             rt.resume("k")
-        assert rt.answer("k", "1.1.1/1.1.1", "yes") == "k.1.1.1"
+        assert rt.answer("k", "1.1.1/1.1.1", "yes").run_id == "k.1.1.1"
         assert rt.resume("k").ok
     assert project.is_sound()
     assert project.is_sound("k.1.1.1")

@@ -84,7 +84,7 @@ class Caller:
         """What the model said, as it was recorded."""
         with SyncRuntime(self.runtime()) as rt:
             said = [event.data["text"] for event in rt.events(run_id) if event.kind == "llm_responded"]
-            return [rt.runtime.journal.blob(name).decode() for name in said]
+            return [rt.content(name).decode() for name in said]
 
     def check(self, logged: list[logging.LogRecord], printed: str) -> None:
         """Every run is whole and derived again to the byte; the key is nowhere."""

@@ -29,7 +29,7 @@ def rests(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def rest(seconds: float) -> None:
         waited.append(seconds)
 
-    monkeypatch.setattr("reyn.kernel.llm_call_recorder._rest", rest)
+    monkeypatch.setattr("reyn.kernel.llm_call_recorder._sleep", rest)
     return waited
 
 

@@ -952,9 +952,7 @@ def test_whoever_looks_on_hears_an_answer_as_it_comes_and_cannot_break_it(far: C
             self.heard: list[str] = []
             self.is_clumsy = is_clumsy
 
-        def __call__(self, event: object) -> None: ...
-
-        def hear(self, delta: Delta) -> None:
+        def on_delta(self, delta: Delta) -> None:
             assert (delta.run_id, delta.call) == ("k", "1.1") or self.is_clumsy
             self.heard.append(delta.text)
             if self.is_clumsy:
@@ -964,7 +962,7 @@ def test_whoever_looks_on_hears_an_answer_as_it_comes_and_cannot_break_it(far: C
     for run_id, looker in (("k", Looker(is_clumsy=False)), ("j", Looker(is_clumsy=True))):
         server.then(good(answer, pieces=7))
         with SyncRuntime(far.runtime()) as rt:
-            assert rt.run(ONE, IN, run_id=run_id, listener=looker).ok
+            assert rt.run(ONE, IN, run_id=run_id, on_delta=looker.on_delta).ok
         heard = "".join(looker.heard)
         assert answer.startswith(heard) if looker.is_clumsy else answer == heard
         assert len(looker.heard) == 1 if looker.is_clumsy else len(looker.heard) > 2
@@ -974,9 +972,7 @@ def test_whoever_looks_on_hears_no_key(far: Caller, server: FakeServer):
     class Looker:
         heard = ""
 
-        def __call__(self, event: object) -> None: ...
-
-        def hear(self, delta: Delta) -> None:
+        def on_delta(self, delta: Delta) -> None:
             self.heard += delta.text
             assert KEY[:8] not in self.heard
             assert KEY[-8:] not in self.heard
@@ -984,7 +980,7 @@ def test_whoever_looks_on_hears_no_key(far: Caller, server: FakeServer):
     server.then(good(lambda asked: finish(f"my key is {asked.key}, yes, {asked.key}"), pieces=30))
     looker = Looker()
     with SyncRuntime(far.runtime()) as rt:
-        assert rt.run(ONE, IN, run_id="k", listener=looker).ok
+        assert rt.run(ONE, IN, run_id="k", on_delta=looker.on_delta).ok
     assert json.loads(looker.heard) == finish("my key is secret://FAR_KEY, yes, secret://FAR_KEY")
 
 

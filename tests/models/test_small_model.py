@@ -37,14 +37,12 @@ import sys
 from pathlib import Path
 from reyn import SyncRuntime
 
-class Looker:
-    def __call__(self, event): ...
-    def hear(self, delta):
-        if delta.call == "2.1":
-            print(delta.text, end="", flush=True)
+def show(delta):
+    if delta.call == "2.1":
+        print(delta.text, end="", flush=True)
 
 with SyncRuntime.open(".") as runtime:
-    runtime.run("headline", sys.argv[1], run_id="mill", listener=Looker())
+    runtime.run("headline", sys.argv[1], run_id="mill", on_delta=show)
 """
 
 

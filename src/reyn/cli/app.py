@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,28 +20,28 @@ COMMANDS = {
     "new": "Write a new skill from a template.",
     "skills": "List the skills that can be run here.",
     "ops": "List the ops that skills can use, or document one.",
-    "lint": "Tell everything that is wrong with a skill.",
+    "lint": "Check a skill and report every finding.",
     "graph": "Draw a skill's graph.",
-    "frame": "Show what the model would see first, or what it saw.",
-    "run": "Start a run of a skill and drive it to its end.",
-    "runs": "List the runs of this project, and what they ask.",
-    "show": "Tell what a run did, step by step.",
+    "frame": "Show the prompt of a skill, or of an event of a run.",
+    "run": "Start a run of a skill and execute it.",
+    "runs": "List the runs of this project and their open questions.",
+    "show": "Show what a run did, step by step.",
     "events": "Print the events of a run.",
     "resume": "Continue a run that was interrupted, stopped or failed.",
-    "answer": "Answer a question that a run asks, and let it go on.",
+    "answer": "Answer a question of a run and resume it.",
     "cancel": "Stop a run for good.",
     "replay": "Derive a run again from its record and compare every event.",
-    "fork": "Go on from any event of a run, as another run.",
+    "fork": "Start a new run from any event of a run.",
     "rerun": "Start a run again with the same input.",
-    "diff": "Tell where two runs part, and why.",
-    "verify": "Check that a run's record is whole and unchanged.",
-    "undo": "Put the files that a run changed back as they were.",
+    "diff": "Show where two runs diverge, and why.",
+    "verify": "Check that the record of a run is complete and unchanged.",
+    "undo": "Restore the files that a run changed.",
     "export": "Write a run to a file that another machine can read.",
-    "import": "Take in runs that were exported.",
+    "import": "Import runs that were exported.",
     "secret": "Store, list and remove secrets.",
-    "models": "List the models that can be used; pull one.",
-    "config": "Tell every setting, and where it comes from.",
-    "doctor": "Tell whether runs can be driven here, and what each one needs.",
+    "models": "List available models; pull one.",
+    "config": "Show every setting and its origin.",
+    "doctor": "Check this installation, and what each open run needs.",
     "completion": "Print a script for shell completion.",
 }
 _MODULES = {"import": "import_"}
@@ -64,6 +64,13 @@ class LazyGroup(click.Group):
         command: click.Command = import_module(f"reyn.cli.commands.{_MODULES.get(cmd_name, cmd_name)}").command
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Report an error while the context is there: the next command names the project of this one."""
+        try:
+            return super().invoke(ctx)
+        except ReynError as error:
+            return _report(error, debug=ctx.obj["debug"], as_json=ctx.obj["as_json"])
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -80,7 +87,7 @@ class LazyGroup(click.Group):
 @click.pass_context
 def app(ctx: click.Context, project: str | None, debug: bool) -> None:
     """Reyn runs skills: the model decides, the OS controls, the journal remembers."""
-    ctx.obj = {"project": project, "debug": debug}
+    ctx.obj = ctx.obj | {"project": project, "debug": debug}
 
 
 def run_app(argv: Sequence[str] | None = None) -> int:
@@ -89,25 +96,23 @@ def run_app(argv: Sequence[str] | None = None) -> int:
     flags = words[: words.index("--")] if "--" in words else words
     debug, as_json = "--debug" in flags, "--json" in flags
     try:
-        return _call(words)
+        return _call(words, debug=debug, as_json=as_json)
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:  # whoever read the output has seen enough
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - for the interpreter's last flush
         return BROKEN_PIPE
-    except ReynError as error:
-        return _tell(error, debug=debug, as_json=as_json)
     except OSError as error:
-        return _tell(InternalError(f"the output cannot be written: {error}"), debug=debug, as_json=False)
+        return _report(InternalError(f"the output cannot be written: {error}"), debug=debug, as_json=False)
     except Exception as error:  # noqa: BLE001 - the last resort: a traceback is for those who ask for it
-        return _tell(InternalError(f"{type(error).__name__}: {error}"), debug=debug, as_json=as_json)
+        return _report(InternalError(f"{type(error).__name__}: {error}"), debug=debug, as_json=as_json)
 
 
-def _call(words: list[str]) -> int:
+def _call(words: list[str], **flags: bool) -> int:
     try:
         for word in words:
             word.encode()
-        result = app.main(words, prog_name="reyn", standalone_mode=False)
+        result = app.main(words, prog_name="reyn", standalone_mode=False, obj=flags)
     except UnicodeEncodeError:
         click.echo("Error: the command line is not UTF-8.", err=True)
         return BAD_USAGE
@@ -118,21 +123,24 @@ def _call(words: list[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _tell(error: ReynError, *, debug: bool, as_json: bool) -> int:
+def _report(error: ReynError, *, debug: bool, as_json: bool) -> int:
     if debug:
         import traceback
 
         traceback.print_exc()
+    from reyn.cli.output import clean, command_line
+
     if as_json:
         import msgspec
 
-        click.echo(msgspec.json.encode({"error": error.as_json()}).decode())
+        next_command = {"next": command_line(error.action)} if error.action else {}
+        click.echo(msgspec.json.encode({"error": error.as_json() | next_command}).decode())
         return error.exit_code
-    from reyn.cli.output import clean
-
-    told = "\n".join(clean(line) for line in error.message.split("\n"))
-    click.echo(f"{click.style(f'error {error.code}', fg='red', bold=True)}: {told}", err=True)
+    message = "\n".join(clean(line) for line in error.message.split("\n"))
+    click.echo(f"{click.style(f'error {error.code}', fg='red', bold=True)}: {message}", err=True)
     if error.hint:
         click.echo(f"  hint: {clean(error.hint)}", err=True)
+    if error.action is not None:
+        click.echo(f"  next: {clean(command_line(error.action))}", err=True)
     click.echo(f"  docs: {error.docs}", err=True)
     return error.exit_code

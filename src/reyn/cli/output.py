@@ -1,4 +1,4 @@
-"""How results look: JSON for programs, lines for people."""
+"""How the CLI prints results, next actions, times and text from models: as JSON or as lines."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from reyn.errors import NextAction
     from reyn.journal.kinds import Usage
     from reyn.runtime import RunResult
 
@@ -83,17 +84,32 @@ def coloured(status: str) -> str:
     return click.style(status, fg=COLOURS.get(status.split()[0], "white"), bold=True)
 
 
-def as_typed(command: str) -> str:
-    """A command line as it has to be typed here: with the project that this one names."""
+def command_line(action: NextAction | None) -> str:
+    """The command line of an action, with `--project` if this command has it; empty if there is no action."""
+    return "" if action is None else reyn_command(*_arguments(action))
+
+
+def _arguments(action: NextAction) -> list[str]:
+    arguments = [action.verb, action.run_id]
+    if action.wait_id is not None:
+        arguments += [action.wait_id, "VALUE"]
+    if action.retry:
+        arguments.append("--retry")
+    if action.limit is not None:
+        value = "N" if action.value is None else str(action.value)
+        arguments += ["--raise", f"{action.limit or 'LIMIT'}={value}"]
+    return arguments
+
+
+def reyn_command(*arguments: str) -> str:
+    """A command line for this project."""
     context = click.get_current_context(silent=True)
     project = context.obj["project"] if context is not None and context.obj else None
-    if not command or project is None:
-        return command
-    return command.replace("reyn ", f"reyn --project {shlex.quote(project)} ", 1)
+    return shlex.join(["reyn", *(["--project", project] if project is not None else []), *arguments])
 
 
-def tell_result(result: RunResult, *, took: str, files: Mapping[str, str], command: str) -> None:
-    """The end of a run for people: its state, its artifact, what it took and left, what moves it on."""
+def print_result(result: RunResult, *, took: str, files: Mapping[str, str], action: NextAction | None) -> None:
+    """Print the result of a run: status, artifact, usage, changed files, warnings and the next action."""
     line = coloured(result.status)
     code = f" ({result.code})" if result.code else ""
     click.echo(f"{line}: {clean(result.reason)}{code}" if result.reason else line)
@@ -110,12 +126,12 @@ def tell_result(result: RunResult, *, took: str, files: Mapping[str, str], comma
         click.echo(f"files: {_listed(files)}")
     for warning in result.warnings:
         click.echo(f"warning: {clean(warning)}")
-    tell_next(command)
+    print_next(action)
 
 
-def tell_next(command: str) -> None:
-    if command:
-        click.echo(f"next: {clean(as_typed(command))}")
+def print_next(action: NextAction | None) -> None:
+    if action is not None:
+        click.echo(f"next: {clean(command_line(action))}")
 
 
 def _listed(files: Mapping[str, str]) -> str:

@@ -1,6 +1,6 @@
-"""Whoever sits at the terminal: a question is shown, a line is read, and the loop goes on meanwhile.
+"""Asks questions of a run at the terminal, without blocking the event loop.
 
-Only the terminal is known here; what an answer must be like is the kernel's to say.
+The kernel validates answers; this module only reads and shows text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reyn.cli.output import clean, short
 from reyn.errors import AnswerInvalid
 from reyn.kernel.live import answer_fault
 from reyn.kernel.ports import LATER
-from reyn.runs.questions import read_answer
+from reyn.runs.questions import parse_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,23 +28,28 @@ if TYPE_CHECKING:
 _STDIN = 0
 
 
-def is_somebody_there() -> bool:
-    """Whether a person can see a question and type an answer."""
+def is_attended() -> bool:
+    """Whether a user can see a question and type an answer."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
 class TerminalPeople:
-    """Asks at the terminal. `hush` is called before the terminal is written to; `asked` holds the questions that were
-    shown, `answered` those that were answered here."""
+    """Asks at the terminal.
+
+    Attributes:
+        before_output: Called before a question is printed.
+        asked: Run and question ids that were shown.
+        answered: Run and question ids that were answered here.
+    """
 
     def __init__(self) -> None:
-        self.hush: Callable[[], None] = lambda: None
+        self.before_output: Callable[[], None] = lambda: None
         self.asked: set[tuple[str, str]] = set()
         self.answered: set[tuple[str, str]] = set()
 
     async def ask(self, run_id: str, wait: Wait) -> Any:
         self.asked.add((run_id, wait.id))
-        self.hush()
+        self.before_output()
         _show(wait)
         answer = await self._answer(wait)
         self.answered.add((run_id, wait.id))
@@ -53,10 +58,10 @@ class TerminalPeople:
     async def _answer(self, wait: Wait) -> Any:
         while True:
             line = await _ask_line()
-            if line is None or (not line and not _may_be_left_out(wait)):
+            if line is None or (not line and not _is_optional(wait)):
                 return LATER
             try:
-                value = read_answer(wait, _picked(wait, line))
+                value = parse_answer(wait, _pick(wait, line))
                 fault = answer_fault(wait, wait.id, value)
             except AnswerInvalid as error:
                 fault = f"{error.message}. {error.hint}"
@@ -71,17 +76,17 @@ def _show(wait: Wait) -> None:
         click.echo(f"  {mark if number == 0 else ' '} {clean(line)}", err=True)
     for number, words in enumerate(wait.suggestions, start=1):
         click.echo(f"      {number}. {short(words)}", err=True)
-    empty = "no answer" if _may_be_left_out(wait) else "later"
+    empty = "no answer" if _is_optional(wait) else "later"
     picks = "a number picks one; " if wait.suggestions else ""
     click.echo(click.style(f"    ({picks}an empty line: {empty})", dim=True), err=True)
 
 
-def _may_be_left_out(wait: Wait) -> bool:
-    """Whether a question takes no answer as an answer."""
+def _is_optional(wait: Wait) -> bool:
+    """Whether a question accepts `null`, so that it may go unanswered."""
     return not answer_fault(wait, wait.id, None)
 
 
-def _picked(wait: Wait, line: str) -> str:
+def _pick(wait: Wait, line: str) -> str:
     if line in wait.suggestions:
         return line
     if line.isascii() and line.isdigit() and len(line) < 4 and 0 < int(line) <= len(wait.suggestions):
@@ -90,8 +95,8 @@ def _picked(wait: Wait, line: str) -> str:
 
 
 async def _ask_line() -> str | None:
-    """A line from the terminal, without its end; `None` where the terminal says that there is none."""
-    with suppress(termios.error):  # what was typed before the question is no answer to it
+    """A line from the terminal, stripped; `None` at end of input."""
+    with suppress(termios.error):  # discard what was typed before the question
         termios.tcflush(_STDIN, termios.TCIFLUSH)
     click.echo("  > ", err=True, nl=False)
     try:

@@ -1,4 +1,4 @@
-"""A run under way, told as its events become durable: lines that stay; on a terminal, a last one for what goes on."""
+"""Prints the progress of a run from its durable events: one line each, and on a terminal a live last line."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 _BEGINNINGS = {"started", "forked", "resumed"}
 _HIDDEN = {"sub_run", "asks_below"}
-"""What other lines tell as well: a sub-run's own, or the end."""
+"""Entries that other lines already show: those of the sub-run, or the result."""
 _ENDS = {"finished", "failed", "limited", "aborted", "cancelled"}
 _MARKED = {"retried", "switched", "rejected", "rolled_back", "visit_failed", "limited", "failed", "aborted"}
 
 
 class Progress:
-    """The listener of a run. `run_id` is the run that is driven, not one below it."""
+    """The listener of a run. `run_id` is the run that the command executes, not one of its sub-runs."""
 
     def __init__(self, runtime: SyncRuntime, *, err: bool, people: TerminalPeople | None = None) -> None:
         self.run_id = ""
@@ -38,19 +38,19 @@ class Progress:
         self._err = err
         self._people = people
         self._runtime = runtime
-        self._timeline = Timeline(self._content, lambda run: runtime.find(run).phase)
+        self._timeline = Timeline(runtime.content, lambda run: runtime.find(run).phase)
         self._ticker = _ticker(sys.stderr if err else sys.stdout)
         self._began = time.monotonic()
-        self._come = 0
+        self._received = 0
 
     @property
     def took(self) -> int:
-        """Microseconds since the command began to drive."""
+        """Microseconds since the command started to execute the run."""
         return int((time.monotonic() - self._began) * 1_000_000)
 
     def __call__(self, event: Event) -> None:
         self.run_id = self.run_id or event.run_id
-        self._come = 0
+        self._received = 0
         entry = self._timeline.take(event)
         if entry is None or entry.what not in _BEGINNINGS:
             self.introduce(event.run_id)
@@ -61,27 +61,23 @@ class Progress:
             tokens = f"{self._timeline.tokens:,} tokens" if self._timeline.tokens else ""
             self._ticker.tell(self._timeline.doing, tokens)
 
-    def hear(self, delta: Delta) -> None:
-        """An answer is on its way; how much of it has come is all that is told."""
-        self._come += len(delta.text)
+    def on_delta(self, delta: Delta) -> None:
+        """Show how much of an answer has arrived."""
+        self._received += len(delta.text)
         if self._ticker is not None:
-            self._ticker.tell(self._timeline.doing, f"{self._come:,} characters have come")
+            self._ticker.tell(self._timeline.doing, f"{self._received:,} characters received")
 
     def introduce(self, run_id: str) -> None:
-        """The id of the run is told first, whatever its first event is, and even if it has none."""
+        """Print the id of the run before anything else, even if the run has no new event."""
         if not self._is_introduced:
             row = self._runtime.find(run_id)
             origin = f" · forked from {row.fork_of} at event {row.fork_seq}" if row.fork_of else ""
             self._say(clean(f"run {run_id}{origin}"))
 
     def pause(self) -> None:
-        """Leave the terminal to somebody else, until the next event."""
+        """Clear the live line until the next event."""
         if self._ticker is not None:
             self._ticker.pause()
-
-    def _content(self, name: str) -> bytes:
-        """Looked for when it is needed: the journal may not be there before the first event."""
-        return self._runtime.runtime.journal.blob(name)
 
     def _line(self, entry: Entry) -> str:
         line = coloured_line(entry)
@@ -94,7 +90,7 @@ class Progress:
         match entry.what:
             case "turn":
                 return bool(entry.about["turn"] > 1 or entry.about["tokens"])
-            case "asks":  # whoever asks shows the question
+            case "asks":  # `TerminalPeople` shows the question
                 return self._people is None
             case "answered" if self._people is not None:
                 return (entry.run_id, entry.about["wait"]) not in self._people.answered
@@ -108,7 +104,7 @@ class Progress:
 
 
 def coloured_line(entry: Entry) -> str:
-    """An entry as a line of its level; what went wrong stands out."""
+    """An entry as an indented line; failures are coloured."""
     is_marked = entry.what in _MARKED or entry.about.get("status", "ok") != "ok"
     line = f"{'  ' * entry.level}{entry.text}"
     return click.style(line, fg="yellow") if is_marked else line

@@ -96,7 +96,8 @@ class Journal(Protocol):
         ...
 
     def drain(self, run_id: str, after: int = 0) -> list[Message]:
-        """What was said to a run since message `after`. Taking is recorded by an event, so nothing is taken twice."""
+        """Every committed message to a run after message `after`, from any process. Draining removes nothing: an event
+        of the run records that it took a message."""
         ...
 
     def claim(self, run_id: str) -> AbstractContextManager[None]:
@@ -143,8 +144,16 @@ def fork_point(batch: Batch) -> kinds.ForkPoint | None:
     return body.point if isinstance(body, kinds.RunForked) else None
 
 
-RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,239}")
-"""What a run can be called: it names files, too."""
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+"""Run ids are also names of files."""
+MAX_RUN_ID = 240
+MAX_ROOT_RUN_ID = 100
+"""The ids of sub-runs extend the id of their root run, so that one has to be shorter."""
+
+
+def is_run_id(text: str, most: int = MAX_RUN_ID) -> bool:
+    """Whether a run can have this id, of at most so many characters."""
+    return len(text) <= most and _RUN_ID.fullmatch(text) is not None
 
 
 def check_batch(batch: Batch, head_seq: int, head_hash: str, *, opens_fork: bool = False) -> list[Body]:
@@ -154,7 +163,7 @@ def check_batch(batch: Batch, head_seq: int, head_hash: str, *, opens_fork: bool
         raise AppendConflict(
             f"run `{batch.run_id}` is at event {head_seq}, not {batch.expected_seq}: another driver appended first"
         )
-    if (head_seq == 0 or opens_fork) and not RUN_ID.fullmatch(batch.run_id):
+    if (head_seq == 0 or opens_fork) and not is_run_id(batch.run_id):
         raise EventInvalid(f"`{batch.run_id}` cannot name a run")
     seq, prev = head_seq, head_hash if head_seq else GENESIS
     bodies: list[Body] = []

@@ -13,7 +13,6 @@ import fcntl
 import os
 import sqlite3
 import threading
-import time
 from collections import OrderedDict
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -43,7 +42,6 @@ _LARGE_BLOB = 256_000
 _REMEMBERED = 8_192
 _COMMITS_PER_CHECKPOINT = 200
 _PAGE_OF_EVENTS = 2_000
-_LISTEN_SECONDS = 0.02
 
 _SCHEMA = """
 CREATE TABLE runs (
@@ -112,7 +110,6 @@ class SqliteJournal:
         self._read_lock = threading.Lock()
         self._known: OrderedDict[str, None] = OrderedDict()
         self._heads: OrderedDict[str, _Head] = OrderedDict()
-        self._listened: dict[str, float] = {}
         self._commits = 0
         self._is_open = True
         with _translated(self.path):
@@ -150,7 +147,6 @@ class SqliteJournal:
 
     def post(self, run_id: str, said: Said) -> int:
         kind, content = write_message(said)
-        self._listened.pop(run_id, None)
         with self._write_lock, _translated(self.path), self._transaction():
             head = self._head(self._writer, run_id)
             last = self._writer.execute("SELECT seq FROM sqlite_sequence WHERE name = 'inbox'").fetchone()
@@ -295,21 +291,6 @@ class SqliteJournal:
         return content
 
     def drain(self, run_id: str, after: int = 0) -> list[Message]:
-        """What this process posted is heard at once, what another one posted within `_LISTEN_SECONDS`: a look at the
-        database costs as much as a tenth of a visit."""
-        now = time.monotonic()
-        if now - self._listened.get(run_id, -1.0) < _LISTEN_SECONDS:
-            return []
-        messages = self._messages(run_id, after)
-        if messages:
-            self._listened.pop(run_id, None)
-        else:
-            if len(self._listened) >= _REMEMBERED:
-                self._listened.clear()
-            self._listened[run_id] = now
-        return messages
-
-    def _messages(self, run_id: str, after: int) -> list[Message]:
         with self._read_lock, _translated(self.path):
             rows = self._reader.execute(
                 "SELECT id, kind, payload FROM inbox WHERE run_id = ? AND id > ? ORDER BY id", (run_id, after)
@@ -337,7 +318,6 @@ class SqliteJournal:
     # -- claims, opening, closing ---------------------------------------------------------------------
 
     def claim(self, run_id: str) -> AbstractContextManager[None]:
-        self._listened.pop(run_id, None)  # whoever takes a run over hears at once what was said to it
         return self._claims.hold(run_id)
 
     def is_claimed(self, run_id: str) -> bool:

@@ -1,9 +1,12 @@
-"""The world of one live run: its model, its files, its sub-runs, its people, its clock, what is said to it, and where
-its events go."""
+"""The live world of one run: performs its effects, reads its inbox, asks the user, makes its events durable.
+
+The driver decides when each of these happens. Claims, and whether a stopped run continues, belong to `reyn.runtime`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -27,15 +30,45 @@ if TYPE_CHECKING:
     from reyn.kernel.run_state import RunState
     from reyn.kernel.sub_runs import SubRuns
     from reyn.kernel.tape import Tape
+    from reyn.models import Delta
     from reyn.models.roster import Roster
 
     Listener = Callable[[Event], None]
+    OnDelta = Callable[[Delta], None]
     Recorded = tuple[Body, tuple[Blob, ...]]
 
-_LISTEN_SECONDS = 0.05
-_CANCEL_SECONDS = 0.25
-_MOST_FAULTS = 3
-"""How often somebody may give an answer that does not fit before the run stops and waits."""
+_POLL_SECONDS = 0.02
+"""Between effects, how often the inbox is read for messages of other processes."""
+_WAIT_POLL_SECONDS = 0.05
+"""While the user is being asked, how often the inbox is read."""
+_CANCEL_POLL_SECONDS = 0.25
+"""During a model call, how often the inbox is read for a cancellation."""
+_MOST_INVALID_ANSWERS = 3
+"""How many invalid answers are accepted from the user before the run stops and waits."""
+
+
+class InboxPolling:
+    """Limits how often the drivers of this process read inboxes between effects: a read costs a tenth of a visit.
+
+    A message that this process posts is reported with `notify` and read before the next effect.
+    """
+
+    def __init__(self, seconds: float = _POLL_SECONDS) -> None:
+        self._seconds = seconds
+        self._read_at: dict[str, float] = {}
+
+    def is_due(self, run_id: str) -> bool:
+        """Whether to read the inbox now; if so, start the interval anew."""
+        now = time.monotonic()
+        read_at = self._read_at.get(run_id)
+        if read_at is not None and now - read_at < self._seconds:
+            return False
+        self._read_at[run_id] = now
+        return True
+
+    def notify(self, run_id: str) -> None:
+        """Make the next read due: a message was posted, or the run stopped."""
+        self._read_at.pop(run_id, None)
 
 
 class LiveWorld:
@@ -49,22 +82,25 @@ class LiveWorld:
         ops: OpPerformer,
         sub_runs: SubRuns,
         people: People,
+        polling: InboxPolling,
         *,
         resumption: Resumption | None = None,
         listener: Listener | None = None,
+        on_delta: OnDelta | None = None,
     ) -> None:
         self._journal = journal
         self._commits = commits
         self._model = model
-        self._recorder = LlmCallRecorder(roster, getattr(listener, "hear", None))
+        self._recorder = LlmCallRecorder(roster, on_delta)
         self._clock = clock
         self._ops = ops
         self._sub_runs = sub_runs
         self._people = people
+        self._polling = polling
         self._resumption = resumption
         self._listener = listener
         self.warnings = self._recorder.warnings
-        self._faults = 0
+        self._invalid_answers = 0
 
     async def perform(self, effect: Effect[Any], tape: Tape) -> Recorded | None:
         match effect:
@@ -83,24 +119,24 @@ class LiveWorld:
         raise InternalError(f"nobody performs {type(effect).__name__}")
 
     async def _ask(self, effect: CallModel, tape: Tape) -> Recorded | None:
-        """Ask the model. One that takes its time is left alone as soon as the run is cancelled."""
+        """Call the model; return nothing if the run was cancelled during the call."""
 
-        async def tell(body: Body) -> None:
+        async def record(body: Body) -> None:
             tape.record(body, self.now())
-            landing = asyncio.ensure_future(self.flush(tape))
+            flushing = asyncio.ensure_future(self.flush(tape))
             try:
-                await asyncio.shield(landing)
+                await asyncio.shield(flushing)
             except asyncio.CancelledError:
-                await asyncio.wait([landing])  # what is on its way to the disk is known to have landed
+                await asyncio.wait([flushing])  # a commit under way must be known to have succeeded or failed
                 raise
 
-        asking = self._recorder.perform(effect, tape, tell)
+        call = self._recorder.perform(effect, tape, record)
         if not self._recorder.may_take_time(effect, tape.state):
-            return await asking
-        task = asyncio.ensure_future(asking)
+            return await call
+        task = asyncio.ensure_future(call)
         try:
             while not task.done():
-                await asyncio.wait([task], timeout=_CANCEL_SECONDS)
+                await asyncio.wait([task], timeout=_CANCEL_POLL_SECONDS)
                 if not task.done() and self._is_cancelled(tape.state):
                     return None
             return task.result()
@@ -110,20 +146,28 @@ class LiveWorld:
                 await task
 
     def _is_cancelled(self, state: RunState) -> bool:
-        said = self._journal.drain(state.run_id, state.messages_taken)
-        return any(isinstance(message.said, Cancel) for message in said)
+        messages = self._journal.drain(state.run_id, state.messages_taken)
+        return any(isinstance(message.said, Cancel) for message in messages)
 
     def now(self) -> int:
         return self._clock.now()
 
-    # -- what is said to the run ----------------------------------------------------------------------
+    # -- messages to the run --------------------------------------------------------------------------
 
     def outside(self, state: RunState) -> list[Recorded]:
-        said: list[Recorded] = []
+        """The resumption of the run, if it was resumed, and the messages in its inbox.
+
+        While the run is running, the inbox is read at most every `_POLL_SECONDS`. It is always read when the run has
+        been resumed, and before it stops or waits.
+        """
+        events: list[Recorded] = []
         if self._resumption is not None:
             resumption, self._resumption = self._resumption, None
-            said.append(self._resumed(resumption, state))
-        return said + heard(self._journal.drain(state.run_id, state.messages_taken), state.wait)
+            events.append(self._resumed(resumption, state))
+        elif state.status == "running" and not self._polling.is_due(state.run_id):
+            return events
+        messages = self._journal.drain(state.run_id, state.messages_taken)
+        return events + inbox_events(messages, state.wait) if messages else events
 
     def _resumed(self, resumption: Resumption, state: RunState) -> Recorded:
         model, pinned = self._model, resumption.pinned
@@ -139,70 +183,74 @@ class LiveWorld:
         ), tuple(blob for blob in (pinned, resumption.ops) if blob)
 
     async def hear(self, wait: kinds.Wait, state: RunState) -> bool:
-        """Ask whoever is here, and listen to the inbox meanwhile: the first to answer is heard."""
+        """Ask the user and read the inbox meanwhile; return whether a message arrived. The first answer counts."""
         asking = asyncio.ensure_future(self._people.ask(state.run_id, wait))
         try:
             while True:
-                await asyncio.wait([asking], timeout=_LISTEN_SECONDS)
+                await asyncio.wait([asking], timeout=_WAIT_POLL_SECONDS)
                 if self._journal.drain(state.run_id, state.messages_taken):
                     return True
                 if asking.done():
-                    return self._heard(asking, wait, state)
+                    return self._take_answer(asking, wait, state)
         finally:
             asking.cancel()
             with suppress(asyncio.CancelledError, Exception):
                 await asking
 
-    def _heard(self, asking: asyncio.Future[Any], wait: kinds.Wait, state: RunState) -> bool:
+    def _take_answer(self, asking: asyncio.Future[Any], wait: kinds.Wait, state: RunState) -> bool:
         error = asking.exception()
         if error is not None:
-            self.warnings.append(f"nobody could be asked: {type(error).__name__}: {error}")
+            self.warnings.append(f"the question could not be asked: {type(error).__name__}: {error}")
         if error is not None or isinstance(asking.result(), Later):
             return False
         fault = answer_fault(wait, wait.id, asking.result())
         if not fault:
             self._journal.post(state.run_id, Answer(wait.id, asking.result()))
             return True
-        self._faults += 1
-        self.warnings.append(f"an answer to `{wait.id}` was not taken: {fault}")
-        return self._faults < _MOST_FAULTS
+        self._invalid_answers += 1
+        self.warnings.append(f"an answer to `{wait.id}` was refused: {fault}")
+        return self._invalid_answers < _MOST_INVALID_ANSWERS
 
-    # -- where events go ------------------------------------------------------------------------------
+    # -- events ---------------------------------------------------------------------------------------
 
     async def flush(self, tape: Tape) -> None:
-        """Only what is durable is shown; whoever looks on cannot break the run."""
+        """Make buffered events durable, then show them to the listener."""
         for event in await tape.flush(self._commits.append):
             self.show(event)
 
     def show(self, event: Event) -> None:
+        """Pass a durable event to the listener. A listener that raises is dropped with a warning."""
         if self._listener is None:
             return
         try:
             self._listener(event)
-        except Exception as error:  # noqa: BLE001 - somebody else's code
+        except Exception as error:  # noqa: BLE001 - listeners are foreign code
             self._listener = None
-            self.warnings.append(f"the listener broke at event {event.seq} and was left out: {error!r}")
+            self.warnings.append(f"the listener failed at event {event.seq} and was dropped: {error!r}")
 
 
-def heard(messages: Sequence[Message], wait: kinds.Wait | None) -> list[Recorded]:
-    """What was said to a run, as the events that record its hearing. The first answer counts; after a cancel, nothing
-    does. A question of a sub-run is answered there."""
-    said: list[Recorded] = []
+def inbox_events(messages: Sequence[Message], wait: kinds.Wait | None) -> list[Recorded]:
+    """The events that record the messages of an inbox.
+
+    Only the first answer to a question is accepted, and nothing after a cancellation. A question of a sub-run is
+    answered in the sub-run's inbox.
+    """
+    events: list[Recorded] = []
     wait = wait if wait is not None and wait.run is None else None
     is_cancelled = False
     for message in messages:
         if is_cancelled:
-            said.append((kinds.MessageRefused(message.id, type(message.said).__name__, "the run is cancelled"), ()))
+            events.append((kinds.MessageRefused(message.id, type(message.said).__name__, "the run is cancelled"), ()))
             continue
         body, blobs = to_event(message, wait)
-        said.append((body, blobs))
+        events.append((body, blobs))
         is_cancelled = isinstance(body, kinds.RunCancelled)
         wait = None if isinstance(body, kinds.WaitAnswered) else wait
-    return said
+    return events
 
 
 def to_event(message: Message, wait: kinds.Wait | None) -> Recorded:
-    """Something that was said to a run, as the event that records its hearing."""
+    """The event that records one message."""
     match message.said:
         case Cancel(reason):
             return kinds.RunCancelled(reason, message.id), ()
@@ -217,7 +265,7 @@ def to_event(message: Message, wait: kinds.Wait | None) -> Recorded:
 
 
 def answer_fault(wait: kinds.Wait | None, asked: str, value: Any) -> str:
-    """Why an answer cannot be taken; empty if it can."""
+    """Why an answer is invalid; empty if it is valid."""
     if wait is None or wait.id != asked:
         return f"no question `{asked}` is open"
     try:

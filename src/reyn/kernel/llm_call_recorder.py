@@ -1,7 +1,7 @@
-"""One model call: the intent before, the call itself, its record after. Never parses a decision.
+"""One model call: records the intent, calls the model, records the outcome. It does not parse the answer.
 
-What may pass is tried again, what cannot be had is replaced by the next of its list; each is an event before it
-happens.
+Transient errors are retried; a model that cannot answer is replaced by the next one of its fallback list. Each retry
+and each switch is recorded before it happens.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from reyn.errors import ModelBroken, ModelError, ModelTimeout, SchemaRefused
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.effects import CallModel, Reply
 from reyn.models import Delta, Message, ModelReply, ModelRequest
+from reyn.models.protocol import takes_time
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -29,23 +30,31 @@ if TYPE_CHECKING:
     from reyn.models.roster import Roster
 
     Recorded = tuple[Body, tuple[Blob, ...]]
-    Tell = Callable[[Body], Awaitable[None]]
-    Hear = Callable[[Delta], None]
+    Record = Callable[[Body], Awaitable[None]]
+    OnDelta = Callable[[Delta], None]
 
-_FIRST_WAIT = 0.5
-_LONGEST_WAIT = 30.0
-_LONGEST_ASKED_FOR = 120.0
-"""Seconds that a provider may ask for; one that wants more cannot be had now."""
-_WAYS = 8
-"""More than there are ways to ask a model."""
-_rest = asyncio.sleep
+_FIRST_DELAY = 0.5
+_LONGEST_DELAY = 30.0
+_LONGEST_RETRY_AFTER = 120.0
+"""Seconds. A provider that asks for a longer delay counts as unavailable."""
+_MOST_MODES = 8
+"""More than the number of output modes; bounds the attempts that change the mode."""
+_sleep = asyncio.sleep
 
 
 async def ask(
     offer: Offer, model: str, messages: tuple[kinds.FrameMessage, ...], call: str, tape: Tape, results: tuple[str, ...]
 ) -> Reply:
-    """The half that a visit sees: record the intent, await the answer. `model` is empty for the run's own; `results`
-    are those that the frame shows."""
+    """Record the intent of a call and await its answer, within a visit.
+
+    Args:
+        offer: What the model may answer.
+        model: The model to call; empty for the run's own.
+        messages: The frame.
+        call: The id of the call.
+        tape: The run's tape.
+        results: Hashes of the op results that the frame contains.
+    """
     request = digest(canonical((messages, offer.schema.hash)))
     intent = kinds.LlmRequested(call, model or tape.state.models.name, offer.schema.hash, request)
     request = tape.emit(intent, offer.schema).request
@@ -53,24 +62,25 @@ async def ask(
 
 
 def _answered(state: RunState) -> int:
-    """Answers that were given before: to the run, and before it to the runs above."""
+    """Number of answers recorded before this call, by the run and by its ancestors."""
     assert state.started is not None
     return state.models.answers + (state.started.parent.answered if state.started.parent else 0)
 
 
 class LlmCallRecorder:
-    """The half that touches the world: ask the model and turn what it says into an outcome."""
+    """Performs model calls: the side effect behind `ask`."""
 
-    def __init__(self, roster: Roster, hear: Hear | None = None) -> None:
+    def __init__(self, roster: Roster, on_delta: OnDelta | None = None) -> None:
         self._roster = roster
-        self._hear = hear
+        self._on_delta = on_delta
         self.warnings: list[str] = []
 
     def may_take_time(self, call: CallModel, state: RunState) -> bool:
         return self._roster.takes_time(_current(call.model or state.models.name, state))
 
-    async def perform(self, call: CallModel, tape: Tape, tell: Tell) -> Recorded:
-        """`tell` records what happens on the way, before it happens."""
+    async def perform(self, call: CallModel, tape: Tape, record: Record) -> Recorded:
+        """Call the model; return the outcome. `record` makes retries and switches durable before they happen."""
+        on_delta = self._on_delta
         request = ModelRequest(
             messages=tuple(Message(m.role, join(m, tape.content, call.results)) for m in call.messages),
             contract=call.contract,
@@ -78,49 +88,49 @@ class LlmCallRecorder:
             call=call.key,
             request_hash=call.request_hash,
             answered=_answered(tape.state),
-            hear=_Hearing(self._hear, self._roster, tape.run_id, call.key) if self._hear else None,
+            on_delta=RedactingStream(on_delta, self._roster, tape.run_id, call.key) if on_delta else None,
         )
-        if self._roster.is_given:
+        if self._roster.is_overridden:
             name = tape.state.models.name
             return self._outcome(name, call.key, await self._once(name, None, request))
-        # A run that was resumed with another model asks that one, also what the old one was to be asked.
+        # After `resume --model`, the new model also answers calls that were recorded for the old one.
         first = call.model or tape.state.models.name
-        line = self._roster.line(first)
+        models = self._roster.fallbacks(first)
         name = _current(first, tape.state)
-        rest = line[line.index(name) + 1 :] if name in line else line
+        rest = models[models.index(name) + 1 :] if name in models else models
         while True:
-            answer = await self._try(name, self._roster.settings(name), request, tell)
+            answer = await self._try(name, self._roster.settings(name), request, record)
             if isinstance(answer, ModelReply) or not rest:
                 return self._outcome(name, call.key, answer)
-            instead = rest.pop(0)
-            await tell(kinds.ModelSwitched(call.key, name, instead, answer.code, self._roster.scrub(answer.message)))
-            name = instead
+            fallback = rest.pop(0)
+            message = self._roster.scrub(answer.message)
+            await record(kinds.ModelSwitched(call.key, name, fallback, answer.code, message))
+            name = fallback
 
     async def _try(
-        self, name: str, settings: ModelSettings, request: ModelRequest, tell: Tell
+        self, name: str, settings: ModelSettings, request: ModelRequest, record: Record
     ) -> ModelReply | ModelError:
-        """Ask one model, as often as its settings allow; the answer, or why there is none."""
+        """Call one model, with as many retries as its settings allow."""
         attempt, failures = 0, 0
         while True:
             attempt += 1
             answer = await self._once(name, settings, request)
             if isinstance(answer, ModelReply):
                 return answer
-            instead = answer.instead if isinstance(answer, SchemaRefused) and attempt - failures < _WAYS else ""
-            failures += not instead
-            if not instead and not _may_pass(answer, failures, settings.retries):
+            mode = answer.instead if isinstance(answer, SchemaRefused) and attempt - failures < _MOST_MODES else ""
+            failures += not mode
+            if not mode and not _is_retried(answer, failures, settings.retries):
                 return answer
-            wait = 0.0 if instead else _wait(failures, answer.retry_after)
+            delay = 0.0 if mode else _delay(failures, answer.retry_after)
             message = self._roster.scrub(answer.message)
-            told = kinds.ModelRetried(request.call, name, attempt, answer.code, message, int(wait * 1000), instead)
-            await tell(told)
-            await _rest(wait)
+            await record(kinds.ModelRetried(request.call, name, attempt, answer.code, message, int(delay * 1000), mode))
+            await _sleep(delay)
 
     async def _once(self, name: str, settings: ModelSettings | None, request: ModelRequest) -> ModelReply | ModelError:
-        """Without settings, a model that is handed in: it tries nothing again and minds its own time."""
+        """Call a model once. Without settings (a model that the caller passed in) there is no timeout."""
         try:
             model = self._roster.open(name)
-            if settings is None or not getattr(model, "takes_time", True):
+            if settings is None or not takes_time(model):
                 reply = await model.complete(request)
             else:
                 async with asyncio.timeout(settings.patience):
@@ -132,11 +142,11 @@ class LlmCallRecorder:
         except TimeoutError:
             seconds = f"within {settings.patience} seconds" if settings else "in time"
             return ModelTimeout(f"the model `{name}` did not answer {seconds}")
-        except Exception as error:  # noqa: BLE001 - somebody else's code: its fault is recorded, not passed on
+        except Exception as error:  # noqa: BLE001 - adapters are foreign code; the error is recorded
             return ModelBroken(f"the model `{name}` broke: {type(error).__name__}: {error}")
         finally:
-            if isinstance(request.hear, _Hearing):
-                request.hear.finish()
+            if isinstance(request.on_delta, RedactingStream):
+                request.on_delta.finish()
         return reply
 
     def _outcome(self, name: str, call: str, reply: ModelReply | ModelError) -> Recorded:
@@ -148,7 +158,7 @@ class LlmCallRecorder:
         return kinds.LlmResponded(call, text.hash, usage, reply.mode, bool(reply.is_cut)), (text,)
 
     def _usage(self, name: str, reply: ModelReply) -> kinds.Usage | None:
-        """Tokens that cannot be counted cost the count, not the answer."""
+        """The usage that an adapter reports; a malformed one becomes a warning and the answer is kept."""
         if reply.usage is None:
             return None
         try:
@@ -158,48 +168,52 @@ class LlmCallRecorder:
             return None
 
 
-class _Hearing:
-    """Passes on what a model says while it says it, without secrets. Whoever looks on cannot break the call."""
+class RedactingStream:
+    """Passes pieces of an answer to `on_delta` without secrets. An error in the callback ends the stream, not the call.
 
-    def __init__(self, hear: Hear, roster: Roster, run_id: str, call: str) -> None:
-        self._hear: Hear | None = hear
+    Text that may be the beginning of a secret is held back until more arrives.
+    """
+
+    def __init__(self, on_delta: OnDelta, roster: Roster, run_id: str, call: str) -> None:
+        self._on_delta: OnDelta | None = on_delta
         self._roster = roster
-        self._about = run_id, call
+        self._run_id = run_id
+        self._call = call
         self._held = ""
         self._new: list[str] = []
-        self._come = 0
+        self._new_length = 0
 
     def __call__(self, text: Any) -> None:
         if not isinstance(text, str):
-            return  # an adapter's mistake costs its listeners a word, not the run its answer
+            return  # an adapter's bug must not fail the call
         self._new.append(text)
-        self._come += len(text)
-        if 8 * self._come >= len(self._held):  # for a long secret, much is held back
-            told, self._held = self._roster.split(self._gathered())
-            self._tell(told)
+        self._new_length += len(text)
+        if 8 * self._new_length >= len(self._held):  # scanning on every piece would be quadratic in a long held text
+            text, self._held = self._roster.split(self._take())
+            self._send(text)
 
     def finish(self) -> None:
-        """An attempt is over: nothing more can come of what was held back."""
-        told, held = self._roster.split(self._gathered())
+        """Send the rest at the end of an attempt."""
+        text, held = self._roster.split(self._take())
         self._held = ""
-        self._tell(told + held)
+        self._send(text + held)
 
-    def _gathered(self) -> str:
-        gathered = self._held + "".join(self._new)
+    def _take(self) -> str:
+        text = self._held + "".join(self._new)
         self._new.clear()
-        self._come = 0
-        return gathered
+        self._new_length = 0
+        return text
 
-    def _tell(self, text: str) -> None:
-        if text and self._hear is not None:
+    def _send(self, text: str) -> None:
+        if text and self._on_delta is not None:
             try:
-                self._hear(Delta(*self._about, text))
-            except Exception:  # noqa: BLE001 - somebody else's code
-                self._hear = None
+                self._on_delta(Delta(self._run_id, self._call, text))
+            except Exception:  # noqa: BLE001 - the callback is foreign code
+                self._on_delta = None
 
 
 def _current(name: str, state: RunState) -> str:
-    """The model that is asked in place of one that could not be had before."""
+    """The model that replaced `name` earlier in this run, or `name` itself."""
     seen = {name}
     while (other := state.models.switched.get(name)) is not None and other not in seen:
         name = other
@@ -207,13 +221,13 @@ def _current(name: str, state: RunState) -> str:
     return name
 
 
-def _may_pass(error: ModelError, failures: int, retries: int) -> bool:
-    return error.may_pass and failures <= retries and (error.retry_after or 0.0) <= _LONGEST_ASKED_FOR
+def _is_retried(error: ModelError, failures: int, retries: int) -> bool:
+    return error.is_transient and failures <= retries and (error.retry_after or 0.0) <= _LONGEST_RETRY_AFTER
 
 
-def _wait(failures: int, asked_for: float | None) -> float:
-    """Longer each time, and never the same for two who wait; what the provider asks for is honoured."""
-    if asked_for is not None:
-        return asked_for
-    ceiling: float = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** (failures - 1))
-    return ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - no secret is made of it
+def _delay(failures: int, retry_after: float | None) -> float:
+    """Exponential backoff with jitter, unless the provider names a delay."""
+    if retry_after is not None:
+        return retry_after
+    ceiling: float = min(_LONGEST_DELAY, _FIRST_DELAY * 2.0 ** (failures - 1))
+    return ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret

@@ -23,7 +23,7 @@ class Clock(Protocol):
 
 class Ids(Protocol):
     def new(self) -> str:
-        """A name nobody has used."""
+        """A new unique id."""
         ...
 
 
@@ -41,7 +41,7 @@ class TimedIds:
 
 
 class Later:
-    """Nobody answers now: the run stops, and waits."""
+    """The user does not answer now: the run stops and waits."""
 
     def __repr__(self) -> str:
         return "LATER"
@@ -56,8 +56,8 @@ class People(Protocol):
         ...
 
 
-class Nobody:
-    """No one is there: every question waits."""
+class Unattended:
+    """No user is present: every question waits for an answer of another process."""
 
     async def ask(self, run_id: str, wait: Wait) -> Any:
         return LATER

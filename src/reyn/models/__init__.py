@@ -1,8 +1,8 @@
-"""Who decides?
+"""Language models: the model protocol, adapters, names and fallback lists, structured output.
 
-Messages in, one text out. The seam is `Model.complete`; adapters are imported only when named.
+Adapters are imported when a model of theirs is first opened.
 """
 
-from reyn.models.protocol import Delta, Message, Mode, Model, ModelReply, ModelRequest
+from reyn.models.protocol import ClosableModel, DeclaresLatency, Delta, Message, Mode, Model, ModelReply, ModelRequest
 
-__all__ = ["Delta", "Message", "Mode", "Model", "ModelReply", "ModelRequest"]
+__all__ = ["ClosableModel", "DeclaresLatency", "Delta", "Message", "Mode", "Model", "ModelReply", "ModelRequest"]

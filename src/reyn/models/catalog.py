@@ -1,4 +1,4 @@
-"""A model's name becomes a model. Adapters are imported here, one by one, when they are asked for."""
+"""Opens the model of a name. Each adapter is imported when one of its models is first opened."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ if TYPE_CHECKING:
     from reyn.models.protocol import Model
     from reyn.secrets import Secrets
 
-ADAPTERS = ("scripted", "recorded", "local", "openai")
-AT_ONCE = ("scripted", "recorded")
-"""The adapters whose models answer at once."""
+INSTANT_ADAPTERS = ("scripted", "recorded")
+"""Adapters whose models declare `takes_time = False`; known here so that their modules need not be imported."""
 
 
 def open_model(
     name: str, settings: ModelSettings, root: Path, journal: Journal, secrets: Callable[[], Secrets]
 ) -> Model:
-    """`scripted:FILE` (relative to the project), `recorded:RUN`, `local` or `local:FILE.gguf`, `openai:NAME`."""
+    """Open `scripted:FILE` (relative to the project), `recorded:RUN`, `local`, `local:FILE.gguf` or `openai:NAME`."""
     adapter, _, rest = settings.model.partition(":")
     match adapter:
         case "scripted" if rest:

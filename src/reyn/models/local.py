@@ -78,16 +78,16 @@ class LocalModel:
         """Generate in a thread: the event loop goes on, and a call that is given up stops with its next token, or with
         the next few that it reads."""
         given_up = threading.Event()
-        hear = _in_loop(request.hear) if request.hear else None
+        on_delta = _in_loop(request.on_delta) if request.on_delta else None
         try:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(_THREAD, self._generate, request, given_up, hear)
+            return await loop.run_in_executor(_THREAD, self._generate, request, given_up, on_delta)
         except asyncio.CancelledError:
             given_up.set()
             raise
 
     def _generate(
-        self, request: ModelRequest, given_up: threading.Event, hear: Callable[[str], None] | None
+        self, request: ModelRequest, given_up: threading.Event, on_delta: Callable[[str], None] | None
     ) -> ModelReply:
         engine = _engine(self.path, self._settings)
         contract = hashlib.sha256(msgspec.json.encode(request.contract)).digest()
@@ -106,7 +106,7 @@ class LocalModel:
             schema = decoding_schema(request.contract, is_small=self._is_small)
             asked["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
         try:
-            return engine.generate(asked, given_up, mode, hear)
+            return engine.generate(asked, given_up, mode, on_delta)
         except SchemaRefused as refused:
             if self._settings.mode == "auto":
                 self._refused.add(contract)
@@ -143,22 +143,22 @@ class _Engine:
         self._begun = ""
 
     def generate(
-        self, asked: dict[str, Any], given_up: threading.Event, mode: Mode, hear: Callable[[str], None] | None
+        self, asked: dict[str, Any], given_up: threading.Event, mode: Mode, on_delta: Callable[[str], None] | None
     ) -> ModelReply:
         just_read = self._begin(asked, given_up)
-        return self._complete(asked, given_up, hear).reply(mode, just_read)
+        return self._complete(asked, given_up, on_delta).reply(mode, just_read)
 
     def _complete(
-        self, asked: dict[str, Any], given_up: threading.Event, hear: Callable[[str], None] | None = None
-    ) -> _Heard:
+        self, asked: dict[str, Any], given_up: threading.Event, on_delta: Callable[[str], None] | None = None
+    ) -> _Answer:
         if given_up.is_set():
             raise AnswerCut("the call was given up")
-        heard = _Heard(given_up, hear)
+        answer = _Answer(given_up, on_delta)
         try:
-            self._server.handle_chat_completions(asked, heard)
+            self._server.handle_chat_completions(asked, answer)
         except Exception as error:
             raise _fault(f"the embedded model broke: {error}") from error
-        return heard
+        return answer
 
     def _begin(self, asked: dict[str, Any], given_up: threading.Event) -> int:
         """Have the stable message read: still known from the call before, or by an earlier process, or read now. How
@@ -173,13 +173,13 @@ class _Engine:
             return 0
         alone = {key: value for key, value in asked.items() if key != "response_format"}
         try:
-            heard = self._complete(alone | {"messages": [first], "max_tokens": 1}, given_up)
+            answer = self._complete(alone | {"messages": [first], "max_tokens": 1}, given_up)
         except ModelBroken:
             return 0  # a template may want more than this message; the call itself will tell
-        if heard.is_over and not given_up.is_set():
+        if answer.is_over and not given_up.is_set():
             self._begun = text
             self._prefixes.keep(text, lambda name: self._slot("save", name))
-        return heard.usage.input_tokens - heard.usage.cached_tokens if heard.usage else 0
+        return answer.usage.input_tokens - answer.usage.cached_tokens if answer.usage else 0
 
     def _slot(self, action: str, name: str) -> bool:
         """Only the HTTP door has this; no proxy stands before it."""
@@ -193,13 +193,12 @@ class _Engine:
             door.close()
 
 
-class _Heard:
-    """Gathers what arrives, chunk by chunk: how far the prompt is read, then text. Says stop when the call is given
-    up."""
+class _Answer:
+    """Collects the chunks of an answer: progress of reading the prompt, then text. Returns true to stop generating."""
 
-    def __init__(self, given_up: threading.Event, hear: Callable[[str], None] | None) -> None:
+    def __init__(self, given_up: threading.Event, on_delta: Callable[[str], None] | None) -> None:
         self._given_up = given_up
-        self._hear = hear
+        self._on_delta = on_delta
         self._is_cut = False
         self._parts: list[str] = []
         self.usage: Usage | None = None
@@ -217,8 +216,8 @@ class _Heard:
         for choice in chunk.get("choices", ()):
             text = choice.get("delta", {}).get("content") or ""
             self._parts.append(text)
-            if text and self._hear is not None:
-                self._hear(text)
+            if text and self._on_delta is not None:
+                self._on_delta(text)
             self.is_over = self.is_over or choice.get("finish_reason") is not None
             self._is_cut = self._is_cut or choice.get("finish_reason") == "length"
         usage = chunk.get("usage")
@@ -241,13 +240,13 @@ class _Heard:
         return ModelReply("".join(self._parts), usage, mode, self._is_cut)
 
 
-def _in_loop(hear: Callable[[str], None]) -> Callable[[str], None]:
-    """The text comes in another thread; whoever looks on is in the loop's."""
+def _in_loop(on_delta: Callable[[str], None]) -> Callable[[str], None]:
+    """Wrap a callback so that the generating thread can call it in the event loop."""
     loop = asyncio.get_running_loop()
 
     def pass_on(text: str) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody looks on any more
-            loop.call_soon_threadsafe(hear, text)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(on_delta, text)
 
     return pass_on
 

@@ -93,7 +93,7 @@ class OpenAIModel:
             raise self._refused(error, sent) from None  # what it quotes may hold the key
         try:
             async with stream:
-                return await self._heard(stream.response, sent, request.hear)
+                return await self._read_answer(stream.response, sent, request.on_delta)
         except ModelError:
             raise
         except Exception as error:  # noqa: BLE001 - as above
@@ -161,7 +161,7 @@ class OpenAIModel:
             asked["response_format"] = {"type": "json_object"}
         return asked
 
-    async def _heard(self, response: Any, sent: _Sent, hear: Callable[[str], None] | None) -> ModelReply:
+    async def _read_answer(self, response: Any, sent: _Sent, on_delta: Callable[[str], None] | None) -> ModelReply:
         """The whole text of an answer that came to its end."""
         parts: list[str] = []
         length, usage, is_over, is_cut = 0, None, False, False
@@ -180,8 +180,8 @@ class OpenAIModel:
                 if choice.finish_reason == "content_filter":
                     hint = "Look at what the phase sends (`reyn frame`), or take another model."
                     raise RequestRefused(f"`{self.name}` held its answer back: content_filter", hint=hint)
-                if hear is not None and parts[-1]:
-                    hear(parts[-1])
+                if on_delta is not None and parts[-1]:
+                    on_delta(parts[-1])
             if length > _LONGEST_ANSWER:
                 is_over = True
                 break

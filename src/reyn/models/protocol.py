@@ -1,9 +1,13 @@
-"""The seam between Reyn and whoever answers. A model gets all it may know in the request and keeps nothing of it."""
+"""The interface between Reyn and a language model: request, reply and the protocols that a model implements.
+
+A model receives everything it may know in the request and keeps no state between calls. Retries, fallback and recording
+belong to `reyn.kernel.llm_call_recorder`; names and settings belong to `reyn.models.roster`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -16,10 +20,17 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class ModelRequest(msgspec.Struct, frozen=True):
-    """One question. `contract` is the JSON Schema that the answer must satisfy: an adapter that can constrain its
-    output should; the OS checks the answer in any case. `answered` counts the run's recorded answers before it;
-    `run_id` and `call` name the question, the same after a crash. `hear`, where it is given, may be called with every
-    piece of the answer as it comes: somebody looks on, and nothing depends on it."""
+    """One call of a model.
+
+    Attributes:
+        messages: The prompt.
+        contract: JSON Schema of the answer. Constrain your output to it if you can; the OS checks every answer.
+        run_id: The run that calls.
+        call: The id of the call within the run, unchanged when the call is repeated after a crash.
+        request_hash: Hash of messages and contract.
+        answered: Number of answers that the run has recorded before this call.
+        on_delta: Callback for pieces of the answer as they arrive. Calling it is optional.
+    """
 
     messages: tuple[Message, ...]
     contract: dict[str, Any]
@@ -27,24 +38,24 @@ class ModelRequest(msgspec.Struct, frozen=True):
     call: str
     request_hash: str
     answered: int = 0
-    hear: Callable[[str], None] | None = None
+    on_delta: Callable[[str], None] | None = None
 
 
 Mode = Literal["grammar", "json_schema", "json_object", "free"]
-"""How an answer was held to its contract while it was made."""
+"""How the output of a model was constrained to the contract."""
 
 
 class ModelReply(msgspec.Struct, frozen=True):
     text: str
     usage: Usage | None = None
-    """Tokens as the model counted them; `None` where it does not count."""
+    """Tokens as the model counted them; `None` if it does not count."""
     mode: Mode | None = None
     is_cut: bool = False
-    """Whether it ended because it reached the limit of its length."""
+    """Whether the answer was truncated at the model's output limit."""
 
 
 class Delta(msgspec.Struct, frozen=True):
-    """A piece of an answer as it comes, for whoever looks on. Nothing is recorded of it; it may be lost."""
+    """A piece of an answer, streamed to `on_delta` callbacks. Deltas are not recorded and may be lost."""
 
     run_id: str
     call: str
@@ -52,12 +63,36 @@ class Delta(msgspec.Struct, frozen=True):
 
 
 class Model(Protocol):
-    """Raise a `ModelError` when there is no answer; the run then stops, explained and resumable. One with `takes_time =
-    False` answers at once: nobody looks meanwhile whether the run is cancelled."""
+    """A language model. A model may also implement `DeclaresLatency` and `ClosableModel`."""
 
     @property
     def name(self) -> str:
-        """How the journal calls it; for adapters from the catalogue, the name that opens it again."""
+        """The name that the journal records; for adapters of the catalog, the name that opens the model again."""
         ...
 
-    async def complete(self, request: ModelRequest) -> ModelReply: ...
+    async def complete(self, request: ModelRequest) -> ModelReply:
+        """Answer a request. Raise a `ModelError` if there is no answer: the run then stops and can be resumed."""
+        ...
+
+
+@runtime_checkable
+class DeclaresLatency(Protocol):
+    """A model that declares whether its answers take time; one that does not declare it is assumed to take time.
+
+    While an answer takes time, the driver polls for a cancellation and enforces the model's timeout.
+    """
+
+    @property
+    def takes_time(self) -> bool: ...
+
+
+@runtime_checkable
+class ClosableModel(Protocol):
+    """A model that holds connections. The runtime closes the models that it opened."""
+
+    async def aclose(self) -> None: ...
+
+
+def takes_time(model: Model) -> bool:
+    """Whether answers of a model take time."""
+    return model.takes_time if isinstance(model, DeclaresLatency) else True

@@ -1,6 +1,7 @@
-"""The names of models become models: what the operator calls them, what they are, what is done when one cannot be had.
+"""The models of a project: resolves names and aliases, opens models on first use, orders fallback lists.
 
-Each is opened when it is first asked; adapters are imported then, and not before.
+A model that the caller passes to the runtime replaces all of them. Retries and the calls themselves belong to
+`reyn.kernel.llm_call_recorder`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from reyn.config import ModelSettings
 from reyn.documents import nearest
 from reyn.errors import ModelUnknown, ReynError
+from reyn.models.protocol import ClosableModel, takes_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Roster:
-    """`given`, if there is one, stands for every name."""
+    """The configured models, or one `override` that answers for every name."""
 
     def __init__(
         self,
@@ -29,30 +31,31 @@ class Roster:
         root: Path,
         journal: Journal,
         secrets: Callable[[], Secrets],
-        given: Model | None = None,
+        override: Model | None = None,
     ) -> None:
         self._names = names
         self._root = root
         self._journal = journal
         self._open_secrets = secrets
         self._secrets: Secrets | None = None
-        self._given = given
+        self._override = override
+        self._override_takes_time = override is not None and takes_time(override)
         self._opened: dict[str, Model] = {}
-        self._slow: dict[str, bool] = {}
+        self._takes_time: dict[str, bool] = {}
 
     def resolve(self, name: str) -> tuple[str, ModelSettings]:
-        """The name that opens a model again, and its settings; an alias is followed to what it stands for."""
+        """Follow aliases; return the name that opens the model again, and its settings."""
         seen = {name}
         while isinstance(found := self._names.get(name), str):
             name = found
             if name in seen:
-                raise ModelUnknown(f"the model `{name}` stands for itself", hint="Mend `models` in reyn.yaml.")
+                raise ModelUnknown(f"the model `{name}` is an alias of itself", hint="Fix `models` in reyn.yaml.")
             seen.add(name)
         return (name, found) if isinstance(found, ModelSettings) else (name, ModelSettings(model=name))
 
     def open(self, name: str) -> Model:
-        if self._given is not None:
-            return self._given
+        if self._override is not None:
+            return self._override
         key, settings = self.resolve(name)
         if key not in self._opened:
             from reyn.models.catalog import open_model
@@ -64,68 +67,67 @@ class Roster:
         return self._opened[key]
 
     @property
-    def is_given(self) -> bool:
-        """Whether a model was handed in; it is asked whatever the name."""
-        return self._given is not None
+    def is_overridden(self) -> bool:
+        """Whether one model answers for every name."""
+        return self._override is not None
 
     def settings(self, name: str) -> ModelSettings:
-        """Of a name that stands for nothing, the defaults: whoever opens it is told why that cannot be done."""
+        """Settings of a model; the defaults for an unknown name, which fails when it is opened."""
         try:
             return self.resolve(name)[1]
         except ModelUnknown:
             return ModelSettings(model=name)
 
-    def line(self, name: str) -> list[str]:
-        """Who is asked, in order: a model, its list, and behind it the lists of those."""
-        line = [name]
-        for one in line:
-            line.extend(other for other in dict.fromkeys(self.settings(one).fallback) if other not in line)
-        return line
+    def fallbacks(self, name: str) -> list[str]:
+        """The models to try in order: the named one, its fallback list, then the lists of those."""
+        names = [name]
+        for one in names:
+            names.extend(other for other in dict.fromkeys(self.settings(one).fallback) if other not in names)
+        return names
 
     def ready(self, name: str) -> str:
-        """The name under which a run asks a model; an error if neither it nor any that may take its place is here."""
-        if self._given is not None:
-            return self._given.name
+        """Check that a model or one of its fallbacks can be opened; return the name that a run records."""
+        if self._override is not None:
+            return self._override.name
         key, _ = self.resolve(name)
-        faults: list[ReynError] = []
-        for one in self.line(key):
+        errors: list[ReynError] = []
+        for one in self.fallbacks(key):
             try:
                 self.open(one)
             except ReynError as error:
-                faults.append(error)
+                errors.append(error)
             else:
                 return key
-        raise faults[0]
+        raise errors[0]
 
     def takes_time(self, name: str) -> bool:
-        """Whether the model of a name, or one that may take its place, keeps a run waiting."""
-        if self._given is not None:
-            return bool(getattr(self._given, "takes_time", True))
-        if name not in self._slow:
-            from reyn.models.catalog import AT_ONCE
+        """Whether answers of a model, or of one of its fallbacks, take time."""
+        if self._override is not None:
+            return self._override_takes_time
+        if name not in self._takes_time:
+            from reyn.models.catalog import INSTANT_ADAPTERS
 
-            models = [self.settings(one).model for one in self.line(name)]
-            self._slow[name] = any(model.partition(":")[0] not in AT_ONCE for model in models)
-        return self._slow[name]
+            models = [self.settings(one).model for one in self.fallbacks(name)]
+            self._takes_time[name] = any(model.partition(":")[0] not in INSTANT_ADAPTERS for model in models)
+        return self._takes_time[name]
 
     def secrets(self) -> Secrets:
-        """Opened when a model first needs one."""
+        """The secrets, opened when a model first needs one."""
         if self._secrets is None:
             self._secrets = self._open_secrets()
         return self._secrets
 
     def scrub(self, text: str) -> str:
-        """Text without the values of secrets; of one that nobody asked for, nothing can have got out."""
+        """Replace the values of secrets in a text. Secrets that no model has opened cannot occur in it."""
         return text if self._secrets is None else self._secrets.scrubber.scrub(text)
 
     def split(self, text: str) -> tuple[str, str]:
-        """Of a text that goes on: what can be told, without secrets, and what has to wait for more."""
+        """Split streamed text into a scrubbed part and a rest that may be the beginning of a secret."""
         return (text, "") if self._secrets is None else self._secrets.scrubber.split(text)
 
     async def close(self) -> None:
-        """Let go of the connections of the opened models."""
+        """Close the models that were opened here; an override belongs to the caller."""
         for model in self._opened.values():
-            close = getattr(model, "aclose", None)
-            if close is not None:
-                await close()
+            if isinstance(model, ClosableModel):
+                await model.aclose()
         self._opened.clear()

@@ -13,7 +13,7 @@ import msgspec
 from reyn.errors import ArchiveInvalid, JournalError, RunKeyTaken
 from reyn.journal import Blob, Event, decode, digest, kinds
 from reyn.journal.event import link
-from reyn.journal.port import RUN_ID
+from reyn.journal.port import is_run_id
 from reyn.journal.registry import content_of, decode_stored
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _check_names(run: str, own: list[Event], known: Container[str]) -> None:
     except JournalError as error:
         raise ArchiveInvalid(f"run `{run}`: {error.message}") from error
     named = opening.run_id if isinstance(opening, kinds.RunStarted | kinds.RunForked) else None
-    if named != run or not RUN_ID.fullmatch(run):
+    if named != run or not is_run_id(run):
         raise ArchiveInvalid(f"run `{run}` is not called so by its first event, or cannot be called so")
     shared = opening.workspace if isinstance(opening, kinds.RunStarted) else None
     if shared is not None and shared not in known:

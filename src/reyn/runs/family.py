@@ -1,6 +1,6 @@
-"""Which runs belong together: the run that nobody asked for, and those that it and its sub-runs asked for.
+"""Which runs belong together: a root run and its descendants, the sub-runs that it and they started.
 
-The id of a sub-run begins with that of the run above, but a user may give such an id to any run: only `parent` tells.
+The id of a sub-run starts with the id of its parent, but a user may give such an id to any run; `parent` decides.
 """
 
 from __future__ import annotations
@@ -11,17 +11,24 @@ if TYPE_CHECKING:
     from reyn.journal import Journal, RunRow
 
 
-def topmost(journal: Journal, row: RunRow) -> RunRow:
-    """The run that has to be driven for this one to go on."""
-    passed = {row.run_id}
-    while row.parent and row.parent not in passed and (above := journal.find(row.parent)) is not None:
-        row = above
-        passed.add(row.run_id)
-    return row
+def lineage(journal: Journal, row: RunRow) -> list[RunRow]:
+    """A run, its parent, and so on up to the root run."""
+    rows = [row]
+    seen = {row.run_id}
+    while row.parent and row.parent not in seen and (parent := journal.find(row.parent)) is not None:
+        row = parent
+        seen.add(row.run_id)
+        rows.append(row)
+    return rows
 
 
-def below(journal: Journal, run_id: str) -> list[RunRow]:
-    """The sub-runs of a run and theirs, each after the one that asked for it."""
+def root_run(journal: Journal, row: RunRow) -> RunRow:
+    """The run to resume so that this one continues."""
+    return lineage(journal, row)[-1]
+
+
+def descendants(journal: Journal, run_id: str) -> list[RunRow]:
+    """The sub-runs of a run and theirs, each after its parent."""
     found: dict[str, RunRow] = {}
     for row in sorted(journal.runs(f"{run_id}."), key=lambda row: (len(row.run_id), row.started)):
         if row.parent == run_id or row.parent in found:

@@ -50,7 +50,7 @@ def frame_at(
     if built is None:
         raise RunNotFound(
             f"run `{run_id}` has no frame{'' if seq is None else f' at or before event {seq}'}",
-            hint=f"`reyn events {run_id} --kind frame_built` lists the frames.",
+            hint="`reyn events RUN --kind frame_built` lists the frames.",
         )
     seen: list[tuple[str, str]] = [(message.role, join(message, content, shown)) for message in built.messages]
     return seen if answer is None else [*seen, (ANSWER, content(answer).decode())]

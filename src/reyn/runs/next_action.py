@@ -1,4 +1,4 @@
-"""What moves a run on: its state becomes the words to type next, with the right names and numbers in them."""
+"""Which operation continues a run, with the right ids and numbers. `reyn.cli` renders it as a command line."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.config import RunSettings
-from reyn.errors import BlobMissing
+from reyn.errors import BlobMissing, NextAction
 from reyn.journal import ENDED
 from reyn.kernel.limits import SECOND, limit_of
 from reyn.kernel.run_state import RunState, fold
 from reyn.kernel.runtime_types import standing
-from reyn.runs.family import below, topmost
+from reyn.runs.family import descendants, root_run
 from reyn.runs.questions import open_question
 
 if TYPE_CHECKING:
@@ -21,43 +21,44 @@ if TYPE_CHECKING:
     from reyn.journal import Journal, RunRow
 
 
-def command_for(journal: Journal, row: RunRow) -> str:
-    """The command that moves a run on; empty where nothing does, or where whoever drives it will."""
-    above = topmost(journal, row)
-    if above.run_id != row.run_id:  # a sub-run moves with the run above, and only while that one needs it
-        return "" if row.status in ENDED else command_for(journal, above)
+def next_action(journal: Journal, row: RunRow) -> NextAction | None:
+    """The operation that continues a run; `None` if there is none, or if a live process executes the run."""
+    root = root_run(journal, row)
+    if root.run_id != row.run_id:  # a sub-run continues with its root run, and only while that one needs it
+        return None if row.status in ENDED else next_action(journal, root)
     run, is_claimed = row.run_id, journal.is_claimed(row.run_id)
     match standing(row, is_claimed=is_claimed):
         case "aborted" | "cancelled":
-            return f"reyn fork {run}"
+            return NextAction("fork", run)
         case "finished" | "blocked":
-            return ""
+            return None
     question = open_question(journal, row)
     if question is not None and not question.is_answered:
-        return f"reyn answer {run} {question.wait.id} VALUE"
+        return NextAction("answer", run, wait_id=question.wait.id)
     if is_claimed:
-        return ""
+        return None
     match row.status:
         case "failed":
-            return f"reyn resume {run} --retry"
+            return NextAction("resume", run, retry=True)
         case "limited":
-            return f"reyn resume {run} --raise {_larger(journal, run)}"
-    return f"reyn resume {run}"
+            return _raise_limit(journal, run)
+    return NextAction("resume", run)
 
 
-def _larger(journal: Journal, run_id: str) -> str:
-    """The cap that stopped a run, as much again beyond what is used."""
+def _raise_limit(journal: Journal, run_id: str) -> NextAction:
+    """Raise the limit that stopped a run to its current usage plus the previous cap."""
     state = fold(journal.read(run_id))
     if state.stop.limit is None:
-        return "LIMIT=N"
+        return NextAction("resume", run_id, limit="")
     name, reached = state.stop.limit
     cap = _cap(journal, state, name) or reached
-    under_it = [fold(journal.read(row.run_id)) for row in below(journal, run_id) if row.status not in ENDED]
-    return f"{name}={max(cap, reached, _used(name, (state, *under_it))) + max(cap, 1)}"
+    open_sub_runs = [row for row in descendants(journal, run_id) if row.status not in ENDED]
+    usage = _usage(name, (state, *(fold(journal.read(row.run_id)) for row in open_sub_runs)))
+    return NextAction("resume", run_id, limit=name, value=max(cap, reached, usage) + max(cap, 1))
 
 
 def _cap(journal: Journal, state: RunState, name: str) -> int | None:
-    """The run's own cap: a sub-run stops at what was left of it."""
+    """The run's own cap. The cap of a sub-run is what was left of it."""
     assert state.started is not None
     try:
         settings = msgspec.json.decode(journal.blob(state.started.settings), type=RunSettings)
@@ -66,9 +67,8 @@ def _cap(journal: Journal, state: RunState, name: str) -> int | None:
     return limit_of(state, settings, name)
 
 
-def _used(name: str, states: Sequence[RunState]) -> int:
-    """What is used of a cap by a run and the sub-runs under way. Only tokens add up: the time of a sub-run is part of
-    the time of the run above."""
+def _usage(name: str, states: Sequence[RunState]) -> int:
+    """Usage of a limit by a run and its open sub-runs. Tokens add up; the time of a sub-run is part of its parent's."""
     match name:
         case "tokens":
             return sum(state.models.usage.total for state in states)

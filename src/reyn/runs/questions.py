@@ -1,4 +1,9 @@
-"""Open questions: which run asks what, and how the words that a person types become the value of an answer."""
+"""Open questions of runs, and the protocol by which any process answers one.
+
+The answerer posts the answer and then looks whether a live process executes the run. A process that executes runs
+(`reyn.runtime`) releases its claim and then looks into the inbox. One of the two sees the other, so no answer is left
+unread, and neither has to poll.
+"""
 
 from __future__ import annotations
 
@@ -6,80 +11,181 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.errors import AnswerInvalid, WaitUnknown
-from reyn.journal import ENDED, Answer
+from reyn.errors import AnswerInvalid, ModelError, NextAction, RunBusy, RunNotResumable, WaitUnknown
+from reyn.journal import ENDED, Answer, Cancel
 from reyn.journal.kinds import Wait
+from reyn.kernel.live import answer_fault
 from reyn.kernel.run_state import fold
-from reyn.runs.family import below
+from reyn.runs.family import descendants, lineage
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from reyn.journal import Journal, RunRow
+    from reyn.kernel.runtime_types import RunResult
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A question that is open at a run, or at one below it. `is_answered`: the answer lies in the inbox of the run that
-    asks, which nobody has driven since."""
+    """An open question of a run or of one of its descendants."""
 
     run_id: str
+    """The run that asks."""
     wait: Wait
     is_answered: bool
+    """Whether an answer is in the inbox of the run, which has not been executed since."""
+
+
+class PostedAnswer(msgspec.Struct, frozen=True):
+    """An answer in the inbox of the run that asked."""
+
+    run_id: str
+    """The run that asked."""
+    wait_id: str
+    root_run: str
+    """The run to resume."""
+    message_id: int
+    is_claimed: bool
+    """Whether a live process executes the run; it continues with the answer."""
+
+
+# -- open questions -----------------------------------------------------------------------------------
 
 
 def open_question(journal: Journal, row: RunRow) -> Question | None:
-    """What a run waits for. While it is driven, a question below it is not its own yet, but is as open."""
-    asking = _asking(journal, row)
+    """The open question of a run or of one of its descendants."""
+    asking = _asking_run(journal, row)
     if asking is None:
         return None
     state = fold(journal.read(asking.run_id))
-    if state.wait is None:  # answered between the two looks
+    if state.wait is None:  # answered since the row was read
         return None
-    said = [message.said for message in journal.drain(asking.run_id, state.messages_taken)]
-    is_answered = any(isinstance(what, Answer) and what.wait == state.wait.id for what in said)
+    messages = [message.said for message in journal.drain(asking.run_id, state.messages_taken)]
+    is_answered = any(isinstance(said, Answer) and said.wait == state.wait.id for said in messages)
     return Question(asking.run_id, state.wait, is_answered)
 
 
-def _asking(journal: Journal, row: RunRow) -> RunRow | None:
+def _asking_run(journal: Journal, row: RunRow) -> RunRow | None:
     if row.status in ENDED:
         return None
-    family = [row] if _is_own(row) else below(journal, row.run_id)
-    return next((run for run in family if run.status == "waiting" and _is_own(run)), None)
+    rows = [row] if _is_own(row) else descendants(journal, row.run_id)
+    return next((run for run in rows if run.status == "waiting" and _is_own(run)), None)
 
 
 def _is_own(row: RunRow) -> bool:
     return row.wait is not None and row.wait.run is None
 
 
-def find_question(journal: Journal, row: RunRow, wait: str) -> Question:
-    """The question of that name, at a run or below it; an error if it is not open any more, or never was."""
+def _find_question(journal: Journal, row: RunRow, wait_id: str) -> Question:
     question = open_question(journal, row)
-    if question is None or question.wait.id != wait:
-        waits = f"it waits for `{question.wait.id}`" if question else f"it is {row.status}"
-        raise WaitUnknown(f"run `{row.run_id}` has no open question `{wait}`; {waits}")
+    if question is None or question.wait.id != wait_id:
+        state = f"it waits for `{question.wait.id}`" if question else f"it is {row.status}"
+        raise WaitUnknown(f"run `{row.run_id}` has no open question `{wait_id}`; {state}")
     if question.is_answered:
         raise WaitUnknown(
-            f"question `{wait}` of run `{question.run_id}` was answered already",
-            hint=f"`reyn resume {row.run_id}` goes on with the answer.",
+            f"question `{wait_id}` of run `{question.run_id}` was answered already",
+            hint="Resume the run; it continues with the answer.",
+            action=NextAction("resume", row.run_id),
         )
     return question
 
 
-def read_answer(wait: Wait, words: str) -> Any:
-    """Text where the question takes text, else JSON; nothing at all where it need not be answered."""
-    kinds = _taken(wait.response_schema)
-    if not words and "null" in kinds:
+# -- answering ----------------------------------------------------------------------------------------
+
+
+def post_answer(journal: Journal, row: RunRow, wait_id: str, value: Any, *, is_text: bool = False) -> PostedAnswer:
+    """Post an answer to a question of a run or of its descendants, then look whether a live process executes the run.
+
+    Args:
+        journal: The journal of the run.
+        row: The run that asks, or an ancestor of it.
+        wait_id: The id of the question.
+        value: The answer, a JSON value.
+        is_text: Whether `value` is text as a user typed it, see `parse_answer`.
+
+    Raises:
+        WaitUnknown: The question is not open, or was answered already.
+        AnswerInvalid: The answer does not fit the question.
+    """
+    question = _find_question(journal, row, wait_id)
+    if is_text:
+        value = parse_answer(question.wait, value)
+    fault = answer_fault(question.wait, wait_id, value)
+    if fault:
+        raise AnswerInvalid(fault)
+    message_id = journal.post(question.run_id, Answer(wait_id, value))
+    asking = journal.find(question.run_id)
+    assert asking is not None
+    rows = lineage(journal, asking)
+    is_claimed = any(journal.is_claimed(run.run_id) for run in rows)  # after the post, see the module's docstring
+    return PostedAnswer(question.run_id, wait_id, rows[-1].run_id, message_id, is_claimed)
+
+
+async def resume_answered(
+    journal: Journal, answer: PostedAnswer, resume: Callable[[str], Awaitable[RunResult]]
+) -> RunResult | None:
+    """Resume the root run of an answer, unless a live process executes it.
+
+    Args:
+        journal: The journal of the run.
+        answer: What `post_answer` returned.
+        resume: Resumes a run by its id.
+
+    Returns:
+        The result of the run; `None` if another process continues it.
+    """
+    if answer.is_claimed:
         return None
-    if "string" in kinds:
-        return words
     try:
-        return msgspec.json.decode(words)
+        return await resume(answer.root_run)
+    except RunBusy:  # another process claimed the run first
+        return None
+    except RunNotResumable:
+        asking = journal.find(answer.run_id)
+        if asking is not None and asking.messages_taken >= answer.message_id:  # another process took the answer first
+            return None
+        raise
+    except ModelError as error:
+        error.hint = f"The answer is stored; resume the run, perhaps with another model (`--model`). {error.hint}"
+        error.action = error.action or NextAction("resume", answer.root_run)
+        raise
+
+
+def pending_message(journal: Journal, run_id: str) -> int:
+    """The id of the newest message that a stopped run has to act on: an answer or a cancellation; 0 if there is none.
+
+    A driver calls this after it has released its claim, see the module's docstring.
+    """
+    row = journal.find(run_id)
+    if row is None or row.status == "running" or row.status in ENDED:
+        return 0
+    ids = [message.id for message in journal.drain(run_id, row.messages_taken) if isinstance(message.said, Cancel)]
+    asking = _asking_run(journal, row) if row.status == "waiting" else None
+    if asking is not None:
+        ids += [message.id for message in journal.drain(asking.run_id, asking.messages_taken)]
+    return max(ids, default=0)
+
+
+# -- text as an answer --------------------------------------------------------------------------------
+
+
+def parse_answer(wait: Wait, text: str) -> Any:
+    """The value of an answer that a user typed: text if the question takes text, else JSON; empty text is `null` where
+    the question need not be answered."""
+    types = _types(wait.response_schema)
+    if not text and "null" in types:
+        return None
+    if "string" in types:
+        return text
+    try:
+        return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         schema = msgspec.json.encode(wait.response_schema).decode()
         hint = f"The question takes JSON that fits {schema}."
         raise AnswerInvalid(f"the answer is not JSON: {error}", hint=hint) from error
 
 
-def _taken(schema: Any) -> set[str]:
-    """The JSON types that a schema names, as far as it says so plainly."""
+def _types(schema: Any) -> set[str]:
+    """The JSON types that a schema allows, as far as it names them."""
     if not isinstance(schema, dict):
         return set()
     named = schema.get("type", [])
@@ -88,4 +194,4 @@ def _taken(schema: Any) -> set[str]:
     if not found:
         found = {"string" for value in values if isinstance(value, str)} | {"null" for value in values if value is None}
     branches = [*schema.get("anyOf", []), *schema.get("oneOf", [])]
-    return found.union(*(_taken(branch) for branch in branches))
+    return found.union(*(_types(branch) for branch in branches))

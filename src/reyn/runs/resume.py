@@ -1,4 +1,7 @@
-"""What moves a stopped run on: the rules of `resume`, as checks of values before anything is said to the run."""
+"""The rules of `resume`: whether a stopped run can continue, and with which flags. Nothing is written here.
+
+Each check raises an error that carries the action which does continue the run.
+"""
 
 from __future__ import annotations
 
@@ -7,40 +10,121 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.config import Limits
-from reyn.errors import LimitUnknown, RunNotResumable, UpgradeUnfit
+from reyn.errors import LimitUnknown, NextAction, RunNotResumable, UpgradeUnfit
+from reyn.journal import ENDED, Cancel, decode, kinds
 from reyn.kernel.limits import limit_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from reyn.config import RunSettings
+    from reyn.journal import Journal
     from reyn.kernel.briefs import Briefs
     from reyn.kernel.run_state import RunState
 
 
+def has_ended(state: RunState, *, retry: bool, raised: Mapping[str, int | None]) -> bool:
+    """Whether a run has ended; an error if the flags ask to continue it all the same."""
+    if state.status not in ENDED:
+        return False
+    if retry or raised:
+        raise RunNotResumable(
+            f"run `{state.run_id}` is {state.status} and cannot be continued",
+            hint="Fork it: a new run continues from any of its events.",
+            action=NextAction("fork", state.run_id),
+        )
+    return True
+
+
 def check_resume(
-    run_id: str, state: RunState, *, retry: bool, raised: Mapping[str, int | None], is_heard: bool = True
+    journal: Journal,
+    state: RunState,
+    settings: RunSettings,
+    *,
+    retry: bool,
+    raised: Mapping[str, int | None],
+    is_attended: bool,
 ) -> None:
-    """An error that names the way, where the run needs another one than was asked for."""
-    if state.status == "waiting" and not is_heard:
+    """Check that a run which has not ended continues with these flags.
+
+    Args:
+        journal: The journal of the run.
+        state: The fold of all its events.
+        settings: Its own settings.
+        retry: Whether a failure is retried.
+        raised: New values of limits; `None` removes a limit.
+        is_attended: Whether a user can be asked, so that an open question need not have an answer yet.
+
+    Raises:
+        RunNotResumable: The run needs other flags, or an answer, or its parent no longer needs it.
+        LimitUnknown: A limit does not exist, or the value does not raise it.
+    """
+    check_raise(state, settings, raised)
+    messages = journal.drain(state.run_id, state.messages_taken)
+    if not any(isinstance(message.said, Cancel) for message in messages):
+        _check_flags(journal, state, retry=retry, raised=raised, is_attended=is_attended)
+    _check_needed(journal, state)
+
+
+def _check_flags(
+    journal: Journal, state: RunState, *, retry: bool, raised: Mapping[str, int | None], is_attended: bool
+) -> None:
+    run_id = state.run_id
+    if state.status == "waiting" and not is_attended and not _is_answered(journal, state):
         assert state.wait is not None
         raise RunNotResumable(
             f"run `{run_id}` waits for an answer: {state.reason}",
-            hint=f"`reyn answer {run_id} {state.wait.id} VALUE` answers it.",
+            hint="Answer the question first.",
+            action=NextAction("answer", run_id, wait_id=state.wait.id),
         )
     if state.status == "failed" and not retry:
         raise RunNotResumable(
-            f"run `{run_id}` failed: {state.reason}", hint=f"`reyn resume {run_id} --retry` tries again."
+            f"run `{run_id}` failed: {state.reason}",
+            hint="Fix the cause, then retry.",
+            action=NextAction("resume", run_id, retry=True),
         )
-    if state.status == "limited" and not raised and not (state.stop.sub_run and is_heard):
+    if state.status == "limited" and not raised and not _continues_without_raise(journal, state):
         raise RunNotResumable(
             f"run `{run_id}` stopped at a limit: {state.reason}",
-            hint=f"`reyn resume {run_id} --raise {state.stop.limit[0] if state.stop.limit else 'LIMIT'}=N` goes on.",
+            hint="Raise the limit.",
+            action=NextAction("resume", run_id, limit=state.stop.limit[0] if state.stop.limit else ""),
         )
+
+
+def _is_answered(journal: Journal, state: RunState) -> bool:
+    """Whether the question that a run waits for has an answer by now, or is no longer open."""
+    wait = state.wait
+    if wait is None:
+        return True
+    if wait.run is None:
+        return bool(journal.drain(state.run_id, state.messages_taken))
+    sub_run = journal.find(wait.run)
+    return sub_run is None or not sub_run.wait or bool(journal.drain(sub_run.run_id, sub_run.messages_taken))
+
+
+def _continues_without_raise(journal: Journal, state: RunState) -> bool:
+    """Whether a run stopped at the limit of a sub-run that is not limited any more."""
+    if state.stop.sub_run is None:
+        return False
+    sub_run = journal.find(state.stop.sub_run)
+    return sub_run is None or sub_run.status != "limited"
+
+
+def _check_needed(journal: Journal, state: RunState) -> None:
+    """A sub-run whose parent has continued without it would contradict the parent's history."""
+    parent = state.started.parent if state.started else None
+    for event in journal.read(parent.run) if parent else ():
+        body = decode(event)
+        if parent and isinstance(body, kinds.SubRunCompleted) and f"{parent.run}.{body.call}" == state.run_id:
+            raise RunNotResumable(
+                f"run `{parent.run}` has continued without its sub-run `{state.run_id}`",
+                hint="Fork the sub-run to continue it as a run of its own.",
+                action=NextAction("fork", state.run_id),
+            )
 
 
 def check_raise(state: RunState, settings: RunSettings, raised: Mapping[str, int | None]) -> None:
-    """A cap that is raised exists and becomes larger; `None` takes it away."""
+    """Check that each limit exists and that its new value is larger; `None` removes a limit."""
     unknown = raised.keys() - {field.name for field in msgspec.structs.fields(Limits)}
     if unknown:
         raise LimitUnknown(f"no limit is called {', '.join(f'`{name}`' for name in sorted(unknown))}")
@@ -53,30 +137,28 @@ def check_raise(state: RunState, settings: RunSettings, raised: Mapping[str, int
 
 
 def check_fit(state: RunState, old: Briefs, new: Briefs, content: Callable[[str], bytes]) -> None:
-    """Whether a run can go on with its skill as it is today: what is recorded must follow from it, too.
+    """Check that a run can continue with the current version of its skill.
 
-    A visit in flight keeps its question, so its phase must be the same; what comes next must exist and take the input.
+    The phase of an open visit must be unchanged. The next phase must exist and accept the recorded input.
     """
     phase = state.phase or new.skill.entry
     if not new.fits(phase):
-        raise UpgradeUnfit(f"the skill has no phase `{phase}` any more")
+        raise UpgradeUnfit(f"the current skill has no phase `{phase}`")
     if state.visit.is_open and not _same_phase(state, old, new, phase):
-        raise UpgradeUnfit(f"phase `{phase}`, which is in flight, is another one in the skill as it is today")
+        raise UpgradeUnfit(f"phase `{phase}`, which is being visited, has changed since the run started")
     if not state.visit.is_open and state.ending is None:
         assert state.visit.input is not None
         artifact = msgspec.json.decode(content(state.visit.input.hash))
         taken = {member.name: member.schema for member in new.skill.inputs_of(phase)}
         if artifact["type"] not in taken:
-            raise UpgradeUnfit(f"phase `{phase}` does not take a `{artifact['type']}` any more")
+            raise UpgradeUnfit(f"phase `{phase}` no longer takes a `{artifact['type']}`")
         wrong = new.validator(taken[artifact["type"]]).first_error(artifact["data"])
         if wrong is not None:
-            raise UpgradeUnfit(
-                f"the input of phase `{phase}` does not fit any more: {wrong.path('data')} {wrong.message}"
-            )
+            raise UpgradeUnfit(f"the input of phase `{phase}` no longer fits: {wrong.path('data')} {wrong.message}")
 
 
 def _same_phase(state: RunState, old: Briefs, new: Briefs, phase: str) -> bool:
-    """The same question, the same answers, the same steps before it."""
+    """Whether a phase has the same steps, prompt and contract in both versions of the skill."""
     if phase not in old.skill.phases or phase not in new.skill.phases:
         return phase not in old.skill.phases and phase not in new.skill.phases
     if old.skill.phases[phase] != new.skill.phases[phase]:

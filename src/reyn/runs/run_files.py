@@ -10,7 +10,7 @@ from reyn.kernel.changes import dated_changes
 from reyn.kernel.loading import load_head
 from reyn.kernel.op_performer import roots_of
 from reyn.kernel.run_state import fold
-from reyn.runs.family import below
+from reyn.runs.family import descendants
 from reyn.runs.fork import files_at, rebuild
 from reyn.runs.undo import UndoReport, own_events, touched, undone_changes
 from reyn.workspace.restore import Files, preview_restore, restore
@@ -35,7 +35,7 @@ class RunFiles:
         """A run's own files, as they were at an event of the run that it goes on from, or at its own last; with what
         sub-runs wrote that share them."""
         events = [(event.ts, event.seq, event) for event in self._journal.read(origin) if event.seq <= until.seq]
-        for row in below(self._journal, origin):
+        for row in descendants(self._journal, origin):
             shared = list(self._journal.read(row.run_id))
             if fold(shared).workspace == origin:
                 events += [(event.ts, event.seq, event) for event in shared if event.ts <= until.ts]

@@ -1,9 +1,10 @@
-"""Everything that can be read of runs without driving them: where they stand, what happened, whether it is whole, how
-two differ."""
+"""Reads recorded runs: finds, lists, folds, replays, verifies, compares and exports them. It changes nothing.
+
+The rules of each operation stand in the modules beside this one.
+"""
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,7 +17,7 @@ from reyn.kernel.run_state import fold
 from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport, standing
 from reyn.runs.archive import export_runs
 from reyn.runs.diff import Side, compare, side_of
-from reyn.runs.family import below
+from reyn.runs.family import descendants
 from reyn.runs.frames import frame_at
 from reyn.runs.replayer import Replayer, verify
 from reyn.skills import unpin
@@ -31,85 +32,79 @@ if TYPE_CHECKING:
 
 
 _BRIEFS = 64
-"""How many skills are kept compiled, the oldest leaving first."""
+"""How many compiled skills are cached; the oldest is dropped first."""
 
 
 class RunReader:
-    """What `OSRuntime` can tell. Where the journal comes from is the runtime's business."""
+    """The recorded runs of one journal. `OSRuntime` documents the methods that it passes on."""
 
-    def __init__(self, ops: OpTable) -> None:
-        self.ops = ops
+    def __init__(self, journal: Journal, ops: OpTable) -> None:
+        self._journal = journal
+        self._ops = ops
         self._briefs: dict[tuple[str, str, str | None], Briefs] = {}
 
-    @cached_property
-    def journal(self) -> Journal:
-        raise NotImplementedError  # the runtime opens it
-
     def find(self, run: str) -> RunRow:
-        """A run by its id, or by the beginning of it where only one fits."""
-        row = self.journal.find(run)
+        row = self._journal.find(run)
         if row is not None:
             return row
-        rows = [row for row in self.journal.runs(run) if not row.parent.startswith(run)] if run else []
+        rows = [row for row in self._journal.runs(run) if not row.parent.startswith(run)] if run else []
         if len(rows) == 1:
             return rows[0]
         raise RunNotFound(f"{len(rows)} runs begin with `{run}`" if rows else f"no run `{run}`")
 
     def runs(self) -> list[RunRow]:
-        """Every run, newest first."""
-        return self.journal.runs()
+        return self._journal.runs()
 
     def standing(self, row: RunRow) -> str:
-        return standing(row, is_claimed=self.journal.is_claimed(row.run_id))
+        return standing(row, is_claimed=self._journal.is_claimed(row.run_id))
+
+    def family(self, run: str) -> list[str]:
+        """The ids of a run and its descendants."""
+        row = self.find(run)
+        return [row.run_id, *(child.run_id for child in descendants(self._journal, row.run_id))]
 
     def events(self, run: str, after: int = 0) -> Iterator[Event]:
-        return self.journal.read(self.find(run).run_id, after)
+        return self._journal.read(self.find(run).run_id, after)
 
     def state(self, run: str) -> RunState:
-        """The fold of all that is recorded of a run."""
         state = fold(self.events(run))
         if state.started is None:
             raise ChainBroken(f"event 1 of run `{run}` is missing")
         return state
 
     def result(self, run: str) -> RunResult:
-        """Where a run stands, as the result it would return now."""
-        return self._to_result(self.state(run))
+        return self.to_result(self.state(run))
 
     async def replay(self, run: str) -> ReplayReport:
-        """Derive a run again from its recorded inputs and compare every event."""
-        return await Replayer(self.journal, self._briefs_of, self.ops).replay(self.find(run).run_id)
+        return await Replayer(self._journal, self.briefs_of, self._ops).replay(self.find(run).run_id)
 
     def verify(self, run: str) -> VerifyReport:
-        """Prove that a run's events and contents are the ones that were written."""
-        return verify(self.journal, self.find(run).run_id)
+        return verify(self._journal, self.find(run).run_id)
 
     def diff(self, a: str, b: str) -> DiffReport:
-        """The first decision in which two runs differ, and why."""
-        return compare(self._side(a), self._side(b), self.journal.blob)
+        return compare(self._side(a), self._side(b), self._journal.blob)
 
     def _side(self, run: str) -> Side:
         row = self.find(run)
-        return side_of(row.run_id, tuple(self.journal.read(row.run_id)))
+        return side_of(row.run_id, tuple(self._journal.read(row.run_id)))
 
     def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
-        """Role and text of every message that the model saw at an event of a run, or last; then what it said."""
         row = self.find(run)
-        return frame_at(row.run_id, self.journal.read(row.run_id), seq, self.journal.blob)
+        return frame_at(row.run_id, self._journal.read(row.run_id), seq, self._journal.blob)
 
     def export(self, run: str) -> Iterator[bytes]:
-        """A run as lines that another machine can import."""
-        return export_runs(self.journal, self.find(run).run_id)
+        return export_runs(self._journal, self.find(run).run_id)
 
-    def _family(self, run: str) -> list[str]:
-        row = self.find(run)
-        return [row.run_id, *(child.run_id for child in below(self.journal, row.run_id))]
+    def briefs_of(self, started: kinds.RunStarted, content: Callable[[str], bytes] | None = None) -> Briefs:
+        """The compiled skill and settings of a run, from the run's own copies and never from today's files.
 
-    def _briefs_of(self, started: kinds.RunStarted, content: Callable[[str], bytes] | None = None) -> Briefs:
-        """From the run's own copies, never from the files of today."""
+        Args:
+            started: The first event of the run, which names the copies.
+            content: Where to read the copies of a run that is not in the journal yet.
+        """
         key = (started.skill_hash, started.settings, started.ops)
         if key not in self._briefs:
-            content = content or self.journal.blob
+            content = content or self._journal.blob
             try:
                 copies = content(started.skill_hash), content(started.settings)
                 specs = content(started.ops) if started.ops else None
@@ -117,22 +112,21 @@ class RunReader:
                 raise RunBlocked(f"the run's own copy of its skill or settings is gone: {error}") from error
             while len(self._briefs) >= _BRIEFS:
                 self._briefs.pop(next(iter(self._briefs)))
-            vocabulary = unpin_ops(specs) if specs is not None else self.ops.vocabulary
+            vocabulary = unpin_ops(specs) if specs is not None else self._ops.vocabulary
             self._briefs[key] = Briefs(unpin(copies[0]), _to_settings(copies[1]), vocabulary)
         return self._briefs[key]
 
-    def _to_result(self, state: RunState, warnings: tuple[str, ...] = ()) -> RunResult:
+    def to_result(self, state: RunState, warnings: tuple[str, ...] = ()) -> RunResult:
+        """The result of a run in this state, with further warnings."""
         assert state.started is not None
         assert state.status is not None
         artifact = None
         final = state.final_artifact
         if state.status == "finished" and final is not None:
-            kept = msgspec.json.decode(self.journal.blob(final.hash))
-            artifact = {"type": kept["type"], "data": kept["data"]}
-        instead = (f"`{other}` is asked in place of `{name}`" for name, other in state.models.switched.items())
-        warned = (*state.warnings, *instead, *warnings)
+            stored = msgspec.json.decode(self._journal.blob(final.hash))
+            artifact = {"type": stored["type"], "data": stored["data"]}
+        switches = (f"`{other}` is asked in place of `{name}`" for name, other in state.models.switched.items())
         code = state.stop.code if state.status == "failed" else ""
-        hint = (state.stop.hint or hint_of(code)) if code else ""
         return RunResult(
             state.run_id,
             state.status,
@@ -140,10 +134,10 @@ class RunReader:
             artifact,
             state.models.usage,
             state.history.path,
-            warned,
-            state.wait,
-            code,
-            hint,
+            warnings=(*state.warnings, *switches, *warnings),
+            wait=state.wait,
+            code=code,
+            hint=(state.stop.hint or hint_of(code)) if code else "",
         )
 
 

@@ -1,4 +1,4 @@
-"""The door: opens a project, starts, resumes, replays and verifies its runs. Wires the layers; holds no rule.
+"""`OSRuntime`: opens a project, wires the packages below, and starts, resumes and reads runs. It holds no rules.
 
 async with OSRuntime.open(".") as rt:
     result = await rt.run("hello", {"text": "..."})
@@ -7,53 +7,38 @@ async with OSRuntime.open(".") as rt:
 from __future__ import annotations
 
 import asyncio
-import re
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from reyn.config import RunSettings, load_config
 from reyn.context import ContextFrame, Execution
-from reyn.errors import (
-    AnswerInvalid,
-    ProjectNotFound,
-    RunBlocked,
-    RunBusy,
-    RunIdInvalid,
-    RunKeyTaken,
-    RunNotResumable,
-)
-from reyn.journal import ENDED, Answer, Blob, Cancel, RaiseLimit, canonical, decode, kinds
+from reyn.errors import ProjectNotFound, RunBlocked, RunBusy, RunIdInvalid, RunKeyTaken, RunNotResumable
+from reyn.journal import ENDED, Blob, Cancel, RaiseLimit, canonical, kinds
+from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
 from reyn.kernel.briefs import Briefs
 from reyn.kernel.commits import SharedCommits
 from reyn.kernel.driver import Driver
 from reyn.kernel.inputs import check_supported, to_artifact, unnamed_classes
 from reyn.kernel.limits import act_turns
-from reyn.kernel.live import LiveWorld, answer_fault, heard
-from reyn.kernel.loading import (
-    Resumption,
-    check_ops,
-    load_head,
-    load_run,
-    new_tape,
-    opening,
-    pin_ops,
-)
+from reyn.kernel.live import InboxPolling, LiveWorld, inbox_events
+from reyn.kernel.loading import Resumption, check_ops, load_head, load_run, new_tape, opening, pin_ops
 from reyn.kernel.op_performer import OpPerformer
-from reyn.kernel.ports import Nobody, SystemClock, TimedIds
+from reyn.kernel.ports import SystemClock, TimedIds, Unattended
 from reyn.kernel.run_state import EMPTY, fold
 from reyn.kernel.sub_runs import SubRuns
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.models.roster import Roster
 from reyn.ops import standard_ops
 from reyn.runs.archive import import_runs
-from reyn.runs.family import below
+from reyn.runs.family import descendants, root_run
 from reyn.runs.fork import cut_at, fork_input, forked_event, seal
-from reyn.runs.questions import find_question
-from reyn.runs.resume import check_fit, check_raise, check_resume
+from reyn.runs.next_action import next_action
+from reyn.runs.questions import open_question, pending_message, post_answer, resume_answered
+from reyn.runs.resume import check_fit, check_resume, has_ended
 from reyn.runs.run_files import RunFiles
 from reyn.runs.run_reader import RunReader
 from reyn.runtime.stream import RunStream
@@ -61,32 +46,47 @@ from reyn.skills import Library, load_skill, pin
 from reyn.skills.resolve import is_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
     from types import TracebackType
     from typing import Self
 
     from reyn.config import Config
-    from reyn.journal import Journal, RunRow
-    from reyn.kernel.live import Listener
+    from reyn.errors import NextAction
+    from reyn.journal import Event, Journal, RunRow
+    from reyn.kernel.live import Listener, OnDelta
     from reyn.kernel.loading import Loaded
     from reyn.kernel.ports import Clock, Ids, People
     from reyn.kernel.run_state import RunState
-    from reyn.kernel.runtime_types import RunResult
+    from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
     from reyn.kernel.tape import Tape
     from reyn.models import Model
+    from reyn.models.survey import Surveyed
     from reyn.ops import Op
     from reyn.runs.archive import ImportReport
+    from reyn.runs.diff import DiffReport
     from reyn.runs.fork import Cut
+    from reyn.runs.questions import PostedAnswer, Question
     from reyn.runs.undo import UndoReport
     from reyn.secrets import Secrets
     from reyn.skills import Skill
 
 STATE = ".reyn"
-_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""The folder below the project's root where Reyn keeps its state."""
 
 
-class OSRuntime(RunReader):
-    """One project and its runs. Every port can be handed in; what is not comes from the project."""
+class _Observers(NamedTuple):
+    """The callbacks of one call: for durable events, and for pieces of answers."""
+
+    listener: Listener | None
+    on_delta: OnDelta | None
+
+
+class OSRuntime:
+    """One project and its runs. `SyncRuntime` has the same methods for code that does not await.
+
+    A run is named by its id or by a prefix that only one run has. Journal, model, clock, ids and people can be passed
+    in; by default they come from the project and the system.
+    """
 
     def __init__(
         self,
@@ -102,14 +102,15 @@ class OSRuntime(RunReader):
     ) -> None:
         self.root = root
         self.config = config
-        super().__init__(standard_ops().with_ops(*ops))
+        self.ops = standard_ops().with_ops(*ops)
         self.library = Library(root)
-        self.people: People = people or Nobody()
-        self._given_journal = journal
+        self.people: People = people or Unattended()
+        self._journal = journal
         self._model = model
         self._clock = clock or SystemClock()
         self._ids = ids or TimedIds()
-        self._driving: set[asyncio.Task[Any]] = set()
+        self._executing: set[asyncio.Task[Any]] = set()
+        self._polling = InboxPolling()
 
     @classmethod
     def open(
@@ -124,7 +125,7 @@ class OSRuntime(RunReader):
         ops: Iterable[Op] = (),
         **settings: Any,
     ) -> Self:
-        """Open the project at `root`.
+        """Open a project.
 
         Args:
             root: The project's folder.
@@ -146,12 +147,16 @@ class OSRuntime(RunReader):
 
     @cached_property
     def journal(self) -> Journal:
-        """Opened when it is first needed: a run that is refused leaves nothing behind."""
-        if self._given_journal is not None:
-            return self._given_journal
+        """The journal, opened on first use: a run that is refused leaves no files."""
+        if self._journal is not None:
+            return self._journal
         from reyn.journal.sqlite import SqliteJournal
 
         return SqliteJournal(self.root / STATE)
+
+    @cached_property
+    def _reader(self) -> RunReader:
+        return RunReader(self.journal, self.ops)
 
     @cached_property
     def _commits(self) -> SharedCommits:
@@ -166,52 +171,61 @@ class OSRuntime(RunReader):
         *,
         run_id: str | None = None,
         listener: Listener | None = None,
+        on_delta: OnDelta | None = None,
     ) -> RunResult:
-        """Start a run and drive it until it ends or stops. With a `run_id` that exists, continue that run."""
-        name = self._ids.new() if run_id is None else run_id
-        if not _RUN_ID.fullmatch(name):
-            raise RunIdInvalid(f"`{name}` cannot name a run")
-        if run_id is not None and self._is_recorded(name):
-            with self.journal.claim(name):
-                return await self._run_again(name, skill, input, listener)
+        """Start a run and execute it until it ends or stops.
+
+        If a run with this `run_id` exists, continue it if it was interrupted or an answer is stored for it; else return
+        its result.
+
+        Args:
+            skill: Name or path of the skill.
+            input: Text, the data of the entry phase's type, or an artifact with `type` and `data`.
+            run_id: The id of the run; generated by default.
+            listener: Called with every event once it is durable.
+            on_delta: Called with every piece of a model's answer as it arrives.
+        """
+        observers = _Observers(listener, on_delta)
+        name = _checked_id(self._ids.new() if run_id is None else run_id)
+
+        async def again() -> RunResult:
+            return await self._run_again(name, skill, input, observers)
+
+        if run_id is not None and self.is_recorded(name):
+            return await self._execute(name, again, observers)
         loaded = self.load(skill)
         settings = RunSettings.of(self.config)
         artifact = Blob.of(canonical(to_artifact(input, loaded, strict=settings.strict)))
         model = self._roster.ready(self.config.model)
-        with self.journal.claim(name):
+
+        async def start() -> RunResult:
             if self.journal.find(name) is not None:  # another process was faster
-                return await self._run_again(name, skill, input, listener)
-            return await self._begin(
-                opening(
-                    name,
-                    loaded,
-                    settings,
-                    pin_ops(loaded, self.ops.vocabulary),
-                    artifact,
-                    model=model,
-                    source=self._source(skill),
-                ),
-                model,
-                listener,
+                return await again()
+            first = opening(
+                name,
+                loaded,
+                settings,
+                pin_ops(loaded, self.ops.vocabulary),
+                artifact,
+                model=model,
+                source=self._source(skill),
             )
+            return await self._begin(first, model, observers)
+
+        return await self._execute(name, start, observers)
 
     def _source(self, skill: str) -> str | None:
-        """The place of a skill that was not called by its name, as it is known in the project."""
+        """The path of a skill that was not named by its name, relative to the project if it is inside."""
         if not is_path(skill):
             return None
         place = Path(skill).resolve()
         return str(place.relative_to(self.root)) if place.is_relative_to(self.root) else str(place)
 
     async def _begin(
-        self, first: tuple[kinds.RunStarted, tuple[Blob, ...]], model: str, listener: Listener | None
+        self, first: tuple[kinds.RunStarted, tuple[Blob, ...]], model: str, observers: _Observers
     ) -> RunResult:
         tape = new_tape(self.journal, *first, now=self._clock.now())
-        return await self._drive(tape, self._world(model, None, listener))
-
-    def _is_recorded(self, run_id: str) -> bool:
-        if self._given_journal is None and not (self.root / STATE / "journal.db").exists():
-            return False
-        return self.journal.find(run_id) is not None
+        return await self._drive(tape, self._world(model, None, observers))
 
     async def resume(
         self,
@@ -222,86 +236,147 @@ class OSRuntime(RunReader):
         model: str | None = None,
         upgrade: bool = False,
         listener: Listener | None = None,
+        on_delta: OnDelta | None = None,
     ) -> RunResult:
-        """Continue a run that was interrupted; with `retry`, one that failed; with raised limits, one that a cap
-        stopped. Another `model` than before is recorded as such; with `upgrade`, the skill as it is today, if it fits.
+        """Continue a run that was interrupted or stopped, until it ends or stops again.
+
+        Args:
+            run: The run.
+            retry: Retry what failed.
+            raise_limits: New values of the limits that stopped the run; `None` removes a limit.
+            model: Call this model from here on.
+            upgrade: Continue with the current version of the skill, if the run fits it.
+            listener: Called with every event once it is durable.
+            on_delta: Called with every piece of a model's answer as it arrives.
+
+        Raises:
+            RunNotResumable: The run does not continue this way; `action` of the error tells how it does.
+            RunBusy: Another process executes the run.
         """
-        row, raised = self.find(run), raise_limits or {}
-        with self.journal.claim(row.run_id):
-            loaded = load_run(self.journal, row.run_id)
-            if loaded.state.status in ENDED:
-                if retry or raised:
-                    hint = f"`reyn fork {row.run_id}` begins another run from it."
-                    raise RunNotResumable(f"run `{row.run_id}` is {loaded.state.status}, for good", hint=hint)
-                return self._to_result(loaded.state)
-            check_raise(loaded.state, self._briefs_of(loaded.started).settings, raised)
-            said = self.journal.drain(row.run_id, loaded.state.messages_taken)
-            if not any(isinstance(message.said, Cancel) for message in said):
-                check_resume(row.run_id, loaded.state, retry=retry, raised=raised, is_heard=self._is_heard(loaded))
-            self._check_wanted(row)
-            upgraded = self._upgraded(loaded) if upgrade else None
-            self._roster.ready(model or loaded.state.models.name)
-            for limit, value in raised.items():
-                self.journal.post(row.run_id, RaiseLimit(limit, value))
-            return await self._continue(loaded, listener, retry=retry, model=model, upgraded=upgraded)
-
-    def _check_wanted(self, row: RunRow) -> None:
-        """A sub-run that the run above went on without would only contradict it."""
-        for event in self.journal.read(row.parent) if row.parent else ():
-            body = decode(event)
-            if isinstance(body, kinds.SubRunCompleted) and f"{row.parent}.{body.call}" == row.run_id:
-                raise RunNotResumable(
-                    f"run `{row.parent}` went on without its sub-run `{row.run_id}`",
-                    hint=f"`reyn fork {row.run_id}` goes on from it on its own.",
-                )
-
-    def _is_heard(self, loaded: Loaded) -> bool:
-        """Whether a run that stopped with its sub-run, or waits, has what it needs by now, or somebody to ask."""
-        wait = loaded.state.wait
-        if loaded.state.status == "limited" and loaded.state.stop.sub_run is not None:
-            below = self.journal.find(loaded.state.stop.sub_run)
-            return below is None or below.status != "limited"
-        if wait is None or not isinstance(self.people, Nobody):
-            return True
-        if wait.run is None:
-            return bool(self.journal.drain(loaded.state.run_id, loaded.state.messages_taken))
-        return fold(self.journal.read(wait.run)).wait is None or bool(
-            self.journal.drain(wait.run, fold(self.journal.read(wait.run)).messages_taken)
+        run_id, observers = self.find(run).run_id, _Observers(listener, on_delta)
+        return await self._execute(
+            run_id,
+            lambda: self._resume(run_id, observers, retry=retry, raised=raise_limits, model=model, upgrade=upgrade),
+            observers,
         )
 
+    async def _resume(
+        self,
+        run_id: str,
+        observers: _Observers,
+        *,
+        retry: bool = False,
+        raised: Mapping[str, int | None] | None = None,
+        model: str | None = None,
+        upgrade: bool = False,
+    ) -> RunResult:
+        """Continue a run whose claim is held."""
+        loaded, raised = load_run(self.journal, run_id), raised or {}
+        if has_ended(loaded.state, retry=retry, raised=raised):
+            return self._reader.to_result(loaded.state)
+        settings = self._reader.briefs_of(loaded.started).settings
+        is_attended = not isinstance(self.people, Unattended)
+        check_resume(self.journal, loaded.state, settings, retry=retry, raised=raised, is_attended=is_attended)
+        upgraded = self._upgraded(loaded) if upgrade else None
+        self._roster.ready(model or loaded.state.models.name)
+        for limit, value in raised.items():
+            self.journal.post(run_id, RaiseLimit(limit, value))
+        return await self._continue(loaded, observers, retry=retry, model=model, upgraded=upgraded)
+
+    async def _execute(
+        self, run_id: str, attempt: Callable[[], Awaitable[RunResult]], observers: _Observers
+    ) -> RunResult:
+        """Hold the claim on a run during `attempt`; then continue the run as long as a message is pending for it.
+
+        The claim is released before the inbox is looked at. `reyn.runs.questions` explains why: it is one half of the
+        protocol by which other processes answer questions.
+        """
+        result: RunResult | None = None
+        refusal: RunNotResumable | None = None
+        handled = 0
+        with self._interruptible():
+            while True:
+                try:
+                    with self.journal.claim(run_id):
+                        result = await (attempt() if result is None else self._resume(run_id, observers))
+                    refusal = None
+                except RunNotResumable as error:
+                    refusal = error
+                except RunBusy:
+                    if result is None:
+                        raise
+                    return _with_warning(result, "another process continues the run")
+                pending = pending_message(self.journal, run_id)
+                if pending <= handled:
+                    break
+                handled = pending
+        if result is None:
+            assert refusal is not None
+            raise refusal
+        if refusal is not None:  # another process took the message first
+            result = self.result(run_id)
+        if result.status == "cancelled":
+            self._cancel_descendants(run_id, result.reason)
+        return result
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        task = asyncio.current_task()
+        assert task is not None
+        self._executing.add(task)
+        try:
+            yield
+        finally:
+            self._executing.discard(task)
+
+    def interrupt(self) -> bool:
+        """Interrupt the runs that this runtime executes; they can be resumed. Safe in signal handlers and threads.
+
+        The interrupted calls raise `asyncio.CancelledError`.
+
+        Returns:
+            False if no run is being executed.
+        """
+        tasks = [task for task in list(self._executing) if not task.done()]
+        for task in tasks:
+            task.get_loop().call_soon_threadsafe(task.cancel)
+        return bool(tasks)
+
     def _upgraded(self, loaded: Loaded) -> Skill:
-        """The skill as it is today, if the run can go on with it."""
+        """The current version of a run's skill, if the run can continue with it."""
         skill = self.load(loaded.started.source or loaded.started.skill)
-        briefs = self._briefs_of(loaded.started)
+        briefs = self._reader.briefs_of(loaded.started)
         check_fit(loaded.state, briefs, Briefs(skill, briefs.settings, self.ops.vocabulary), self.journal.blob)
         return skill
 
-    def stream(self, skill: str, input: Any = None, *, run_id: str | None = None) -> RunStream:
+    def stream(
+        self, skill: str, input: Any = None, *, run_id: str | None = None, on_delta: OnDelta | None = None
+    ) -> RunStream:
         """Start a run and iterate over its events as they become durable; `.result` holds the result at the end."""
-        return RunStream(lambda listener: self.run(skill, input, run_id=run_id, listener=listener))
+        return RunStream(lambda listener: self.run(skill, input, run_id=run_id, listener=listener, on_delta=on_delta))
 
-    async def _run_again(self, run_id: str, skill: str, given: Any, listener: Listener | None) -> RunResult:
-        """The run of a key: go on if it was interrupted, else say how it stands. Works from the run's own copy."""
+    async def _run_again(self, run_id: str, skill: str, input: Any, observers: _Observers) -> RunResult:
+        """Continue the run of a key if it was interrupted, else return its result. Uses the run's own copies."""
         loaded = load_run(self.journal, run_id)
-        briefs = self._briefs_of(loaded.started)
-        artifact = Blob.of(canonical(to_artifact(given, briefs.skill, strict=briefs.settings.strict)))
+        briefs = self._reader.briefs_of(loaded.started)
+        artifact = Blob.of(canonical(to_artifact(input, briefs.skill, strict=briefs.settings.strict)))
         is_other = not is_path(skill) and skill != loaded.started.skill
         if is_other or loaded.started.input.hash != artifact.hash:
             raise RunKeyTaken(f"run `{run_id}` is one of skill `{loaded.started.skill}`, with another skill or input")
         if loaded.state.status != "running":
-            return self._to_result(loaded.state)
-        return await self._continue(loaded, listener)
+            return self._reader.to_result(loaded.state)
+        return await self._continue(loaded, observers)
 
     async def _continue(
         self,
         loaded: Loaded,
-        listener: Listener | None,
+        observers: _Observers,
         *,
         retry: bool = False,
         model: str | None = None,
         upgraded: Skill | None = None,
     ) -> RunResult:
-        check_ops(loaded.state.run_id, self._briefs_of(loaded.started).vocabulary, self.ops)
+        check_ops(loaded.state.run_id, self._reader.briefs_of(loaded.started).vocabulary, self.ops)
         opened = self._roster.ready(model or loaded.state.models.name)
         resumption = Resumption(
             self._ids.new(),
@@ -311,16 +386,21 @@ class OSRuntime(RunReader):
             ops=pin_ops(upgraded, self.ops.vocabulary) if upgraded else None,
             is_other_model=model is not None,
         )
-        return await self._drive(loaded.tape, self._world(opened, resumption, listener))
+        return await self._drive(loaded.tape, self._world(opened, resumption, observers))
 
-    def _world(self, model: str, resumption: Resumption | None, listener: Listener | None) -> LiveWorld:
-        """What surrounds one run; its sub-runs get the same, each with a resumption of its own."""
+    def _world(self, model: str, resumption: Resumption | None, observers: _Observers) -> LiveWorld:
+        """The world of one run; each of its sub-runs gets one like it, with its own resumption."""
 
         async def drive(tape: Tape, resumption: Resumption | None) -> RunState:
-            return await Driver(tape, self._briefs_for(tape), self._world(model, resumption, listener)).drive()
+            try:
+                return await Driver(tape, self._briefs_for(tape), self._world(model, resumption, observers)).drive()
+            finally:
+                self._polling.notify(tape.run_id)
+                if (started := tape.state.started) is not None and started.parent is not None:
+                    self._polling.notify(started.parent.run)  # what ended a sub-run may concern its parent, too
 
-        sub_runs = SubRuns(self.journal, self._clock, self._ids, self.ops, self.load, self._briefs_of, drive)
-        ops = OpPerformer(self.root, self.root / STATE, self.ops, self.config.permissions, self._briefs_of)
+        sub_runs = SubRuns(self.journal, self._clock, self._ids, self.ops, self.load, self._reader.briefs_of, drive)
+        ops = OpPerformer(self.root, self.root / STATE, self.ops, self.config.permissions, self._reader.briefs_of)
         return LiveWorld(
             self.journal,
             self._commits,
@@ -330,56 +410,87 @@ class OSRuntime(RunReader):
             ops,
             sub_runs,
             self.people,
+            self._polling,
             resumption=resumption,
-            listener=listener,
+            listener=observers.listener,
+            on_delta=observers.on_delta,
         )
 
     async def _drive(self, tape: Tape, world: LiveWorld) -> RunResult:
-        task = asyncio.current_task()
-        assert task is not None
-        self._driving.add(task)
         try:
             async with self._commits.run_is_live():
                 state = await Driver(tape, self._briefs_for(tape), world).drive()
         finally:
-            self._driving.discard(task)
+            self._polling.notify(tape.run_id)
         assert state.started is not None
-        briefs = self._briefs_of(state.started, tape.content)
-        return self._to_result(state, (*unnamed_classes(briefs.skill, briefs.settings), *world.warnings))
+        briefs = self._reader.briefs_of(state.started, tape.content)
+        return self._reader.to_result(state, (*unnamed_classes(briefs.skill, briefs.settings), *world.warnings))
 
-    # -- saying something to a run --------------------------------------------------------------------
+    # -- messages to a run ----------------------------------------------------------------------------
 
-    def answer(self, run: str, wait: str, value: Any) -> str:
-        """Answer a question that is open at a run or below it; returns the run that asked. Whoever drives that goes on,
-        or resumes it next."""
-        question = find_question(self.journal, self.find(run), wait)
-        fault = answer_fault(question.wait, wait, value)
-        if fault:
-            raise AnswerInvalid(fault)
-        self.journal.post(question.run_id, Answer(wait, value))
-        return question.run_id
+    def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False) -> PostedAnswer:
+        """Post an answer to an open question of a run or of its descendants.
+
+        If a process executes the run, it continues with the answer. `resume_answered` resumes the run otherwise.
+
+        Args:
+            run: The run that asks, or an ancestor of it.
+            wait: The id of the question.
+            value: The answer, a JSON value.
+            is_text: Whether `value` is text as a user typed it: taken as text if the question takes text, else as JSON.
+
+        Raises:
+            WaitUnknown: The question is not open, or was answered already.
+            AnswerInvalid: The answer does not fit the question.
+        """
+        posted = post_answer(self.journal, self.find(run), wait, value, is_text=is_text)
+        self._polling.notify(posted.run_id)
+        return posted
+
+    async def resume_answered(
+        self, answer: PostedAnswer, *, listener: Listener | None = None, on_delta: OnDelta | None = None
+    ) -> RunResult | None:
+        """Resume the root run of a posted answer, unless another process executes it.
+
+        Returns:
+            The result of the root run; `None` if another process continues it.
+        """
+        return await resume_answered(
+            self.journal, answer, lambda root: self.resume(root, listener=listener, on_delta=on_delta)
+        )
 
     def cancel(self, run: str, reason: str = "") -> None:
-        """Stop a run and its sub-runs for good. Whoever drives it does so before its next effect; where nobody does, it
-        is done here."""
+        """End a run and its descendants. A process that executes the run ends it before its next effect."""
         row = self.find(run)
         if row.status in ENDED:
             raise RunNotResumable(f"run `{row.run_id}` is {row.status} already", hint="There is nothing to cancel.")
-        family = [run.run_id for run in (row, *below(self.journal, row.run_id)) if run.status not in ENDED]
+        family = [run.run_id for run in (row, *descendants(self.journal, row.run_id)) if run.status not in ENDED]
         for name in family:
             self.journal.post(name, Cancel(reason))
+            self._polling.notify(name)  # a driver in this process takes it before its next effect
         for name in family:
-            with suppress(RunBusy, RunBlocked), self.journal.claim(name):
-                self._take_messages(name)
+            self._take_messages(name)
+
+    def _cancel_descendants(self, run_id: str, reason: str) -> None:
+        """Cancel sub-runs that were started or stopped while the cancellation of their root run was on its way."""
+        for row in descendants(self.journal, run_id):
+            if row.status in ENDED:
+                continue
+            if not any(
+                isinstance(message.said, Cancel) for message in self.journal.drain(row.run_id, row.messages_taken)
+            ):
+                self.journal.post(row.run_id, Cancel(reason))
+            self._take_messages(row.run_id)
 
     def _take_messages(self, run_id: str) -> None:
-        """Record what was said to a run that nobody drives. Its last event is a place where runs listen."""
-        state, tape = load_head(self.journal, run_id)
-        for body, blobs in heard(self.journal.drain(run_id, state.messages_taken), state.wait):
-            tape.record(body, self._clock.now(), *blobs)
-        tape.flush_now(self.journal)
+        """Record the messages to a run, unless another process executes it, which then does so."""
+        with suppress(RunBusy, RunBlocked), self.journal.claim(run_id):
+            state, tape = load_head(self.journal, run_id)
+            for body, blobs in inbox_events(self.journal.drain(run_id, state.messages_taken), state.wait):
+                tape.record(body, self._clock.now(), *blobs)
+            tape.flush_now(self.journal)
 
-    # -- other runs from this one ---------------------------------------------------------------------
+    # -- new runs from recorded ones ------------------------------------------------------------------
 
     async def fork(
         self,
@@ -391,9 +502,21 @@ class OSRuntime(RunReader):
         skill: str | None = None,
         run_id: str | None = None,
         listener: Listener | None = None,
+        on_delta: OnDelta | None = None,
     ) -> RunResult:
-        """A new run that goes on from an event of another, with another model, input or skill, and drive it."""
-        row, name = self.find(run), self._new_id(run_id)
+        """Start a run that continues from an event of another run, and execute it. The other run stays as it is.
+
+        Args:
+            run: The run to fork.
+            at: The sequence number of the event; by default the last one from which a run can continue.
+            model: Call another model from there on.
+            input: Replace the input of the next phase.
+            skill: Continue with another skill, or with the current version of this one.
+            run_id: The id of the new run; generated by default.
+            listener: Called with every event once it is durable.
+            on_delta: Called with every piece of a model's answer as it arrives.
+        """
+        row, name, observers = self.find(run), self._new_id(run_id), _Observers(listener, on_delta)
         changes = input is not None or skill is not None
         cut = cut_at(row.run_id, self.journal.read(row.run_id), at, between_visits=changes)
         assert cut.state.started is not None
@@ -403,22 +526,25 @@ class OSRuntime(RunReader):
         opened = self._roster.ready(model or cut.state.models.name)
         if forked.model is not None:
             forked = msgspec.structs.replace(forked, model=opened)
-        with self.journal.claim(name):
+
+        async def start() -> RunResult:
             self._files.make_again(name, row.run_id, cut.event)
             event = seal(self.journal, name, cut.event, forked, blobs, self._clock.now())
-            world = self._world(opened, None, listener)
+            world = self._world(opened, None, observers)
             world.show(event)
             return await self._drive(load_run(self.journal, name).tape, world)
 
+        return await self._execute(name, start, observers)
+
     def _forked(
-        self, name: str, origin: str, cut: Cut, model: str | None, given: Any, skill: str | None
+        self, name: str, origin: str, cut: Cut, model: str | None, input: Any, skill: str | None
     ) -> tuple[kinds.RunForked, tuple[Blob, ...]]:
-        """What opens a fork, checked: a changed input fits the phase that takes it, a changed skill the input."""
+        """The first event of a fork. A changed input must fit the next phase, a changed skill the recorded input."""
         assert cut.state.started is not None
         loaded = self.load(skill) if skill is not None else None
-        briefs = self._briefs_of(cut.state.started)
+        briefs = self._reader.briefs_of(cut.state.started)
         used = Briefs(loaded or briefs.skill, briefs.settings, self.ops.vocabulary)
-        artifact = fork_input(cut, used, given, self.journal.blob, is_checked=loaded is not None)
+        artifact = fork_input(cut, used, input, self.journal.blob, is_checked=loaded is not None)
         is_new = loaded is not None or cut.state.started.ops is None
         specs = pin_ops(used.skill, self.ops.vocabulary) if is_new else None
         return forked_event(name, origin, cut, model, artifact, loaded, specs)
@@ -431,45 +557,58 @@ class OSRuntime(RunReader):
         upgrade: bool = False,
         run_id: str | None = None,
         listener: Listener | None = None,
+        on_delta: OnDelta | None = None,
     ) -> RunResult:
-        """A new run with the same input, settings and skill; with `upgrade`, the skill as it is today."""
-        state, name = self.state(self.find(run).run_id), self._new_id(run_id)
+        """Start a run with the input, settings and skill of another one, and execute it.
+
+        Args:
+            run: The run to repeat.
+            model: Call another model.
+            upgrade: Use the current version of the skill instead of the run's own copy.
+            run_id: The id of the new run; generated by default.
+            listener: Called with every event once it is durable.
+            on_delta: Called with every piece of a model's answer as it arrives.
+        """
+        state, name, observers = self.state(run), self._new_id(run_id), _Observers(listener, on_delta)
         assert state.started is not None
-        briefs = self._briefs_of(state.started)
-        skill = self.load(state.started.source or state.started.skill) if upgrade else briefs.skill
-        given = Blob(state.started.input.hash, self.journal.blob(state.started.input.hash))
+        started, briefs = state.started, self._reader.briefs_of(state.started)
+        skill = self.load(started.source or started.skill) if upgrade else briefs.skill
+        artifact = Blob(started.input.hash, self.journal.blob(started.input.hash))
         if upgrade:
-            to_artifact(msgspec.json.decode(given.content), skill, strict=briefs.settings.strict)
-        opened = self._roster.ready(model or state.started.model)
-        with self.journal.claim(name):
-            first = opening(
+            to_artifact(msgspec.json.decode(artifact.content), skill, strict=briefs.settings.strict)
+        opened = self._roster.ready(model or started.model)
+
+        async def start() -> RunResult:
+            first, blobs = opening(
                 name,
                 skill,
                 briefs.settings,
                 pin_ops(skill, self.ops.vocabulary),
-                given,
+                artifact,
                 model=opened,
-                rerun_of=state.started.run_id,
+                rerun_of=started.run_id,
+                source=started.source,
             )
-            first = (msgspec.structs.replace(first[0], source=state.started.source), first[1])
-            return await self._begin(first, opened, listener)
+            return await self._begin((first, blobs), opened, observers)
+
+        return await self._execute(name, start, observers)
 
     def _new_id(self, run_id: str | None) -> str:
-        name = self._ids.new() if run_id is None else run_id
-        if not _RUN_ID.fullmatch(name):
-            raise RunIdInvalid(f"`{name}` cannot name a run")
-        if self._is_recorded(name):
+        name = _checked_id(self._ids.new() if run_id is None else run_id)
+        if self.is_recorded(name):
             raise RunKeyTaken(f"there is a run `{name}` already", hint="Use another key.")
         return name
 
     def undo(self, run: str, *, dry_run: bool = False) -> UndoReport:
-        """Put the files that a run and its sub-runs changed back as they were, newest first. What somebody else changed
-        since is left alone."""
-        return self._files.undo(self._family(run), dry_run=dry_run)
+        """Restore the files that a run and its descendants changed, newest change first.
+
+        A file that was changed since by anything else is left as it is.
+        """
+        return self._files.undo(self._reader.family(run), dry_run=dry_run)
 
     def touched(self, run: str) -> dict[str, str]:
-        """The files that a run and its sub-runs changed, with what became of each."""
-        return self._files.touched(self._family(run))
+        """The files that a run and its descendants changed: `new`, `changed` or `deleted` by path."""
+        return self._files.touched(self._reader.family(run))
 
     @cached_property
     def _files(self) -> RunFiles:
@@ -477,7 +616,7 @@ class OSRuntime(RunReader):
         return RunFiles(self.root, self.root / STATE, self.journal, self._clock, sizes.file_bytes)
 
     def import_(self, lines: Iterable[bytes]) -> ImportReport:
-        """Take exported runs in: whole and checked, or not at all. Their own files are made again."""
+        """Import exported runs, all of them or none, and recreate their files."""
         report = import_runs(self.journal, lines)
         for run in (*report.imported, *report.known):
             events = list(self.journal.read(run))
@@ -485,16 +624,84 @@ class OSRuntime(RunReader):
                 self._files.make_again(run, run, events[-1])
         return report
 
-    # -- wiring ---------------------------------------------------------------------------------------
+    # -- reading runs ---------------------------------------------------------------------------------
+
+    def is_recorded(self, run_id: str) -> bool:
+        """Whether a run of exactly this id exists."""
+        if self._journal is None and not (self.root / STATE / "journal.db").exists():
+            return False
+        return self.journal.find(run_id) is not None
+
+    def find(self, run: str) -> RunRow:
+        """A run by its id, or by a prefix that only one run has."""
+        return self._reader.find(run)
+
+    def runs(self) -> list[RunRow]:
+        """All runs, newest first."""
+        return self._reader.runs()
+
+    def root_run(self, row: RunRow) -> RunRow:
+        """The run that started this sub-run, directly or not; the run itself if it is no sub-run."""
+        return root_run(self.journal, row)
+
+    def standing(self, row: RunRow) -> str:
+        """The status of a run, including `running (interrupted)` and `blocked`."""
+        return self._reader.standing(row)
+
+    def next_action(self, row: RunRow) -> NextAction | None:
+        """The operation that continues a run; `None` if there is none, or if a live process executes the run."""
+        return next_action(self.journal, row)
+
+    def open_question(self, row: RunRow) -> Question | None:
+        """The open question of a run or of one of its descendants."""
+        return open_question(self.journal, row)
+
+    def events(self, run: str, after: int = 0) -> Iterator[Event]:
+        """The events of a run after a sequence number."""
+        return self._reader.events(run, after)
+
+    def content(self, hash: str) -> bytes:
+        """Content that an event refers to by its hash."""
+        return self.journal.blob(hash)
+
+    def state(self, run: str) -> RunState:
+        """The fold of all events of a run."""
+        return self._reader.state(run)
+
+    def result(self, run: str) -> RunResult:
+        """The result of a run as it is recorded now."""
+        return self._reader.result(run)
+
+    def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
+        """Role and text of the messages that the model saw at an event, by default the last frame; then its answer."""
+        return self._reader.frame_at(run, seq)
+
+    async def replay(self, run: str) -> ReplayReport:
+        """Derive a run again from its recorded inputs and compare every event."""
+        return await self._reader.replay(run)
+
+    def verify(self, run: str) -> VerifyReport:
+        """Check the hashes of all events and contents of a run."""
+        return self._reader.verify(run)
+
+    def diff(self, a: str, b: str) -> DiffReport:
+        """The first decision in which two runs differ, and its cause."""
+        return self._reader.diff(a, b)
+
+    def export(self, run: str) -> Iterator[bytes]:
+        """A run, its origins and its sub-runs as lines that `import_` accepts."""
+        return self._reader.export(run)
+
+    # -- skills and models ----------------------------------------------------------------------------
 
     def load(self, skill: str) -> Skill:
-        """A skill by name or path, checked."""
+        """Load and check a skill by name or path."""
         loaded = load_skill(self.library.find(skill), self.ops.vocabulary, self.library)
         check_supported(loaded, self.ops.vocabulary)
         return loaded
 
     def first_frame(self, skill: str, input: Any = None) -> ContextFrame:
-        """What the model would see first. Without an input, the frame shows an empty one."""
+        """The first frame of a run with this input; without an input, with empty data."""
         loaded = self.load(skill)
         settings = RunSettings.of(self.config)
         artifact = {"type": loaded.entry_inputs[0].name, "data": {}}
@@ -504,6 +711,12 @@ class OSRuntime(RunReader):
         turns = act_turns(EMPTY, settings, brief.described.max_act_turns if brief.ops else 0)
         offer = brief.offer(acting=turns > 0, is_truncated=False)
         return ContextFrame(offer.frame, artifact, Execution((loaded.entry,), 1, 1), turns if brief.ops else None)
+
+    async def models(self) -> list[Surveyed]:
+        """The configured models and those that can be pulled, each with its availability. Loads no model."""
+        from reyn.models.survey import survey
+
+        return await survey(self.config, self.root, self.journal)
 
     @cached_property
     def _roster(self) -> Roster:
@@ -516,16 +729,16 @@ class OSRuntime(RunReader):
         return open_secrets()
 
     def _briefs_for(self, tape: Tape) -> Callable[[kinds.RunStarted], Briefs]:
-        """The briefs of a run whose copies may not be in the journal yet."""
-        return lambda started: self._briefs_of(started, tape.content)
+        """Compiles the skill of a run whose copies may not be in the journal yet."""
+        return lambda started: self._reader.briefs_of(started, tape.content)
 
     async def aclose(self) -> None:
-        """Interrupt what is still being driven, resumably, and let go of the journal."""
-        driving = self._driving - {asyncio.current_task()}
-        for task in driving:
+        """Interrupt the runs that are being executed and close models and journal."""
+        executing = self._executing - {asyncio.current_task()}
+        for task in executing:
             task.cancel()
-        if driving:
-            await asyncio.wait(driving)
+        if executing:
+            await asyncio.wait(executing)
         if "_roster" in vars(self):
             await self._roster.close()
         if "_commits" in vars(self):
@@ -540,3 +753,13 @@ class OSRuntime(RunReader):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+def _checked_id(run_id: str) -> str:
+    if not is_run_id(run_id, MAX_ROOT_RUN_ID):
+        raise RunIdInvalid(f"`{run_id}` is not a valid run id")
+    return run_id
+
+
+def _with_warning(result: RunResult, warning: str) -> RunResult:
+    return msgspec.structs.replace(result, warnings=(*result.warnings, warning))

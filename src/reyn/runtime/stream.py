@@ -1,4 +1,4 @@
-"""A run as an async iterator of its durable events."""
+"""A run as an iterator of its durable events, for code that awaits and for code that does not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class RunStream:
-    """The run starts with the first event that is asked for. Closing the stream early interrupts the run, resumably."""
+    """An async iterator of events. The run starts with the first event that is requested.
+
+    Closing the stream early interrupts the run, which can be resumed.
+    """
 
     def __init__(self, start: Callable[[Listener], Awaitable[RunResult]]) -> None:
         self._start = start
@@ -26,9 +29,9 @@ class RunStream:
 
     @property
     def result(self) -> RunResult:
-        """How the run ended; known once the iteration is over."""
+        """The result of the run, available after the last event."""
         if self._task is None or not self._task.done():
-            raise ReynError("the run is not over", hint="Iterate to the end first.")
+            raise ReynError("the run has not ended", hint="Iterate to the end first.")
         return self._task.result()
 
     def __aiter__(self) -> Self:
@@ -49,3 +52,32 @@ class RunStream:
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait([self._task])
+
+
+class SyncRunStream:
+    """A `RunStream` for code that does not await. The run makes progress while an event is being requested."""
+
+    def __init__(self, stream: RunStream, runner: asyncio.Runner) -> None:
+        self._stream = stream
+        self._runner = runner
+
+    @property
+    def result(self) -> RunResult:
+        """The result of the run, available after the last event."""
+        return self._stream.result
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Event:
+        event = self._runner.run(self._next())
+        if event is None:
+            raise StopIteration
+        return event
+
+    async def _next(self) -> Event | None:
+        return await anext(self._stream, None)
+
+    def close(self) -> None:
+        """Interrupt a run that has not ended; it can be resumed."""
+        self._runner.run(self._stream.aclose())

@@ -1,44 +1,105 @@
-"""The runtime for code that does not await: the same calls, each driven to its end."""
+"""`SyncRuntime`: the methods of `OSRuntime` for code that does not await. A test keeps the two alike."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from reyn.runs.next_action import command_for
-from reyn.runs.questions import find_question, open_question
 from reyn.runtime.os_runtime import OSRuntime
+from reyn.runtime.stream import SyncRunStream
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
     from types import TracebackType
     from typing import Self
 
-    from reyn.journal import Event, RunRow
-    from reyn.kernel.live import Listener
+    from reyn.config import Config
+    from reyn.context import ContextFrame
+    from reyn.errors import NextAction
+    from reyn.journal import Event, Journal, RunRow
+    from reyn.kernel.live import Listener, OnDelta
+    from reyn.kernel.ports import Clock, Ids, People
+    from reyn.kernel.run_state import RunState
     from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
+    from reyn.models import Model
+    from reyn.models.survey import Surveyed
+    from reyn.ops import Op, OpTable
     from reyn.runs.archive import ImportReport
     from reyn.runs.diff import DiffReport
-    from reyn.runs.questions import Question
+    from reyn.runs.questions import PostedAnswer, Question
     from reyn.runs.undo import UndoReport
-
-R = TypeVar("R")
+    from reyn.secrets import Secrets
+    from reyn.skills import Library, Skill
 
 
 class SyncRuntime:
-    """`with SyncRuntime.open(".") as rt: result = rt.run("hello", {...})`."""
+    """One project and its runs: `with SyncRuntime.open(".") as rt: result = rt.run("hello", {...})`.
+
+    Each method does what the method of `OSRuntime` with the same name does, and returns when that is done. `runtime` is
+    the `OSRuntime` behind it.
+    """
 
     def __init__(self, runtime: OSRuntime) -> None:
         self.runtime = runtime
         self._runner = asyncio.Runner()
-        self._task: asyncio.Task[Any] | None = None
 
     @classmethod
-    def open(cls, root: str | Path = ".", **options: Any) -> Self:
-        return cls(OSRuntime.open(root, **options))
+    def open(
+        cls,
+        root: str | Path = ".",
+        *,
+        model: Model | str | None = None,
+        journal: Journal | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        people: People | None = None,
+        ops: Iterable[Op] = (),
+        **settings: Any,
+    ) -> Self:
+        """Open a project; see `OSRuntime.open`."""
+        return cls(
+            OSRuntime.open(
+                root,
+                model=model,
+                journal=journal,
+                clock=clock,
+                ids=ids,
+                people=people,
+                ops=ops,
+                **settings,
+            )
+        )
 
-    # -- what drives a run ----------------------------------------------------------------------------
+    @property
+    def root(self) -> Path:
+        return self.runtime.root
+
+    @property
+    def config(self) -> Config:
+        return self.runtime.config
+
+    @property
+    def library(self) -> Library:
+        return self.runtime.library
+
+    @property
+    def people(self) -> People:
+        return self.runtime.people
+
+    @property
+    def ops(self) -> OpTable:
+        return self.runtime.ops
+
+    @property
+    def journal(self) -> Journal:
+        return self.runtime.journal
+
+    @property
+    def secrets(self) -> Secrets:
+        return self.runtime.secrets
+
+    # -- executing runs -------------------------------------------------------------------------------
 
     def run(
         self,
@@ -47,8 +108,9 @@ class SyncRuntime:
         *,
         run_id: str | None = None,
         listener: Listener | None = None,
+        on_delta: OnDelta | None = None,
     ) -> RunResult:
-        return self._drive(self.runtime.run(skill, input, run_id=run_id, listener=listener))
+        return self._runner.run(self.runtime.run(skill, input, run_id=run_id, listener=listener, on_delta=on_delta))
 
     def resume(
         self,
@@ -59,44 +121,76 @@ class SyncRuntime:
         model: str | None = None,
         upgrade: bool = False,
         listener: Listener | None = None,
+        on_delta: OnDelta | None = None,
     ) -> RunResult:
-        return self._drive(
+        return self._runner.run(
             self.runtime.resume(
-                run, retry=retry, raise_limits=raise_limits, model=model, upgrade=upgrade, listener=listener
+                run,
+                retry=retry,
+                raise_limits=raise_limits,
+                model=model,
+                upgrade=upgrade,
+                listener=listener,
+                on_delta=on_delta,
             )
         )
 
-    def fork(self, run: str, **changes: Any) -> RunResult:
-        """`at`, `model`, `input`, `skill`, `run_id`, `listener`, as the asynchronous one takes them."""
-        return self._drive(self.runtime.fork(run, **changes))
+    def stream(
+        self, skill: str, input: Any = None, *, run_id: str | None = None, on_delta: OnDelta | None = None
+    ) -> SyncRunStream:
+        return SyncRunStream(self.runtime.stream(skill, input, run_id=run_id, on_delta=on_delta), self._runner)
 
-    def rerun(self, run: str, **changes: Any) -> RunResult:
-        """`model`, `upgrade`, `run_id`, `listener`, as the asynchronous one takes them."""
-        return self._drive(self.runtime.rerun(run, **changes))
+    def resume_answered(
+        self, answer: PostedAnswer, *, listener: Listener | None = None, on_delta: OnDelta | None = None
+    ) -> RunResult | None:
+        return self._runner.run(self.runtime.resume_answered(answer, listener=listener, on_delta=on_delta))
+
+    def fork(
+        self,
+        run: str,
+        *,
+        at: int | None = None,
+        model: str | None = None,
+        input: Any = None,
+        skill: str | None = None,
+        run_id: str | None = None,
+        listener: Listener | None = None,
+        on_delta: OnDelta | None = None,
+    ) -> RunResult:
+        return self._runner.run(
+            self.runtime.fork(
+                run,
+                at=at,
+                model=model,
+                input=input,
+                skill=skill,
+                run_id=run_id,
+                listener=listener,
+                on_delta=on_delta,
+            )
+        )
+
+    def rerun(
+        self,
+        run: str,
+        *,
+        model: str | None = None,
+        upgrade: bool = False,
+        run_id: str | None = None,
+        listener: Listener | None = None,
+        on_delta: OnDelta | None = None,
+    ) -> RunResult:
+        return self._runner.run(
+            self.runtime.rerun(run, model=model, upgrade=upgrade, run_id=run_id, listener=listener, on_delta=on_delta)
+        )
 
     def interrupt(self) -> bool:
-        """Stop what is being driven, resumably: the call then raises `asyncio.CancelledError`. For signal handlers and
-        other threads; false if nothing is being driven."""
-        task = self._task
-        if task is None or task.done():
-            return False
-        task.get_loop().call_soon_threadsafe(task.cancel)
-        return True
+        return self.runtime.interrupt()
 
-    def _drive(self, call: Coroutine[Any, Any, R]) -> R:
-        try:
-            return self._runner.run(self._noted(call))
-        finally:
-            self._task = None
+    # -- messages, files, archives --------------------------------------------------------------------
 
-    async def _noted(self, call: Coroutine[Any, Any, R]) -> R:
-        self._task = asyncio.current_task()
-        return await call
-
-    # -- what is said to a run ------------------------------------------------------------------------
-
-    def answer(self, run: str, wait: str, value: Any) -> str:
-        return self.runtime.answer(run, wait, value)
+    def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False) -> PostedAnswer:
+        return self.runtime.answer(run, wait, value, is_text=is_text)
 
     def cancel(self, run: str, reason: str = "") -> None:
         self.runtime.cancel(run, reason)
@@ -104,7 +198,16 @@ class SyncRuntime:
     def undo(self, run: str, *, dry_run: bool = False) -> UndoReport:
         return self.runtime.undo(run, dry_run=dry_run)
 
-    # -- what is known of runs ------------------------------------------------------------------------
+    def touched(self, run: str) -> dict[str, str]:
+        return self.runtime.touched(run)
+
+    def import_(self, lines: Iterable[bytes]) -> ImportReport:
+        return self.runtime.import_(lines)
+
+    # -- reading runs ---------------------------------------------------------------------------------
+
+    def is_recorded(self, run_id: str) -> bool:
+        return self.runtime.is_recorded(run_id)
 
     def find(self, run: str) -> RunRow:
         return self.runtime.find(run)
@@ -112,29 +215,29 @@ class SyncRuntime:
     def runs(self) -> list[RunRow]:
         return self.runtime.runs()
 
+    def root_run(self, row: RunRow) -> RunRow:
+        return self.runtime.root_run(row)
+
     def standing(self, row: RunRow) -> str:
         return self.runtime.standing(row)
 
-    def command_for(self, row: RunRow) -> str:
-        """The command line that moves a run on; empty where nothing does, or whoever drives it will."""
-        return command_for(self.runtime.journal, row)
+    def next_action(self, row: RunRow) -> NextAction | None:
+        return self.runtime.next_action(row)
 
     def open_question(self, row: RunRow) -> Question | None:
-        """The question that is open at a run or below it."""
-        return open_question(self.runtime.journal, row)
-
-    def find_question(self, row: RunRow, wait: str) -> Question:
-        """The open question of that name; an error if it is not open."""
-        return find_question(self.runtime.journal, row, wait)
-
-    def result(self, run: str) -> RunResult:
-        return self.runtime.result(run)
+        return self.runtime.open_question(row)
 
     def events(self, run: str, after: int = 0) -> Iterator[Event]:
         return self.runtime.events(run, after)
 
-    def touched(self, run: str) -> dict[str, str]:
-        return self.runtime.touched(run)
+    def content(self, hash: str) -> bytes:
+        return self.runtime.content(hash)
+
+    def state(self, run: str) -> RunState:
+        return self.runtime.state(run)
+
+    def result(self, run: str) -> RunResult:
+        return self.runtime.result(run)
 
     def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         return self.runtime.frame_at(run, seq)
@@ -151,8 +254,18 @@ class SyncRuntime:
     def export(self, run: str) -> Iterator[bytes]:
         return self.runtime.export(run)
 
-    def import_(self, lines: Iterable[bytes]) -> ImportReport:
-        return self.runtime.import_(lines)
+    # -- skills and models ----------------------------------------------------------------------------
+
+    def load(self, skill: str) -> Skill:
+        return self.runtime.load(skill)
+
+    def first_frame(self, skill: str, input: Any = None) -> ContextFrame:
+        return self.runtime.first_frame(skill, input)
+
+    def models(self) -> list[Surveyed]:
+        return self._runner.run(self.runtime.models())
+
+    # -- closing --------------------------------------------------------------------------------------
 
     def close(self) -> None:
         self._runner.run(self.runtime.aclose())

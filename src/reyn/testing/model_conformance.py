@@ -22,10 +22,10 @@ import msgspec
 from reyn.errors import ModelError
 from reyn.journal.kinds import Usage
 from reyn.jsonschema import compile_schema
-from reyn.models import Message, Mode, ModelReply, ModelRequest
+from reyn.models import ClosableModel, Message, Mode, ModelReply, ModelRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Callable, Coroutine
 
     from reyn.models import Model
 
@@ -163,11 +163,10 @@ class ModelConformance:
     def _with(self, make: Callable[[], Model], ask: Callable[[Model], Coroutine[Any, Any, T]]) -> T:
         async def main() -> T:
             model = make()
-            close: Callable[[], Awaitable[None]] | None = getattr(model, "aclose", None)
             try:
                 return await asyncio.wait_for(ask(model), self.patience)
             finally:
-                if close is not None:
-                    await close()
+                if isinstance(model, ClosableModel):
+                    await model.aclose()
 
         return asyncio.run(main())

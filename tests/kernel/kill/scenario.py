@@ -14,6 +14,7 @@ from reyn import OSRuntime, RunResult
 from reyn.errors import ReynError, WaitUnknown
 from reyn.journal import canonical, digest
 from reyn.journal.sqlite import SqliteJournal
+from reyn.kernel.live import InboxPolling
 from reyn.kernel.ports import SystemClock
 from reyn.models import Model, ModelReply, ModelRequest
 from reyn.testing import CountingIds, ScriptedModel
@@ -117,6 +118,7 @@ class Scenario:
             ops=self.ops,
             **self.settings,
         )
+        runtime._polling = InboxPolling(seconds=0)  # else time would decide which points there are
         with file_changes_through(points.wrap(LedgerSystem(self.ledger), "os", FILE_CALLS)):
             yield runtime
 

@@ -123,8 +123,8 @@ def test_what_somebody_else_wrote_between_two_changes_is_not_put_back_over(tmp_p
     changes = [act(file("write", "reyn/log.txt", content=content)) for content in ("2", "4")]
     with SyncRuntime.open(tmp_path, model=Meddling([*changes, finish()])) as rt:
         assert rt.run("s", {"text": "in"}, run_id=RUN).ok
-        assert rt.runtime.undo(RUN, dry_run=True).left == ("reyn/log.txt",)
-        assert rt.runtime.undo(RUN).left == ("reyn/log.txt",)
+        assert rt.undo(RUN, dry_run=True).left == ("reyn/log.txt",)
+        assert rt.undo(RUN).left == ("reyn/log.txt",)
     assert log.read_text() == "3, by somebody else"
 
 

@@ -16,7 +16,7 @@ from reyn.cli.settings import setting_flags
 @json_option
 @click.pass_context
 def command(context: click.Context, as_json: bool) -> None:
-    """Tell every setting with its value and where it comes from; see `reyn config explain`."""
+    """Show every setting with its value and origin; see `reyn config explain`."""
     if context.invoked_subcommand is None:
         _explain(None, {}, as_json=as_json)
 
@@ -26,10 +26,10 @@ def command(context: click.Context, as_json: bool) -> None:
 @setting_flags
 @json_option
 def explain(key: str | None, as_json: bool, **settings: Any) -> None:
-    """Tell the setting KEY, or every one: its value, and what decides it.
+    """Show the value and the origin of the setting KEY, or of every setting.
 
-    That is a flag, a variable `REYN_KEY`, a line of reyn.local.yaml or of reyn.yaml, or the default. KEY may be a whole
-    section: `limits`. With the flags of `reyn run`, what a run with them would go by.
+    The origin is a flag, a variable `REYN_KEY`, a line of reyn.local.yaml or of reyn.yaml, or the default. KEY may be a
+    whole section: `limits`. With the flags of `reyn run`, show the settings of a run with these flags.
     """
     settings["model"] = model_name(settings["model"])
     above = click.get_current_context().parent

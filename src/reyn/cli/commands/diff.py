@@ -35,13 +35,13 @@ _NAME = re.compile(r"\b[0-9a-f]{64}\b")
 @click.argument("b")
 @json_option
 def command(a: str, b: str, as_json: bool) -> int:
-    """Tell the first decision in which the runs A and B differ, and what made it differ.
+    """Show the first decision in which the runs A and B differ, and its cause.
 
-    The exit code is 1 if they do.
+    The exit code is 1 if they differ.
     """
     with look_at_project() as runtime:
         report = runtime.diff(a, b)
-        told = [_readable(decision, runtime.runtime.journal.blob) for decision in (report.in_a, report.in_b)]
+        told = [_readable(decision, runtime.content) for decision in (report.in_a, report.in_b)]
     if as_json:
         print_json(report)
         return 0 if report.is_same else 1
@@ -60,7 +60,7 @@ def command(a: str, b: str, as_json: bool) -> int:
 
 
 def _readable(decision: Decision | None, content: Callable[[str], bytes]) -> str:
-    """A decision with the content it names in place of the names."""
+    """A decision as text, with contents in place of their hashes."""
     if decision is None:
         return ""
 

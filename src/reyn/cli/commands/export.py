@@ -20,8 +20,8 @@ from reyn.cli.writing import write_whole
 def command(run: str, file: str | None, as_json: bool) -> None:
     """Write RUN, the runs it was forked from and its sub-runs to FILE, or to standard output.
 
-    One JSON object a line: events, and the content they name. `reyn import` reads it, on any machine. With --json, what
-    was written to FILE is told.
+    One JSON object a line: events, and the content they name. `reyn import` reads it, on any machine. With --json,
+    print what was written to FILE.
     """
     file = None if file == "-" else file
     if file is not None and os.path.isdir(file):  # noqa: PTH112 - a name too long is no folder

@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
 @click.command(epilog="Example: reyn fork 20260704T120000-k3m9qxdt --at 9 --model scripted:other.jsonl")
 @click.argument("run")
-@click.option("--at", type=click.IntRange(min=1), metavar="SEQ", help="Go on from this event; else from the last one.")
-@click.option("--model", metavar="MODEL", help="Ask another model from there on.")
-@click.option("--input", metavar="INPUT", help="Give the phase that comes next another input.")
-@click.option("--skill", metavar="SKILL", help="Go on with another skill, or with this one as it is today.")
+@click.option(
+    "--at", type=click.IntRange(min=1), metavar="SEQ", help="Continue from this event; default: the last one."
+)
+@click.option("--model", metavar="MODEL", help="Call another model from there on.")
+@click.option("--input", metavar="INPUT", help="Replace the input of the next phase.")
+@click.option("--skill", metavar="SKILL", help="Continue with another skill, or with the current version of this one.")
 @click.option("--run-id", metavar="KEY", help="Name the new run.")
 @no_input_option
 @json_option
@@ -34,10 +36,10 @@ def command(
     no_input: bool,
     as_json: bool,
 ) -> int:
-    """Start another run that goes on from an event of RUN, and drive it. RUN itself stays as it is.
+    """Start a new run that continues from an event of RUN, and execute it. RUN itself stays as it is.
 
-    It goes on from the last place at or before SEQ where RUN stood between two visits, or had just asked its model.
-    `reyn show RUN` gives the numbers.
+    It continues from the last event at or before SEQ that ends a visit or requests an answer of the model. `reyn show
+    RUN` shows the numbers.
     """
     given = parse_input(input)
 
@@ -52,6 +54,7 @@ def command(
             skill=skill_name(skill) if skill else None,
             run_id=progress.run_id,
             listener=progress,
+            on_delta=progress.on_delta,
         )
 
     return drive(work, as_json=as_json, no_input=no_input)

@@ -23,12 +23,11 @@ if TYPE_CHECKING:
 @click.argument("input_or_seq", metavar="[INPUT|SEQ]", required=False)
 @json_option
 def command(skill_or_run: str, input_or_seq: str | None, as_json: bool) -> None:
-    """Show what the model would see first of SKILL with INPUT, or what it saw at event SEQ of RUN, and what it said:
-    the exact text.
+    """Show the exact text of the first prompt of SKILL with INPUT, or of the prompt at event SEQ of RUN and its answer.
 
-    Without INPUT, an empty one stands in its place; with --json, the context frame is one object. Of a RUN, the frame
-    is shown that stood at the event, or last before it; without SEQ, the last. Nothing runs and nothing is recorded. On
-    a terminal, characters that would steer it are shown by their codes.
+    Without INPUT, the input is empty. Without SEQ, the last prompt of the run is shown; with SEQ, the last one at or
+    before that event. With --json, the context frame of a skill is one object. Nothing is executed or recorded. On a
+    terminal, control characters are escaped.
     """
     with look_at_project() as runtime:
         is_of_run = input_or_seq is None or _is_number(input_or_seq)
@@ -37,7 +36,7 @@ def command(skill_or_run: str, input_or_seq: str | None, as_json: bool) -> None:
             seen = runtime.frame_at(run, None if input_or_seq is None else int(input_or_seq))
             _print(seen, [{"role": role, "text": text} for role, text in seen] if as_json else None)
         else:
-            frame = runtime.runtime.first_frame(skill_name(skill_or_run), parse_input(input_or_seq))
+            frame = runtime.first_frame(skill_name(skill_or_run), parse_input(input_or_seq))
             _print(messages_of(frame), frame.as_json() if as_json else None)
 
 
@@ -46,9 +45,9 @@ def _is_number(words: str | None) -> bool:
 
 
 def _named_run(runtime: SyncRuntime, words: str) -> str | None:
-    """The run that is meant, if one is: a skill of that name comes before the beginning of an id."""
-    is_skill = any(name == words for name, _, _ in runtime.runtime.library)
-    if is_skill and runtime.runtime.journal.find(words) is None:
+    """The run of this id or prefix, if there is one. A skill of the same name wins over a prefix."""
+    is_skill = any(name == words for name, _, _ in runtime.library)
+    if is_skill and not runtime.is_recorded(words):
         return None
     with suppress(RunNotFound):
         return runtime.find(words).run_id

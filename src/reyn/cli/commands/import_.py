@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 @click.argument("file")
 @json_option
 def command(file: str, as_json: bool) -> None:
-    """Take in the runs of FILE, which `reyn export` wrote; `-` is standard input.
+    """Import the runs of FILE, which `reyn export` wrote; `-` is standard input.
 
-    Everything is checked before anything is stored. A run that is here already must be the same.
+    Everything is checked before anything is stored. A run that exists already must be identical.
     """
     with _opened(file) as lines, open_project() as runtime:
         report = runtime.import_(lines)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 @click.option("--fix", is_flag=True, help="Rewrite the older form; the skill stays the same, comments and all.")
 @json_option
 def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
-    """Tell everything that is wrong with SKILL, or with every skill of the project: file, line, column, code and fix.
+    """Report every finding about SKILL, or about every skill of the project: file, line, column, code and fix.
 
-    SKILL is a name or a path. Warnings do not fail; the exit code is 1 if there are errors.
+    SKILL is a name or a path. The exit code is 1 if there are errors; warnings do not count.
     """
     from reyn.lint import fix_skill, lint_skill
     from reyn.skills import Library
@@ -33,7 +33,7 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
     found_at = [(library.find(skill_name(name)), is_path(name)) for name in skills]
     if not skills:
         found_at = [(folder, False) for _, shelf, folder in library if shelf != "stdlib"]
-    # A skill that is given by its place brings the project around it.
+    # A skill that is named by its path belongs to the project around it.
     libraries = {folder: Library.around(folder) if by_path else library for folder, by_path in found_at}
     if fix:
         for folder, around in libraries.items():
@@ -47,13 +47,13 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
         )
         return 1 if errors else 0
     for folder, findings in found.items():
-        _tell(folder, findings)
+        _print(folder, findings)
     if not found:
         click.echo("no skills here; `reyn lint PATH` looks at one elsewhere")
     return 1 if errors else 0
 
 
-def _tell(folder: Path, findings: list[Finding]) -> None:
+def _print(folder: Path, findings: list[Finding]) -> None:
     errors = sum(finding.severity == "error" for finding in findings)
     if not findings:
         click.echo(f"{folder.name}: nothing to say")

@@ -23,17 +23,13 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_context
 def command(context: click.Context, as_json: bool) -> None:
-    """List the models that are configured here and those that can be pulled: whether each can be had, and how it is
-    held to a contract. No model is loaded, and no server is called but those that reyn.yaml names.
+    """List the configured models and those that can be pulled, with availability and output modes. Loads no model, and
+    calls no server but those that reyn.yaml names.
     """
     if context.invoked_subcommand is not None:
         return
-    import asyncio
-
-    from reyn.models.survey import survey
-
     with open_project() as runtime:
-        found = asyncio.run(survey(runtime.runtime.config, runtime.runtime.root, runtime.runtime.journal))
+        found = runtime.models()
     if as_json:
         print_json(found)
         return
@@ -64,7 +60,7 @@ def pull_model(name: str, as_json: bool) -> None:
 
 @contextmanager
 def _nothing_left_behind() -> Iterator[None]:
-    """Whoever ends this program ends what it started, too."""
+    """Make SIGTERM stop the pip subprocess, too."""
     before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         yield

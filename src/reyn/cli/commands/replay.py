@@ -12,9 +12,9 @@ from reyn.cli.project import look_at_project
 @click.argument("run")
 @json_option
 def command(run: str, as_json: bool) -> None:
-    """Derive RUN again from its recorded inputs and compare every event, hash for hash.
+    """Derive RUN again from its recorded inputs and compare the hash of every event.
 
-    Asks no model and writes nothing. The first event that comes out otherwise is named, with exit code 1.
+    Calls no model and writes nothing. The first event that differs is named, with exit code 1.
     """
     with look_at_project() as runtime:
         report = runtime.replay(run)

@@ -11,8 +11,8 @@ from reyn.cli.project import model_name
 
 @click.command(epilog="Example: reyn rerun 20260704T120000-k3m9qxdt --model scripted:other.jsonl")
 @click.argument("run")
-@click.option("--model", metavar="MODEL", help="Ask another model.")
-@click.option("--upgrade", is_flag=True, help="With the skill as it is today, not with the run's own copy.")
+@click.option("--model", metavar="MODEL", help="Call another model.")
+@click.option("--upgrade", is_flag=True, help="Use the current version of the skill, not the run's own copy.")
 @click.option("--run-id", metavar="KEY", help="Name the new run.")
 @no_input_option
 @json_option
@@ -20,7 +20,7 @@ def command(run: str, model: str | None, upgrade: bool, run_id: str | None, no_i
     """Start a new run with the input, the settings and the skill of RUN, from the beginning."""
     return drive(
         lambda runtime, progress: runtime.rerun(
-            run, model=model_name(model), upgrade=upgrade, run_id=run_id, listener=progress
+            run, model=model_name(model), upgrade=upgrade, run_id=run_id, listener=progress, on_delta=progress.on_delta
         ),
         as_json=as_json,
         no_input=no_input,

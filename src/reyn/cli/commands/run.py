@@ -25,13 +25,15 @@ def command(skill: str, input: str | None, run_id: str | None, no_input: bool, a
     SKILL is a name, or a path with a slash in it. INPUT is text, a JSON object of the entry phase's type, an object
     with `type` and `data`, `-` for standard input or `@FILE`.
 
-    A question of the run is asked here, if somebody sits at the terminal. Ctrl-C interrupts the run, which can then be
-    resumed; a second one right after cancels it for good.
+    Questions of the run are asked at the terminal, if there is one. Ctrl-C interrupts the run, which can then be
+    resumed; pressing it again right after cancels the run.
     """
-    given = parse_input(input)
+    parsed = parse_input(input)
     settings["model"] = model_name(settings["model"])
     return drive(
-        lambda runtime, progress: runtime.run(skill_name(skill), given, run_id=run_id, listener=progress),
+        lambda runtime, progress: runtime.run(
+            skill_name(skill), parsed, run_id=run_id, listener=progress, on_delta=progress.on_delta
+        ),
         as_json=as_json,
         no_input=no_input,
         opening=open_project,

@@ -14,7 +14,7 @@ from reyn.cli.project import project_root, skill_name
 @click.argument("name", required=False)
 @json_option
 def command(name: str | None, as_json: bool) -> None:
-    """List the skills that can be run here, or tell about one: what it takes, what it gives, its phases."""
+    """List the skills of this project, or describe one: its input, its output and its phases."""
     from reyn.ops import standard_ops
     from reyn.skills import Library, load_skill
 

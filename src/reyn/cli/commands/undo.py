@@ -10,12 +10,12 @@ from reyn.cli.project import look_at_project
 
 @click.command(epilog="Example: reyn undo 20260704T120000-k3m9qxdt --dry-run")
 @click.argument("run")
-@click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @json_option
 def command(run: str, dry_run: bool, as_json: bool) -> int:
-    """Put the files that RUN and its sub-runs changed back as they were before. RUN may be the beginning of an id.
+    """Restore the files that RUN and its sub-runs changed. RUN may be the beginning of an id.
 
-    A file that somebody else changed since is left alone; then the exit code is 1.
+    A file that was changed since by anything else is left as it is; then the exit code is 1.
     """
     with look_at_project() as runtime:
         report = runtime.undo(run, dry_run=dry_run)

@@ -12,9 +12,9 @@ from reyn.cli.project import look_at_project
 @click.argument("run")
 @json_option
 def command(run: str, as_json: bool) -> None:
-    """Check every event of RUN against its hash and every piece of content against its name.
+    """Check the hashes of all events of RUN and of the contents that they refer to.
 
-    What is damaged or missing first is named, with exit code 1.
+    The first one that is damaged or missing is named, with exit code 1.
     """
     with look_at_project() as runtime:
         report = runtime.verify(run)

@@ -1,0 +1,316 @@
+"""Two processes and one question: at whatever instant the second one acts, no answer and no cancellation is lost.
+
+One process passes through its journal calls; at one of them, the other one acts from beginning to end. Every call of
+the first is tried in turn, so the interleavings are explicit and nothing depends on time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reyn import SyncRuntime
+from reyn.errors import ModelUnavailable, NextAction, ReynError, RunBusy, RunNotResumable
+from reyn.journal import Cancel, MemoryJournal
+from reyn.runs.questions import pending_message
+from reyn.testing import ScriptedModel
+from tests.support import act, finish, question, write_skill
+
+IN = {"text": "in"}
+RUN = "k"
+SUB_RUN = {"kind": "run_skill", "skill": "asking", "input": IN}
+OWN = [act(question("Which one?")), finish("done")]
+BELOW = [act(SUB_RUN), act(question("Which one?")), finish("below"), finish("done")]
+CASES = {"own": ("asking", OWN, "1.1.1"), "sub_run": ("calling", BELOW, "1.1.1/1.1.1")}
+
+
+class Stage:
+    """A project with one journal that several runtimes share, as processes share a database."""
+
+    def __init__(self, root: Path, skill: str, answers: list[Any], wait: str) -> None:
+        self.root, self.skill, self.answers, self.wait = root, skill, answers, wait
+        self.journal = MemoryJournal()
+
+    def open(self, journal: Any = None, model: Any = None) -> SyncRuntime:
+        return SyncRuntime.open(self.root, model=model or ScriptedModel(self.answers), journal=journal or self.journal)
+
+    def start(self, journal: Any = None) -> str:
+        with self.open(journal) as rt:
+            return rt.run(self.skill, IN, run_id=RUN).status
+
+    def answer(self, journal: Any = None) -> str:
+        """Answer and resume, as `reyn answer` does; what became of it."""
+        with self.open(journal) as rt:
+            try:
+                posted = rt.answer(RUN, self.wait, "red")
+            except ReynError as error:
+                return error.code
+            result = rt.resume_answered(posted)
+        return result.status if result else "elsewhere"
+
+    def resume(self, journal: Any = None) -> str:
+        with self.open(journal) as rt:
+            try:
+                return rt.resume(RUN).status
+            except (RunNotResumable, RunBusy) as error:
+                return error.code
+
+    def cancel(self) -> str:
+        with self.open() as rt:
+            try:
+                rt.cancel(RUN)
+            except ReynError as error:
+                return error.code
+        return "posted"
+
+    def status(self) -> str:
+        row = self.journal.find(RUN)
+        return row.status if row else ""
+
+    def statuses(self) -> set[str]:
+        return {row.status for row in self.journal.runs()}
+
+    def is_sound(self) -> bool:
+        with self.open() as rt:
+            for row in rt.runs():
+                rt.verify(row.run_id)
+                rt.replay(row.run_id)
+        taken = [event for row in self.journal.runs() for event in self.journal.read(row.run_id)]
+        return sum(event.kind == "wait_answered" for event in taken) <= 1
+
+
+class Interposed:
+    """The journal of one process. At its n-th point (before or after a call), another process acts."""
+
+    def __init__(self, journal: MemoryJournal, at: int, other: Callable[[], str]) -> None:
+        self._journal, self._at, self._other = journal, at, other
+        self.points: list[str] = []
+        self.outcome = ""
+
+    def _pass(self, point: str) -> None:
+        self.points.append(point)
+        if len(self.points) == self._at:
+            in_another_process(self._act)
+
+    def _act(self) -> None:
+        self.outcome = self._other()
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._journal, name)
+
+        def call(*args: Any) -> Any:
+            self._pass(f"before {name}")
+            result = method(*args)
+            self._pass(f"after {name}")
+            return result
+
+        return call
+
+    @contextmanager
+    def claim(self, run_id: str) -> Iterator[None]:
+        self._pass("before claim")
+        with self._journal.claim(run_id):
+            self._pass("claimed")
+            yield
+            self._pass("before release")
+        self._pass("released")
+
+
+def in_another_process(work: Callable[[], None]) -> None:
+    """In a thread with an event loop of its own; the first process stands still meanwhile."""
+    errors: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - handed to the test
+            errors.append(error)
+
+    thread = threading.Thread(target=guarded)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+
+
+def stages(root: Path, case: str) -> Callable[[], Stage]:
+    write_skill(root, "asking", {"work": ["end"]}, ops={"work": "ask_user"})
+    write_skill(root, "calling", {"call": ["end"]}, ops={"call": "run_skill"})
+    return lambda: Stage(root, *CASES[case])
+
+
+def interleavings(
+    make: Callable[[], Stage], first: Callable[[Stage, Any], str], other: Callable[[Stage], str]
+) -> Iterator[tuple[Stage, str, str, str]]:
+    """The stage, the point, and what became of the first and of the other process, for every point of the first."""
+    at = 0
+    while True:
+        at += 1
+        stage = make()
+        journal = Interposed(stage.journal, at, lambda stage=stage: other(stage))
+        outcome = first(stage, journal)
+        if len(journal.points) < at:
+            assert at > 10
+            return
+        yield stage, f"{at} {journal.points[at - 1]}", outcome, journal.outcome
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_answer_at_any_instant_of_the_driver_is_taken(tmp_path: Path, case: str):
+    seen = set()
+    for stage, point, outcome, answered in interleavings(stages(tmp_path, case), Stage.start, Stage.answer):
+        seen.add((outcome, answered))
+        if answered.startswith("RYN"):  # the question was not open yet
+            assert (stage.status(), stage.answer()) == ("waiting", "finished"), point
+        assert stage.status() == "finished", (point, outcome, answered)
+        assert stage.is_sound(), point
+    # The driver continued with the answer, or it stopped and the answerer resumed the run.
+    assert {("finished", "elsewhere"), ("waiting", "finished")} <= seen
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_answer_at_any_instant_of_a_resume_that_is_refused_is_taken(tmp_path: Path, case: str):
+    def waiting() -> Stage:
+        stage = stages(tmp_path, case)()
+        assert stage.start() == "waiting"
+        return stage
+
+    seen = set()
+    for stage, point, outcome, answered in interleavings(waiting, Stage.resume, Stage.answer):
+        seen.add((outcome, answered))
+        assert stage.status() == "finished", (point, outcome, answered)
+        assert stage.is_sound(), point
+    assert {("finished", "elsewhere"), ("RYN410", "finished")} <= seen
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_another_process_that_resumes_at_any_instant_of_the_answerer_does_no_harm(tmp_path: Path, case: str):
+    def waiting() -> Stage:
+        stage = stages(tmp_path, case)()
+        assert stage.start() == "waiting"
+        return stage
+
+    seen = set()
+    for stage, point, outcome, resumed in interleavings(waiting, Stage.answer, Stage.resume):
+        seen.add((outcome, resumed))
+        assert stage.status() == "finished", (point, outcome, resumed)
+        assert stage.is_sound(), point
+    assert {("finished", "RYN410"), ("finished", "RYN402"), ("finished", "finished")} <= seen
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_driver_that_stops_at_any_instant_of_the_answerer_strands_no_answer(tmp_path: Path, case: str):
+    """The last thing a driver does: it releases its claim, then looks into the inbox."""
+    claims: list[ExitStack] = []
+
+    def stopping() -> Stage:
+        stage = stages(tmp_path, case)()
+        assert stage.start() == "waiting"
+        claims.append(ExitStack())
+        claims[-1].enter_context(stage.journal.claim(RUN))
+        return stage
+
+    def stop(stage: Stage) -> str:
+        claims[-1].close()
+        return stage.resume() if pending_message(stage.journal, RUN) else "nothing"
+
+    seen = set()
+    for stage, point, outcome, stopped in interleavings(stopping, Stage.answer, stop):
+        seen.add((outcome, stopped))
+        assert stage.status() == "finished", (point, outcome, stopped)
+        assert stage.is_sound(), point
+    assert {("finished", "nothing"), ("elsewhere", "finished")} <= seen
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_cancellation_at_any_instant_of_the_driver_ends_all_its_runs(tmp_path: Path, case: str):
+    for stage, point, outcome, cancelled in interleavings(stages(tmp_path, case), Stage.start, Stage.cancel):
+        if cancelled.startswith("RYN"):  # there was no run yet
+            continue
+        assert stage.statuses() == {"cancelled"}, (point, outcome)
+        assert stage.is_sound(), point
+
+
+def test_a_run_that_fails_while_it_is_cancelled_is_cancelled(tmp_path: Path):
+    class Down:
+        name = "scripted"
+
+        async def complete(self, request: Any) -> Any:
+            raise ModelUnavailable("down")
+
+    def start(stage: Stage, journal: Any) -> str:
+        with stage.open(journal, Down()) as rt:
+            return rt.run(stage.skill, IN, run_id=RUN).status
+
+    seen = set()
+    for stage, point, outcome, cancelled in interleavings(stages(tmp_path, "own"), start, Stage.cancel):
+        if cancelled.startswith("RYN"):
+            continue
+        seen.add(outcome)
+        assert stage.status() == "cancelled", (point, outcome)
+    assert seen == {"cancelled", "failed"}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_posting_an_answer_reads_the_events_of_one_run_once(tmp_path: Path, case: str):
+    stage = stages(tmp_path, case)()
+    stage.start()
+    journal = Interposed(stage.journal, 0, stage.resume)
+    with stage.open(journal) as rt:
+        rt.answer(RUN, stage.wait, "red")
+    assert journal.points.count("before read") == 1
+    assert journal.points.count("before post") == 1
+
+
+def test_another_process_that_claims_the_run_between_look_and_resume_continues_it(tmp_path: Path):
+    stage = stages(tmp_path, "own")()
+    stage.start()
+    with stage.open() as rt:
+        posted = rt.answer(RUN, stage.wait, "red")
+        assert not posted.is_claimed
+        with stage.journal.claim(RUN):
+            assert rt.resume_answered(posted) is None
+        assert rt.resume_answered(posted).ok
+
+
+def test_an_answer_that_another_process_took_is_no_error_though_the_run_waits_again(tmp_path: Path):
+    write_skill(tmp_path, "asking", {"work": ["end"]}, ops={"work": "ask_user"})
+    answers = [act(question("One?")), act(question("Two?")), finish()]
+    stage = Stage(tmp_path, "asking", answers, "1.1.1")
+    stage.start()
+    with stage.open() as rt:
+        posted = rt.answer(RUN, "1.1.1", "red")
+        assert rt.resume(RUN).reason == "Two?"
+        assert rt.resume_answered(posted) is None
+
+
+def test_a_message_that_cannot_continue_a_run_is_acted_on_once(tmp_path: Path):
+    """The parent has continued without its failed sub-run, which therefore refuses to resume, message or not."""
+    stage = stages(tmp_path, "sub_run")()
+    stage.answers = [act(SUB_RUN), "no", "no", finish()]
+    with SyncRuntime.open(
+        tmp_path, model=ScriptedModel(stage.answers), journal=stage.journal, max_phase_retries=1
+    ) as rt:
+        assert rt.run("calling", IN, run_id=RUN).ok
+        sub_run = f"{RUN}.1.1.1"
+        assert rt.find(sub_run).status == "failed"
+        stage.journal.post(sub_run, Cancel())
+        with pytest.raises(RunNotResumable, match="has continued without") as refused:
+            rt.resume(sub_run)
+    assert refused.value.action == NextAction("fork", sub_run)
+
+
+def test_an_error_of_the_model_after_an_answer_says_that_the_answer_is_stored(tmp_path: Path):
+    stage = stages(tmp_path, "own")()
+    stage.start()
+    with SyncRuntime.open(stage.root, journal=stage.journal, model="nowhere:x") as rt:
+        posted = rt.answer(RUN, stage.wait, "red")
+        with pytest.raises(ReynError) as failed:
+            rt.resume_answered(posted)
+    assert failed.value.action == NextAction("resume", RUN)
+    assert failed.value.hint.startswith("The answer is stored")
