@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 IN = '{"text": "in"}'
-_PATIENCE = 30
+_PATIENCE = 60
 
 
 class Said:
@@ -46,13 +46,14 @@ class Terminal:
         os.close(theirs)
         self.seen = ""
 
-    def wait_for(self, words: str) -> None:
-        """Read on until the words are on the screen; what stood before them is not looked at again."""
+    def wait_for(self, words: str) -> str:
+        """Read on until the words are on the screen; return what stood before them, which is not looked at again."""
         deadline = time.monotonic() + _PATIENCE
         while words not in self.seen:
             assert time.monotonic() < deadline, f"{words!r} never came; seen: {self.seen!r}"
             assert self._read(), f"it ended without {words!r}; seen: {self.seen!r}"
-        self.seen = self.seen.partition(words)[2]
+        before, _, self.seen = self.seen.partition(words)
+        return before
 
     def type(self, words: str) -> None:
         os.write(self._screen, words.encode())

@@ -185,7 +185,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(here: Path, reyn):
     for _ in range(200):
         child.stdout.readline()
     child.send_signal(signal.SIGINT)
-    _, err = child.communicate(timeout=30)
+    _, err = child.communicate(timeout=60)
     assert child.returncode == 130, err
     assert "nothing is lost. Next: reyn resume long" in err
     assert "Traceback" not in err

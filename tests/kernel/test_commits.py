@@ -70,7 +70,7 @@ def test_runs_left_in_the_background_do_not_keep_the_loop_from_ending(spin: Path
         await asyncio.sleep(0.05)
         return tasks  # returned while they run: the loop cancels them on its way out
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), 60))
     check_all(spin, 4)
 
 
@@ -98,7 +98,7 @@ def test_a_journal_that_breaks_is_heard_by_every_run_that_waits(spin: Path):
         async with endless(spin, Breaking()) as rt:
             return await asyncio.gather(*(rt.run("spin", IN) for _ in range(5)), return_exceptions=True)
 
-    results = asyncio.run(asyncio.wait_for(main(), 20))
+    results = asyncio.run(asyncio.wait_for(main(), 60))
     assert all(isinstance(result, MemoryError) for result in results)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
+import signal
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
 
 import pytest
@@ -99,15 +101,34 @@ def test_without_the_lock_the_history_stays_single_and_the_loser_is_told(project
 
 def test_looking_at_a_run_does_not_keep_a_driver_out(project: Path):
     journal = SqliteJournal(project / ".reyn")
-    deadline = time.monotonic() + 0.3
     child = os.fork()
     if child == 0:
         looking = SqliteJournal(project / ".reyn")
-        while time.monotonic() < deadline:
+        while True:
             looking.is_claimed("r")
-        os._exit(0)
-    while time.monotonic() < deadline:
-        with journal.claim("r"):
-            pass
-    assert os.waitpid(child, 0)[1] == 0
+    try:
+        for _ in range(3_000):
+            with journal.claim("r"):
+                pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        journal.close()
+
+
+def test_a_look_that_takes_long_does_not_keep_a_driver_out(project: Path):
+    """The process that looks may be suspended while it holds the lock."""
+    journal = SqliteJournal(project / ".reyn")
+    path = project / ".reyn" / "locks" / "r.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        claim = journal.claim("r")
+        driver = threading.Thread(target=claim.__enter__)
+        driver.start()
+        driver.join(0.3)  # longer than a driver waits for another one
+        assert driver.is_alive()
+    driver.join(60)
+    assert journal.is_claimed("r")
+    claim.__exit__(None, None, None)
     journal.close()

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 Text = str | dict[str, Any]
 """What a model says: an object is sent as JSON."""
+_HANGS = 60
 
 
 class Asked:
@@ -98,23 +99,26 @@ class FakeServer:
         """From now on, these."""
         self._manners = list(manners)
 
-    def wait_for(self, is_so: Callable[[], bool], seconds: float = 5.0) -> float:
-        """Until something is so; how long it took."""
-        begun = time.monotonic()
+    @property
+    def open_connections(self) -> int:
+        return len(self._lines)
+
+    def wait_for(self, is_so: Callable[[], bool]) -> None:
+        """Wait until something is so."""
+        deadline = time.monotonic() + _HANGS
         while not is_so():
-            assert time.monotonic() - begun < seconds, "it never was so"
+            assert time.monotonic() < deadline, "it never was so"
             time.sleep(0.005)
-        return time.monotonic() - begun
 
     def __enter__(self) -> Self:
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(5)
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(_HANGS)
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(5)
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(_HANGS)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
+        self._thread.join(_HANGS)
         self._loop.close()
 
     async def _listen(self) -> None:
@@ -237,6 +241,21 @@ def stream(*contents: bytes, then: str = "end") -> Manner:
             raise ConnectionResetError
         else:
             await silence(asked, line)
+
+    return answer
+
+
+def together(count: int, then: Manner) -> Manner:
+    """Answer no request before `count` of them have arrived."""
+    arrived: list[Asked] = []
+    are_all_here = asyncio.Event()
+
+    async def answer(asked: Asked, line: Line) -> None:
+        arrived.append(asked)
+        if len(arrived) == count:
+            are_all_here.set()
+        await are_all_here.wait()
+        await then(asked, line)
 
     return answer
 

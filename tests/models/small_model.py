@@ -23,7 +23,7 @@ def real(test: Any) -> Any:
     for mark in (
         pytest.mark.real_model,
         pytest.mark.sockets,
-        pytest.mark.timeout(180),
+        pytest.mark.timeout(600),
         pytest.mark.skipif(bool(why_not()), reason=why_not()),
     ):
         test = mark(test)

@@ -20,7 +20,7 @@ from reyn.journal import Event
 from reyn.models import Delta, Message, ModelRequest
 from reyn.models.openai import OpenAIModel
 from reyn.secrets import MemoryStore, Secrets
-from tests.models.calling import IN, KEY, ONE, PAIR, Caller, until
+from tests.models.calling import HANGS, IN, KEY, ONE, PAIR, Caller, until
 from tests.models.fake_server import (
     Asked,
     FakeServer,
@@ -33,12 +33,13 @@ from tests.models.fake_server import (
     silence,
     status,
     stream,
+    together,
     whole,
 )
 from tests.support import finish, go, write_skill
 
 pytest.importorskip("openai")
-pytestmark = [pytest.mark.sockets, pytest.mark.timeout(20)]
+pytestmark = pytest.mark.sockets
 
 DONE = b"data: [DONE]\n\n"
 HALF = event(chunk(json.dumps(finish())[:40]))
@@ -92,7 +93,8 @@ def test_a_server_that_takes_no_alternatives_at_the_root_gets_one_object(far: Ca
     assert [event["mode"] for event in far.events("llm_responded")] == ["json_schema", "json_schema"]
 
 
-def test_calls_share_a_connection(far: Caller, server: FakeServer):
+def test_calls_share_a_connection(far: Caller, server: FakeServer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("reyn.models.streaming._LAST_SECONDS", HANGS)
     server.then(good("nonsense"), good(go("second")), good(finish()))
     assert far.run(PAIR).ok
     assert (len(server.asked), server.connections) == (3, 1)
@@ -346,10 +348,14 @@ def test_a_rate_limit_is_waited_for_as_long_as_it_says(
     assert least <= wait <= most
 
 
-def test_a_rate_limit_may_name_a_date(far: Caller, server: FakeServer, rests: list[float]):
-    server.then(status(429, retry_after=formatdate(time.time() + 60, usegmt=True)), good(finish()))
+def test_a_rate_limit_may_name_a_date(
+    far: Caller, server: FakeServer, rests: list[float], monkeypatch: pytest.MonkeyPatch
+):
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    server.then(status(429, retry_after=formatdate(now + 60, usegmt=True)), good(finish()))
     assert far.run().ok
-    assert 55 < rests[0] <= 60
+    assert 59 <= rests[0] <= 60  # a date has no fractions of a second
 
 
 def test_a_rate_limit_that_is_too_long_is_not_waited_for(far: Caller, server: FakeServer, rests: list[float]):
@@ -425,7 +431,8 @@ def test_ways_that_were_refused_do_not_use_up_the_retries(far: Caller, server: F
 
 def test_a_schema_refused_to_two_calls_at_once_is_one_step_down(far: Caller, server: FakeServer):
     """Both asked with a schema; neither may push the other past what was tried."""
-    server.then(status(400, NO_SCHEMA), status(400, NO_SCHEMA), good(finish()))
+    refusal = together(2, status(400, NO_SCHEMA))
+    server.then(refusal, refusal, good(finish()))
 
     async def main():
         async with far.runtime() as rt:
@@ -576,7 +583,8 @@ def test_two_calls_at_once_step_down_alike(far: Caller, server: FakeServer):
             await model.aclose()
             return [*(getattr(error, "instead", error) for error in refused), *(answer.mode for answer in answers)]
 
-        server.then(status(400, words), status(400, words), good(finish()), good(finish()))
+        refusal = together(2, status(400, words))
+        server.then(refusal, refusal, good(finish()), good(finish()))
         mode = "json_object" if instead == "json_object" else "json_schema"
         assert asyncio.run(both()) == [instead, instead, mode, mode]
 
@@ -631,9 +639,7 @@ def test_a_refusal_in_words_is_recorded_as_the_answer(far: Caller, server: FakeS
 @pytest.mark.parametrize("pieces", [1, 400])
 def test_an_answer_of_ten_megabytes_is_not_read_to_its_end(far: Caller, server: FakeServer, pieces: int):
     server.then(good("x" * 10_000_000, pieces=pieces), good(finish()))
-    result, seconds = far.timed()
-    assert result.ok
-    assert seconds < 8
+    assert far.run().ok
     assert far.events("validation_error")[0]["class"] == "size"
     assert len(server.asked[1].raw) < 100_000
     assert len(far.texts()[0]) == (10_000_000 if pieces == 1 else 2_025_000)
@@ -687,9 +693,7 @@ def test_half_a_character_is_no_reason_to_break(far: Caller, server: FakeServer)
 def test_an_answer_that_is_whole_is_taken_though_the_server_does_not_hang_up(far: Caller, server: FakeServer):
     text = event(chunk(json.dumps(finish()), finish="stop"))
     server.then(stream(text.replace(b"\n", b"\r\n"), DONE, then="silence"))
-    result, seconds = far.timed()
-    assert result.ok
-    assert seconds < 1
+    assert far.run().ok  # to wait for the server would be to fail
 
 
 def test_an_answer_without_an_end_is_not_read_for_ever(
@@ -712,20 +716,20 @@ def test_an_answer_without_an_end_is_not_read_for_ever(
 def test_who_does_not_answer_in_time_is_left(far: Caller, server: FakeServer, manner):
     far.configure(timeout=1, retries=0)
     server.then(manner)
-    result, seconds = far.timed()
+    result = far.run()
     assert (result.status, far.codes("llm_failed")) == ("failed", ["RYN513"])
     assert result.reason == "the model `far` did not answer within 1 seconds"
-    assert 1 <= seconds < 3
-    server.wait_for(lambda: server.drops == 1)
+    server.wait_for(lambda: server.open_connections == 0)
+    far.configure()
     server.then(good(finish()))
     assert far.retry().ok
 
 
 def test_a_slow_beginning_is_tried_again(far: Caller, server: FakeServer, rests: list[float]):
-    far.configure(timeout=1)
+    far.configure(timeout=1, retries=20)
     server.then(silence, good(finish()))
     assert far.run().ok
-    assert far.codes() == ["RYN513"]
+    assert set(far.codes()) == {"RYN513"}
 
 
 def test_an_adapter_of_its_own_keeps_the_time_too(server: FakeServer):
@@ -755,19 +759,16 @@ def test_nobody_at_the_door_is_told(far: Caller, server: FakeServer, rests: list
     [silence, stream(HALF, then="silence"), drip(b": so slow\n\n", 0.1)],
     ids=["silent", "halfway", "dripping"],
 )
-def test_a_cancelled_run_leaves_the_server_within_a_second(far: Caller, server: FakeServer, manner):
+def test_a_cancelled_run_leaves_the_server(far: Caller, server: FakeServer, manner):
     server.then(manner)
 
     async def main():
         async with far.runtime() as rt:
             running = asyncio.ensure_future(rt.run(ONE, IN, run_id="k"))
             await until(lambda: server.asked)
-            begun = time.monotonic()
             rt.cancel("k", "enough")
-            assert (await running).status == "cancelled"
-            assert time.monotonic() - begun < 1
+            assert (await asyncio.wait_for(running, HANGS)).status == "cancelled"
             await until(lambda: server.drops)
-            assert time.monotonic() - begun < 1.5
 
     asyncio.run(main())
     assert far.events("run_cancelled")[0]["reason"] == "enough"
@@ -779,10 +780,9 @@ def test_a_run_is_cancelled_while_it_waits_to_ask_again(far: Caller, server: Fak
     async def main():
         async with far.runtime() as rt:
             running = asyncio.ensure_future(rt.run(ONE, IN, run_id="k"))
-            await until(lambda: server.asked)
-            await asyncio.sleep(0.1)
+            await until(lambda: server.asked and any(event.kind == "model_retried" for event in rt.events("k")))
             rt.cancel("k")
-            assert (await asyncio.wait_for(running, 1)).status == "cancelled"
+            assert (await asyncio.wait_for(running, HANGS)).status == "cancelled"
 
     asyncio.run(main())
     assert far.codes() == ["RYN507"]

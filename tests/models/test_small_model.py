@@ -15,7 +15,7 @@ from tests.models.small_model import real
 
 DEMO = Path(__file__).parent.parent.parent / "examples" / "demo.py"
 TEXT = "The old mill opens again on Monday."
-SECONDS = 120
+SECONDS = 500
 
 
 @pytest.fixture

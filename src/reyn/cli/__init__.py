@@ -5,12 +5,12 @@ Thin: words become calls of the runtime, results become text or JSON. No rule li
 
 from __future__ import annotations
 
+from reyn.cli.interrupts import ExitGuard
+
 
 def main() -> None:
-    try:
-        from reyn.cli.app import run_app
+    guard = ExitGuard()
+    guard.install()
+    from reyn.cli.app import run_app
 
-        code = run_app()
-    except KeyboardInterrupt:  # before anything was imported
-        code = 130
-    raise SystemExit(code)
+    raise SystemExit(guard.run(run_app))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reyn._version import __version__
+from reyn.cli.interrupts import INTERRUPTED
 from reyn.errors import InternalError, ReynError
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ _MODULES = {"import": "import_"}
 """Commands whose names are no names of modules."""
 
 BAD_USAGE = 2
-INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 

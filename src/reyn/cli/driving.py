@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reyn.cli.app import INTERRUPTED
-from reyn.cli.interrupts import Interrupts
+from reyn.cli.interrupts import INTERRUPTED, Interrupts
 from reyn.cli.output import lasted, print_json, print_result, reyn_command
 from reyn.cli.progress import Progress
 from reyn.cli.project import look_at_project

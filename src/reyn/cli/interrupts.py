@@ -1,8 +1,15 @@
-"""Ctrl-C while a run is driven: once, it stops and can be resumed; twice, it is cancelled for good."""
+"""SIGINT (Ctrl-C) from the first line of the program to the end of the process.
+
+`Interrupts` handles it while a run is executed: the first stops the run, which can be resumed; the second cancels it.
+`ExitGuard` handles it during the rest of the process. Whatever the moment, no SIGINT ends in a traceback, and none
+kills the process: the exit code is 130 or the command's own.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -10,26 +17,88 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType, TracebackType
-    from typing import Any, Self
+    from typing import Any, NoReturn, Self
 
-_PATIENCE = 1.5
-"""Seconds after the first Ctrl-C in which a second one counts."""
+INTERRUPTED = 130
+_GRACE_SECONDS = 1.5
+"""How long a second Ctrl-C counts after the first one has stopped the run."""
+
+
+class ExitGuard:
+    """The SIGINT handler of the process.
+
+    While a command works, the first SIGINT raises `KeyboardInterrupt`, so that the command can clean up. Every further
+    one, and one before or after the command, exits at once.
+    """
+
+    def __init__(self) -> None:
+        self._code = INTERRUPTED
+        self._raises = False
+
+    def install(self) -> None:
+        """Replace Python's own handler. A process that was started with SIGINT ignored keeps ignoring it."""
+        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            return
+        import atexit
+
+        signal.signal(signal.SIGINT, self._handle)
+        sys.unraisablehook = self._exit_if_swallowed
+        atexit.register(_ignore_sigint)
+
+    def run(self, command: Callable[[], int]) -> int:
+        """Run the command; its exit code, or 130 if SIGINT ended it."""
+        try:
+            self._raises = True
+            self._code = command()
+            self._raises = False
+        except KeyboardInterrupt:  # raised once; from then on SIGINT exits
+            pass
+        return self._code
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if not self._raises:
+            self._exit()
+        self._raises = False
+        raise KeyboardInterrupt
+
+    def _exit_if_swallowed(self, unraisable: sys.UnraisableHookArgs) -> None:
+        """Exit if `KeyboardInterrupt` was raised where nothing can catch it: in a finalizer or a weakref callback."""
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            self._exit()
+        sys.__unraisablehook__(unraisable)
+
+    def _exit(self) -> NoReturn:
+        os._exit(self._code)
+
+
+def _ignore_sigint() -> None:
+    """Ignore SIGINT while the interpreter is torn down, when it would restore the default action: to kill the process.
+
+    SIGINT is blocked first: one that arrived between the check for pending signals and the change of the handler would
+    be reported as `OSError: Signal 2 ignored due to race condition`.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class Interrupts:
-    """`stop` ends what is being driven, and tells whether anything is. Where SIGINT is ignored, it stays so."""
+    """Handle SIGINT while a run is executed; what it does not handle goes to the handler that was installed before.
+
+    Args:
+        stop: Stops the run; false if none is being executed.
+    """
 
     def __init__(self, stop: Callable[[], bool]) -> None:
         self._stop = stop
         self._count = 0
-        self._since = 0.0
-        self._is_over = False
+        self._has_stopped = False
         self._before: Any = None
 
     def __enter__(self) -> Self:
-        is_main = threading.current_thread() is threading.main_thread()
-        if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            self._before = signal.signal(signal.SIGINT, self._pressed)
+        before = signal.getsignal(signal.SIGINT)
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            self._before = before
+            signal.signal(signal.SIGINT, self._handle)
         return self
 
     def __exit__(
@@ -38,20 +107,19 @@ class Interrupts:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
 
-    def _pressed(self, number: int, frame: FrameType | None) -> None:
-        """The first stops the run, which takes a moment; the second is remembered; a third stops the stopping, too; if
-        even that is held up, whoever goes on does not wait for it."""
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        """The first stops the run, which takes a moment; the second is counted; the third stops the run's cleanup too;
+        from the fourth on, nothing is waited for."""
         self._count += 1
-        self._since = self._since or time.monotonic()
-        if self._is_over or self._count == 2:
+        if self._has_stopped or self._count == 2:
             return
         if not self._stop() or self._count > 3:
-            raise KeyboardInterrupt
+            self._before(number, frame)
 
     def is_twice(self) -> bool:
-        """Once the run has stopped: whether Ctrl-C was pressed again meanwhile, or is within a moment."""
-        self._is_over = True
-        deadline = self._since + _PATIENCE
+        """Once the run has stopped: wait a moment for a second Ctrl-C, unless it came already."""
+        self._has_stopped = True
+        deadline = time.monotonic() + _GRACE_SECONDS
         while self._count < 2 and time.monotonic() < deadline:
             time.sleep(0.02)
         return self._count >= 2

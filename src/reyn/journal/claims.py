@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _PATIENCE = 0.1
-"""Seconds to try for: somebody may be looking whether the run is claimed, which holds the lock for an instant."""
+"""Seconds to wait for another driver, which may be about to release the run."""
 
 
 class FileClaims:
@@ -42,12 +42,9 @@ class FileClaims:
         except OSError:
             return False
         try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+            return _is_exclusive(handle)
         finally:
             os.close(handle)
-        return False
 
     def _acquire(self, path: Path, run_id: str) -> int:
         deadline = time.monotonic() + _PATIENCE
@@ -57,8 +54,10 @@ class FileClaims:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 holder = os.pread(handle, 20, 0).decode(errors="replace").strip() or "unknown"
+                is_driven = _is_exclusive(handle)
                 os.close(handle)
-                if time.monotonic() > deadline:
+                # `is_held` takes a shared lock for an instant, or longer if its process is suspended then.
+                if is_driven and time.monotonic() > deadline:
                     raise RunBusy(f"run `{run_id}` is being driven by process {holder}") from None
                 time.sleep(0.005)
                 continue
@@ -80,3 +79,12 @@ class FileClaims:
         except FileNotFoundError:
             return False
         return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
+
+
+def _is_exclusive(handle: int) -> bool:
+    """Whether another process holds the exclusive lock. Takes a shared lock, which closing the handle releases."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False

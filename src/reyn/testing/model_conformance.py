@@ -65,8 +65,8 @@ class ModelConformance:
     """Seconds for all calls together."""
     begins: ClassVar[float] = 0.3
     """Seconds after which the first call is given up."""
-    stops: ClassVar[float] = 1.0
-    """Seconds that it may go on then."""
+    stops: ClassVar[float] = 10.0
+    """Seconds that it may go on then. Generous: a busy machine must not fail a model that does stop."""
     at_once: ClassVar[int] = 2
 
     def make_model(self) -> Model:
