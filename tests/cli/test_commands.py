@@ -74,9 +74,9 @@ def test_every_reading_command_has_both_faces(here: Path, reyn):
     assert [event["seq"] for event in events] == list(range(1, 17))
     assert set(events[0]) == {"seq", "run_id", "ts", "kind", "v", "data", "prev", "hash"}
     assert len(reyn("events", "r1", "--kind", "phase_started", "--after", "3").out.splitlines()) == 1
-    assert reyn("replay", "r1").out == "r1: 16 events in 2 visits derived again, all the same\n"
+    assert reyn("replay", "r1").out == "r1: replayed 16 of 16 events, no differences\n"
     assert reyn("replay", "r1", "--json").json["visits"] == 2
-    assert "16 events and 12 blobs" in reyn("verify", "r1").out
+    assert "r1: OK (16 events, 12 blobs)" in reyn("verify", "r1").out
     assert reyn("verify", "r1", "--json").json["events"] == 16
 
 

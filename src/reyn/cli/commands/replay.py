@@ -20,6 +20,14 @@ def command(run: str, as_json: bool) -> None:
         report = runtime.replay(run)
     if as_json:
         print_json(report)
-    else:
-        visits = f"{report.visits} visit{'' if report.visits == 1 else 's'}"
-        click.echo(f"{report.run_id}: {report.events} events in {visits} derived again, all the same")
+        return
+    derived = report.events - report.inherited
+    click.echo(f"{report.run_id}: replayed {derived} of {report.events} events, no differences")
+    if report.inherited:
+        click.echo(
+            f"  {report.inherited} inherited events follow rules that are not supported; only verified"
+        )
+    if report.reworded:
+        click.echo(f"  {report.reworded} events have another wording; their derived texts were not compared")
+    for kind in report.missing_ops:
+        click.echo(f"  op `{kind}` is not installed; its recorded results were used")

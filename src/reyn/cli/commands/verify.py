@@ -21,5 +21,5 @@ def command(run: str, as_json: bool) -> None:
     if as_json:
         print_json(report)
     else:
-        click.echo(f"{report.run_id}: {report.events} events and {report.blobs} blobs are as they were written")
+        click.echo(f"{report.run_id}: OK ({report.events} events, {report.blobs} blobs)")
         click.echo(f"head {report.head}")

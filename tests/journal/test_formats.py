@@ -1,0 +1,81 @@
+"""Journals of earlier formats are upgraded when they are opened for writing, and read as they are otherwise."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from reyn import OSRuntime, RunResult, SyncRuntime
+from reyn.journal.sqlite import FORMAT, SqliteJournal
+from reyn.testing import ScriptedModel
+from tests.support import act, finish, go, question, write_skill
+
+ANSWERS = [act(question("Which one?")), go("b"), finish()]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A project with one run that waits and one that finished."""
+    write_skill(tmp_path, "s", {"a": ["b"], "b": ["end"]}, ops={"a": "ask_user"})
+    with SyncRuntime.open(tmp_path, model=ScriptedModel(ANSWERS)) as rt:
+        assert rt.run("s", {"text": "in"}, run_id="waits").status == "waiting"
+    with SyncRuntime.open(tmp_path, model=ScriptedModel([go("b"), finish()])) as rt:
+        assert rt.run("s", {"text": "in"}, run_id="done").ok
+    return tmp_path
+
+
+def downgrade(root: Path, to: int) -> None:
+    """Make the list of runs what an earlier release wrote."""
+    with closing(sqlite3.connect(root / ".reyn" / "journal.db", isolation_level=None)) as db:
+        db.execute("ALTER TABLE runs RENAME COLUMN messages_taken TO heard")
+        db.execute("ALTER TABLE runs ADD COLUMN rejoins INTEGER NOT NULL DEFAULT 0")
+        db.execute("UPDATE runs SET wait = coalesce(json_extract(nullif(wait, ''), '$.id'), '')")
+        if to == 1:
+            for column in ("parent", "fork_of", "fork_seq", "wait", "rejoins", "heard"):
+                db.execute(f"ALTER TABLE runs DROP COLUMN {column}")
+        db.execute(f"PRAGMA user_version = {to}")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def rows(root: Path, *, is_read_only: bool = False) -> dict:
+    journal = SqliteJournal(root / ".reyn", is_read_only=is_read_only)
+    try:
+        return {row.run_id: row for row in journal.runs()}
+    finally:
+        journal.close()
+
+
+def test_format_2_is_upgraded_with_its_open_questions(root: Path):
+    before = rows(root)
+    downgrade(root, 2)
+    assert rows(root, is_read_only=True) == before
+    assert rows(root) == before
+    with sqlite3.connect(root / ".reyn" / "journal.db") as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (FORMAT,)
+    assert continued(root).ok
+
+
+def test_format_1_is_upgraded(root: Path):
+    before = rows(root)["done"]
+    downgrade(root, 1)
+    assert rows(root, is_read_only=True)["done"] == before
+    assert rows(root)["done"] == before
+
+
+def continued(root: Path) -> RunResult:
+    with SyncRuntime.open(root, model=ScriptedModel(ANSWERS)) as rt:
+        wait = rt.result("waits").wait
+        assert wait is not None
+        rt.answer("waits", wait.id, "this one")
+        result = rt.resume("waits")
+        rt.verify("waits")
+        return result
+
+
+def test_the_question_of_a_waiting_run_is_in_the_list(root: Path):
+    [row] = [row for row in OSRuntime.open(root).runs() if row.run_id == "waits"]
+    assert row.wait is not None
+    assert (row.wait.message, row.status, row.phase) == ("Which one?", "waiting", "a")
