@@ -95,7 +95,7 @@ def main() -> None:
     print(
         "\nThe model is very small. Its answers have the right shape, because a grammar holds them to it; what they say"
     )
-    print("is often poor. README.md tells what it can do, docs/models.md how to use a larger one.")
+    print("is often poor. README.md tells what it can do, docs/guides/use-a-provider.md how to use a larger one.")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from reyn.ops import OpTable
 from reyn.ops.docs import op_page, table
 from reyn.ops.table import BUILT_IN
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parent.parent / "docs" / "reference"
 MADE = "<!-- Made by tools/docs_pages.py from the code; edit the code. -->\n\n"
 
 
@@ -183,7 +183,7 @@ PAGES = {
     "events.md": events,
     "config.md": config,
     "cli.md": cli,
-    "vocabulary.md": vocabulary,
+    "ops.md": vocabulary,
 }
 
 

@@ -171,7 +171,7 @@ class ReynError(Exception):
     @property
     def docs(self) -> str:
         """Where the error is explained."""
-        return f"docs/errors.md#{self.code.lower()}"
+        return f"docs/reference/errors.md#{self.code.lower()}"
 
     def as_json(self) -> dict[str, object]:
         return {"code": self.code, "message": self.message, "hint": self.hint, "docs": self.docs}
@@ -569,7 +569,7 @@ class ConfigInvalid(ConfigError, FindingsError):
     """`reyn.yaml`, `reyn.local.yaml`, a `REYN_*` variable or a flag holds what is not understood."""
 
     code = "RYN701"
-    hint = "docs/config.md lists every key."
+    hint = "docs/reference/config.md lists every key."
 
 
 class ProjectNotFound(ConfigError):
@@ -621,7 +621,7 @@ class OpInvalid(ConfigError):
     """An op cannot be registered: its kind is taken, or its specification is invalid."""
 
     code = "RYN708"
-    hint = "Change the op's kind or specification; docs/extend.md shows a complete op."
+    hint = "Change the op's kind or specification; docs/guides/add-an-op.md shows a complete op."
 
 
 class OpUnknown(ConfigError):

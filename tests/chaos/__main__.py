@@ -50,7 +50,9 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=2000, help="how many, at least")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="rewrite the figures of a page, as docs/chaos.md")
+    parser.add_argument(
+        "--write", type=Path, metavar="PAGE", help="rewrite the figures of a page, as docs/explanation/chaos.md"
+    )
     options = parser.parse_args()
     figures = kill_until(options.kills, options.seed)
     if options.write is not None:

@@ -10,7 +10,7 @@ from reyn.testing.crash import Claims, Entry, file_violations, violations
 from tests.chaos.figures import BEGIN, END, Figures, Tally, write_into
 from tests.chaos.torment import Ordeal
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "chaos.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "explanation" / "chaos.md"
 NOTHING = Claims({}, {})
 ANSWERED = Claims({"1.1": "", "2.1": ""}, {"1.1.1": ""})
 CHANGE = (".reyn-tmp-1", "/p/a.txt 00")

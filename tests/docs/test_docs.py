@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.M | re.S)
 
 
@@ -58,7 +58,7 @@ def run_python(block: Block, folder: Path, environ: dict[str, str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_block_of_a_page_runs(page: Path, tmp_path: Path):
     folder = tmp_path / "project"
     if page.name == "tutorial.md":
@@ -108,7 +108,7 @@ def test_the_readme_and_the_docs_have_something_to_run():
     assert "console" in kinds["one-decision.md"]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_name_in_the_code_that_a_page_uses_exists(page: Path):
     for name in set(re.findall(r"`(reyn(?:\.\w+)+)`", page.read_text(encoding="utf-8"))):
         if name in ("reyn.yaml", "reyn.local.yaml") or name.endswith("__all__"):
@@ -124,7 +124,7 @@ def test_every_name_in_the_code_that_a_page_uses_exists(page: Path):
             break
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_to_a_file_leads_somewhere(page: Path):
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         if not target.startswith("http"):
@@ -134,7 +134,7 @@ def test_every_link_to_a_file_leads_somewhere(page: Path):
 def test_every_error_has_its_place_in_the_documentation():
     from reyn.errors import all_errors
 
-    text = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
     tree = importlib.import_module("reyn.errors").__doc__
     for cls in all_errors():
         if cls.code != "RYN000":
@@ -145,5 +145,5 @@ def test_every_error_has_its_place_in_the_documentation():
 
 def test_the_docs_site_can_show_every_page():
     navigation = (ROOT / "zensical.toml").read_text()
-    for page in (ROOT / "docs").glob("*.md"):
-        assert f'"{page.name}"' in navigation
+    for page in (ROOT / "docs").rglob("*.md"):
+        assert f'"{page.relative_to(ROOT / "docs")}"' in navigation

@@ -11,7 +11,7 @@ from reyn import SyncRuntime
 from reyn.testing import ScriptedModel
 from tests.support import finish, go, two_phases
 
-PAGE = Path(__file__).parents[2] / "docs" / "one-decision.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "one-decision.md"
 
 
 def documented() -> list[str]:

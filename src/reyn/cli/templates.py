@@ -6,7 +6,7 @@ import json
 from typing import Any, NamedTuple
 
 CONFIG = """\
-# What the operator sets; docs/config.md lists every key.
+# What the operator sets; docs/reference/config.md lists every key.
 # The scripted model reads its answers from a file: no key, no network. Replace it when you have a model.
 model: scripted:answers.jsonl
 """

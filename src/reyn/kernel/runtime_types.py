@@ -64,7 +64,7 @@ class RunResult(msgspec.Struct, frozen=True):
     wait: Wait | None = None
     """The question that the run waits for."""
     code: str = ""
-    """Of a failed run: what docs/errors.md calls its error."""
+    """Of a failed run: what docs/reference/errors.md calls its error."""
     hint: str = ""
     """What to do about it before it is tried again."""
 

@@ -24,9 +24,7 @@ def command(run: str, as_json: bool) -> None:
     derived = report.events - report.inherited
     click.echo(f"{report.run_id}: replayed {derived} of {report.events} events, no differences")
     if report.inherited:
-        click.echo(
-            f"  {report.inherited} inherited events follow rules that are not supported; only verified"
-        )
+        click.echo(f"  {report.inherited} inherited events follow rules that are not supported; only verified")
     if report.reworded:
         click.echo(f"  {report.reworded} events have another wording; their derived texts were not compared")
     for kind in report.missing_ops:

@@ -1,4 +1,4 @@
-"""Every event kind with its data. `docs/events.md` is generated from this package."""
+"""Every event kind with its data. `docs/reference/events.md` is generated from this package."""
 
 from reyn.journal.kinds import older as older
 from reyn.journal.kinds.ops import (
