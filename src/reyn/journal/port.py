@@ -52,6 +52,7 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     wait: str
     value: Any
+    by: str = ""
 
 
 Said = Cancel | RaiseLimit | Answer

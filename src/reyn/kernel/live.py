@@ -16,7 +16,7 @@ from reyn.jsonschema import compile_schema
 from reyn.kernel import versions
 from reyn.kernel.effects import CallModel, ExecuteSubRun, PerformOp, PlanOp, PlanSubRun, Restore
 from reyn.kernel.llm_call_recorder import LlmCallRecorder
-from reyn.kernel.ports import Later
+from reyn.kernel.ports import Later, NamedPeople
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -205,7 +205,8 @@ class LiveWorld:
             return False
         fault = answer_fault(wait, wait.id, asking.result())
         if not fault:
-            self._journal.post(state.run_id, Answer(wait.id, asking.result()))
+            by = self._people.name if isinstance(self._people, NamedPeople) else ""
+            self._journal.post(state.run_id, Answer(wait.id, asking.result(), by))
             return True
         self._invalid_answers += 1
         self.warnings.append(f"an answer to `{wait.id}` was refused: {fault}")
@@ -256,12 +257,12 @@ def to_event(message: Message, wait: kinds.Wait | None) -> Recorded:
             return kinds.RunCancelled(reason, message.id), ()
         case RaiseLimit(limit, value):
             return kinds.LimitRaised(limit, value, message.id), ()
-        case Answer(asked, value):
+        case Answer(asked, value, by):
             why = answer_fault(wait, asked, value)
             if why:
                 return kinds.MessageRefused(message.id, "answer", why), ()
             content = Blob.of(canonical(value))
-            return kinds.WaitAnswered(asked, content.hash, message.id), (content,)
+            return kinds.WaitAnswered(asked, content.hash, message.id, by), (content,)
 
 
 def answer_fault(wait: kinds.Wait | None, asked: str, value: Any) -> str:

@@ -11,7 +11,8 @@ import msgspec
 
 from reyn.context import next_digest, truncate
 from reyn.journal import Blob, canonical, kinds
-from reyn.kernel.effects import Ask, ExecuteSubRun, PerformOp, PlanOp, PlanSubRun, UnknownOutcome
+from reyn.kernel.approvals import Rejected, plan_op
+from reyn.kernel.effects import Ask, ExecuteSubRun, PerformOp, PlanSubRun, UnknownOutcome
 from reyn.ops import RunOutcome
 
 if TYPE_CHECKING:
@@ -73,9 +74,9 @@ class OpLog:
 
 async def run_op(args: dict[str, Any], call: str, around: Surroundings, tape: Tape) -> Done:
     """Execute an op that is well-formed and allowed. Whatever goes wrong is in its result."""
-    started = await PlanOp(call, args)
+    args, started = await plan_op(args, call, around, tape)
     kind = args["kind"]
-    if isinstance(started, kinds.PermissionDenied):
+    if isinstance(started, kinds.PermissionDenied | Rejected):
         return Done(kind, "denied", started.result, 0)
     request, answer, changes = started.request, None, started.changes
     match request:

@@ -6,22 +6,23 @@ How an op is called is in `reyn.ops.execution`; in which order is in `op_dispatc
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.journal import Blob, canonical, kinds
+from reyn.journal import Blob, canonical, digest, kinds
 from reyn.journal.registry import op_event
 from reyn.jsonschema import compile_schema
 from reyn.ops import Call, Denied, Env, Plan
 from reyn.ops.execution import apply_changes, perform_op, plan_op
-from reyn.permissions import Gate
+from reyn.ops.preview import preview
+from reyn.permissions import Gate, Policy, parse_requests
 from reyn.secrets.file import secrets_path
 from reyn.workspace import Roots
 from reyn.workspace.restore import Files, restore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from reyn.journal import Body
@@ -33,11 +34,21 @@ if TYPE_CHECKING:
     BriefsOf = Callable[[kinds.RunStarted, Callable[[str], bytes]], Briefs]
     Recorded = tuple[Body, tuple[Blob, ...]]
 
+_APPROVED = " (approved)"
+"""Ends the rule of an op that a person approved."""
+
 
 def roots_of(root: Path, state: Path, workspace: str) -> Roots:
     """The folders of a run: the project, the state directory, its workspace. The operator's secrets are out of reach,
     even if the project is the home directory."""
     return Roots(root, state, state / "workspace" / workspace, (secrets_path(os.environ).parent,))
+
+
+def requests_above(started: kinds.RunStarted, content: Callable[[str], bytes]) -> list[dict[str, Any]]:
+    """Return what the skills of the runs above a sub-run request."""
+    if started.requests is None:
+        return []
+    return msgspec.json.decode(content(started.requests), type=list[dict[str, Any]])
 
 
 class OpPerformer:
@@ -48,15 +59,15 @@ class OpPerformer:
         root: Path,
         state: Path,
         ops: OpTable,
-        grants: Mapping[str, str],
+        policy: Policy,
         briefs_of: BriefsOf,
     ) -> None:
         self._root = root
         self._state = state
         self._ops = ops
-        self._grants = grants
+        self._policy = policy
         self._briefs_of = briefs_of
-        self._gates: dict[tuple[str, str], Gate] = {}
+        self._gates: dict[tuple[str, str, str | None], Gate] = {}
         self._unchanged: dict[tuple[str | None, str], bool] = {}
 
     # -- planning -------------------------------------------------------------------------------------
@@ -69,11 +80,19 @@ class OpPerformer:
             result = Blob.of(canonical(call.denied(plan)))
             denied = kinds.PermissionDenied(effect.key, call.op or "", plan.rule, plan.reason, result.hash, call.kind)
             return denied, (result, args)
+        if plan.approval is not None:
+            action = _digest(call, plan)
+            if effect.approved != action:
+                shown = Blob.of(preview(call, plan, tape.content).encode())
+                required = kinds.ApprovalRequired(
+                    effect.key, call.kind, call.op or "", args.hash, plan.approval, action, shown.hash
+                )
+                return required, (args, shown, *plan.blobs)
         known = None if plan.result is None else Blob.of(canonical(plan.result))
         started = op_event(kinds.OpStarted, call.kind)(
             effect.key,
             args.hash,
-            plan.rule,
+            f"{plan.approval}{_APPROVED}" if plan.approval else plan.rule,
             call.op or "",
             plan.changes,
             known.hash if known else None,
@@ -114,8 +133,9 @@ class OpPerformer:
         known = Blob(started.result, tape.content(started.result)) if started.result else None
         if effect.settled in ("done", "failed"):
             return self._settled(effect, call, known)
+        is_approved = started.rule.endswith(_APPROVED)
         if started.changes:
-            conflict = apply_changes(call, started.changes, self._env(tape))
+            conflict = apply_changes(call, started.changes, self._env(tape), is_approved=is_approved)
             if conflict is None:
                 assert known is not None
                 return _outcome(effect, call, "ok", known, changed=True), ()
@@ -123,7 +143,7 @@ class OpPerformer:
         if known is not None and started.request is None:
             status = msgspec.json.decode(known.content, type=_Status).status
             return _outcome(effect, call, status, known), ()
-        plan = Plan(started.rule, (), None, (), started.request, effect.answer)
+        plan = Plan(started.rule, (), None, (), started.request, effect.answer, is_approved=is_approved)
         op = self._ops.get(call.kind)
         if op is None:
             return _completed(effect, call, call.error(f"the op kind `{call.kind}` is not installed"))
@@ -148,12 +168,23 @@ class OpPerformer:
         state = tape.state
         assert state.started is not None
         briefs = self._briefs_of(state.started, tape.content)
-        key = (state.workspace, state.started.skill_hash)
+        key = (state.workspace, state.started.skill_hash, state.started.requests)
         gate = self._gates.get(key)
         if gate is None:
-            requested = frozenset(briefs.skill.permissions)
-            gate = self._gates[key] = Gate(roots_of(self._root, self._state, state.workspace), requested, self._grants)
+            requests = (briefs.skill.permissions, *requests_above(state.started, tape.content))
+            gate = self._gates[key] = Gate(
+                roots_of(self._root, self._state, state.workspace),
+                self._policy,
+                tuple(parse_requests(one) for one in requests),
+                briefs.skill.name,
+            )
         return Env(gate.roots, gate, tape.content, state.truncated, briefs.settings.sizes.file_bytes)
+
+
+def _digest(call: Call, plan: Plan) -> str:
+    """Identify an action: the run and call, the arguments, the contents, the files as they are, and the rule."""
+    changes = [(change.path, change.before, change.after) for change in plan.changes]
+    return digest(canonical([call.key, call.args, changes, plan.approval]))
 
 
 def _call(effect: PlanOp | PerformOp, tape: Tape) -> Call:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from reyn.journal import check_json
 from reyn.ops.op import Call, Env, Op, Plan, Result
-from reyn.permissions import Denied
+from reyn.permissions import Denied, NeedsApproval, refusal
 from reyn.vocabulary.schemas import STATUSES
 from reyn.workspace import Change, apply_change, locate
 
@@ -22,16 +22,19 @@ if TYPE_CHECKING:
 
 def plan_op(op: Op, call: Call, env: Env) -> Plan | Denied:
     """Plan an op. Kinds that need a permission are decided by the gate first."""
+    approval = None
     if op.spec.permission is not None:
-        verdict = env.gate.capability(op.spec.permission)
+        verdict = env.gate.capability(op.spec.permission, call.kind)
         if isinstance(verdict, Denied):
             return verdict
+        approval = verdict.rule if isinstance(verdict, NeedsApproval) else None
     try:
         plan: Any = op.plan(call, env)
     except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - becomes the result
         return Plan(result=call.failed(error))
     if isinstance(plan, Plan):
-        return plan if plan.result is None else replace(plan, result=checked(call, plan.result))
+        result = plan.result if plan.result is None else checked(call, plan.result)
+        return replace(plan, result=result, approval=approval or plan.approval)
     return plan if isinstance(plan, Denied) else Plan(result=call.error(f"the op planned a {type(plan).__name__}"))
 
 
@@ -48,7 +51,7 @@ async def perform_op(op: Op, call: Call, plan: Plan, env: Env) -> Result:
         return call.failed(error)
 
 
-def apply_changes(call: Call, changes: Sequence[Change], env: Env) -> Result | None:
+def apply_changes(call: Call, changes: Sequence[Change], env: Env, *, is_approved: bool = False) -> Result | None:
     """Apply the changes of a plan. Returns a result only if one could not be applied.
 
     After a crash this may happen again; a change that took effect is left as it is.
@@ -57,8 +60,8 @@ def apply_changes(call: Call, changes: Sequence[Change], env: Env) -> Result | N
         for change in changes:
             place = locate(change.path, env.roots)
             verdict = env.gate.write(place)
-            if isinstance(verdict, Denied):
-                return call.denied(verdict)
+            if refused := refusal(verdict, is_approved=is_approved):
+                return call.denied(refused)
             if apply_change(change, env.roots, env.content, call.key, place) == "conflict":
                 return call.error(
                     f"`{change.path}` was changed by another program and was left as it is; read it again"

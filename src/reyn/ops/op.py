@@ -16,7 +16,7 @@ import msgspec
 
 from reyn.journal import Blob
 from reyn.journal.kinds import AskRequest, RunRequest
-from reyn.permissions import Denied, Gate
+from reyn.permissions import Denied, Gate, NeedsApproval
 from reyn.workspace import Change, FileFault, PlaceInvalid, Roots
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Call(msgspec.Struct, frozen=True):
     def timeout(self, message: str, **fields: Any) -> Result:
         return self._result("timeout", **fields, error=message)
 
-    def denied(self, verdict: Denied) -> Result:
+    def denied(self, verdict: Denied | NeedsApproval) -> Result:
         return self._result("denied", error=verdict.reason, rule=verdict.rule)
 
     def _result(self, status: str, **fields: Any) -> Result:
@@ -120,6 +120,9 @@ class Plan(msgspec.Struct, frozen=True):
     request: AskRequest | RunRequest | None = None
     answer: Any = None
     """What the request returned: the person's answer, or a `RunOutcome`."""
+    approval: str | None = None
+    """The rule that wants a person to approve this action."""
+    is_approved: bool = False
 
 
 class RunOutcome(msgspec.Struct, frozen=True):

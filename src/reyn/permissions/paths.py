@@ -20,21 +20,20 @@ if TYPE_CHECKING:
 
 Access = Literal["read", "write"]
 
-_EXECUTED_SUFFIXES = frozenset(
-    """
-    .bash .bat .cjs .class .cmd .com .cron .csh .desktop .dll .dylib .exe .fish .jar .js .ksh .lua .mjs .mk .nu .php .pl
-    .pm .ps1 .psm1 .pth .py .pyc .pyd .pyi .pyw .pyx .r .rb .service .sh .so .tcl .timer .ts .vbs .zsh
-    """.split()
-)
+_EXECUTED_SUFFIXES = frozenset((
+    ".bash", ".bat", ".cjs", ".class", ".cmd", ".com", ".cron", ".csh", ".desktop", ".dll", ".dylib", ".exe",
+    ".fish", ".jar", ".js", ".ksh", ".lua", ".mjs", ".mk", ".nu", ".php", ".pl", ".pm", ".ps1", ".psm1", ".pth",
+    ".py", ".pyc", ".pyd", ".pyi", ".pyw", ".pyx", ".r", ".rb", ".service", ".sh", ".so", ".tcl", ".timer", ".ts",
+    ".vbs", ".zsh",
+))  # fmt: skip
 """Files that a program may execute or import when it finds them."""
-_EXECUTED_NAMES = frozenset(
-    """
-    brewfile build.gradle cmakelists.txt composer.json crontab docker-compose.yaml docker-compose.yml dockerfile earthfile
-    gemfile gnumakefile guardfile hooks jenkinsfile justfile makefile meson.build node_modules package.json podfile
-    pom.xml procfile pyproject.toml rakefile setup.cfg sitecustomize taskfile.yaml taskfile.yml tiltfile tox.ini
-    vagrantfile wscript
-    """.split()
-)
+_EXECUTED_NAMES = frozenset((
+    "brewfile", "build.gradle", "cmakelists.txt", "composer.json", "crontab", "docker-compose.yaml",
+    "docker-compose.yml", "dockerfile", "earthfile", "gemfile", "gnumakefile", "guardfile", "hooks", "jenkinsfile",
+    "justfile", "makefile", "meson.build", "node_modules", "package.json", "podfile", "pom.xml", "procfile",
+    "pyproject.toml", "rakefile", "setup.cfg", "sitecustomize", "taskfile.yaml", "taskfile.yml", "tiltfile",
+    "tox.ini", "vagrantfile", "wscript",
+))  # fmt: skip
 """Files and folders that a program reads as instructions when it finds them."""
 _OWN_NAMES = frozenset(("reyn", "reyn.yaml", "reyn.local.yaml"))
 """What Reyn itself reads, at the root of the project."""

@@ -7,11 +7,12 @@ restrictive decides: `deny`, then `ask`, then `allow`.
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from reyn.permissions.paths import PathPattern, parse_patterns
+from reyn.permissions.paths import PathPattern, parse_patterns, protected_name
 from reyn.workspace import Place
 
 if TYPE_CHECKING:
@@ -53,12 +54,19 @@ class Rule(msgspec.Struct, frozen=True):
     def applies(self, capability: str, skill: str, target: Target) -> bool:
         if capability != self.capability or (self.skills and skill not in self.skills):
             return False
-        return not self.patterns or any(_covers(pattern, capability, target) for pattern in self.patterns)
+        if self.patterns:
+            return any(_covers(pattern, capability, target) for pattern in self.patterns)
+        # A grant for everything does not name what is protected.
+        is_protected = isinstance(target, Place) and protected_name(target.parts, access_of(capability))
+        return self.effect == "deny" or not is_protected
+
+
+_parsed = cache(PathPattern.parse)
 
 
 def _covers(pattern: str, capability: str, target: Target) -> bool:
     if isinstance(target, Place):
-        return PathPattern.parse(pattern).covers(target, access_of(capability))
+        return _parsed(pattern).covers(target, access_of(capability))
     return fnmatchcase(target, pattern)
 
 

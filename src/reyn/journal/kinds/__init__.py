@@ -1,6 +1,7 @@
 """Every event kind with its data. `docs/reference/events.md` is generated from this package."""
 
 from reyn.journal.kinds import older as older
+from reyn.journal.kinds.approvals import ApprovalDecided, ApprovalRequired, WaitExpired
 from reyn.journal.kinds.ops import (
     OpCompleted,
     OpStarted,
@@ -71,6 +72,8 @@ from reyn.journal.kinds.visit import (
 
 __all__ = [
     "AnswerUnwrapped",
+    "ApprovalDecided",
+    "ApprovalRequired",
     "ArtifactRef",
     "ArtifactStored",
     "AskRequest",
@@ -126,6 +129,7 @@ __all__ = [
     "ValidationError",
     "Wait",
     "WaitAnswered",
+    "WaitExpired",
     "WaitOpened",
     "WorkspaceRestored",
     "WorkspaceUpdated",
