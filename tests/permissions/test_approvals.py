@@ -154,3 +154,42 @@ def test_reading_can_need_approval_too(project: Project):
         rt.answer("k", result.wait.id, "approve")
         assert rt.resume("k").ok
     assert '"content":"old' in project.model.shown(0)
+
+
+# -- standing approvals ---------------------------------------------------------------------------------------
+
+ALWAYS = {"decision": "approve", "always": True}
+
+
+def run_again(project: Project, run_id: str, **options: Any) -> RunResult:
+    (project.root / "output" / "a.md").write_text("old\n")
+    return project.run("s", ANSWERS, run_id=run_id, **ASK | options)
+
+
+def test_a_standing_approval_covers_the_same_skill_op_and_rule(project: Project):
+    project.run("s", ANSWERS, **ASK)
+    assert decide(project, ALWAYS).ok
+    [approval] = project.journal.approvals()
+    assert (approval.skill, approval.op, approval.by) == ("s", "file write", "ada")
+    assert run_again(project, "second").ok
+    assert text(project) == "new\n"
+
+
+def test_a_change_of_skill_op_or_rule_asks_again(project: Project):
+    project.run("s", ANSWERS, **ASK)
+    assert decide(project, ALWAYS).ok
+    other = {"permissions": {"file.write": [{"ask": "output/*"}]}}
+    assert run_again(project, "rule", **other).status == "waiting"
+    answers = [act(file("delete", "output/a.md")), finish()]
+    assert project.run("s", answers, run_id="op", **ASK).status == "waiting"
+    write_skill(project.root, "s", {"a": ["end"]}, ops={"a": "file"}, phase_keys={"a": "role: other\n"})
+    assert run_again(project, "skill").status == "waiting"
+
+
+def test_a_revoked_approval_asks_again(project: Project):
+    project.run("s", ANSWERS, **ASK)
+    assert decide(project, ALWAYS).ok
+    [approval] = project.journal.approvals()
+    assert project.journal.revoke(approval.id)
+    assert not project.journal.revoke(approval.id)
+    assert run_again(project, "second").status == "waiting"

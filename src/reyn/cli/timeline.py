@@ -189,6 +189,10 @@ class Timeline:
             case kinds.OpCompleted(call=call, status=status, result=result):
                 words = run.ops.get(call)
                 return None if words == "" and status == "ok" else self._op(words, status, result)
+            case kinds.ApprovalDecided(decision=decision, by=by, remark=remark):
+                who = f" by {by}" if by else ""
+                words = f"approval: {decision}{who}{f': {remark}' if remark else ''}"
+                return _Told(2, "approval", words, {"decision": decision, "by": by})
             case kinds.PermissionDenied(op_kind=kind, op=op, reason=reason, rule=rule):
                 words = f"{kind} {op}".strip() or "op"
                 about = {"op": words, "status": "denied", "rule": rule}

@@ -102,7 +102,14 @@ def _decided(
         case "approve":
             always = bool(value.get("always", False))
             decided = kinds.ApprovalDecided(
-                required.call, "approve", required.digest, by, remark, always, rule=required.rule
+                required.call,
+                "approve",
+                required.digest,
+                by,
+                remark,
+                always,
+                f"{required.op_kind} {required.op}".strip(),
+                rule=required.rule,
             )
             return decided, ()
         case "edit":

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from reyn.errors import InternalError
-from reyn.journal import Answer, Blob, Cancel, RaiseLimit, canonical, check_json, kinds
+from reyn.journal import Answer, Approval, Blob, Cancel, RaiseLimit, canonical, check_json, decode, kinds
 from reyn.jsonschema import compile_schema
 from reyn.kernel import versions
 from reyn.kernel.effects import CallModel, ExecuteSubRun, PerformOp, PlanOp, PlanSubRun, Restore
@@ -217,7 +217,18 @@ class LiveWorld:
     async def flush(self, tape: Tape) -> None:
         """Make buffered events durable, then show them to the listener."""
         for event in await tape.flush(self._commits.append):
+            if event.kind == kinds.ApprovalDecided.kind:
+                self._keep_standing(event, tape.state)
             self.show(event)
+
+    def _keep_standing(self, event: Event, state: RunState) -> None:
+        """Store an approval that a person gave for good."""
+        decided = decode(event)
+        if isinstance(decided, kinds.ApprovalDecided) and decided.always:
+            assert state.started is not None
+            skill, hashed = state.started.skill, state.started.skill_hash
+            approval = Approval(skill, hashed, decided.op, decided.rule, decided.by, event.ts, event.run_id)
+            self._journal.approve(approval)
 
     def show(self, event: Event) -> None:
         """Pass a durable event to the listener. A listener that raises is dropped with a warning."""

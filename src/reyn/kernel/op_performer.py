@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from reyn.journal import Body
+    from reyn.journal import Approval, Body
     from reyn.kernel.briefs import Briefs
     from reyn.kernel.effects import PerformOp, PlanOp, Restore
     from reyn.kernel.tape import Tape
@@ -60,12 +60,14 @@ class OpPerformer:
         state: Path,
         ops: OpTable,
         policy: Policy,
+        approvals: Callable[[], list[Approval]],
         briefs_of: BriefsOf,
     ) -> None:
         self._root = root
         self._state = state
         self._ops = ops
         self._policy = policy
+        self._approvals = approvals
         self._briefs_of = briefs_of
         self._gates: dict[tuple[str, str, str | None], Gate] = {}
         self._unchanged: dict[tuple[str | None, str], bool] = {}
@@ -82,7 +84,8 @@ class OpPerformer:
             return denied, (result, args)
         if plan.approval is not None:
             action = _digest(call, plan)
-            if effect.approved != action:
+            standing = self._standing(call, plan.approval, tape)
+            if standing is None and effect.approved != action:
                 shown = Blob.of(preview(call, plan, tape.content).encode())
                 required = kinds.ApprovalRequired(
                     effect.key, call.kind, call.op or "", args.hash, plan.approval, action, shown.hash
@@ -99,6 +102,13 @@ class OpPerformer:
             plan.request,
         )
         return started, (args, *((known,) if known else ()), *plan.blobs)
+
+    def _standing(self, call: Call, rule: str, tape: Tape) -> Approval | None:
+        """Return the standing approval that covers an action."""
+        started = tape.state.started
+        assert started is not None
+        op = f"{call.kind} {call.op or ''}".strip()
+        return next((one for one in self._approvals() if one.covers(started.skill_hash, op, rule)), None)
 
     def _plan(self, call: Call, tape: Tape) -> Plan | Denied:
         op = self._ops.get(call.kind)

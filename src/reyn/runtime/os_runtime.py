@@ -410,7 +410,9 @@ class OSRuntime:
                     self._polling.notify(started.parent.run)  # what ended a sub-run may concern its parent, too
 
         sub_runs = SubRuns(self.journal, self._clock, self._ids, self.ops, self.load, self._reader.briefs_of, drive)
-        ops = OpPerformer(self.root, self.root / STATE, self.ops, self._policy, self._reader.briefs_of)
+        ops = OpPerformer(
+            self.root, self.root / STATE, self.ops, self._policy, self.journal.approvals, self._reader.briefs_of
+        )
         return LiveWorld(
             self.journal,
             self._commits,

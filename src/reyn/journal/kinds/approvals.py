@@ -33,7 +33,8 @@ class ApprovalDecided(Body, frozen=True):
     by: str = ""
     remark: str = ""
     always: bool = False
-    """Whether the same skill, op and rule need no approval from now on."""
+    """Whether the same version of the skill needs no approval for this op and rule from now on."""
+    op: str = ""
     args: ContentName | None = None
     result: ContentName | None = None
     rule: DerivedText = ""
