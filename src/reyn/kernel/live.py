@@ -19,7 +19,7 @@ from reyn.kernel.llm_call_recorder import LlmCallRecorder
 from reyn.kernel.ports import Later, NamedPeople
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from reyn.journal import Body, Event, Journal, Message
     from reyn.kernel.commits import SharedCommits
@@ -41,6 +41,8 @@ _POLL_SECONDS = 0.02
 """Between effects, how often the inbox is read for messages of other processes."""
 _WAIT_POLL_SECONDS = 0.05
 """While the user is being asked, how often the inbox is read."""
+_ABANDON_SECONDS = 5.0
+"""How long work that was cancelled may take to end."""
 _CANCEL_POLL_SECONDS = 0.25
 """During a model call, how often the inbox is read for a cancellation."""
 _MOST_INVALID_ANSWERS = 3
@@ -107,7 +109,11 @@ class LiveWorld:
             case CallModel():
                 return await self._ask(effect, tape)
             case PlanOp():
+                if self._ops.is_foreign(effect):  # whatever foreign code does, the answer that asked for it is durable
+                    await self.flush(tape)
                 return self._ops.plan(effect, tape)
+            case PerformOp() if self._ops.is_foreign(effect):
+                return await self._unless_cancelled(self._ops.perform(effect, tape), tape)
             case PerformOp():
                 return await self._ops.perform(effect, tape)
             case Restore():
@@ -133,7 +139,11 @@ class LiveWorld:
         call = self._recorder.perform(effect, tape, record)
         if not self._recorder.may_take_time(effect, tape.state):
             return await call
-        task = asyncio.ensure_future(call)
+        return await self._unless_cancelled(call, tape)
+
+    async def _unless_cancelled(self, work: Coroutine[Any, Any, Recorded], tape: Tape) -> Recorded | None:
+        """Await work that may take long; give it up and return nothing once the run is cancelled."""
+        task = asyncio.ensure_future(work)
         try:
             while not task.done():
                 await asyncio.wait([task], timeout=_CANCEL_POLL_SECONDS)
@@ -142,8 +152,8 @@ class LiveWorld:
             return task.result()
         finally:
             task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await task
+            if not task.done():
+                await asyncio.wait([task], timeout=_ABANDON_SECONDS)  # foreign code may ignore its cancellation
 
     def _is_cancelled(self, state: RunState) -> bool:
         messages = self._journal.drain(state.run_id, state.messages_taken)

@@ -88,7 +88,10 @@ async def run_op(args: dict[str, Any], call: str, around: Surroundings, tape: Ta
             answer, changes = _outcome(ended, tape), ended.changes
     form = around.vocabulary.form_of(args)
     is_unsafe = form is not None and form.effect == "unsafe"
-    completed = await PerformOp(call, args, started, answer, is_unsafe, needs_intent=request is None)
+    if request is not None and is_unsafe:
+        tape.emit(kinds.RequestFulfilled(call))
+    needs_intent = request is None or is_unsafe
+    completed = await PerformOp(call, args, started, answer, is_unsafe, needs_intent=needs_intent)
     attempts = 0
     while isinstance(completed, UnknownOutcome):
         attempts += 1

@@ -6,6 +6,7 @@ How an op is called is in `reyn.ops.execution`; in which order is in `op_dispatc
 from __future__ import annotations
 
 import os
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -72,6 +73,10 @@ class OpPerformer:
         self._gates: dict[tuple[str, str, str | None], Gate] = {}
         self._unchanged: dict[tuple[str | None, str], bool] = {}
 
+    def is_foreign(self, effect: PlanOp | PerformOp) -> bool:
+        """Whether an effect runs code from outside the package."""
+        return self._ops.is_foreign(str(effect.args["kind"]))
+
     # -- planning -------------------------------------------------------------------------------------
 
     def plan(self, effect: PlanOp, tape: Tape) -> Recorded:
@@ -116,7 +121,12 @@ class OpPerformer:
             return Plan(result=call.error(f"the op kind `{call.kind}` is not installed"))
         if wrong := self._changed_since(op, call, tape):
             return Plan(result=call.error(wrong))
-        return plan_op(op, call, self._env(tape))
+        started = tape.state.started
+        assert started is not None
+        offered = self._briefs_of(started, tape.content).vocabulary.op(call.kind)
+        needed = [offered.permission] if offered is not None and offered.permission else []
+        is_foreign = self._ops.is_foreign(call.kind)
+        return plan_op(op, call, self._env(tape), permissions=needed, is_foreign=is_foreign)
 
     def _changed_since(self, op: Op, call: Call, tape: Tape) -> str:
         """Return why an op that has changed since the run started does not accept these arguments any more."""
@@ -157,7 +167,9 @@ class OpPerformer:
         op = self._ops.get(call.kind)
         if op is None:
             return _completed(effect, call, call.error(f"the op kind `{call.kind}` is not installed"))
-        return _completed(effect, call, await perform_op(op, call, plan, self._env(tape)))
+        is_foreign = self._ops.is_foreign(call.kind)
+        result = await perform_op(op, call, plan, self._env(tape), is_foreign=is_foreign)
+        return _completed(effect, call, result)
 
     def _settled(self, effect: PerformOp, call: Call, known: Blob | None) -> Recorded:
         """Record what a person says about an intent whose outcome is unknown."""
@@ -188,7 +200,7 @@ class OpPerformer:
                 tuple(parse_requests(one) for one in requests),
                 briefs.skill.name,
             )
-        return Env(gate.roots, gate, tape.content, state.truncated, briefs.settings.sizes.file_bytes)
+        return Env(gate.roots, gate, tape.content, MappingProxyType(state.truncated), briefs.settings.sizes.file_bytes)
 
 
 def _digest(call: Call, plan: Plan) -> str:

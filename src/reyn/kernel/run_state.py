@@ -446,6 +446,7 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.PostprocessorCompleted: on_postprocessor_completed,
     kinds.PostprocessorFailed: on_postprocessor_failed,
     kinds.OpStarted: on_op_started,
+    kinds.RequestFulfilled: on_intent,
     kinds.OpCompleted: on_outcome,
     kinds.SubRunStarted: on_intent,
     kinds.SubRunStopped: on_sub_run_stopped,

@@ -76,14 +76,16 @@ class Call(msgspec.Struct, frozen=True):
         """
         match error:
             case OpFailed():
-                return self.error(str(error), **error.fields)
+                return {**error.fields, **self.error(str(error))}
             case FileFault() | PlaceInvalid():
                 return self.error(str(error))
             case OSError():
-                return self.error(os.strerror(error.errno or errno.EIO))
+                number = error.errno if isinstance(error.errno, int) and 0 < error.errno < 1_000 else errno.EIO
+                return self.error(os.strerror(number))
             case MemoryError() | RecursionError():
                 return self.error("the op needs more memory than is available")
-        return self.error(f"the op failed: {type(error).__name__}: {str(error)[:_LONGEST_ERROR]}")
+        message = str(error)[:_LONGEST_ERROR].encode("utf-8", "backslashreplace").decode()
+        return self.error(f"the op failed: {type(error).__name__}: {message}")
 
 
 _LONGEST_ERROR = 500

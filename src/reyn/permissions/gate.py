@@ -88,7 +88,7 @@ class Gate(msgspec.Struct, frozen=True):
             return NeedsApproval(rule.text, zone.rule) if rule is not None and rule.effect == "ask" else zone
         if not all(requests.covers(key, place) for requests in self.requests):
             return Denied(f"default: no {access} outside the zones", self._how_to(access, place))
-        return self._granted(rule, key, f"{key}: [{{allow: {_spelled(place)}}}]")
+        return self._granted(rule, key, f"{key}: [{{allow: {place.shown}}}]")
 
     def _zone(self, access: Access, place: Place) -> Allowed | None:
         if place.zone == "workspace":
@@ -112,11 +112,7 @@ class Gate(msgspec.Struct, frozen=True):
         named = protected_name(place.parts, access) if place.zone == "project" else ""
         why = f" `{named}` is protected and must be named." if named else ""
         return (
-            f"to {access} `{place.shown}` the skill must request it (`file.{access}: [{_spelled(place)}]` under "
+            f"to {access} `{place.shown}` the skill must request it (`file.{access}: [{place.shown}]` under "
             f"`permissions` in skill.md) and the operator must grant it in reyn.yaml.{why} "
             f"Without a grant, {zones} and `workspace:` can be {'read' if access == 'read' else 'written'}."
         )
-
-
-def _spelled(place: Place) -> str:
-    return f"/{'/'.join(place.parts)}" if place.zone == "outside" else place.shown
