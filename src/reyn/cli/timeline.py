@@ -48,6 +48,7 @@ class _Run:
         self.visit = 0
         self.asked = 0
         self.ops: dict[str, str] = {}
+        self.sub_runs: dict[str, str] = {}
 
     @property
     def where(self) -> str:
@@ -200,10 +201,11 @@ class Timeline:
             case kinds.WorkspaceRestored(restored=restored, left=left):
                 return _Told(2, "put_back", _put_back("restored", restored, left), {"restored": restored, "left": left})
             case kinds.SubRunStarted(call=call, skill=skill, run=below):
+                run.sub_runs[call] = below
                 self.doing = f"sub-run {below}"
                 return _Told(2, "sub_run", f"{skill} → {below}", {"skill": skill, "run": below})
             case kinds.SubRunCompleted(call=call, run=below, error=error) if call not in run.ops:
-                status = "error" if error else "ok"
+                status, below = "error" if error else "ok", below or run.sub_runs.get(call, "")
                 words = f"sub-run {below} · {status}{f': {error}' if error else ''}"
                 return _Told(2, "op", words, {"op": f"sub-run {below}", "status": status})
         return None
