@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^( *)```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^\1```$", re.M | re.S)
 
 
@@ -29,7 +29,9 @@ class Block:
 def blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
     found = [Block(match[2], match[3], textwrap.dedent(match[4])) for match in FENCE.finditer(text)]
-    assert len(re.findall("^ *```", text, re.M)) == 2 * len(found), f"{page.name}: a fence without a language, or not closed"
+    assert len(re.findall("^ *```", text, re.M)) == 2 * len(found), (
+        f"{page.name}: a fence without a language, or not closed"
+    )
     return found
 
 
@@ -89,7 +91,7 @@ def test_every_block_of_a_page_runs(page: Path, tmp_path: Path):
 
 
 def check_shell(block: Block) -> None:
-    """Check that make has the target or that the extras exist. Running them would install packages or run these tests."""
+    """Check that make has the target, or pip the extras. Running them would install packages or run these tests."""
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M))
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"].keys()
     for line in block.text.splitlines():
@@ -140,9 +142,17 @@ def test_every_name_in_the_code_that_a_page_uses_exists(page: Path):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_to_a_file_leads_somewhere(page: Path):
-    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+    for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", page.read_text(encoding="utf-8")):
         if not target.startswith("http"):
-            assert (page.parent / target).exists(), target
+            found = page.parent / target if target else page
+            assert found.exists(), target
+            assert not anchor or anchor in anchors(found), f"{target}#{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that the site and GitHub generate for headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
 def test_every_error_has_its_place_in_the_documentation():
