@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reyn import SyncRuntime
 from reyn.errors import ArchiveInvalid, ForkImpossible, RunKeyTaken, UpgradeUnfit
 from reyn.journal.sqlite import SqliteJournal
+from reyn.ops import Call, Env, OpForm, OpSpec, Plan
+from reyn.vocabulary.schemas import arguments as fields
+from reyn.vocabulary.schemas import result, text
 from tests.kernel.doing import Project
 from tests.support import abort, act, file, finish, go, question, write_skill
 
@@ -105,6 +109,20 @@ def test_there_must_be_something_to_go_on_from(project: Project):
             rt.fork("k", run_id="k")
 
 
+def test_a_fork_point_after_the_last_event_is_refused(project: Project):
+    with reopened(project, ANSWERS) as rt:
+        rt.run("s", {"text": "in"}, run_id="k")
+        last = rt.find("k").seq
+        with pytest.raises(ForkImpossible, match=f"no event 999; its last event is {last}"):
+            rt.fork("k", at=999, run_id="f")
+        with pytest.raises(ForkImpossible, match=f"no event {last + 1}"):
+            rt.fork("k", at=last + 1, input={"text": "other"})
+        assert [row.run_id for row in rt.runs()] == ["k"]
+        assert len(project.model.requests) == len(ANSWERS)
+        assert not (project.root / ".reyn/workspace/f").exists()
+        rt.fork("k", at=last, run_id="f")
+
+
 def test_a_rerun_begins_anew_with_the_same_input_and_skill(project: Project):
     with reopened(project, ANSWERS) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
@@ -177,6 +195,44 @@ def test_an_upgrade_that_does_not_fit_is_refused_and_the_run_goes_on_without(pro
         with pytest.raises(UpgradeUnfit, match="has changed since the run started"):
             rt.resume("k", upgrade=True)
         assert rt.resume("k").ok
+
+
+class Note:
+    """An op whose specification differs between two installed versions."""
+
+    def __init__(self, summary: str) -> None:
+        arguments = fields("note", None, {"text": text(80)})
+        form = OpForm(None, summary, arguments, "idempotent", result("note", None, {}), {"kind": "note", "text": "x"})
+        self.spec = OpSpec("note", summary, effect="idempotent", forms=(form,))
+
+    def plan(self, call: Call, env: Env) -> Plan:
+        return Plan("notes are allowed")
+
+    async def perform(self, call: Call, plan: Plan, env: Env) -> dict[str, Any]:
+        return call.ok()
+
+
+@pytest.mark.parametrize("summary", ["Take a note.", "Take a note and keep it."])
+def test_an_unedited_skill_can_be_upgraded_even_if_an_op_has_changed(project: Project, summary: str):
+    write_skill(project.root, "noting", {"a": ["b"], "b": ["end"]}, ops={"a": "note, ask_user", "b": "note"})
+    answers = [act({"kind": "note", "text": "1"}, question("ok?")), go("b"), finish()]
+    with reopened(project, answers, ops=[Note("Take a note.")]) as rt:
+        assert rt.run("noting", {"text": "in"}, run_id="k").status == "waiting"
+        rt.answer("k", "1.1.2", "yes")
+    with reopened(project, answers, ops=[Note(summary)]) as rt:
+        assert rt.resume("k", upgrade=True).ok
+        assert "Take a note." in project.model.stable(0)  # the open visit keeps what it was offered
+        assert summary in project.model.stable(1)
+        assert rt.replay("k").status == "finished"
+
+
+def test_an_upgrade_checks_the_input_of_a_phase_that_failed(project: Project):
+    with reopened(project, [go("b"), "no", "no", "no", finish()]) as rt:
+        assert rt.run("s", {"text": "in"}, run_id="k").status == "failed"
+        number = {"type": "object", "properties": {"text": {"type": "integer"}}}
+        (project.root / "reyn/project/s/artifacts/note.yaml").write_text(json.dumps(number))
+        with pytest.raises(UpgradeUnfit, match="input of phase `b` no longer fits"):
+            rt.resume("k", retry=True, upgrade=True)
 
 
 def test_a_run_that_failed_between_visits_can_be_upgraded(project: Project):

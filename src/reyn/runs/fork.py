@@ -34,8 +34,9 @@ class Cut(NamedTuple):
 def cut_at(run_id: str, events: Iterable[Event], at: int | None, *, between_visits: bool) -> Cut:
     """The last place to go on from. Another input or another skill needs one between visits; another model may as well
     answer the question that was asked last."""
-    state, found = EMPTY, None
+    state, found, last = EMPTY, None, 0
     for event in events:
+        last = event.seq
         if at is not None and event.seq > at:
             break
         body = decode(event)
@@ -44,6 +45,8 @@ def cut_at(run_id: str, events: Iterable[Event], at: int | None, *, between_visi
         stands = not state.visit.is_open and state.ending is None and state.status == "running"
         if asks or stands:
             found = Cut(event, state)
+    if at is not None and at > last:
+        raise ForkImpossible(f"run `{run_id}` has no event {at}; its last event is {last}")
     if found is None:
         raise ForkImpossible(f"run `{run_id}` has no event at or before {at} to go on from")
     return found

@@ -146,7 +146,8 @@ def check_fit(state: RunState, old: Briefs, new: Briefs, content: Callable[[str]
         raise UpgradeUnfit(f"the current skill has no phase `{phase}`")
     if state.visit.is_open and not _same_phase(state, old, new, phase):
         raise UpgradeUnfit(f"phase `{phase}`, which is being visited, has changed since the run started")
-    if not state.visit.is_open and state.ending is None:
+    enters_phase = state.ending is None or state.ending.kind == "failure"
+    if not state.visit.is_open and enters_phase:
         assert state.visit.input is not None
         artifact = msgspec.json.decode(content(state.visit.input.hash))
         taken = {member.name: member.schema for member in new.skill.inputs_of(phase)}
