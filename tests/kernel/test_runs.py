@@ -256,6 +256,20 @@ def test_a_key_starts_a_run_once(project: Path):
                 rt.run("pair", IN, run_id=name)
 
 
+def test_the_key_of_a_run_of_another_skill_is_refused_whatever_the_input(project: Path):
+    folder = write_skill(project, "other", {"a": ["end"]}, inputs={"a": "user_message"})
+    with open_runtime(project, [go("second"), finish("end")]) as rt:
+        assert rt.run("pair", IN, run_id="k").ok
+        for value in ("text", {"text": 1}, {"type": "unknown", "data": {}}, None):
+            with pytest.raises(RunKeyTaken, match="a run of skill `pair`, not of `other`"):
+                rt.run("other", value, run_id="k")
+        with pytest.raises(RunKeyTaken, match="a run of skill `pair`"):
+            rt.run(str(folder), "text", run_id="k")
+        assert rt.run(str(project / "reyn/project/pair"), IN, run_id="k").ok
+        with pytest.raises(RunKeyTaken, match="different input"):
+            rt.run("pair", {"text": "different"}, run_id="k")
+
+
 def test_a_run_is_found_by_the_beginning_of_its_id(project: Path):
     with open_runtime(project, [go("second"), finish()]) as rt:
         rt.run("pair", IN, run_id="alpha")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -104,9 +104,22 @@ class _Header(msgspec.Struct, forbid_unknown_fields=True):
     runs: list[str]
 
 
-def import_runs(journal: Journal, lines: Iterable[bytes]) -> ImportReport:
-    """Everything is read and checked before the first run is stored. A run that is there already must be the same."""
-    runs, events, blobs = _read(lines)
+class Archive(NamedTuple):
+    """The contents of an archive."""
+
+    runs: list[str]
+    events: dict[str, list[Event]]
+    blobs: dict[str, Blob]
+
+
+def import_runs(journal: Journal, archive: Archive) -> ImportReport:
+    """Store the runs of an archive. A run that exists already must be the same.
+
+    Raises:
+        ArchiveInvalid: A run refers to content that the archive does not have, or the journal refuses it.
+        RunKeyTaken: A different run with the same id exists.
+    """
+    runs, events, blobs = archive
     known = [run for run in runs if _is_known(journal, run, events[run])]
     imported = [run for run in runs if run not in known]
     for run in imported:
@@ -123,7 +136,12 @@ def import_runs(journal: Journal, lines: Iterable[bytes]) -> ImportReport:
     return ImportReport(tuple(imported), tuple(known))
 
 
-def _read(lines: Iterable[bytes]) -> tuple[list[str], dict[str, list[Event]], dict[str, Blob]]:
+def read_archive(lines: Iterable[bytes]) -> Archive:
+    """Read an archive and check all of it: checksum, hashes of events and contents, names of runs.
+
+    Raises:
+        ArchiveInvalid: The archive is damaged, incomplete, or of an unknown format.
+    """
     events: dict[str, list[Event]] = {}
     blobs: dict[str, Blob] = {}
     header: _Header | None = None
@@ -152,7 +170,7 @@ def _read(lines: Iterable[bytes]) -> tuple[list[str], dict[str, list[Event]], di
         raise ArchiveInvalid("the runs of the header are not the runs of the file")
     for run, own in events.items():
         _check_names(run, own, events)
-    return header.runs, events, blobs
+    return Archive(header.runs, events, blobs)
 
 
 def _check_names(run: str, own: list[Event], known: Container[str]) -> None:

@@ -39,32 +39,32 @@ class RunReader:
     """The recorded runs of one journal. `OSRuntime` documents the methods that it passes on."""
 
     def __init__(self, journal: Journal, ops: OpTable) -> None:
-        self._journal = journal
+        self.journal = journal
         self._ops = ops
         self._briefs: dict[tuple[str, str, str | None], Briefs] = {}
 
     def find(self, run: str) -> RunRow:
-        row = self._journal.find(run)
+        row = self.journal.find(run)
         if row is not None:
             return row
-        rows = [row for row in self._journal.runs(run) if not row.parent.startswith(run)] if run else []
+        rows = [row for row in self.journal.runs(run) if not row.parent.startswith(run)] if run else []
         if len(rows) == 1:
             return rows[0]
         raise RunNotFound(f"{len(rows)} runs begin with `{run}`" if rows else f"no run `{run}`")
 
     def runs(self) -> list[RunRow]:
-        return self._journal.runs()
+        return self.journal.runs()
 
     def standing(self, row: RunRow) -> str:
-        return standing(row, is_claimed=self._journal.is_claimed(row.run_id))
+        return standing(row, is_claimed=self.journal.is_claimed(row.run_id))
 
     def family(self, run: str) -> list[str]:
         """The ids of a run and its descendants."""
         row = self.find(run)
-        return [row.run_id, *(child.run_id for child in descendants(self._journal, row.run_id))]
+        return [row.run_id, *(child.run_id for child in descendants(self.journal, row.run_id))]
 
     def events(self, run: str, after: int = 0) -> Iterator[Event]:
-        return self._journal.read(self.find(run).run_id, after)
+        return self.journal.read(self.find(run).run_id, after)
 
     def state(self, run: str) -> RunState:
         state = fold(self.events(run))
@@ -76,24 +76,24 @@ class RunReader:
         return self.to_result(self.state(run))
 
     async def replay(self, run: str) -> ReplayReport:
-        return await Replayer(self._journal, self.briefs_of, self._ops).replay(self.find(run).run_id)
+        return await Replayer(self.journal, self.briefs_of, self._ops).replay(self.find(run).run_id)
 
     def verify(self, run: str) -> VerifyReport:
-        return verify(self._journal, self.find(run).run_id)
+        return verify(self.journal, self.find(run).run_id)
 
     def diff(self, a: str, b: str) -> DiffReport:
-        return compare(self._side(a), self._side(b), self._journal.blob)
+        return compare(self._side(a), self._side(b), self.journal.blob)
 
     def _side(self, run: str) -> Side:
         row = self.find(run)
-        return side_of(row.run_id, tuple(self._journal.read(row.run_id)))
+        return side_of(row.run_id, tuple(self.journal.read(row.run_id)))
 
     def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         row = self.find(run)
-        return frame_at(row.run_id, self._journal.read(row.run_id), seq, self._journal.blob)
+        return frame_at(row.run_id, self.journal.read(row.run_id), seq, self.journal.blob)
 
     def export(self, run: str) -> Iterator[bytes]:
-        return export_runs(self._journal, self.find(run).run_id)
+        return export_runs(self.journal, self.find(run).run_id)
 
     def briefs_of(self, started: kinds.RunStarted, content: Callable[[str], bytes] | None = None) -> Briefs:
         """The compiled skill and settings of a run, from the run's own copies and never from today's files.
@@ -104,7 +104,7 @@ class RunReader:
         """
         key = (started.skill_hash, started.settings, started.ops)
         if key not in self._briefs:
-            content = content or self._journal.blob
+            content = content or self.journal.blob
             try:
                 copies = content(started.skill_hash), content(started.settings)
                 specs = content(started.ops) if started.ops else None
@@ -123,7 +123,7 @@ class RunReader:
         artifact = None
         final = state.final_artifact
         if state.status == "finished" and final is not None:
-            stored = msgspec.json.decode(self._journal.blob(final.hash))
+            stored = msgspec.json.decode(self.journal.blob(final.hash))
             artifact = {"type": stored["type"], "data": stored["data"]}
         switches = (f"`{other}` is asked in place of `{name}`" for name, other in state.models.switched.items())
         code = state.stop.code if state.status == "failed" else ""

@@ -17,7 +17,7 @@ import msgspec
 from reyn.config import RunSettings, load_config
 from reyn.context import ContextFrame, Execution
 from reyn.errors import ProjectNotFound, RunBlocked, RunBusy, RunIdInvalid, RunKeyTaken, RunNotResumable
-from reyn.journal import ENDED, Blob, Cancel, RaiseLimit, canonical, kinds
+from reyn.journal import ENDED, Blob, Cancel, MemoryJournal, RaiseLimit, canonical, kinds
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
 from reyn.kernel.briefs import Briefs
 from reyn.kernel.commits import SharedCommits
@@ -33,7 +33,7 @@ from reyn.kernel.sub_runs import SubRuns
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.models.roster import Roster
 from reyn.ops import standard_ops
-from reyn.runs.archive import import_runs
+from reyn.runs.archive import import_runs, read_archive
 from reyn.runs.family import descendants, root_run
 from reyn.runs.fork import cut_at, fork_input, forked_event, seal
 from reyn.runs.next_action import next_action
@@ -42,7 +42,7 @@ from reyn.runs.resume import check_fit, check_resume, has_ended
 from reyn.runs.run_files import RunFiles
 from reyn.runs.run_reader import RunReader
 from reyn.runtime.stream import RunStream
-from reyn.skills import Library, load_skill, pin
+from reyn.skills import Library, load_skill, pin, unpin
 from reyn.skills.resolve import is_path
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
 
 STATE = ".reyn"
 """The folder below the project's root where Reyn keeps its state."""
+DATABASE = "journal.db"
 
 
 class _Observers(NamedTuple):
@@ -111,6 +112,7 @@ class OSRuntime:
         self._ids = ids or TimedIds()
         self._executing: set[asyncio.Task[Any]] = set()
         self._polling = InboxPolling()
+        self._cached_reader: RunReader | None = None
 
     @classmethod
     def open(
@@ -154,9 +156,18 @@ class OSRuntime:
 
         return SqliteJournal(self.root / STATE)
 
-    @cached_property
+    @property
+    def _existing_journal(self) -> Journal:
+        """The journal, or an empty one if the project has none yet: reading creates no files."""
+        has_journal = self._journal is not None or "journal" in vars(self) or (self.root / STATE / DATABASE).exists()
+        return self.journal if has_journal else MemoryJournal()
+
+    @property
     def _reader(self) -> RunReader:
-        return RunReader(self.journal, self.ops)
+        journal = self._existing_journal
+        if self._cached_reader is None or self._cached_reader.journal is not journal:
+            self._cached_reader = RunReader(journal, self.ops)
+        return self._cached_reader
 
     @cached_property
     def _commits(self) -> SharedCommits:
@@ -220,6 +231,15 @@ class OSRuntime:
             return None
         place = Path(skill).resolve()
         return str(place.relative_to(self.root)) if place.is_relative_to(self.root) else str(place)
+
+    def _is_skill_of(self, started: kinds.RunStarted, skill: str) -> bool:
+        """Whether a name or path names the skill of a run. The skill's files need not exist any more."""
+        if not is_path(skill):
+            return skill == started.skill
+        if started.source:
+            return self._source(skill) == started.source
+        place = Path(skill).resolve()
+        return (place.parent if place.name == "skill.md" else place).name == started.skill
 
     async def _begin(
         self, first: tuple[kinds.RunStarted, tuple[Blob, ...]], model: str, observers: _Observers
@@ -346,7 +366,10 @@ class OSRuntime:
         """The current version of a run's skill, if the run can continue with it."""
         skill = self.load(loaded.started.source or loaded.started.skill)
         briefs = self._reader.briefs_of(loaded.started)
-        check_fit(loaded.state, briefs, Briefs(skill, briefs.settings, self.ops.vocabulary), self.journal.blob)
+        # A visit in progress keeps the op specifications that it was offered, so only the skill is compared. The copy
+        # of a skill holds JSON, so a loaded skill is compared by its own copy.
+        current = Briefs(unpin(pin(skill).content), briefs.settings, briefs.vocabulary)
+        check_fit(loaded.state, briefs, current, self.journal.blob)
         return skill
 
     def stream(
@@ -358,11 +381,12 @@ class OSRuntime:
     async def _run_again(self, run_id: str, skill: str, input: Any, observers: _Observers) -> RunResult:
         """Continue the run of a key if it was interrupted, else return its result. Uses the run's own copies."""
         loaded = load_run(self.journal, run_id)
+        if not self._is_skill_of(loaded.started, skill):
+            raise RunKeyTaken(f"run `{run_id}` is a run of skill `{loaded.started.skill}`, not of `{skill}`")
         briefs = self._reader.briefs_of(loaded.started)
         artifact = Blob.of(canonical(to_artifact(input, briefs.skill, strict=briefs.settings.strict)))
-        is_other = not is_path(skill) and skill != loaded.started.skill
-        if is_other or loaded.started.input.hash != artifact.hash:
-            raise RunKeyTaken(f"run `{run_id}` is one of skill `{loaded.started.skill}`, with another skill or input")
+        if loaded.started.input.hash != artifact.hash:
+            raise RunKeyTaken(f"run `{run_id}` was started with a different input")
         if loaded.state.status != "running":
             return self._reader.to_result(loaded.state)
         return await self._continue(loaded, observers)
@@ -443,7 +467,8 @@ class OSRuntime:
             WaitUnknown: The question is not open, or was answered already.
             AnswerInvalid: The answer does not fit the question.
         """
-        posted = post_answer(self.journal, self.find(run), wait, value, is_text=is_text)
+        row = self.find(run)
+        posted = post_answer(self.journal, row, wait, value, is_text=is_text)
         self._polling.notify(posted.run_id)
         return posted
 
@@ -604,11 +629,13 @@ class OSRuntime:
 
         A file that was changed since by anything else is left as it is.
         """
-        return self._files.undo(self._reader.family(run), dry_run=dry_run)
+        family = self._reader.family(run)
+        return self._files.undo(family, dry_run=dry_run)
 
     def touched(self, run: str) -> dict[str, str]:
         """The files that a run and its descendants changed: `new`, `changed` or `deleted` by path."""
-        return self._files.touched(self._reader.family(run))
+        family = self._reader.family(run)
+        return self._files.touched(family)
 
     @cached_property
     def _files(self) -> RunFiles:
@@ -617,7 +644,8 @@ class OSRuntime:
 
     def import_(self, lines: Iterable[bytes]) -> ImportReport:
         """Import exported runs, all of them or none, and recreate their files."""
-        report = import_runs(self.journal, lines)
+        archive = read_archive(lines)
+        report = import_runs(self.journal, archive)
         for run in (*report.imported, *report.known):
             events = list(self.journal.read(run))
             if fold(events).workspace == run:
@@ -628,9 +656,7 @@ class OSRuntime:
 
     def is_recorded(self, run_id: str) -> bool:
         """Whether a run of exactly this id exists."""
-        if self._journal is None and not (self.root / STATE / "journal.db").exists():
-            return False
-        return self.journal.find(run_id) is not None
+        return self._existing_journal.find(run_id) is not None
 
     def find(self, run: str) -> RunRow:
         """A run by its id, or by a prefix that only one run has."""
@@ -642,7 +668,7 @@ class OSRuntime:
 
     def root_run(self, row: RunRow) -> RunRow:
         """The run that started this sub-run, directly or not; the run itself if it is no sub-run."""
-        return root_run(self.journal, row)
+        return root_run(self._existing_journal, row)
 
     def standing(self, row: RunRow) -> str:
         """The status of a run, including `running (interrupted)` and `blocked`."""
@@ -650,11 +676,11 @@ class OSRuntime:
 
     def next_action(self, row: RunRow) -> NextAction | None:
         """The operation that continues a run; `None` if there is none, or if a live process executes the run."""
-        return next_action(self.journal, row)
+        return next_action(self._existing_journal, row)
 
     def open_question(self, row: RunRow) -> Question | None:
         """The open question of a run or of one of its descendants."""
-        return open_question(self.journal, row)
+        return open_question(self._existing_journal, row)
 
     def events(self, run: str, after: int = 0) -> Iterator[Event]:
         """The events of a run after a sequence number."""
@@ -662,7 +688,7 @@ class OSRuntime:
 
     def content(self, hash: str) -> bytes:
         """Content that an event refers to by its hash."""
-        return self.journal.blob(hash)
+        return self._existing_journal.blob(hash)
 
     def state(self, run: str) -> RunState:
         """The fold of all events of a run."""
@@ -716,11 +742,11 @@ class OSRuntime:
         """The configured models and those that can be pulled, each with its availability. Loads no model."""
         from reyn.models.survey import survey
 
-        return await survey(self.config, self.root, self.journal)
+        return await survey(self.config, self.root, self._existing_journal)
 
     @cached_property
     def _roster(self) -> Roster:
-        return Roster(self.config.models, self.root, self.journal, lambda: self.secrets, self._model)
+        return Roster(self.config.models, self.root, lambda: self._existing_journal, lambda: self.secrets, self._model)
 
     @cached_property
     def secrets(self) -> Secrets:
