@@ -32,7 +32,8 @@ Every error a user can meet, in one tree. A code is stable for good; a hint says
     │   ├── UpgradeUnfit           RYN416
     │   ├── ForkImpossible         RYN417
     │   ├── ArchiveInvalid         RYN418
-    │   └── OpMissing              RYN419
+    │   ├── OpMissing              RYN419
+    │   └── RunInUse               RYN420
     ├── ModelError                 RYN5xx  what a model could not do
     │   ├── ModelUnknown           RYN501
     │   ├── ScriptInvalid          RYN502
@@ -421,6 +422,14 @@ class OpMissing(JournalError):
     code = "RYN419"
     hint = "Install the package that provides the op, then resume the run."
     exit_code = 7
+
+
+class RunInUse(JournalError):
+    """A run cannot be deleted, because other runs need it: a fork that continues from it, its parent or a sub-run."""
+
+    code = "RYN420"
+    hint = "Delete the runs that need it as well, or none of them."
+    exit_code = 2
 
 
 class ModelError(ReynError):

@@ -37,6 +37,7 @@ from reyn.runs.archive import import_runs, read_archive
 from reyn.runs.family import descendants, root_run
 from reyn.runs.fork import cut_at, fork_input, forked_event, seal
 from reyn.runs.next_action import next_action
+from reyn.runs.prune import PruneReport, prune
 from reyn.runs.questions import open_question, pending_message, post_answer, resume_answered
 from reyn.runs.resume import check_fit, check_resume, has_ended
 from reyn.runs.run_files import RunFiles
@@ -46,13 +47,14 @@ from reyn.skills import Library, load_skill, pin, unpin
 from reyn.skills.resolve import is_path
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+    from datetime import timedelta
     from types import TracebackType
     from typing import Self
 
     from reyn.config import Config
     from reyn.errors import NextAction
-    from reyn.journal import Event, Journal, RunRow
+    from reyn.journal import Event, Journal, RunRow, Status
     from reyn.kernel.live import Listener, OnDelta
     from reyn.kernel.loading import Loaded
     from reyn.kernel.ports import Clock, Ids, People
@@ -159,8 +161,11 @@ class OSRuntime:
     @property
     def _existing_journal(self) -> Journal:
         """The journal, or an empty one if the project has none yet: reading creates no files."""
-        has_journal = self._journal is not None or "journal" in vars(self) or (self.root / STATE / DATABASE).exists()
-        return self.journal if has_journal else MemoryJournal()
+        return self.journal if self._has_journal else MemoryJournal()
+
+    @property
+    def _has_journal(self) -> bool:
+        return self._journal is not None or "journal" in vars(self) or (self.root / STATE / DATABASE).exists()
 
     @property
     def _reader(self) -> RunReader:
@@ -636,6 +641,29 @@ class OSRuntime:
         """The files that a run and its descendants changed: `new`, `changed` or `deleted` by path."""
         family = self._reader.family(run)
         return self._files.touched(family)
+
+    def prune(
+        self, *, older_than: timedelta, statuses: Collection[Status] = ENDED, dry_run: bool = False
+    ) -> PruneReport:
+        """Delete recorded runs with their sub-runs, workspace folders and unshared content.
+
+        A run stays if a fork that is not deleted continues from it, or if a process executes it.
+
+        Args:
+            older_than: The minimum time since the last event of a run or of its sub-runs.
+            statuses: The statuses of the runs to delete; by default those that have ended.
+            dry_run: Report only.
+        """
+        if not self._has_journal:  # perhaps it was moved: then no workspace folder is without a run
+            return PruneReport(is_dry=dry_run)
+        return prune(
+            self.journal,
+            self.root / STATE / "workspace",
+            now=self._clock.now(),
+            older_than=older_than,
+            statuses=statuses,
+            dry_run=dry_run,
+        )
 
     @cached_property
     def _files(self) -> RunFiles:

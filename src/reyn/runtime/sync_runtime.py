@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from reyn.journal import ENDED
 from reyn.runtime.os_runtime import OSRuntime
 from reyn.runtime.stream import SyncRunStream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from datetime import timedelta
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from reyn.config import Config
     from reyn.context import ContextFrame
     from reyn.errors import NextAction
-    from reyn.journal import Event, Journal, RunRow
+    from reyn.journal import Event, Journal, RunRow, Status
     from reyn.kernel.live import Listener, OnDelta
     from reyn.kernel.ports import Clock, Ids, People
     from reyn.kernel.run_state import RunState
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from reyn.ops import Op, OpTable
     from reyn.runs.archive import ImportReport
     from reyn.runs.diff import DiffReport
+    from reyn.runs.prune import PruneReport
     from reyn.runs.questions import PostedAnswer, Question
     from reyn.runs.undo import UndoReport
     from reyn.secrets import Secrets
@@ -200,6 +203,11 @@ class SyncRuntime:
 
     def touched(self, run: str) -> dict[str, str]:
         return self.runtime.touched(run)
+
+    def prune(
+        self, *, older_than: timedelta, statuses: Collection[Status] = ENDED, dry_run: bool = False
+    ) -> PruneReport:
+        return self.runtime.prune(older_than=older_than, statuses=statuses, dry_run=dry_run)
 
     def import_(self, lines: Iterable[bytes]) -> ImportReport:
         return self.runtime.import_(lines)

@@ -15,8 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from reyn.errors import AppendConflict, BlobMissing, EventInvalid, RunBusy
-from reyn.journal import GENESIS, Batch, Blob, Body, Cancel, Event, RaiseLimit, encode, kinds, link
+from msgspec.structs import replace
+
+from reyn.errors import AppendConflict, BlobMissing, EventInvalid, RunBusy, RunInUse
+from reyn.journal import GENESIS, Batch, Blob, Body, Cancel, Deletion, Event, RaiseLimit, encode, kinds, link
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -233,6 +235,80 @@ class JournalConformance:
             assert (row.started, row.updated) == (5, 9)
             assert [found.run_id for found in journal.runs()] == ["a-2", "a-1"]
             assert [found.run_id for found in journal.runs("a-1")] == ["a-1"]
+
+    # -- deleting -------------------------------------------------------------------------------------
+
+    def test_a_deleted_run_is_gone_with_its_messages_and_content(self) -> None:
+        with self.journal() as journal:
+            own = Blob.of(b"only in a")
+            reference = kinds.ArtifactRef("note", own.hash)
+            first = sealed("a", [started("a"), kinds.PhaseStarted("draft", 1, reference)])
+            journal.append("a", 0, first, [SOME, own])
+            journal.append("b", 0, sealed("b", [started("b")]), [SOME])
+            journal.post("a", Cancel())
+            journal.post("b", Cancel())
+            planned = journal.delete(["a"], dry_run=True)
+            assert (planned.events, planned.blobs) == (2, 1)
+            assert planned.bytes == len(own.content) + sum(len(event.raw) for event in first)
+            assert list(journal.read("a")) == first
+            assert journal.delete(["a"]) == planned
+            assert journal.find("a") is None
+            assert list(journal.read("a")) == []
+            assert journal.drain("a") == []
+            assert [row.run_id for row in journal.runs()] == ["b"]
+            assert journal.blob(SOME.hash) == SOME.content
+            assert len(journal.drain("b")) == 1
+            with refused(BlobMissing):
+                journal.blob(own.hash)
+            assert journal.delete(["a", "unknown"]) == Deletion()
+
+    def test_an_id_and_content_can_be_used_again_after_a_deletion(self) -> None:
+        with self.journal() as journal:
+            for _ in range(2):
+                events = sealed("a", [started("a"), entered(1)])
+                journal.append("a", 0, events, [SOME])
+                assert list(journal.read("a")) == events
+                assert journal.blob(SOME.hash) == SOME.content
+                journal.delete(["a"])
+
+    def test_a_run_that_is_claimed_or_needed_is_not_deleted(self) -> None:
+        with self.journal() as journal:
+            origin = sealed("a", [started("a"), entered(1)])
+            journal.append("a", 0, origin, [SOME])
+            point = kinds.ForkPoint("a", 1, origin[0].hash)
+            journal.append("f", 1, sealed("f", [kinds.RunForked("f", point)], origin[:1]))
+            child = replace(started("a.1"), parent=kinds.ParentRef("a", "1", 1, 0, "1"))
+            journal.append("a.1", 0, sealed("a.1", [child]), [SOME])
+            for run_ids in (["a"], ["a.1"], ["a", "a.1"], ["a", "f"]):
+                with refused(RunInUse):
+                    journal.delete(run_ids)
+                with refused(RunInUse):
+                    journal.delete(run_ids, dry_run=True)
+            with journal.claim("f"), refused(RunBusy):
+                journal.delete(["f"])
+            assert {row.run_id for row in journal.runs()} == {"a", "a.1", "f"}
+            assert journal.delete(["a", "a.1", "f"]).events == 4
+            assert journal.runs() == []
+
+    def test_a_second_connection_stores_content_that_the_first_one_deleted(self) -> None:
+        if not self.is_durable:
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            journal, other = self.make_journal(Path(folder)), self.make_journal(Path(folder))
+            large = Blob.of(b"x" * 600_000)
+            reference = kinds.ArtifactRef("note", large.hash)
+            first = sealed("a", [started("a"), kinds.PhaseStarted("draft", 1, reference)])
+            other.append("a", 0, first, [SOME, large])
+            journal.delete(["a"])
+            with refused(AppendConflict):
+                other.append("a", 2, sealed("a", [entered(2)], first))
+            second = sealed("b", [started("b"), kinds.PhaseStarted("draft", 1, reference)])
+            other.append("b", 0, second, [SOME, large])
+            assert journal.blob(SOME.hash) == SOME.content
+            assert journal.blob(large.hash) == large.content
+            assert list(journal.read("b")) == second
+            journal.close()
+            other.close()
 
     def test_a_second_connection_sees_what_was_committed(self) -> None:
         if not self.is_durable:
