@@ -84,7 +84,7 @@ RUNS: dict[str, tuple[str, list, dict]] = {
 
 
 def play(root: Path, name: str) -> list[bytes]:
-    """One run, as somebody would operate it, and its export."""
+    """Execute one run as an operator would, and export it."""
     skill, answers, settings = RUNS[name]
     model = ScriptedModel(answers)
     with SyncRuntime.open(root, model=model, ids=CountingIds(name), clock=SteppingClock(), **settings) as rt:

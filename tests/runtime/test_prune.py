@@ -13,7 +13,7 @@ from reyn import SyncRuntime
 from reyn.errors import RunNotFound
 from reyn.journal.sqlite import SqliteJournal
 from reyn.testing.crash import KILLED, Failpoints, in_child
-from tests.kernel.doing import Project
+from tests.kernel.support import Project
 from tests.support import abort, act, file, finish, go, question, write_skill
 
 IN = {"text": "in"}

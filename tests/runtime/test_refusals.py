@@ -74,7 +74,7 @@ def test_a_refused_run_creates_no_state_folder(
         (lambda rt: rt.answer("missing", "1.1.1", "yes"), RunNotFound),
         (lambda rt: rt.cancel("missing"), RunNotFound),
         (lambda rt: rt.undo("missing"), RunNotFound),
-        (lambda rt: rt.touched("missing"), RunNotFound),
+        (lambda rt: rt.changed_files("missing"), RunNotFound),
         (lambda rt: rt.replay("missing"), RunNotFound),
         (lambda rt: rt.content("0" * 64), BlobMissing),
         (lambda rt: rt.import_([b"not an archive\n"]), ArchiveInvalid),

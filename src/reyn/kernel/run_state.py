@@ -116,8 +116,8 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
     models: Models = Models()
     stop: Stop = Stop()
     recovery: Recovery = Recovery()
-    answered: kinds.WaitAnswered | None = None
-    """The last answered question."""
+    last_answer: kinds.WaitAnswered | None = None
+    """The last answer to a question."""
     raised: dict[str, int | None] = {}  # noqa: RUF012 - msgspec copies it
     """Limits that were raised."""
     truncated: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
@@ -271,7 +271,7 @@ def on_limit_raised(state: RunState, body: kinds.LimitRaised) -> RunState:
 
 
 def on_wait_answered(state: RunState, body: kinds.WaitAnswered) -> RunState:
-    return replace(state, answered=body, recovery=replace(state.recovery, unknown_outcome=None))
+    return replace(state, last_answer=body, recovery=replace(state.recovery, unknown_outcome=None))
 
 
 # -- one visit ----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from reyn.errors import BlobMissing, NextAction
 from reyn.journal import ENDED
 from reyn.kernel.limits import SECOND, limit_of
 from reyn.kernel.run_state import RunState, fold
-from reyn.kernel.runtime_types import standing
+from reyn.kernel.runtime_types import display_status
 from reyn.runs.family import descendants, root_run
 from reyn.runs.questions import open_question
 
@@ -27,7 +27,7 @@ def next_action(journal: Journal, row: RunRow) -> NextAction | None:
     if root.run_id != row.run_id:  # a sub-run continues with its root run, and only while that one needs it
         return None if row.status in ENDED else next_action(journal, root)
     run, is_claimed = row.run_id, journal.is_claimed(row.run_id)
-    match standing(row, is_claimed=is_claimed):
+    match display_status(row, is_claimed=is_claimed):
         case "aborted" | "cancelled":
             return NextAction("fork", run)
         case "finished" | "blocked":

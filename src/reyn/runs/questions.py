@@ -14,7 +14,7 @@ import msgspec
 from reyn.errors import AnswerInvalid, ModelError, NextAction, RunBusy, RunNotResumable, WaitUnknown
 from reyn.journal import ENDED, Answer, Cancel
 from reyn.journal.kinds import Wait
-from reyn.kernel.live import answer_fault
+from reyn.kernel.live import answer_error
 from reyn.kernel.run_state import fold
 from reyn.runs.family import descendants, lineage
 
@@ -109,7 +109,7 @@ def post_answer(journal: Journal, row: RunRow, wait_id: str, value: Any, *, is_t
     question = _find_question(journal, row, wait_id)
     if is_text:
         value = parse_answer(question.wait, value)
-    fault = answer_fault(question.wait, wait_id, value)
+    fault = answer_error(question.wait, wait_id, value)
     if fault:
         raise AnswerInvalid(fault)
     message_id = journal.post(question.run_id, Answer(wait_id, value))

@@ -1,4 +1,4 @@
-"""`SyncRuntime`: the methods of `OSRuntime` for code that does not await. A test keeps the two alike."""
+"""`SyncRuntime`: the methods of `OSRuntime` for synchronous code. A test compares the signatures of both."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 class SyncRuntime:
     """One project and its runs: `with SyncRuntime.open(".") as rt: result = rt.run("hello", {...})`.
 
-    Each method does what the method of `OSRuntime` with the same name does, and returns when that is done. `runtime` is
-    the `OSRuntime` behind it.
+    Each method blocks until the method of `OSRuntime` with the same name has returned. `runtime` is the underlying
+    `OSRuntime`.
     """
 
     def __init__(self, runtime: OSRuntime) -> None:
@@ -201,8 +201,8 @@ class SyncRuntime:
     def undo(self, run: str, *, dry_run: bool = False) -> UndoReport:
         return self.runtime.undo(run, dry_run=dry_run)
 
-    def touched(self, run: str) -> dict[str, str]:
-        return self.runtime.touched(run)
+    def changed_files(self, run: str) -> dict[str, str]:
+        return self.runtime.changed_files(run)
 
     def prune(
         self, *, older_than: timedelta, statuses: Collection[Status] = ENDED, dry_run: bool = False
@@ -226,8 +226,8 @@ class SyncRuntime:
     def root_run(self, row: RunRow) -> RunRow:
         return self.runtime.root_run(row)
 
-    def standing(self, row: RunRow) -> str:
-        return self.runtime.standing(row)
+    def display_status(self, row: RunRow) -> str:
+        return self.runtime.display_status(row)
 
     def next_action(self, row: RunRow) -> NextAction | None:
         return self.runtime.next_action(row)

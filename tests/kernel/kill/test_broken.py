@@ -40,7 +40,7 @@ def test_a_kernel_that_commits_the_outcome_before_the_effect_is_caught(arena: Pa
         return outcome
 
     monkeypatch.setattr(Driver, "_perform", outcome_first)
-    assert caught(scenario, words="that nobody gave")
+    assert caught(scenario, words="that the model did not give")
 
 
 def test_a_kernel_that_does_not_flush_before_an_effect_is_caught(arena: Path, monkeypatch: pytest.MonkeyPatch):
@@ -72,7 +72,7 @@ def test_a_kernel_that_changes_a_file_before_the_intent_is_durable_is_caught(
     assert caught(scenario, at="os.rename after", words="file `reyn/log.txt` is")
 
 
-def test_a_kernel_that_performs_an_op_anew_after_a_crash_is_caught(arena: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_kernel_that_replans_an_op_after_a_crash_is_caught(arena: Path, monkeypatch: pytest.MonkeyPatch):
     """It does not hold on to the before-images of its intent, so an edit that took place is done once more."""
 
     async def planned_anew(self: OpPerformer, effect: PerformOp, tape):
@@ -85,11 +85,11 @@ def test_a_kernel_that_performs_an_op_anew_after_a_crash_is_caught(arena: Path, 
 
     monkeypatch.setattr(OpPerformer, "perform", planned_anew)
     scenario = writing(arena / "project")
-    assert caught(scenario, at="os.rename after", words="took place, but nobody asked for it")
+    assert caught(scenario, at="os.rename after", words="took place, but was not requested")
     assert caught(scenario, at="os.rename after", words="file `reyn/log.txt` is")
 
 
-def test_a_kernel_that_changes_a_file_without_looking_first_is_caught(arena: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_kernel_that_changes_a_file_without_checking_it_first_is_caught(arena: Path, monkeypatch: pytest.MonkeyPatch):
     """The file is the same in the end; that it was written twice, only the ledger knows."""
 
     def swap_blindly(spot, change, content, token):

@@ -13,7 +13,7 @@ from reyn.errors import WaitUnknown
 from reyn.journal import decode, kinds
 from reyn.testing.crash import KILLED, Failpoints, in_child
 from tests.kernel.kill.scenario import Scenario
-from tests.kernel.kill.scenarios import RUN, SENT, unsafe, unsafe_below
+from tests.kernel.kill.scenarios import RUN, SENT, unsafe, unsafe_in_a_sub_run
 
 NAME = Path(SENT).name
 DOUBTFUL: dict[str, list[int]] = {}
@@ -73,18 +73,18 @@ def doubtful_points(scenario: Scenario) -> list[int]:
     if scenario.skill not in DOUBTFUL:
         found = DOUBTFUL[scenario.skill] = []
         for number in range(1, len(scenario.points) + 1):
-            scenario.forget()
-            assert scenario.drive_in_child(kill_at=number) == KILLED
+            scenario.reset()
+            assert scenario.execute_in_child(kill_at=number) == KILLED
             if is_in_doubt(scenario):
                 found.append(number)
     return DOUBTFUL[scenario.skill]
 
 
-def test_a_kill_in_doubt_asks_a_person_and_does_nothing_meanwhile(scenario: Scenario):
+def test_an_unsafe_op_with_unknown_outcome_asks_the_operator_first(scenario: Scenario):
     doubts = 0
     for number in range(1, len(scenario.points) + 1):
-        scenario.forget()
-        assert scenario.drive_in_child(kill_at=number) == KILLED
+        scenario.reset()
+        assert scenario.execute_in_child(kill_at=number) == KILLED
         was_in_doubt, before = is_in_doubt(scenario), changes(scenario)
         result = go_on(scenario)
         if not was_in_doubt:
@@ -100,10 +100,10 @@ def test_a_kill_in_doubt_asks_a_person_and_does_nothing_meanwhile(scenario: Scen
 
 
 @pytest.mark.parametrize("told", ["again", "done", "failed"])
-def test_what_a_person_says_of_it_is_done(scenario: Scenario, told: str):
+def test_the_operators_resolution_is_applied(scenario: Scenario, told: str):
     for number in doubtful_points(scenario):
-        scenario.forget()
-        scenario.drive_in_child(kill_at=number)
+        scenario.reset()
+        scenario.execute_in_child(kill_at=number)
         go_on(scenario)
         before, is_there = changes(scenario), (scenario.root / SENT).exists()
         result = go_on(scenario, told)
@@ -118,12 +118,12 @@ def test_what_a_person_says_of_it_is_done(scenario: Scenario, told: str):
         assert (scenario.root / SENT).exists() == is_there
 
 
-def test_a_kill_while_it_is_done_again_asks_again(scenario: Scenario):
+def test_a_kill_during_the_second_attempt_asks_again(scenario: Scenario):
     middle = doubtful_points(scenario)[0]
     asked = set()
     for number in range(1, len(scenario.points)):
-        scenario.forget()
-        scenario.drive_in_child(kill_at=middle)
+        scenario.reset()
+        scenario.execute_in_child(kill_at=middle)
         go_on(scenario)
         if in_child(lambda number=number: go_on(scenario, "again", kill_at=number)) != KILLED:
             break
@@ -139,12 +139,12 @@ def test_a_kill_while_it_is_done_again_asks_again(scenario: Scenario):
     assert len(asked) == 2
 
 
-def test_the_question_of_a_sub_run_is_heard_above_it(arena: Path):
-    scenario = unsafe_below(arena / "unsafe")
+def test_the_question_of_a_sub_run_reaches_its_parent(arena: Path):
+    scenario = unsafe_in_a_sub_run(arena / "unsafe")
     scenario.rehearse()
     for number in doubtful_points(scenario)[::3]:
-        scenario.forget()
-        scenario.drive_in_child(kill_at=number)
+        scenario.reset()
+        scenario.execute_in_child(kill_at=number)
         before, result = changes(scenario), go_on(scenario)
         assert (result.status, result.wait.reason) == ("waiting", "unsafe")
         assert result.wait.run == f"{RUN}.1.1.1"

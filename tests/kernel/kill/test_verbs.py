@@ -52,7 +52,7 @@ class Staged:
         shutil.copytree(scenario.root, self._finished)
         points = Failpoints()
         do(scenario, points)
-        self.points, self._expected = points.passed, tree_of(scenario.root)
+        self.points, self._expected = points.reached, tree_of(scenario.root)
 
     def kill_at(self, number: int) -> None:
         root = self._scenario.root
@@ -61,9 +61,9 @@ class Staged:
         assert in_child(lambda: self._do(self._scenario, Failpoints(number))) == KILLED
         self._do(self._scenario, Failpoints())
         assert tree_of(root) == self._expected, self.points[number - 1]
-        self._prove()
+        self._verify()
 
-    def _prove(self) -> None:
+    def _verify(self) -> None:
         async def work() -> None:
             with self._scenario.world(Failpoints()) as runtime:
                 async with runtime:
@@ -75,14 +75,14 @@ class Staged:
 
 
 @pytest.mark.parametrize("make", [writing, rolled_back, sub_runs])
-def test_an_undo_that_is_killed_is_done_by_the_next_one(arena: Path, make: Callable[[Path], Scenario]):
+def test_a_killed_undo_is_completed_by_the_next_one(arena: Path, make: Callable[[Path], Scenario]):
     staged = Staged(make(arena / "project"), undo)
     assert any(point.startswith("os.rename") for point in staged.points)
     for number in range(1, len(staged.points) + 1):
         staged.kill_at(number)
 
 
-def test_a_fork_that_is_killed_is_made_once_and_goes_on(arena: Path):
+def test_a_killed_fork_is_created_once_and_continues(arena: Path):
     scenario = writing(arena / "project")
     (scenario.seed / "reyn/log.txt").chmod(0o600)
     staged = Staged(scenario, fork)
@@ -91,15 +91,15 @@ def test_a_fork_that_is_killed_is_made_once_and_goes_on(arena: Path):
 
 
 @pytest.mark.parametrize("share", range(2))
-def test_a_run_that_is_given_up_after_a_kill_can_be_undone_all_the_same(arena: Path, share: int):
+def test_a_run_abandoned_after_a_kill_can_be_undone(arena: Path, share: int):
     """Cancelled instead of resumed: nobody will ever know the outcome of what was under way, but undo finds it. (A
     temporary file that was being written stays: only the run itself would know it again.)"""
     scenario = writing(arena / "project")
     points = scenario.rehearse()
     before = files_of(scenario.seed)
     for number in range(1 + share, len(points) + 1, 2):
-        scenario.forget()
-        assert scenario.drive_in_child(kill_at=number) == KILLED
+        scenario.reset()
+        assert scenario.execute_in_child(kill_at=number) == KILLED
         with scenario.world(Failpoints()) as runtime:
             if runtime.journal.find(RUN) is not None:
                 if runtime.find(RUN).status == "running":
@@ -109,7 +109,7 @@ def test_a_run_that_is_given_up_after_a_kill_can_be_undone_all_the_same(arena: P
         assert files_of(scenario.root) == before, points[number - 1]
 
 
-def test_what_somebody_else_wrote_between_two_changes_is_not_put_back_over(tmp_path: Path):
+def test_undo_does_not_overwrite_what_another_program_wrote(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"})
     log = tmp_path / "reyn/log.txt"
     log.write_text("1")
