@@ -49,7 +49,7 @@ def test_a_golden_journal_verifies_and_replays(path: Path, tmp_path: Path):
 
 
 def test_a_fork_continues_a_run_of_rules_that_are_not_supported(tmp_path: Path):
-    """It starts between two visits, under today's rules; its replay derives what comes after the fork."""
+    """The fork starts between two visits under the current rules; its replay derives the events after the fork."""
     path = HERE / "rules-4" / "plain.jsonl"
     model = ScriptedModel([go("check"), finish("forked")] * 9)
     with SyncRuntime.open(tmp_path, journal=MemoryJournal(), model=model) as rt:
@@ -82,7 +82,7 @@ def loud_correction(answer: str, path: str, message: str) -> tuple:
     ],
 )
 def test_a_changed_rule_is_detected(tmp_path: Path, monkeypatch, module, name: str, changed):
-    """Any of these changes what is derived; without a new rules version it must not pass."""
+    """Each of these changes derived events, so replay must detect it without a new rules version."""
     monkeypatch.setattr(module, name, changed)
     failed = []
     for path in FILES:

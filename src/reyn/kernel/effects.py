@@ -35,7 +35,7 @@ class Effect(Generic[R]):
     is_unsafe: bool = False
     """Whether performing it twice could do harm."""
     key: str
-    """Fixed before the effect and unique in the run; its outcome carries the same key."""
+    """Unique in the run and known before the effect; the outcome has the same key."""
 
     def __await__(self) -> Generator[Effect[Any], Any, R]:
         result: R = yield self

@@ -58,7 +58,7 @@ class InboxPolling:
         self._read_at: dict[str, float] = {}
 
     def is_due(self, run_id: str) -> bool:
-        """Whether to read the inbox now; if so, start the interval anew."""
+        """Return whether to read the inbox now; if so, start a new interval."""
         now = time.monotonic()
         read_at = self._read_at.get(run_id)
         if read_at is not None and now - read_at < self._seconds:

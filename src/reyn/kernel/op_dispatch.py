@@ -46,7 +46,7 @@ class OpLog:
         self._changes += [(tape.state.run_id, change) for change in changes]
 
     def changes_of(self, run_id: str) -> tuple[kinds.Change, ...]:
-        """The changes that a run has to restore, newest first.
+        """Return the changes that a run has to restore, newest first.
 
         Changes that a fork inherited belong to its origin, except in the workspace, of which the fork has a copy.
         """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class PruneReport(msgspec.Struct, frozen=True):
-    """What a prune deleted, or would delete."""
+    """The result of a prune, or of its dry run."""
 
     runs: tuple[str, ...] = ()
     events: int = 0
@@ -102,7 +102,7 @@ def _matches(family: list[RunRow], root: str, statuses: Collection[Status], befo
 
 
 def _without_needed(matching: dict[str, list[RunRow]], families: dict[str, list[RunRow]]) -> set[str]:
-    """The matching families that no fork outside of the result continues from."""
+    """Return the matching families that no remaining fork continues from."""
     deletable = set(matching)
     roots = {row.run_id: root for root, family in families.items() for row in family}
     while True:

@@ -86,7 +86,7 @@ class Replayer:
         return last, state
 
     def _first_supported(self, run_id: str) -> int:
-        """The sequence number of the fork that moved a run to supported rules; 0 if there is none."""
+        """Return the sequence number of the fork that moved a run to supported rules; 0 if there is none."""
         for event in self._journal.read(run_id):
             if event.kind == kinds.RunForked.kind:
                 body = decode(event)
@@ -105,7 +105,7 @@ def check_head(journal: Journal, run_id: str, seq: int, head: str) -> None:
 
 
 def verify(journal: Journal, run_id: str) -> VerifyReport:
-    """Read everything a run consists of and check every hash.
+    """Check the hashes of all events and contents of a run.
 
     Raises:
         ChainBroken: names the first event that is wrong.

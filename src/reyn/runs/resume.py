@@ -1,6 +1,6 @@
-"""The rules of `resume`: whether a stopped run can continue, and with which flags. Nothing is written here.
+"""The rules of `resume`: whether a stopped run can continue, with which options, with which version of its skill.
 
-Each check raises an error that carries the action which does continue the run.
+The checks write nothing. Their errors carry the action that does continue the run.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _continues_without_raise(journal: Journal, state: RunState) -> bool:
 
 
 def _check_needed(journal: Journal, state: RunState) -> None:
-    """A sub-run whose parent has continued without it would contradict the parent's history."""
+    """Refuse a sub-run whose parent has continued without it: its result would contradict the parent's history."""
     parent = state.started.parent if state.started else None
     for event in journal.read(parent.run) if parent else ():
         body = decode(event)

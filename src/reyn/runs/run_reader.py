@@ -36,7 +36,7 @@ _CACHED_SKILLS = 64
 
 
 class RunReader:
-    """The recorded runs of one journal. `OSRuntime` documents the methods that it passes on."""
+    """The recorded runs of one journal. `OSRuntime` has most of these methods and documents them."""
 
     def __init__(self, journal: Journal, ops: OpTable) -> None:
         self.journal = journal
@@ -59,7 +59,7 @@ class RunReader:
         return display_status(row, is_claimed=self.journal.is_claimed(row.run_id))
 
     def family(self, run: str) -> list[str]:
-        """The ids of a run and its descendants."""
+        """Return the ids of a run and its descendants."""
         row = self.find(run)
         return [row.run_id, *(child.run_id for child in descendants(self.journal, row.run_id))]
 
@@ -117,7 +117,7 @@ class RunReader:
         return self._skills[key]
 
     def to_result(self, state: RunState, warnings: tuple[str, ...] = ()) -> RunResult:
-        """The result of a run in this state, with further warnings."""
+        """Return the result of a run in this state, with further warnings."""
         assert state.started is not None
         assert state.status is not None
         artifact = None

@@ -80,17 +80,17 @@ DATABASE = "journal.db"
 
 
 class _Observers(NamedTuple):
-    """The callbacks of one call: for durable events, and for pieces of answers."""
+    """The callbacks of one call."""
 
     listener: Listener | None
     on_delta: OnDelta | None
 
 
 class OSRuntime:
-    """One project and its runs. `SyncRuntime` has the same methods for code that does not await.
+    """One project and its runs. `SyncRuntime` has the same methods for synchronous code.
 
-    A run is named by its id or by a prefix that only one run has. Journal, model, clock, ids and people can be passed
-    in; by default they come from the project and the system.
+    A run is named by its id or by a unique prefix of it. Journal, model, clock, ids and people can be replaced; by
+    default they come from the project and the system.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class OSRuntime:
 
     @cached_property
     def journal(self) -> Journal:
-        """The journal, opened on first use: a run that is refused leaves no files."""
+        """The journal. It is opened on first use, so that a refused run creates no files."""
         if self._journal is not None:
             return self._journal
         from reyn.journal.sqlite import SqliteJournal
@@ -233,7 +233,7 @@ class OSRuntime:
         return await self._claim_and_execute(name, start, observers)
 
     def _source(self, skill: str) -> str | None:
-        """The path of a skill that was not named by its name, relative to the project if it is inside."""
+        """Return the path of a skill that was given as a path, relative to the project if it is inside."""
         if not is_path(skill):
             return None
         place = Path(skill).resolve()
@@ -370,7 +370,7 @@ class OSRuntime:
         return bool(tasks)
 
     def _upgraded(self, loaded: LoadedRun) -> Skill:
-        """The current version of a run's skill, if the run can continue with it."""
+        """Load the current version of a run's skill, and check that the run can continue with it."""
         skill = self.load(loaded.started.source or loaded.started.skill)
         recorded = self._reader.compile_skill(loaded.started)
         # A visit in progress keeps the op specifications that it was offered, so only the skill is compared. The copy
@@ -420,7 +420,7 @@ class OSRuntime:
         return await self._execute(loaded.tape, self._world(opened, resumption, observers))
 
     def _world(self, model: str, resumption: Resumption | None, observers: _Observers) -> LiveWorld:
-        """The world of one run; each of its sub-runs gets one like it, with its own resumption."""
+        """Return the world of a run. Each of its sub-runs gets its own, with its own resumption."""
 
         async def execute_run(tape: Tape, resumption: Resumption | None) -> RunState:
             try:
@@ -428,7 +428,7 @@ class OSRuntime:
             finally:
                 self._polling.notify(tape.run_id)
                 if (started := tape.state.started) is not None and started.parent is not None:
-                    self._polling.notify(started.parent.run)  # what ended a sub-run may concern its parent, too
+                    self._polling.notify(started.parent.run)  # the message may be for the parent as well
 
         sub_runs = SubRuns(
             self.journal, self._clock, self._ids, self.ops, self.load, self._reader.compile_skill, execute_run
@@ -496,7 +496,7 @@ class OSRuntime:
         )
 
     def cancel(self, run: str, reason: str = "") -> None:
-        """End a run and its descendants. A process that executes the run ends it before its next effect."""
+        """End a run and its descendants. A process that executes the run stops before the run's next effect."""
         row = self.find(run)
         if row.status in ENDED:
             raise RunNotResumable(f"run `{row.run_id}` is already {row.status}", hint="There is nothing to cancel.")
@@ -575,7 +575,7 @@ class OSRuntime:
     def _forked(
         self, name: str, origin: str, point: ForkPoint, model: str | None, input: Any, skill: str | None
     ) -> tuple[kinds.RunForked, tuple[Blob, ...]]:
-        """The first event of a fork. A changed input must fit the next phase, a changed skill the recorded input."""
+        """Return the first event of a fork, after validating a new input or a new skill."""
         assert point.state.started is not None
         loaded = self.load(skill) if skill is not None else None
         recorded = self._reader.compile_skill(point.state.started)
@@ -644,7 +644,7 @@ class OSRuntime:
         return self._files.undo(family, dry_run=dry_run)
 
     def changed_files(self, run: str) -> dict[str, str]:
-        """The files that a run and its descendants changed: `new`, `changed` or `deleted` by path."""
+        """Return the files that a run and its descendants changed: `new`, `changed` or `deleted` by path."""
         family = self._reader.family(run)
         return self._files.changed_files(family)
 
@@ -693,47 +693,51 @@ class OSRuntime:
         return self._existing_journal.find(run_id) is not None
 
     def find(self, run: str) -> RunRow:
-        """A run by its id, or by a prefix that only one run has."""
+        """Return a run by its id, or by a unique prefix of it.
+
+        Raises:
+            RunNotFound: There is no such run, or the prefix is ambiguous.
+        """
         return self._reader.find(run)
 
     def runs(self) -> list[RunRow]:
-        """All runs, newest first."""
+        """Return all runs, newest first."""
         return self._reader.runs()
 
     def root_run(self, row: RunRow) -> RunRow:
-        """The run that started this sub-run, directly or not; the run itself if it is no sub-run."""
+        """Return the root run of a sub-run, or the run itself."""
         return root_run(self._existing_journal, row)
 
     def display_status(self, row: RunRow) -> str:
-        """The status of a run, including `running (interrupted)` and `blocked`."""
+        """Return the status of a run for users, including `running (interrupted)` and `blocked`."""
         return self._reader.display_status(row)
 
     def next_action(self, row: RunRow) -> NextAction | None:
-        """The operation that continues a run; `None` if there is none, or if a live process executes the run."""
+        """Return the operation that continues a run; `None` if there is none, or if a live process executes the run."""
         return next_action(self._existing_journal, row)
 
     def open_question(self, row: RunRow) -> Question | None:
-        """The open question of a run or of one of its descendants."""
+        """Return the open question of a run or of one of its descendants."""
         return open_question(self._existing_journal, row)
 
     def events(self, run: str, after: int = 0) -> Iterator[Event]:
-        """The events of a run after a sequence number."""
+        """Yield the events of a run after a sequence number."""
         return self._reader.events(run, after)
 
     def content(self, hash: str) -> bytes:
-        """Content that an event refers to by its hash."""
+        """Return content that an event refers to, by its hash."""
         return self._existing_journal.blob(hash)
 
     def state(self, run: str) -> RunState:
-        """The fold of all events of a run."""
+        """Return the state of a run: the fold of all its events."""
         return self._reader.state(run)
 
     def result(self, run: str) -> RunResult:
-        """The result of a run as it is recorded now."""
+        """Return the result of a run as recorded so far."""
         return self._reader.result(run)
 
     def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
-        """Role and text of the messages that the model saw at an event, by default the last frame; then its answer."""
+        """Return role and text of the messages of a frame, by default the last one, and the model's answer."""
         return self._reader.frame_at(run, seq)
 
     async def replay(self, run: str) -> ReplayReport:
@@ -745,11 +749,11 @@ class OSRuntime:
         return self._reader.verify(run)
 
     def diff(self, a: str, b: str) -> DiffReport:
-        """The first decision in which two runs differ, and its cause."""
+        """Return the first decision in which two runs differ, and its cause."""
         return self._reader.diff(a, b)
 
     def export(self, run: str) -> Iterator[bytes]:
-        """A run, its origins and its sub-runs as lines that `import_` accepts."""
+        """Yield the lines of an archive of a run, its origins and its sub-runs, for `import_`."""
         return self._reader.export(run)
 
     # -- skills and models ----------------------------------------------------------------------------
@@ -761,7 +765,7 @@ class OSRuntime:
         return loaded
 
     def first_frame(self, skill: str, input: Any = None) -> ContextFrame:
-        """The first frame of a run with this input; without an input, with empty data."""
+        """Return the first frame of a run with this input; without an input, with empty data."""
         loaded = self.load(skill)
         settings = RunSettings.of(self.config)
         artifact = {"type": loaded.entry_inputs[0].name, "data": {}}
@@ -773,7 +777,7 @@ class OSRuntime:
         return ContextFrame(spec.frame, artifact, Execution((loaded.entry,), 1, 1), turns if phase.ops else None)
 
     async def models(self) -> list[Surveyed]:
-        """The configured models and those that can be pulled, each with its availability. Loads no model."""
+        """Return the configured models and those that can be pulled, with their availability. Loads no model."""
         from reyn.models.survey import survey
 
         return await survey(self.config, self.root, self._existing_journal)
@@ -789,7 +793,7 @@ class OSRuntime:
         return open_secrets()
 
     def _compiler_for(self, tape: Tape) -> Callable[[kinds.RunStarted], CompiledSkill]:
-        """Compiles the skill of a run whose copies may not be in the journal yet."""
+        """Return a compiler for a run whose copies may not be in the journal yet."""
         return lambda started: self._reader.compile_skill(started, tape.content)
 
     async def aclose(self) -> None:

@@ -203,9 +203,9 @@ class JournalConformance:
     def test_an_invalid_message_is_rejected(self) -> None:
         with self.journal() as journal:
             # Wrong on purpose: values that the types forbid must be rejected at run time as well.
-            for said in ("sing", Cancel(None), RaiseLimit("x", 1.5)):  # type: ignore[arg-type]
+            for message in ("unknown", Cancel(None), RaiseLimit("x", 1.5)):  # type: ignore[arg-type]
                 with raises(EventInvalid):
-                    journal.post("a", said)  # type: ignore[arg-type]
+                    journal.post("a", message)  # type: ignore[arg-type]
             assert journal.drain("a") == []
 
     # -- claims and listing ---------------------------------------------------------------------------

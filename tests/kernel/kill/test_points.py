@@ -1,4 +1,4 @@
-"""A run killed at any port call, or in the middle of any change of a file, loses nothing and does nothing twice."""
+"""A run killed at any port call, or during any file change, loses nothing and repeats nothing."""
 
 from __future__ import annotations
 
@@ -51,4 +51,4 @@ def test_kills_at_random_moments_lose_nothing(arena: Path, make: Callable[[Path]
 def test_the_scenarios_have_many_failpoints(arena: Path):
     points = [point for make in (*ACTING, *PLAIN) for point in make(arena / make.__name__).rehearse()]
     assert len(points) > 1_400
-    assert sum(point.startswith("os.") for point in points) > 400  # in the middle of a file's change
+    assert sum(point.startswith("os.") for point in points) > 400  # during file changes

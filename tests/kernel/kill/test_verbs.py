@@ -1,4 +1,4 @@
-"""A kill in the middle of an undo or of a fork: the same words once more, and it is as if nothing had been."""
+"""A killed undo or fork can be repeated, with the same result as without the kill."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def undo(scenario: Scenario, points: Failpoints) -> None:
 
 
 def fork(scenario: Scenario, points: Failpoints) -> None:
-    """From the first act turn of a finished run on; continued, if it was begun."""
+    """Fork a finished run at its first act turn, or continue the fork if it exists."""
 
     async def work() -> None:
         with scenario.world(points) as runtime:
@@ -43,7 +43,7 @@ def fork(scenario: Scenario, points: Failpoints) -> None:
 
 
 class Staged:
-    """A finished run to which something is done, again and again from the same beginning."""
+    """A finished run on which an operation is executed repeatedly, each time from the same state."""
 
     def __init__(self, scenario: Scenario, do: Callable[[Scenario, Failpoints], None]) -> None:
         self._scenario, self._do = scenario, do
@@ -92,8 +92,10 @@ def test_a_killed_fork_is_created_once_and_continues(arena: Path):
 
 @pytest.mark.parametrize("share", range(2))
 def test_a_run_abandoned_after_a_kill_can_be_undone(arena: Path, share: int):
-    """Cancelled instead of resumed: nobody will ever know the outcome of what was under way, but undo finds it. (A
-    temporary file that was being written stays: only the run itself would know it again.)"""
+    """A run that is cancelled instead of resumed leaves an intent with unknown outcome, which undo reverts.
+
+    A temporary file may remain, because only the run itself would find it again.
+    """
     scenario = writing(arena / "project")
     points = scenario.rehearse()
     before = files_of(scenario.seed)
@@ -117,7 +119,7 @@ def test_undo_does_not_overwrite_what_another_program_wrote(tmp_path: Path):
     class Meddling(ScriptedModel):
         async def complete(self, request):
             if request.answered == 1:
-                log.write_text("3, by somebody else")
+                log.write_text("3, by another program")
             return await super().complete(request)
 
     changes = [act(file("write", "reyn/log.txt", content=content)) for content in ("2", "4")]
@@ -125,9 +127,9 @@ def test_undo_does_not_overwrite_what_another_program_wrote(tmp_path: Path):
         assert rt.run("s", {"text": "in"}, run_id=RUN).ok
         assert rt.undo(RUN, dry_run=True).left == ("reyn/log.txt",)
         assert rt.undo(RUN).left == ("reyn/log.txt",)
-    assert log.read_text() == "3, by somebody else"
+    assert log.read_text() == "3, by another program"
 
 
 def files_of(root: Path) -> dict[str, tuple[int, bytes | None]]:
-    """The project's own files, without what is half written."""
+    """Return the project files without temporary ones."""
     return {path: found for path, found in tree_of(root).items() if path.startswith("reyn/") and TEMPORARY not in path}

@@ -118,10 +118,10 @@ class LedgerJournal:
             self._record([event])
             yield event
 
-    def post(self, run_id: str, said: Any) -> int:
-        number: int = self._journal.post(run_id, said)
-        if isinstance(said, Answer):
-            self._ledger.write(Entry("posted", run_id, said.wait, digest(canonical(said.value))))
+    def post(self, run_id: str, message: Any) -> int:
+        number: int = self._journal.post(run_id, message)
+        if isinstance(message, Answer):
+            self._ledger.write(Entry("posted", run_id, message.wait, digest(canonical(message.value))))
         return number
 
     def _record(self, events: Sequence[Event]) -> None:

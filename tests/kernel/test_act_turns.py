@@ -1,4 +1,4 @@
-"""Act turns, ops in decisions, results in frames, cuts."""
+"""Act turns, ops in decisions, results in frames, truncation."""
 
 from __future__ import annotations
 
@@ -102,10 +102,10 @@ def test_a_failing_op_defers_the_decision_and_keeps_earlier_results(acting: Proj
     assert acting.run("s", [bad, go("b", "second"), finish()]).ok
     assert [event["op"] for event in acting.events("decision_deferred")] == ["1.1.2"]
     assert len(acting.events("control_decided")) == 2
-    shown = acting.model.turn_message(1)
-    assert shown.count('"status":"ok"') == 1
-    assert shown.count('"status":"error"') == 1
-    assert "## remaining_act_turns\n9\n" in shown
+    message = acting.model.turn_message(1)
+    assert message.count('"status":"ok"') == 1
+    assert message.count('"status":"error"') == 1
+    assert "## remaining_act_turns\n9\n" in message
     folder = acting.root / ".reyn/workspace/k"
     assert [path.name for path in folder.iterdir()] == ["a.txt"]
     assert acting.is_sound()
