@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from reyn.journal.registry import Body
 
-ENDED = ("finished", "aborted", "cancelled")
+ENDED: tuple[Status, ...] = ("finished", "aborted", "cancelled")
 """Statuses that a run never leaves. A fork continues from it as another run."""
 
 

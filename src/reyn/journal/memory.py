@@ -11,11 +11,23 @@ import msgspec
 from reyn.errors import BlobMissing, JournalError, RunBusy
 from reyn.journal.canonical import Blob, digest
 from reyn.journal.event import GENESIS
-from reyn.journal.port import Approval, Batch, Message, Said, check_batch, fork_point, read_message, write_message
+from reyn.journal.port import (
+    Approval,
+    Batch,
+    Deletion,
+    Message,
+    Said,
+    check_batch,
+    check_deletable,
+    fork_point,
+    hashes_in,
+    read_message,
+    write_message,
+)
 from reyn.journal.projections import RunRow, project, rebuild
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from reyn.journal.event import Event
     from reyn.journal.kinds import ForkPoint
@@ -115,6 +127,24 @@ class MemoryJournal:
 
     def revoke(self, approval_id: int) -> bool:
         return self._approvals.pop(approval_id, None) is not None
+
+    def delete(self, run_ids: Collection[str], *, dry_run: bool = False) -> Deletion:
+        wanted = {run_id for run_id in run_ids if run_id in self._rows}
+        if claimed := wanted & self._claims:
+            raise RunBusy(f"run `{min(claimed)}` is being executed")
+        check_deletable(wanted, ((row.run_id, row.parent, row.fork_of) for row in self._rows.values()))
+        events = [event.raw for run_id in wanted for event in self._events[run_id]]
+        unused = {name for raw in events for name in hashes_in(raw) if name in self._blobs}
+        for run_id, others in self._events.items():
+            if run_id not in wanted:
+                unused.difference_update(*(hashes_in(event.raw) for event in others))
+        size = sum(map(len, events)) + sum(len(self._blobs[name]) for name in unused)
+        if not dry_run:
+            self._events = {run_id: own for run_id, own in self._events.items() if run_id not in wanted}
+            self._rows = {run_id: row for run_id, row in self._rows.items() if run_id not in wanted}
+            self._blobs = {name: content for name, content in self._blobs.items() if name not in unused}
+            self._inbox = [(to, message) for to, message in self._inbox if to not in wanted]
+        return Deletion(len(events), len(unused), size)
 
     def close(self) -> None:
         pass

@@ -7,12 +7,12 @@ histories. Messages from outside go through the inbox, so that an outsider's app
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from reyn.errors import AppendConflict, EventInvalid, JournalError
+from reyn.errors import AppendConflict, EventInvalid, JournalError, RunInUse
 from reyn.journal import kinds, registry
 from reyn.journal.canonical import Blob, canonical
 from reyn.journal.event import GENESIS, Event
@@ -85,6 +85,14 @@ class Approval(msgspec.Struct, frozen=True):
         return (self.skill_hash, self.op, self.rule) == (skill_hash, op, rule)
 
 
+class Deletion(msgspec.Struct, frozen=True):
+    """What `Journal.delete` removed. `bytes` is the size of events and contents."""
+
+    events: int = 0
+    blobs: int = 0
+    bytes: int = 0
+
+
 class Journal(Protocol):
     """All runs: their events, the content those refer to, and what was said to them."""
 
@@ -144,6 +152,20 @@ class Journal(Protocol):
 
     def revoke(self, approval_id: int) -> bool:
         """Remove a standing approval. Returns whether it existed."""
+
+    def delete(self, run_ids: Collection[str], *, dry_run: bool = False) -> Deletion:
+        """Delete runs with their events and messages, and the content that no other run refers to, in one transaction.
+
+        Unknown ids are ignored. Other connections may stay open.
+
+        Args:
+            run_ids: The runs to delete.
+            dry_run: Check and count only.
+
+        Raises:
+            RunBusy: A run is claimed.
+            RunInUse: A run that is not deleted was forked from one that is, or belongs to the same family.
+        """
         ...
 
     def close(self) -> None: ...
@@ -172,6 +194,36 @@ def fork_point(batch: Batch) -> kinds.ForkPoint | None:
     """What a batch that opens a run goes on from: `None` where the run begins with itself."""
     body = registry.decode(batch.events[0]) if batch.events else None
     return body.point if isinstance(body, kinds.RunForked) else None
+
+
+_HASH = re.compile(rb'"([0-9a-f]{64})"')
+
+
+def hashes_in(raw: bytes) -> set[str]:
+    """Return every text in the data of an event that can be the hash of content.
+
+    This may be more than the event refers to, and is never less; it is much faster than decoding the event.
+    """
+    return {name.decode() for name in _HASH.findall(raw)}
+
+
+def check_deletable(run_ids: Collection[str], links: Iterable[tuple[str, str, str]]) -> None:
+    """Check that no run outside of `run_ids` needs one of them.
+
+    Args:
+        run_ids: The runs to delete.
+        links: Id, parent and fork origin of every run.
+
+    Raises:
+        RunInUse: One is needed.
+    """
+    rows = list(links)
+    recorded = {run_id for run_id, _, _ in rows}
+    for run_id, parent, origin in rows:
+        if run_id not in run_ids and origin in run_ids:
+            raise RunInUse(f"run `{run_id}` was forked from `{origin}` and needs its events")
+        if parent in recorded and (run_id in run_ids) != (parent in run_ids):
+            raise RunInUse(f"run `{run_id}` is a sub-run of `{parent}`; they can only be deleted together")
 
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -25,17 +25,30 @@ from reyn.errors import (
     BlobMissing,
     EventInvalid,
     JournalError,
+    RunBusy,
     StoreDamaged,
     StoreUnavailable,
 )
 from reyn.journal.canonical import Blob, canonical, digest
 from reyn.journal.claims import FileClaims
 from reyn.journal.event import GENESIS, Event
-from reyn.journal.port import Approval, Batch, Message, Said, check_batch, fork_point, read_message, write_message
+from reyn.journal.port import (
+    Approval,
+    Batch,
+    Deletion,
+    Message,
+    Said,
+    check_batch,
+    check_deletable,
+    fork_point,
+    hashes_in,
+    read_message,
+    write_message,
+)
 from reyn.journal.projections import RunRow, project, rebuild
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -49,6 +62,8 @@ _LARGE_BLOB = 256_000
 _REMEMBERED = 8_192
 _COMMITS_PER_CHECKPOINT = 200
 _PAGE_OF_EVENTS = 2_000
+_FREE_SHARE = 10
+"""A file is compacted when at least one page in so many is free."""
 
 _SCHEMA = """
 CREATE TABLE runs (
@@ -122,6 +137,7 @@ class SqliteJournal:
         self._read_lock = threading.Lock()
         self._known: OrderedDict[str, None] = OrderedDict()
         self._heads: OrderedDict[str, _Head] = OrderedDict()
+        self._known_version = 0
         self._commits = 0
         self._is_open = True
         with _translated(self.path):
@@ -147,6 +163,7 @@ class SqliteJournal:
                         self._store_blobs([blob])
             heads: dict[str, _Head] = {}
             with self._transaction():
+                self._forget_if_deleted()
                 results = [self._store(batch, heads) for batch in batches]
                 kept = [batch for batch, result in zip(batches, results, strict=True) if isinstance(result, int)]
                 blobs = self._new_blobs(kept)
@@ -245,6 +262,84 @@ class SqliteJournal:
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
             raise
+
+    # -- deleting -------------------------------------------------------------------------------------
+
+    def delete(self, run_ids: Collection[str], *, dry_run: bool = False) -> Deletion:
+        """Delete runs, then give the space back to the file system if at least a tenth of the file is free."""
+        with self._write_lock, _translated(self.path):
+            with self._transaction():
+                keys = self._deletable(set(run_ids))
+                deletion, unused = self._count(keys)
+                if not dry_run and keys:
+                    self._delete(keys, unused)
+            if not dry_run and keys:
+                self._forget()
+                self._compact()
+        return deletion
+
+    def _deletable(self, run_ids: set[str]) -> dict[str, int]:
+        """Return the keys of the runs to delete, by id, after checking that they can be deleted."""
+        rows = self._writer.execute("SELECT run_id, parent, fork_of, id FROM runs").fetchall()
+        keys = {run_id: key for run_id, _, _, key in rows if run_id in run_ids}
+        for run_id in keys:
+            if self._claims.is_held(run_id):
+                raise RunBusy(f"run `{run_id}` is being executed")
+        check_deletable(keys, ((run_id, parent, origin) for run_id, parent, origin, _ in rows))
+        return keys
+
+    def _count(self, keys: dict[str, int]) -> tuple[Deletion, list[bytes]]:
+        """Count what deleting these runs removes; return the count and the hashes of content that no other run uses."""
+        events, size, names = 0, 0, set[str]()
+        for key in keys.values():
+            for (raw,) in self._writer.execute("SELECT CAST(data AS BLOB) FROM events WHERE run = ?", (key,)):
+                events, size = events + 1, size + len(raw)
+                names |= hashes_in(raw)
+        if not names:
+            return Deletion(events, 0, size), []
+        deleted = set(keys.values())
+        for key, raw in self._writer.execute("SELECT run, CAST(data AS BLOB) FROM events"):
+            if key not in deleted:
+                names -= hashes_in(raw)
+        unused = []
+        for name in map(bytes.fromhex, names):
+            found = self._writer.execute("SELECT length(content) FROM blobs WHERE hash = ?", (name,)).fetchone()
+            if found is not None:
+                unused.append(name)
+                size += found[0]
+        return Deletion(events, len(unused), size), unused
+
+    def _delete(self, keys: dict[str, int], unused: list[bytes]) -> None:
+        self._writer.executemany("DELETE FROM inbox WHERE run_id = ?", [(run_id,) for run_id in keys])
+        self._writer.executemany("DELETE FROM events WHERE run = ?", [(key,) for key in keys.values()])
+        self._writer.executemany("DELETE FROM runs WHERE id = ?", [(key,) for key in keys.values()])
+        self._writer.executemany("DELETE FROM blobs WHERE hash = ?", [(name,) for name in unused])
+        # Connections that remember hashes and heads compare this number before they rely on them.
+        self._writer.execute(f"PRAGMA schema_version = {self._schema_version() + 1}")
+
+    def _schema_version(self) -> int:
+        (version,) = self._writer.execute("PRAGMA schema_version").fetchone()
+        return int(version)
+
+    def _forget_if_deleted(self) -> None:
+        """Forget remembered hashes and heads if runs were deleted since, by this or any other connection."""
+        version = self._schema_version()
+        if version != self._known_version:
+            self._forget()
+            self._known_version = version
+
+    def _forget(self) -> None:
+        self._known.clear()
+        self._heads.clear()
+
+    def _compact(self) -> None:
+        """Return free pages to the file system. If that fails, later runs use them."""
+        (free,) = self._writer.execute("PRAGMA freelist_count").fetchone()
+        (pages,) = self._writer.execute("PRAGMA page_count").fetchone()
+        if free * _FREE_SHARE >= pages:
+            with suppress(sqlite3.Error):
+                self._writer.execute("VACUUM")
+        self._checkpoint()
 
     # -- reading --------------------------------------------------------------------------------------
 
