@@ -49,19 +49,32 @@ class Rollback(msgspec.Struct, frozen=True):
 
 
 class ContextFrame(msgspec.Struct, frozen=True):
-    """The frame as one value, with the keys of its documentation."""
+    """The frame of the first turn of a visit, as one value.
+
+    Attributes:
+        stable: The part that is the same on every visit of the phase.
+        input_artifact: The whole input; the text of a large one is truncated in `messages`.
+        execution: The position in the run.
+        remaining_act_turns: Turns left for ops; `None` if no ops are offered.
+        messages: Role and exact text of every message that the model receives.
+        warnings: Reasons why a real run may send a different text.
+    """
 
     stable: StableFrame
     input_artifact: dict[str, Any]
     execution: Execution
     remaining_act_turns: int | None = None
+    messages: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        frame: dict[str, Any] = msgspec.to_builtins(self.stable)
-        frame |= {
-            "input_artifact": self.input_artifact,
-            "execution": msgspec.to_builtins(self.execution),
-        }
+        """Return the frame as one JSON object with the documented keys, in their documented order."""
+        stable: dict[str, Any] = msgspec.to_builtins(self.stable)
+        frame = {name: stable[name] for name in ("current_phase", "current_phase_role", "instructions")}
+        frame["input_artifact"] = self.input_artifact
+        frame["execution"] = msgspec.to_builtins(self.execution)
+        for name in ("candidate_outputs", "finish_criteria", "constraints", "available_control_ops", "output_language"):
+            frame[name] = stable[name]
         if self.remaining_act_turns is not None:
             frame["remaining_act_turns"] = self.remaining_act_turns
         return frame

@@ -20,7 +20,7 @@ from reyn.workspace.paths import KEPT, WORKSPACE
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from reyn.context.frame import ContextFrame, StableFrame
+    from reyn.context.frame import StableFrame
 
 CONTRACT = """\
 You decide one step of a workflow. Answer with exactly one JSON object and nothing else.
@@ -132,15 +132,6 @@ def _text(part: Part, content: Callable[[str], bytes], results: Sequence[str]) -
     if part.results:
         return "\n".join(content(name).decode() for name in results[: part.results])
     return part.text if part.blob is None else content(part.blob).decode()
-
-
-def messages_of(frame: ContextFrame) -> tuple[tuple[str, str], ...]:
-    """Role and exact text of every message that a frame becomes."""
-    artifact = canonical(frame.input_artifact)
-    changing = volatile_message(
-        Volatile(digest(artifact), frame.execution, remaining_act_turns=frame.remaining_act_turns)
-    )
-    return (("system", stable_text(frame.stable)), (changing.role, join(changing, lambda _: artifact)))
 
 
 _INPUT_HEADING = Part(text="## input_artifact\n")
