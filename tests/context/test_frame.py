@@ -1,4 +1,4 @@
-"""What the model sees: the documented keys, the stable part first."""
+"""The context frame: its documented keys and its text, stable parts first."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def test_the_frame_has_exactly_the_documented_keys(tmp_path: Path):
     assert frame["instructions"] == "Do what check does."
 
 
-def test_the_criteria_are_shown_only_where_the_run_may_finish(tmp_path: Path):
+def test_finish_criteria_appear_only_in_phases_that_may_finish(tmp_path: Path):
     assert stable(tmp_path).finish_criteria == ("it is short", "it is true")
     assert stable(tmp_path, "write").finish_criteria == ()
 
 
-def test_the_text_holds_instructions_verbatim_under_the_keys_of_the_frame(tmp_path: Path):
+def test_the_text_has_a_heading_per_key_and_verbatim_instructions(tmp_path: Path):
     text = stable_text(stable(tmp_path, output_language="fr"))
     headings = [line[3:] for line in text.splitlines() if line.startswith("## ")]
     assert headings == [
@@ -80,20 +80,20 @@ def test_the_contract_is_short_enough_for_small_models(tmp_path: Path):
     assert len(contract) / 4 <= 400  # tokens, at four characters each
 
 
-def test_what_says_nothing_is_left_out(tmp_path: Path):
+def test_empty_keys_are_omitted_from_the_text(tmp_path: Path):
     text = stable_text(stable(tmp_path, "write"))
     assert "current_phase_role" not in text
     assert "output_language" not in text
     assert "none" not in text
 
 
-def test_phases_share_the_beginning_of_their_text(tmp_path: Path):
+def test_all_phases_share_a_prompt_prefix(tmp_path: Path):
     from reyn.context.render import CONTRACT
 
     assert all(stable_text(stable(tmp_path, phase)).startswith(CONTRACT) for phase in ("write", "check"))
 
 
-def test_the_example_finishes_where_that_is_possible_and_keeps_the_order_of_the_answer(tmp_path: Path):
+def test_the_example_finishes_if_possible_and_uses_the_key_order_of_the_schema(tmp_path: Path):
     from reyn.contract.schema import answer_schema
 
     offered = stable(tmp_path).candidate_outputs
@@ -112,7 +112,7 @@ def test_the_example_finishes_where_that_is_possible_and_keeps_the_order_of_the_
     assert '"next_phase":"check"' in stable_text(stable(tmp_path, "write")).partition("\n## ")[0]
 
 
-def test_the_changing_part_is_the_input_and_where_the_run_stands():
+def test_the_turn_message_holds_input_and_execution():
     message = volatile_message(Volatile("f" * 64, Execution(("a", "b"), 2, 7)))
     text = join(message, lambda name: b'{"type":"note"}')
     assert text == (

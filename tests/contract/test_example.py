@@ -1,4 +1,4 @@
-"""The example that a prompt ends with: it has the shape of the schema, and keeps to it."""
+"""The example answer in a prompt matches the schema of its artifact."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def shown(schema: dict[str, Any]) -> Any:
         ({"type": "object", "properties": {"old": False, "a": {"const": 3}}}, {"a": 3}),
     ],
 )
-def test_an_example_keeps_to_its_schema(schema: dict[str, Any], value: Any):
+def test_the_example_matches_its_schema(schema: dict[str, Any], value: Any):
     assert shown(schema) == value
     assert compile_schema(schema).is_valid(value)
 
 
-def test_what_holds_itself_is_shown_to_a_depth():
+def test_a_recursive_schema_is_expanded_to_a_fixed_depth():
     kids = {"type": "array", "items": {"$ref": "#"}}
     tree = {"type": "object", "properties": {"name": {"type": "string"}, "kids": kids}}
     assert shown(tree) == {"name": "<name>", "kids": [{"name": "<name>", "kids": []}]}
@@ -47,11 +47,11 @@ def test_what_holds_itself_is_shown_to_a_depth():
     assert shown({"$ref": "#/$defs/x", "$defs": {"x": {"$ref": "#/$defs/x"}}}) == "<value>"
 
 
-def test_a_long_list_is_shown_in_part():
+def test_a_long_list_is_truncated():
     assert len(shown({"type": "array", "items": {"type": "integer"}, "minItems": 50})) == 3
 
 
-def test_odd_numbers_and_many_fields_do_not_hold_it_up():
+def test_unusual_bounds_and_wide_schemas_are_fast():
     assert shown({"type": "array", "items": {"type": "integer"}, "minItems": 2.0}) == [1, 1]
     huge = {"type": "number", "minimum": -1.797e308, "maximum": 1.797e308, "multipleOf": 0.01}
     assert isinstance(shown(huge), float)

@@ -1,4 +1,4 @@
-"""The recipes of CONTRIBUTING.md, followed on a copy of the package: nothing else has to be touched."""
+"""Each recipe of CONTRIBUTING.md works on a copy of the package without any further edit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PACKAGE = Path(reyn.__file__).parent
 
 
 class Copy:
-    """A copy of the package that can be changed, and a project to try it in."""
+    """An editable copy of the package, and a project that uses it."""
 
     def __init__(self, folder: Path) -> None:
         self.source = folder / "src" / "reyn"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +68,10 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "telegrams"
 
 
-# -- the whole way --------------------------------------------------------------------------------------
+# -- life cycle --------------------------------------------------------------------------------------
 
 
-def test_a_skill_that_uses_it_is_linted(project: Project, log: Path):
+def test_lint_knows_the_op(project: Project, log: Path):
     folder = project.root / "reyn" / "project" / "wire"
     assert [finding.code for finding in lint_skill(folder)] == ["RYN122"]
     assert lint_skill(folder, vocabulary=standard_ops().with_ops(Telegraph(log)).vocabulary) == []
@@ -78,7 +79,7 @@ def test_a_skill_that_uses_it_is_linted(project: Project, log: Path):
         rt.run("wire", {"text": "in"})
 
 
-def test_it_is_offered_executed_and_replayed(project: Project, log: Path):
+def test_the_op_is_offered_executed_and_replayed(project: Project, log: Path):
     outcome = project.run("wire", [act(SEND), finish()], ops=[Telegraph(log)])
     assert outcome.ok
     assert "Send a telegram. Fields: to, message." in project.model.stable(0)
@@ -90,14 +91,14 @@ def test_it_is_offered_executed_and_replayed(project: Project, log: Path):
     assert log.read_text() == "k/1.1.1 Ada: STOP\n"
 
 
-def test_what_the_model_requests_is_validated_against_its_form(project: Project, log: Path):
+def test_arguments_are_validated_against_the_form(project: Project, log: Path):
     answers = [act({"kind": "telegraph", "to": "Ada"}), act(SEND), finish()]
     assert project.run("wire", answers, ops=[Telegraph(log)]).ok
     [rejected] = project.events("validation_error")
     assert (rejected["class"], rejected["message"]) == ("ops", "'message' is missing")
 
 
-def test_it_is_gated_by_request_and_grant(project: Project, log: Path):
+def test_the_op_needs_a_request_and_a_grant(project: Project, log: Path):
     op = Telegraph(log, permission="tool")
     folder = project.root / "reyn" / "project" / "wire"
     vocabulary = standard_ops().with_ops(op).vocabulary
@@ -115,8 +116,8 @@ def test_it_is_gated_by_request_and_grant(project: Project, log: Path):
 
 
 @pytest.mark.parametrize("effect", ["idempotent", "unsafe"])
-def test_it_is_recovered_after_a_kill_at_every_point(tmp_path: Path, effect: Any):
-    """Killed anywhere, the telegram is sent once; an unsafe one whose outcome is unknown waits for a person."""
+def test_the_op_is_recovered_after_a_kill_at_every_point(tmp_path: Path, effect: Any):
+    """The telegram is sent once; an unsafe op with an unknown outcome waits for a person."""
 
     def drive(folder: Path, kill_at: int = 0) -> tuple[list[str], Any]:
         points = Failpoints(kill_at)
@@ -145,28 +146,30 @@ def test_it_is_recovered_after_a_kill_at_every_point(tmp_path: Path, effect: Any
     assert calm.ok
     assert "op.perform before" in points
     asked = 0
-    for number in range(1, len(points) + 1):
+    for number in count(1):  # a slow machine polls the inbox more often, so the number of points varies
         folder = tmp_path / f"{number}"
         write_skill(folder, "wire", {"a": ["end"]}, ops={"a": "telegraph"})
-        assert in_child(lambda folder=folder, number=number: drive(folder, number)) == KILLED
+        if in_child(lambda folder=folder, number=number: drive(folder, number)) != KILLED:
+            break
         _, (outcome, reason) = drive(folder)
-        assert outcome.ok, points[number - 1]
+        assert outcome.ok, f"killed at point {number}"
         assert (folder / "telegrams").read_text() == "k/1.1.1 Ada: STOP\n"
         asked += reason == "unsafe"
+    assert number >= len({*points})
     assert bool(asked) == (effect == "unsafe")
 
 
-def test_it_is_documented(log: Path):
+def test_the_op_has_a_reference_page(log: Path):
     page = op_page(Telegraph(log, permission="tool").spec)
     assert "## telegraph\n\nSend a telegram. Effect: *idempotent*. Permission: `tool`.\n" in page
     assert "| `to` | string |  |" in page
     assert '{"kind":"telegraph","to":"Ada","message":"Arrived."}' in page
 
 
-# -- changed and missing ----------------------------------------------------------------------------------
+# -- changed or missing kinds ----------------------------------------------------------------------------------
 
 
-def test_a_later_version_of_an_op_does_not_change_a_run(project: Project, log: Path):
+def test_a_changed_specification_does_not_affect_a_run_in_flight(project: Project, log: Path):
     question = {"kind": "ask_user", "question": "Now?"}
     write_skill(project.root, "wire", {"a": ["end"]}, ops={"a": "telegraph, ask_user"})
     answers = [act(question), act(SEND), finish()]
@@ -181,7 +184,7 @@ def test_a_later_version_of_an_op_does_not_change_a_run(project: Project, log: P
     assert "has changed since the run started" in project.model.shown(1)
 
 
-def test_a_run_of_a_kind_that_is_not_installed_stays_readable(project: Project, log: Path, tmp_path: Path):
+def test_a_run_with_an_uninstalled_kind_stays_readable(project: Project, log: Path, tmp_path: Path):
     write_skill(project.root, "wire", {"a": ["end"]}, ops={"a": "telegraph, ask_user"})
     answers = [act(SEND, {"kind": "ask_user", "question": "Now?"}), finish()]
     assert project.run("wire", answers, ops=[Telegraph(log)]).status == "waiting"
@@ -201,11 +204,11 @@ def test_a_run_of_a_kind_that_is_not_installed_stays_readable(project: Project, 
         assert rt.resume("k").ok
 
 
-# -- what an op may do wrong ------------------------------------------------------------------------------
+# -- faulty ops ------------------------------------------------------------------------------
 
 
 class Odd(Telegraph):
-    """Does one thing that an op must not do."""
+    """An op with one fault."""
 
     def __init__(self, log: Path, *, plan: Any = None, perform: Any = None) -> None:
         super().__init__(log)
@@ -242,7 +245,7 @@ def fail(error: BaseException) -> Any:
         (lambda call: call.ok(sent=object()), "not JSON"),
     ],
 )
-def test_whatever_perform_raises_or_returns_is_the_result(project: Project, log: Path, wrong: Any, words: str):
+def test_a_faulty_perform_becomes_an_error_result(project: Project, log: Path, wrong: Any, words: str):
     check_error(project, Odd(log, perform=wrong), words)
 
 
@@ -257,21 +260,21 @@ def test_whatever_perform_raises_or_returns_is_the_result(project: Project, log:
         (lambda call: Plan(result=call.ok(sent={1})), "not JSON"),
     ],
 )
-def test_whatever_plan_raises_or_returns_is_the_result(project: Project, log: Path, wrong: Any, words: str):
+def test_a_faulty_plan_becomes_an_error_result(project: Project, log: Path, wrong: Any, words: str):
     check_error(project, Odd(log, plan=wrong), words)
 
 
 def check_error(project: Project, op: Odd, words: str) -> None:
     assert project.run("wire", [act(SEND), finish()], ops=[op]).ok
-    shown = project.model.shown(1)
-    assert '"status":"error"' in shown
-    assert words in shown
-    assert "/secret/path" not in shown
+    text = project.model.shown(1)
+    assert '"status":"error"' in text
+    assert words in text
+    assert "/secret/path" not in text
     with project.open([], ops=[op]) as rt:
         assert rt.replay("k").events == rt.verify("k").events
 
 
-def test_an_op_may_ask_a_person_through_the_kernel(project: Project, log: Path):
+def test_an_op_can_ask_a_person_through_a_request(project: Project, log: Path):
     class Asking(Telegraph):
         def plan(self, call: Call, env: Env) -> Plan:
             return Plan("ask", request=AskRequest("Really?", {"enum": ["yes", "no"]}, ("yes", "no")))
@@ -295,22 +298,22 @@ def test_an_op_may_ask_a_person_through_the_kernel(project: Project, log: Path):
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("run", "`run_started`, which exists"),
-        ("phase", "`phase_started`, which exists"),
-        ("step", "`step_started`, which exists"),
-        ("skill", "`skill_completed`, which exists"),
-        ("restore", "`restore_started`, which exists"),
-        ("undo", "`undo_started`, which exists"),
-        ("sub_run", "`sub_run_started`, which exists"),
-        ("postprocessor", "`postprocessor_started`, which exists"),
-        ("file", "registered already"),
+        ("run", "`run_started` exists already"),
+        ("phase", "`phase_started` exists already"),
+        ("step", "`step_started` exists already"),
+        ("skill", "`skill_completed` exists already"),
+        ("restore", "`restore_started` exists already"),
+        ("undo", "`undo_started` exists already"),
+        ("sub_run", "`sub_run_started` exists already"),
+        ("postprocessor", "`postprocessor_started` exists already"),
+        ("file", "already registered"),
         ("shell", "reserved"),
         ("Telegraph", "lower-case"),
         ("a" * 41, "lower-case"),
         ("", "lower-case"),
     ],
 )
-def test_a_kind_whose_name_is_taken_is_refused(tmp_path: Path, log: Path, kind: str, words: str):
+def test_a_conflicting_kind_is_rejected(tmp_path: Path, log: Path, kind: str, words: str):
     op = Telegraph(log)
     op.spec = OpSpec(kind, "x", "pure", forms=(form(kind),))
     with pytest.raises(OpInvalid, match=words):
@@ -328,27 +331,27 @@ def test_a_kind_whose_name_is_taken_is_refused(tmp_path: Path, log: Path, kind: 
         ({"forms": (form(example={"kind": "telegraph"}),)}, "the example is invalid"),
     ],
 )
-def test_a_specification_that_is_wrong_is_refused(tmp_path: Path, log: Path, spec: dict, words: str):
+def test_an_invalid_specification_is_rejected(tmp_path: Path, log: Path, spec: dict, words: str):
     with pytest.raises(OpInvalid, match=words):
         OSRuntime.open(tmp_path, ops=[Telegraph(log, **spec)])
 
 
-def test_what_is_no_op_is_refused(tmp_path: Path):
+def test_an_object_that_is_not_an_op_is_rejected(tmp_path: Path):
     with pytest.raises(OpInvalid, match="is not an op"):
         OSRuntime.open(tmp_path, ops=[json])
 
 
-def test_one_kind_cannot_be_registered_twice(tmp_path: Path, log: Path):
-    with pytest.raises(OpInvalid, match="registered already"):
+def test_a_kind_cannot_be_registered_twice(tmp_path: Path, log: Path):
+    with pytest.raises(OpInvalid, match="already registered"):
         OSRuntime.open(tmp_path, ops=[Telegraph(log), Telegraph(log)])
 
 
-# -- a package of its own -----------------------------------------------------------------------------------
+# -- entry points -----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example package, installed into a folder of its own."""
+    """The example package, installed into its own folder."""
     import subprocess
 
     folder = tmp_path_factory.mktemp("installed")
@@ -370,7 +373,7 @@ def run_reyn(installed: Path, *words: str, cwd: Path) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_a_package_brings_an_op_through_an_entry_point(installed: Path, tmp_path: Path):
+def test_a_package_provides_an_op_through_an_entry_point(installed: Path, tmp_path: Path):
     keys = "permissions: {tool: true}\n"
     write_skill(tmp_path, "report", {"a": ["end"]}, ops={"a": "notify"}, skill_keys=keys)
     notify = {"kind": "notify", "channel": "ops", "message": "done"}
@@ -391,7 +394,7 @@ def test_a_package_brings_an_op_through_an_entry_point(installed: Path, tmp_path
     assert run_reyn(without, "verify", "r", cwd=tmp_path)[0] == 0
 
 
-def test_an_entry_point_that_cannot_be_loaded_is_named(tmp_path: Path):
+def test_a_broken_entry_point_is_reported_by_name(tmp_path: Path):
     info = tmp_path / "broken-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")

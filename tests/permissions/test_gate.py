@@ -1,4 +1,4 @@
-"""Who asks the gate gets a verdict, and the verdict names its rule."""
+"""The gate decides by zone, and every verdict names its rule."""
 
 import pytest
 
@@ -7,8 +7,8 @@ from reyn.workspace import locate
 
 
 def verdicts(roots, text):
-    gate, place = Gate(roots), locate(text, roots)
-    return gate.read(place), gate.write(place)
+    gate, location = Gate(roots), locate(text, roots)
+    return gate.read(location), gate.write(location)
 
 
 @pytest.mark.parametrize(
@@ -18,14 +18,14 @@ def verdicts(roots, text):
         ("workspace:a.md", "default: the run's own workspace"),
     ],
 )
-def test_below_reyn_and_in_its_workspace_a_run_may_write(roots, text, rule):
+def test_a_run_may_write_below_reyn_and_in_its_workspace(roots, text, rule):
     read, write = verdicts(roots, text)
     assert isinstance(read, Allowed)
     assert write == Allowed(rule)
 
 
 @pytest.mark.parametrize("text", ["README.md", "reyn.yaml", "reyn.local.yaml", "reyn", "Reyn/a.md", "src/reyn/a.md"])
-def test_the_rest_of_the_project_may_only_be_read(roots, text):
+def test_the_rest_of_the_project_is_read_only(roots, text):
     read, write = verdicts(roots, text)
     assert read == Allowed("default: read the project")
     assert isinstance(write, Denied)
@@ -35,26 +35,26 @@ def test_the_rest_of_the_project_may_only_be_read(roots, text):
 
 
 @pytest.mark.parametrize("text", [".reyn", ".reyn/journal.db", "workspace:../run-2/theirs.md"])
-def test_the_state_directory_is_out_of_reach(roots, text):
+def test_the_state_directory_is_denied(roots, text):
     read, write = verdicts(roots, text)
     assert read == write
     assert isinstance(read, Denied)
-    assert read.rule == "the state directory is out of reach"
+    assert read.rule == "default: no access to the state directory"
 
 
-def test_what_is_kept_may_only_be_read(roots):
+def test_truncated_content_is_read_only(roots):
     read, write = verdicts(roots, "workspace:.kept/call-1")
-    assert read == Allowed("kept by this run")
+    assert read == Allowed("default: read truncated content")
     assert isinstance(write, Denied)
 
 
 @pytest.mark.parametrize("text", ["/etc/passwd", "../beside/secret.md", "workspace:../../../README.md"])
-def test_beyond_the_project_nothing_is_allowed(roots, text):
+def test_nothing_outside_the_project_is_allowed(roots, text):
     read, write = verdicts(roots, text)
     assert isinstance(read, Denied)
     assert isinstance(write, Denied)
     assert "`file.read`" in read.reason
 
 
-def test_a_folder_itself_is_not_written_to(roots):
+def test_a_folder_cannot_be_written(roots):
     assert isinstance(verdicts(roots, "workspace:")[1], Denied)

@@ -15,7 +15,7 @@ from reyn.context.frame import Execution, Rollback
 from reyn.contract.example import example_answer
 from reyn.journal import canonical, digest
 from reyn.journal.kinds import FrameMessage, Part
-from reyn.workspace.paths import KEPT, WORKSPACE
+from reyn.workspace.paths import FULL_CONTENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -106,7 +106,7 @@ PART = 2_000
 def truncate(content: bytes, limit: int, name: str) -> bytes:
     """The beginning of something too large for a frame, with a mark that says where the whole is."""
     shown = content[:limit].decode("utf-8", "ignore")
-    path = f"{WORKSPACE}{KEPT}/{name}"
+    path = f"{FULL_CONTENT}{name}"
     mark = (
         f"\n[cut: the first {len(shown)} characters of {len(content)} bytes. "
         f'The rest: {{"kind": "file", "op": "read", "path": "{path}", "start": {len(shown)}, "length": {PART}}}]'

@@ -1,6 +1,6 @@
-"""Call an op and turn whatever happens into a plan or a result. The same for every kind.
+"""Call an op of any kind and return a valid plan or result.
 
-An op never ends a run: what it raises, and a result that is malformed, become error results here.
+An op never ends a run: exceptions and malformed results become error results here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def plan_op(op: Op, call: Call, env: Env) -> Plan | Denied:
-    """Plan an op. Kinds that need a permission are decided by the gate first."""
+    """Plan an op. The gate decides first for kinds that need a permission."""
     if op.spec.permission is not None:
         verdict = env.gate.capability(op.spec.permission)
         if isinstance(verdict, Denied):
@@ -31,14 +31,14 @@ def plan_op(op: Op, call: Call, env: Env) -> Plan | Denied:
     except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - becomes the result
         return Plan(result=call.failed(error))
     if isinstance(plan, Plan):
-        return plan if plan.result is None else replace(plan, result=checked(call, plan.result))
+        return plan if plan.result is None else replace(plan, result=check_result(call, plan.result))
     return plan if isinstance(plan, Denied) else Plan(result=call.error(f"the op planned a {type(plan).__name__}"))
 
 
 async def perform_op(op: Op, call: Call, plan: Plan, env: Env) -> Result:
     """Perform an op whose plan neither changes files nor is complete."""
     try:
-        return checked(call, await op.perform(call, plan, env))
+        return check_result(call, await op.perform(call, plan, env))
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():  # the run is interrupted; otherwise the op cancelled itself
@@ -51,15 +51,15 @@ async def perform_op(op: Op, call: Call, plan: Plan, env: Env) -> Result:
 def apply_changes(call: Call, changes: Sequence[Change], env: Env) -> Result | None:
     """Apply the changes of a plan. Returns a result only if one could not be applied.
 
-    After a crash this may happen again; a change that took effect is left as it is.
+    Safe to repeat after a crash: a change that took effect is not applied twice.
     """
     try:
         for change in changes:
-            place = locate(change.path, env.roots)
-            verdict = env.gate.write(place)
+            location = locate(change.path, env.roots)
+            verdict = env.gate.write(location)
             if isinstance(verdict, Denied):
                 return call.denied(verdict)
-            if apply_change(change, env.roots, env.content, call.key, place) == "conflict":
+            if apply_change(change, env.roots, env.content, call.key, location) == "conflict":
                 return call.error(
                     f"`{change.path}` was changed by another program and was left as it is; read it again"
                 )
@@ -68,8 +68,8 @@ def apply_changes(call: Call, changes: Sequence[Change], env: Env) -> Result | N
     return None
 
 
-def checked(call: Call, result: Any) -> Result:
-    """Return the result if it is a JSON envelope of this call, else an error result that says what is wrong."""
+def check_result(call: Call, result: Any) -> Result:
+    """Return the result if it is a valid envelope of this call, otherwise an error result with the reason."""
     if not isinstance(result, dict):
         return call.error(f"the op returned a {type(result).__name__} instead of a result")
     envelope = call.ok()

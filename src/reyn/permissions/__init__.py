@@ -1,6 +1,6 @@
-"""May it?
+"""Permissions: one gate that every side effect passes; each verdict names the rule that decided.
 
-One gate that answers with the rule it went by. Knows zones; touches nothing.
+The gate decides from zones, requests and grants. It does no I/O; `reyn.workspace` resolves paths before.
 """
 
 from reyn.permissions.gate import Allowed, Denied, Gate, Verdict

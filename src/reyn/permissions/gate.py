@@ -1,6 +1,7 @@
-"""The gate: every side effect asks here first, and the verdict names the rule that decided.
+"""Decide whether a run may perform a side effect.
 
-Files are decided by zone. Other capabilities need a request of the skill and a grant of the operator.
+Files are decided by the zone of their location. Any other capability needs a request by the skill and a grant by the
+operator. Callers ask when an op is planned and again when it is performed.
 """
 
 from __future__ import annotations
@@ -9,17 +10,21 @@ from collections.abc import Mapping
 
 import msgspec
 
-from reyn.workspace import Place, Roots
+from reyn.workspace import Location, Roots
 
-WRITABLE = "reyn"
-"""The folder of the project that may be written to by default."""
+WRITABLE_FOLDER = "reyn"
+"""The folder of the project that runs may write to by default."""
 
 
 class Allowed(msgspec.Struct, frozen=True):
+    """The action is allowed by `rule`."""
+
     rule: str
 
 
 class Denied(msgspec.Struct, frozen=True):
+    """The action is denied by `rule`. `reason` says what is missing; the model and the operator see it."""
+
     rule: str
     reason: str
 
@@ -28,16 +33,20 @@ Verdict = Allowed | Denied
 
 
 class Gate(msgspec.Struct, frozen=True):
-    """What a run may do."""
+    """The permissions of one run.
+
+    Attributes:
+        roots: The folders of the project and the run.
+        requested: The permission keys that the skill requests.
+        grants: The operator's rule for each permission key: `allow` or `deny`.
+    """
 
     roots: Roots
     requested: frozenset[str] = frozenset()
-    """The permission keys that the skill requests."""
     grants: Mapping[str, str] = {}
-    """The operator's rule for each permission key: `allow` or `deny`."""
 
     def capability(self, key: str) -> Verdict:
-        """Decide whether a run may use a capability other than files."""
+        """Decide whether the run may use a capability other than files."""
         if key not in self.requested:
             return Denied("default: no request", f"the skill must request `{key}` under `permissions` in skill.md")
         if self.grants.get(key) == "allow":
@@ -47,45 +56,49 @@ class Gate(msgspec.Struct, frozen=True):
         reason = f"the operator must grant `{key}`: add `{key}: allow` under `permissions` in reyn.yaml"
         return Denied("default: no grant", reason)
 
-    def read(self, place: Place) -> Verdict:
-        match place.zone:
+    def read(self, location: Location) -> Verdict:
+        """Decide whether the run may read a file or list a folder."""
+        match location.zone:
             case "project":
                 return Allowed("default: read the project")
             case "workspace":
-                return _OWN
-            case "kept":
-                return Allowed("kept by this run")
+                return _WORKSPACE
+            case "full_content":
+                return Allowed("default: read truncated content")
             case "state":
-                return _state(place)
+                return _deny_state(location)
             case "outside":
-                return _beyond(place, "read", "The project and `workspace:<path>` can be read.")
+                return _deny(location, "read", "the project", "Readable: the project and `workspace:<path>`.")
 
-    def write(self, place: Place) -> Verdict:
-        match place.zone:
-            case "project" if len(place.parts) > 1 and place.parts[0] == WRITABLE:
-                return Allowed(f"default: write below {WRITABLE}/")
-            case "workspace" if place.parts:
-                return _OWN
-            case "kept":
-                return Denied(
-                    "what is kept is only read", f"`{place.shown}` is a result that was kept; it stays as it is"
-                )
+    def write(self, location: Location) -> Verdict:
+        """Decide whether the run may create, change or delete a file."""
+        match location.zone:
+            case "project" if len(location.parts) > 1 and location.parts[0] == WRITABLE_FOLDER:
+                return Allowed(f"default: write below {WRITABLE_FOLDER}/")
+            case "workspace" if location.parts:
+                return _WORKSPACE
+            case "full_content":
+                return Denied("default: truncated content is read-only", f"`{location.display_path}` is read-only")
             case "state":
-                return _state(place)
+                return _deny_state(location)
             case _:
-                return _beyond(place, "write", f"`{WRITABLE}/` and `workspace:<path>` can be written to.")
+                writable = f"`{WRITABLE_FOLDER}/` and `workspace:<path>`"
+                return _deny(location, "write", f"{WRITABLE_FOLDER}/ and workspace:", f"Writable: {writable}.")
 
 
-_OWN = Allowed("default: the run's own workspace")
+_WORKSPACE = Allowed("default: the run's own workspace")
 
 
-def _state(place: Place) -> Denied:
-    return Denied("the state directory is out of reach", f"`{place.shown}` belongs to Reyn's own records")
-
-
-def _beyond(place: Place, deed: str, instead: str) -> Denied:
+def _deny_state(location: Location) -> Denied:
     return Denied(
-        f"default: no {deed} elsewhere",
-        f"to {deed} `{place.shown}` the skill must request `file.{deed}` for it in its `permissions`, and the operator "
-        f"must grant it (not available in this version). {instead}",
+        "default: no access to the state directory",
+        f"`{location.display_path}` is in Reyn's state directory, which ops cannot access",
+    )
+
+
+def _deny(location: Location, action: str, zones: str, alternative: str) -> Denied:
+    return Denied(
+        f"default: no {action} outside {zones}",
+        f"to {action} `{location.display_path}`, the skill must request `file.{action}` in its `permissions` and the "
+        f"operator must grant it (not available in this version). {alternative}",
     )
