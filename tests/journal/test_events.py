@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn.journal import Blob, canonical, check_json, digest, encode, kinds, link
-from reyn.journal.registry import content_of
+from reyn.journal.registry import content_hashes
 from reyn.journal.registry import kinds as registered
 
 JSON = st.recursive(
@@ -66,10 +66,10 @@ def test_content_hashes_finds_nested_references():
     message = kinds.FrameMessage(
         "user", (kinds.Part(text="between"), kinds.Part(blob=names[0]), kinds.Part(blob=names[1]))
     )
-    assert list(content_of(kinds.FrameBuilt((message,)))) == names[:2]
-    assert list(content_of(kinds.ArtifactStored(kinds.ArtifactRef("t", names[2]), 1))) == [names[2]]
+    assert list(content_hashes(kinds.FrameBuilt((message,)))) == names[:2]
+    assert list(content_hashes(kinds.ArtifactStored(kinds.ArtifactRef("t", names[2]), 1))) == [names[2]]
     requested = kinds.LlmRequested("1.1", "m", names[0], names[1])
-    assert list(content_of(requested)) == [names[0]]  # `request` is a hash, but not of a stored blob
+    assert list(content_hashes(requested)) == [names[0]]  # `request` is a hash, but not of a stored blob
 
 
 def test_fields_with_default_values_are_not_written():

@@ -118,7 +118,7 @@ def test_a_rejected_append_stores_no_blobs(tmp_path: Path):
         journal.append("a", 3, sealed("a", [started("a")]), [SOME])
     with pytest.raises(BlobMissing):
         journal.blob(SOME.hash)
-    with pytest.raises(BlobMissing, match="no name of content"):
+    with pytest.raises(BlobMissing, match="not a blob hash"):
         journal.blob("not hexadecimal")
     journal.close()
 
@@ -152,6 +152,6 @@ def test_an_append_by_another_connection_is_a_conflict(tmp_path: Path):
 def test_read_only_mode_refuses_an_unmerged_wal(tmp_path: Path):
     journal = SqliteJournal(tmp_path)
     journal.append("a", 0, sealed("a", [started("a")]), [SOME])
-    with pytest.raises(StoreUnavailable, match="not merged"):
+    with pytest.raises(StoreUnavailable, match="unmerged WAL"):
         SqliteJournal(tmp_path, is_read_only=True)
     journal.close()

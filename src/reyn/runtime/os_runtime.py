@@ -477,7 +477,7 @@ class OSRuntime:
             if row.status in ENDED:
                 continue
             if not any(
-                isinstance(message.said, Cancel) for message in self.journal.drain(row.run_id, row.messages_taken)
+                isinstance(message.payload, Cancel) for message in self.journal.drain(row.run_id, row.messages_taken)
             ):
                 self.journal.post(row.run_id, Cancel(reason))
             self._take_messages(row.run_id)

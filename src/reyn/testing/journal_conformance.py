@@ -189,7 +189,7 @@ class JournalConformance:
             journal.post("a", Cancel("one"))
             journal.post("b", Cancel("two"))
             last = journal.post("a", RaiseLimit("x", 3))
-            assert [message.said for message in journal.drain("a")] == [Cancel("one"), RaiseLimit("x", 3)]
+            assert [message.payload for message in journal.drain("a")] == [Cancel("one"), RaiseLimit("x", 3)]
             assert journal.drain("a", after=last) == []
 
     def test_messages_stay_until_an_event_says_they_were_taken(self) -> None:
