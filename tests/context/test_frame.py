@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from reyn.config import RunSettings
-from reyn.context import ContextFrame, Execution, Volatile, join, stable_text, volatile_message
+from reyn.context import ContextFrame, Execution, TurnFrame, message_text, stable_text, turn_message
 from reyn.kernel.briefs import PhaseBrief
 from tests.support import VOCABULARY, load_skill, write_skill
 
@@ -113,8 +113,8 @@ def test_the_example_finishes_if_possible_and_uses_the_key_order_of_the_schema(t
 
 
 def test_the_turn_message_holds_input_and_execution():
-    message = volatile_message(Volatile("f" * 64, Execution(("a", "b"), 2, 7)))
-    text = join(message, lambda name: b'{"type":"note"}')
+    message = turn_message(TurnFrame("f" * 64, Execution(("a", "b"), 2, 7)))
+    text = message_text(message, lambda name: b'{"type":"note"}')
     assert text == (
         '## input_artifact\n{"type":"note"}\n\n## execution\n{"path":["a","b"],"current_visit":2,"total_steps":7}\n'
     )

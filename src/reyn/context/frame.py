@@ -1,4 +1,4 @@
-"""The context frame: everything the model gets to see in one visit, and nothing else."""
+"""The context frame as a value. `reyn.context.render` turns it into text."""
 
 from __future__ import annotations
 
@@ -13,15 +13,23 @@ if TYPE_CHECKING:
     from reyn.vocabulary import OpSpec
 
 PATH_LENGTH = 20
-"""How many phases `execution.path` holds; `total_steps` tells the rest, so that a frame's size stays constant."""
+"""Maximum length of `execution.path`, so that a frame's size stays constant. `total_steps` counts all visits."""
 
 
 class Constraints(msgspec.Struct, frozen=True):
+    """Limits that the model should know."""
+
     max_phase_visits: int | None
 
 
 class Execution(msgspec.Struct, frozen=True):
-    """Where the run stands: the last phases entered, visits of this one, visits in all."""
+    """The position in the run.
+
+    Attributes:
+        path: The phases entered, in order; the last `PATH_LENGTH` of them.
+        current_visit: The number of visits of the current phase.
+        total_steps: The number of visits in the whole run.
+    """
 
     path: tuple[str, ...]
     current_visit: int
@@ -42,7 +50,7 @@ class StableFrame(msgspec.Struct, frozen=True):
 
 
 class Rollback(msgspec.Struct, frozen=True):
-    """Why a phase is entered again: its artifact that was rejected, by the name it is kept under, and the reason."""
+    """The reason for a rollback, and the hash of the artifact that was rejected."""
 
     rejected_artifact: str
     reason: str
@@ -89,15 +97,16 @@ def stable_frame(
     max_phase_visits: int | None,
     output_language: str | None,
 ) -> StableFrame:
-    finishes = any(candidate.control_type == "finish" for candidate in candidates)
-    described = skill.phases[phase]
+    """Build the stable part of the frame of a phase. Finish criteria are included only if the phase may finish."""
+    can_finish = any(candidate.control_type == "finish" for candidate in candidates)
+    definition = skill.phases[phase]
     return StableFrame(
         current_phase=phase,
-        current_phase_role=described.role,
-        instructions=described.instructions,
+        current_phase_role=definition.role,
+        instructions=definition.instructions,
         candidate_outputs=candidates,
         available_control_ops=tuple(spec.offered() for spec in ops),
-        finish_criteria=skill.finish_criteria if finishes else (),
+        finish_criteria=skill.finish_criteria if can_finish else (),
         constraints=Constraints(max_phase_visits),
         output_language=output_language,
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.context import Execution, Rollback, Volatile, correction, volatile_message
+from reyn.context import Execution, Rollback, TurnFrame, correction, turn_message
 from reyn.contract import Accepted, Acting, Rejected
 from reyn.errors import AnswersRejected, StepFailed, SubRunFailed
 from reyn.journal import Blob, canonical, kinds
@@ -125,7 +125,7 @@ async def _turns_left(brief: PhaseBrief, turns: int, tape: Tape) -> int:
 def _frame(
     offer: Offer, entry: Visit, given: _Given, log: OpLog, remaining: int | None
 ) -> tuple[kinds.FrameMessage, ...]:
-    turn = Volatile(
+    turn = TurnFrame(
         given.shown,
         Execution(entry.path, entry.visit, entry.step),
         given.rollback,
@@ -133,7 +133,7 @@ def _frame(
         log.digest,
         remaining,
     )
-    return (offer.system, volatile_message(turn))
+    return (offer.system, turn_message(turn))
 
 
 async def _perform(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reyn.context import join
+from reyn.context import message_text
 from reyn.errors import RunNotFound
 from reyn.journal import decode, kinds
 
@@ -52,7 +52,7 @@ def frame_at(
             f"run `{run_id}` has no frame{'' if seq is None else f' at or before event {seq}'}",
             hint="`reyn events RUN --kind frame_built` lists the frames.",
         )
-    seen: list[tuple[str, str]] = [(message.role, join(message, content, shown)) for message in built.messages]
+    seen: list[tuple[str, str]] = [(message.role, message_text(message, content, shown)) for message in built.messages]
     return seen if answer is None else [*seen, (ANSWER, content(answer).decode())]
 
 
