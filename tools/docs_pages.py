@@ -126,15 +126,15 @@ def cli() -> Iterator[str]:
             yield f"\n## reyn {name} {inner.name}\n\n```text\n{inner.get_help(deeper)}\n```\n"
 
 
-def vocabulary() -> Iterator[str]:
-    known = OpTable(BUILT_IN).vocabulary
+def ops() -> Iterator[str]:
+    vocabulary = OpTable(BUILT_IN).vocabulary
     yield (
         "# Ops, steps and permissions\n\nThis page lists the op kinds, step kinds and permission keys of the skill "
         "language. `reyn ops` also lists the ops of installed packages.\n\n## Ops\n\nThe effect class of an op decides "
         "how Reyn recovers it after a crash between intent and outcome: *pure* and *idempotent* ops run again, a "
         "*reconcilable* op first checks whether it took effect, an *unsafe* op waits for a person to decide.\n\n"
     )
-    ops = [
+    op_rows = [
         (
             f"`{op.kind}`",
             op.summary,
@@ -142,17 +142,17 @@ def vocabulary() -> Iterator[str]:
             f"`{op.permission}`" if op.permission else "",
             "yes" if op.is_available else "reserved (`RYN103`)",
         )
-        for op in known.ops
+        for op in vocabulary.ops
     ]
-    yield from table(("kind", "description", "effect", "permission", "available"), ops)
-    for op in known.ops:
+    yield from table(("kind", "description", "effect", "permission", "available"), op_rows)
+    for op in vocabulary.ops:
         if op.is_available:
             yield f"\n{op_page(op, '##')}"
     yield "\n## Steps\n\n"
-    steps = [(f"`{s.kind}`", s.summary, ", ".join(f"`{key}`" for key in s.keys)) for s in known.steps]
+    steps = [(f"`{s.kind}`", s.summary, ", ".join(f"`{key}`" for key in s.keys)) for s in vocabulary.steps]
     yield from table(("kind", "description", "keys"), steps)
     yield "\n## Permissions\n\n"
-    yield from table(("key", "allows"), [(f"`{entry.key}`", entry.summary) for entry in known.permissions])
+    yield from table(("key", "allows"), [(f"`{entry.key}`", entry.summary) for entry in vocabulary.permissions])
 
 
 def _type(shape: Any, shared: dict[str, type]) -> str:
@@ -221,7 +221,7 @@ PAGES = {
     "events.md": events,
     "config.md": config,
     "cli.md": cli,
-    "ops.md": vocabulary,
+    "ops.md": ops,
 }
 
 

@@ -22,8 +22,8 @@ def brief(tmp_path: Path, phase: str = "check", **settings) -> PhaseBrief:
     return PhaseBrief(load_skill(folder), RunSettings(**settings), VOCABULARY, phase, 25)
 
 
-def stable(*words, **settings):
-    return brief(*words, **settings).offer(acting=True, is_truncated=False).frame
+def stable(*args, **settings):
+    return brief(*args, **settings).offer(acting=True, is_truncated=False).frame
 
 
 def test_the_frame_has_exactly_the_documented_keys(tmp_path: Path):
@@ -96,7 +96,7 @@ def test_all_phases_share_a_prompt_prefix(tmp_path: Path):
 def test_the_example_finishes_if_possible_and_uses_the_key_order_of_the_schema(tmp_path: Path):
     from reyn.contract.schema import answer_schema
 
-    offered = stable(tmp_path).candidate_outputs
+    candidates = stable(tmp_path).candidate_outputs
     example = json.loads(stable_text(stable(tmp_path)).partition("\nFor example:\n")[2].splitlines()[0])
     assert example["control"] == {
         "type": "finish",
@@ -105,7 +105,7 @@ def test_the_example_finishes_if_possible_and_uses_the_key_order_of_the_schema(t
         "confidence": 0.8,
         "reason": {"summary": "<why, in one sentence>"},
     }
-    branch = answer_schema(offered)["anyOf"][-2]["properties"]
+    branch = answer_schema(candidates)["anyOf"][-2]["properties"]
     assert list(example) == [name for name in branch if name != "control_ir"]
     assert list(example["control"]) == list(branch["control"]["properties"])
     assert list(example["artifact"]) == list(branch["artifact"]["properties"])

@@ -40,13 +40,13 @@ CONTRACT = Contract(CANDIDATES)
 def changed(answer: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     answer = copy.deepcopy(answer)
     *way, last = path.split(".")
-    place = answer
+    node = answer
     for step in way:
-        place = place[step]
+        node = node[step]
     if value is ...:
-        del place[last]
+        del node[last]
     else:
-        place[last] = value
+        node[last] = value
     return answer
 
 
@@ -55,7 +55,7 @@ DEEP = json.dumps(changed(OK, "artifact.data.text", "x")).replace('"x"', "[" * 7
 
 
 @pytest.mark.parametrize(
-    ("answer", "rule", "path", "told"),
+    ("answer", "rule", "path", "message"),
     [
         ("", "empty", "$", "empty"),
         (" \n\t", "empty", "$", "empty"),
@@ -113,11 +113,11 @@ DEEP = json.dumps(changed(OK, "artifact.data.text", "x")).replace('"x"', "[" * 7
         (changed(OK, "control_ir", "none"), "shape", "$.control_ir", "array"),
     ],
 )
-def test_an_invalid_answer_is_rejected_with_class_path_and_message(answer, rule: str, path: str, told: str):
+def test_an_invalid_answer_is_rejected_with_class_path_and_message(answer, rule: str, path: str, message: str):
     verdict = CONTRACT.judge(answer if isinstance(answer, str) else json.dumps(answer))
     assert isinstance(verdict, Rejected)
     assert (verdict.rule, verdict.path) == (rule, path)
-    assert told in verdict.message
+    assert message in verdict.message
     assert len(verdict.message) <= 500
 
 
@@ -146,9 +146,9 @@ def test_a_code_fence_or_prose_around_one_object_is_dropped_and_counted(before: 
     verdict = CONTRACT.judge(before + json.dumps(OK) + after)
     assert isinstance(verdict, Accepted)
     assert verdict.dropped == len(before) + len(after)
-    wrong = CONTRACT.judge(before + json.dumps(go("nowhere")) + after)
-    assert isinstance(wrong, Rejected)
-    assert wrong.dropped == len(before) + len(after)
+    rejected = CONTRACT.judge(before + json.dumps(go("nowhere")) + after)
+    assert isinstance(rejected, Rejected)
+    assert rejected.dropped == len(before) + len(after)
 
 
 @pytest.mark.parametrize("before", ["", "<think>so</think>"])

@@ -38,10 +38,10 @@ class Copy:
         assert count == 1, f"{file} does not hold {pattern!r}"
         path.write_text(text)
 
-    def reyn(self, *words: str) -> str:
+    def reyn(self, *args: str) -> str:
         env = {**os.environ, "PYTHONPATH": str(self.source.parent)}
         done = subprocess.run(
-            [sys.executable, "-m", "reyn", *words],
+            [sys.executable, "-m", "reyn", *args],
             cwd=self.project, env=env, capture_output=True, text=True, check=False, timeout=120,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
@@ -51,10 +51,10 @@ class Copy:
         (self.project / "answers.jsonl").write_text("\n".join(json.dumps(answer) for answer in answers))
         (self.project / "reyn.yaml").write_text(f"model: {model}\n")
         self.reyn("lint", "try")
-        told = self.reyn("run", "try", '{"text": "in"}', "--run-id", "r")
+        output = self.reyn("run", "try", '{"text": "in"}', "--run-id", "r")
         self.reyn("verify", "r")
         self.reyn("replay", "r")
-        return told
+        return output
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ PATHS = st.integers(0, 9).flatmap(
     lambda die: (
         st.text(min_size=1, max_size=20)
         if die == 0
-        else st.builds(lambda start, words: start + "/".join(words) or ".", STARTS, st.lists(WORDS, max_size=4))
+        else st.builds(lambda start, names: start + "/".join(names) or ".", STARTS, st.lists(WORDS, max_size=4))
     )
 )
 
@@ -133,8 +133,8 @@ def test_ops_write_only_in_writable_zones_and_reveal_no_secret(entries, ops, swa
         beside = folder / "beside"
 
         def fill(text: str) -> str:
-            known = {"{project}": roots.project, "{state}": roots.state, "{beside}": beside}
-            for word, path in known.items():
+            placeholders = {"{project}": roots.project, "{state}": roots.state, "{beside}": beside}
+            for word, path in placeholders.items():
                 text = text.replace(word, str(path))
             return text
 

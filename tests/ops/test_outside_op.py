@@ -229,7 +229,7 @@ def fail(error: BaseException) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("fault", "message"),
     [
         (fail(ValueError("no wire")), "the op failed: ValueError: no wire"),
         (fail(OSError(5, "x", "/secret/path")), "Input/output error"),
@@ -245,12 +245,12 @@ def fail(error: BaseException) -> Any:
         (lambda call: call.ok(sent=object()), "not JSON"),
     ],
 )
-def test_a_faulty_perform_becomes_an_error_result(project: Project, log: Path, wrong: Any, words: str):
-    check_error(project, Odd(log, perform=wrong), words)
+def test_a_faulty_perform_becomes_an_error_result(project: Project, log: Path, fault: Any, message: str):
+    check_error(project, Odd(log, perform=fault), message)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("fault", "message"),
     [
         (fail(ValueError("no wire")), "the op failed: ValueError: no wire"),
         (fail(SystemExit(3)), "the op failed: SystemExit: 3"),
@@ -260,15 +260,15 @@ def test_a_faulty_perform_becomes_an_error_result(project: Project, log: Path, w
         (lambda call: Plan(result=call.ok(sent={1})), "not JSON"),
     ],
 )
-def test_a_faulty_plan_becomes_an_error_result(project: Project, log: Path, wrong: Any, words: str):
-    check_error(project, Odd(log, plan=wrong), words)
+def test_a_faulty_plan_becomes_an_error_result(project: Project, log: Path, fault: Any, message: str):
+    check_error(project, Odd(log, plan=fault), message)
 
 
-def check_error(project: Project, op: Odd, words: str) -> None:
+def check_error(project: Project, op: Odd, message: str) -> None:
     assert project.run("wire", [act(SEND), finish()], ops=[op]).ok
     text = project.model.shown(1)
     assert '"status":"error"' in text
-    assert words in text
+    assert message in text
     assert "/secret/path" not in text
     with project.open([], ops=[op]) as rt:
         assert rt.replay("k").events == rt.verify("k").events
@@ -296,7 +296,7 @@ def test_an_op_can_ask_a_person_through_a_request(project: Project, log: Path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"),
+    ("kind", "message"),
     [
         ("run", "`run_started` exists already"),
         ("phase", "`phase_started` exists already"),
@@ -313,15 +313,15 @@ def test_an_op_can_ask_a_person_through_a_request(project: Project, log: Path):
         ("", "lower-case"),
     ],
 )
-def test_a_conflicting_kind_is_rejected(tmp_path: Path, log: Path, kind: str, words: str):
+def test_a_conflicting_kind_is_rejected(tmp_path: Path, log: Path, kind: str, message: str):
     op = Telegraph(log)
     op.spec = OpSpec(kind, "x", "pure", forms=(form(kind),))
-    with pytest.raises(OpInvalid, match=words):
+    with pytest.raises(OpInvalid, match=message):
         OSRuntime.open(tmp_path, ops=[op])
 
 
 @pytest.mark.parametrize(
-    ("spec", "words"),
+    ("spec", "message"),
     [
         ({"forms": ()}, "has no forms"),
         ({"permission": "everything"}, "unknown permission `everything`"),
@@ -331,8 +331,8 @@ def test_a_conflicting_kind_is_rejected(tmp_path: Path, log: Path, kind: str, wo
         ({"forms": (form(example={"kind": "telegraph"}),)}, "the example is invalid"),
     ],
 )
-def test_an_invalid_specification_is_rejected(tmp_path: Path, log: Path, spec: dict, words: str):
-    with pytest.raises(OpInvalid, match=words):
+def test_an_invalid_specification_is_rejected(tmp_path: Path, log: Path, spec: dict, message: str):
+    with pytest.raises(OpInvalid, match=message):
         OSRuntime.open(tmp_path, ops=[Telegraph(log, **spec)])
 
 
@@ -361,13 +361,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run_reyn(installed: Path, *words: str, cwd: Path) -> tuple[int, str]:
+def run_reyn(installed: Path, *args: str, cwd: Path) -> tuple[int, str]:
     import os
     import subprocess
 
     path = os.pathsep.join([str(installed), *sys.path])
     done = subprocess.run(
-        [sys.executable, "-m", "reyn", *words],
+        [sys.executable, "-m", "reyn", *args],
         cwd=cwd, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     return done.returncode, done.stdout + done.stderr
@@ -382,15 +382,15 @@ def test_a_package_provides_an_op_through_an_entry_point(installed: Path, tmp_pa
     assert run_reyn(installed, "lint", "report", cwd=tmp_path)[0] == 0
     code, page = run_reyn(installed, "ops", "notify", cwd=tmp_path)
     assert (code, page.splitlines()[0]) == (0, "# notify")
-    code, told = run_reyn(installed, "run", "report", '{"text": "in"}', "--run-id", "r", cwd=tmp_path)
-    assert code == 0, told
-    assert "notify ops · ok" in told
+    code, output = run_reyn(installed, "run", "report", '{"text": "in"}', "--run-id", "r", cwd=tmp_path)
+    assert code == 0, output
+    assert "notify ops · ok" in output
     [queued] = (tmp_path / ".reyn" / "workspace" / "r" / "outbox").iterdir()
     assert json.loads(queued.read_text()) == {"channel": "ops", "message": "done"}
     assert run_reyn(installed, "replay", "r", cwd=tmp_path)[0] == 0
     without = Path(sys.executable).parent  # any folder without the package
-    code, told = run_reyn(without, "show", "r", cwd=tmp_path)
-    assert (code, "notify ops · ok" in told) == (0, True)
+    code, output = run_reyn(without, "show", "r", cwd=tmp_path)
+    assert (code, "notify ops · ok" in output) == (0, True)
     assert run_reyn(without, "verify", "r", cwd=tmp_path)[0] == 0
 
 
@@ -399,5 +399,5 @@ def test_a_broken_entry_point_is_reported_by_name(tmp_path: Path):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
     (info / "entry_points.txt").write_text("[reyn.ops]\nbroken = no_such_module:Op\n")
-    code, told = run_reyn(tmp_path, "ops", cwd=tmp_path)
-    assert (code, "error RYN708: the op `broken` of the entry point" in told) == (2, True), told
+    code, output = run_reyn(tmp_path, "ops", cwd=tmp_path)
+    assert (code, "error RYN708: the op `broken` of the entry point" in output) == (2, True), output

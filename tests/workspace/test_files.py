@@ -97,9 +97,9 @@ def test_the_state_directory_is_recognised_by_inode(roots):
     assert entries_of(Location.at("project", (".reyn",)), Guard(roots)) == []
     (roots.project / "reyn/moved").mkdir()
     roots.state.rename(roots.project / "reyn/moved/state")
-    moved = type(roots)(roots.project, roots.project / "reyn/moved/state", roots.workspace)
+    moved_roots = type(roots)(roots.project, roots.project / "reyn/moved/state", roots.workspace)
     with pytest.raises(FileError, match="out of reach"):
-        read(Location.at("project", ("reyn", "moved", "state", "journal.db")), moved, 100)
+        read(Location.at("project", ("reyn", "moved", "state", "journal.db")), moved_roots, 100)
 
 
 @pytest.mark.parametrize("zone", ["state", "outside"])

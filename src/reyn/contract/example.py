@@ -99,13 +99,13 @@ class _ExampleBuilder:
         return {name: self.value(fields[name], name, depth - 1) for name in fields if name in required}
 
     def _array(self, schema: dict[str, Any], name: str, depth: int) -> list[Any]:
-        least, most = int(schema.get("minItems", 0)), int(schema.get("maxItems", _MAX_VALUES))
-        prefix = [part for part in schema.get("prefixItems", ()) if part is not False][:most]
+        min_items, max_items = int(schema.get("minItems", 0)), int(schema.get("maxItems", _MAX_VALUES))
+        prefix = [part for part in schema.get("prefixItems", ()) if part is not False][:max_items]
         values = [self.value(part, name, depth - 1) for part in prefix]
         items = schema.get("items", {})
         if items is False or (depth == 1 and self._is_object(items)):
             return values
-        more = min(max(0 if values else 1, min(least, _MAX_ITEMS) - len(values)), most - len(values))
+        more = min(max(0 if values else 1, min(min_items, _MAX_ITEMS) - len(values)), max_items - len(values))
         return values + [self.value(items, name, depth - 1)] * more
 
     def _is_object(self, schema: Any) -> bool:

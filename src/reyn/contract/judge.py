@@ -177,10 +177,10 @@ class Contract:
         control = answer.control
         artifact = None
         if control.type != "abort":
-            checked = self._check_artifact(answer, has_markers)
-            if isinstance(checked, Rejected):
-                return checked
-            artifact = {"type": checked.type, "data": checked.data}
+            result = self._check_artifact(answer, has_markers)
+            if isinstance(result, Rejected):
+                return result
+            artifact = {"type": result.type, "data": result.data}
         rejected = self._op_error(answer.control_ir, "leave control_ir empty", has_markers)
         return rejected or Accepted(
             control.type,

@@ -59,7 +59,7 @@ def _standalone(schema: Schema, name: str) -> Schema:
     """Give a schema its own `$id`, so that `#/…` references resolve inside it after it is embedded."""
     if isinstance(schema, bool) or "$id" in schema:
         return schema
-    named = {"$id": f"urn:reyn:artifact:{name}", **schema}
+    standalone = {"$id": f"urn:reyn:artifact:{name}", **schema}
     if "$ref" in schema:  # draft 7 ignores `$id` beside `$ref`
-        named["allOf"] = [*schema.get("allOf", []), {"$ref": named.pop("$ref")}]
-    return named
+        standalone["allOf"] = [*schema.get("allOf", []), {"$ref": standalone.pop("$ref")}]
+    return standalone

@@ -82,10 +82,10 @@ class FileClaims:
     @staticmethod
     def _is_at(path: Path, handle: int) -> bool:
         try:
-            on_disk, opened = path.stat(), os.fstat(handle)
+            on_disk, current = path.stat(), os.fstat(handle)
         except FileNotFoundError:
             return False
-        return (on_disk.st_dev, on_disk.st_ino) == (opened.st_dev, opened.st_ino)
+        return (on_disk.st_dev, on_disk.st_ino) == (current.st_dev, current.st_ino)
 
 
 def _is_exclusive(handle: int) -> bool:

@@ -131,9 +131,9 @@ def families() -> tuple[type[Body], ...]:
 
 
 def _decoder(kind: str, v: int) -> msgspec.json.Decoder[Any] | None:
-    known = _DECODERS.get((kind, v))
-    if known is not None:
-        return known
+    decoder = _DECODERS.get((kind, v))
+    if decoder is not None:
+        return decoder
     match = _OP_EVENT.fullmatch(kind)
     shape = _FAMILIES.get((match[2], v)) if match else None
     if match is None or shape is None or kind in fixed_kinds():

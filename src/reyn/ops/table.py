@@ -93,8 +93,8 @@ def _check(op: Any, table: dict[str, Op]) -> None:
         raise OpInvalid(f"the op kind `{spec.kind}` cannot be registered: {reason}")
     if not spec.forms:
         raise OpInvalid(f"the op kind `{spec.kind}` has no forms")
-    known = {entry.key for entry in PERMISSIONS}
-    if unknown := {key for key in (spec.permission, *spec.optional_permissions) if key} - known:
+    permissions = {entry.key for entry in PERMISSIONS}
+    if unknown := {key for key in (spec.permission, *spec.optional_permissions) if key} - permissions:
         raise OpInvalid(f"the op kind `{spec.kind}` names the unknown permission `{min(unknown)}`")
     for form in (*spec.forms, *spec.when_truncated):
         if reason := _form_error(spec.kind, form):

@@ -26,7 +26,7 @@ class Deadline:
     def __init__(self) -> None:
         self._at = time.monotonic() + SECONDS
 
-    def left(self) -> float:
+    def remaining(self) -> float:
         """Return the remaining seconds; raise `TimeoutError` if there are none."""
         seconds = self._at - time.monotonic()
         if seconds <= 0:
@@ -74,11 +74,11 @@ def files_below(location: Location, pattern: Pattern, env: Env, deadline: Deadli
     depth = len(location.parts)
 
     def enter(folder: Location) -> bool:
-        deadline.left()
+        deadline.remaining()
         return pattern.may_match_below(folder.parts[depth:])
 
     stored = (Location.at("full_content", (name,)) for name in sorted(env.full_content))
     for found in stored if location.zone == "full_content" else walk(location, env.roots, enter, guard):
-        deadline.left()
+        deadline.remaining()
         if pattern.matches(found.parts[depth:]):
             yield found

@@ -45,12 +45,12 @@ class Pattern(msgspec.Struct, frozen=True):
     def _after(self, position: int, name: str) -> tuple[int, ...]:
         if position == len(self.names):
             return ()
-        wanted = self.names[position]
-        if name.startswith(".") and not wanted.startswith("."):
+        expected = self.names[position]
+        if name.startswith(".") and not expected.startswith("."):
             return ()
-        if wanted == _ANY:
+        if expected == _ANY:
             return (position, position + 1) if position + 1 == len(self.names) else (position,)
-        return (position + 1,) if fnmatchcase(name, wanted) else ()
+        return (position + 1,) if fnmatchcase(name, expected) else ()
 
     def _skip_any(self, positions: set[int]) -> set[int]:
         """Add the positions after each `**`, which also matches no folder. At the end, `a/**` means files in `a`."""

@@ -115,7 +115,7 @@ class _Search:
             self.matches.append(self._match(source, lines, number, column))
 
     def _column(self, line: str) -> int | None:
-        match = self.expression.search(line.rstrip("\r\n"), timeout=self.deadline.left())
+        match = self.expression.search(line.rstrip("\r\n"), timeout=self.deadline.remaining())
         return match.start() if match else None
 
     def _match(self, source: Location, lines: list[str], number: int, column: int) -> dict[str, Any]:
