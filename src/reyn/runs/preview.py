@@ -101,6 +101,7 @@ class _Preview:
         offer = brief.offer(acting=turns > 0, is_truncated=bool(whole))
         remaining = turns if brief.ops else MAX_TRUNCATED_READS if whole else None
         [built] = [body for body in self._bodies() if isinstance(body, kinds.FrameBuilt)]
+        assert offer.system == built.messages[0]
         [input_hash] = [part.blob for part in built.messages[1].parts if part.blob is not None]
         return ContextFrame(
             offer.frame,

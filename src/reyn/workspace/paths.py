@@ -85,7 +85,7 @@ class _Bases(NamedTuple):
     project: str
     state: str
     workspace: str
-    hidden_folded: tuple[str, ...]
+    hidden_normalized: tuple[str, ...]
 
 
 def locate(text: str, roots: Roots) -> Location:
@@ -129,9 +129,9 @@ def _in_workspace(target: str, bases: _Bases, text: str) -> Location:
 
 
 def _in_project(target: str, bases: _Bases, text: str) -> Location:
-    folded = _normalize(target)
-    for base in bases.hidden_folded:
-        hidden = _relative(folded, base)
+    normalized = _normalize(target)
+    for base in bases.hidden_normalized:
+        hidden = _relative(normalized, base)
         if hidden is not None:
             return Location("state", hidden, text)
     inside = _relative(target, bases.project)
