@@ -1,19 +1,19 @@
-"""What went wrong, and what now?
+"""Every error that Reyn raises, with a stable code and a hint.
 
-Every error a user can meet, in one tree. A code is stable for good; a hint says what to do next.
+Docstrings and hints are published in docs/reference/errors.md. A code is never reused.
 
     ReynError
-    ├── SkillError                 RYN1xx  what an author wrote
+    ├── SkillError                 RYN1xx  files of a skill
     │   ├── SkillNotFound          RYN101
-    │   ├── SkillInvalid           RYN102  carries every finding at once
+    │   ├── SkillInvalid           RYN102  lists all findings
     │   ├── SkillUnsupported       RYN103
     │   └── FixImpossible          RYN104
-    ├── ContractError              RYN2xx  what entered or left a phase
+    ├── ContractError              RYN2xx  inputs, answers, steps
     │   ├── InputInvalid           RYN201
     │   ├── AnswersRejected        RYN202
     │   ├── StepFailed             RYN203
     │   └── SubRunFailed           RYN204
-    ├── JournalError               RYN4xx  what is recorded
+    ├── JournalError               RYN4xx  runs and their storage
     │   ├── RunNotFound            RYN401
     │   ├── RunBusy                RYN402
     │   ├── AppendConflict         RYN403
@@ -34,7 +34,7 @@ Every error a user can meet, in one tree. A code is stable for good; a hint says
     │   ├── ArchiveInvalid         RYN418
     │   ├── OpMissing              RYN419
     │   └── RunInUse               RYN420
-    ├── ModelError                 RYN5xx  what a model could not do
+    ├── ModelError                 RYN5xx  model calls
     │   ├── ModelUnknown           RYN501
     │   ├── ScriptInvalid          RYN502
     │   ├── ScriptExhausted        RYN503
@@ -50,9 +50,9 @@ Every error a user can meet, in one tree. A code is stable for good; a hint says
     │   ├── ModelTimeout           RYN513  transient
     │   ├── SchemaRefused          RYN514
     │   └── PullFailed             RYN515
-    ├── LimitError                 RYN6xx  which cap was reached
+    ├── LimitError                 RYN6xx  limits
     │   └── LimitUnknown           RYN601
-    ├── ConfigError                RYN7xx  what the operator set
+    ├── ConfigError                RYN7xx  configuration, secrets, installed ops
     │   ├── ConfigInvalid          RYN701
     │   ├── ProjectNotFound        RYN702
     │   ├── FileTaken              RYN703
@@ -62,7 +62,7 @@ Every error a user can meet, in one tree. A code is stable for good; a hint says
     │   ├── SecretValueInvalid     RYN707
     │   ├── OpInvalid              RYN708
     │   └── OpUnknown              RYN709
-    └── InternalError              RYN900  a fault of Reyn itself
+    └── InternalError              RYN900  a bug in Reyn
         └── ForeignAwait           RYN901
 """
 
@@ -74,7 +74,7 @@ import msgspec
 
 
 class Finding(msgspec.Struct, frozen=True, order=True):
-    """One thing wrong at one place of a file; the currency of loader, config and lint."""
+    """A problem at one position of a file, found by the loader, the configuration or lint."""
 
     file: str
     line: int
@@ -122,7 +122,7 @@ FINDINGS = {
     "RYN137": "A permission that does not exist, or is not written as it should be.",
     "RYN701": "A key or value of the configuration that is not understood.",
 }
-"""What each code of a finding means."""
+"""The meaning of each finding code."""
 
 
 class NextAction(msgspec.Struct, frozen=True):
@@ -146,12 +146,18 @@ class NextAction(msgspec.Struct, frozen=True):
 
 
 class ReynError(Exception):
-    """The root of all errors. `code` and `hint` are the class's unless an instance has its own `hint`."""
+    """The base class of all errors.
+
+    Attributes:
+        code: The stable code of the class.
+        hint: What to do next; an instance can override the hint of its class.
+        action: The operation that continues the run, if the error is about a run and the operation is known.
+        exit_code: The exit code of a command that ends with this error.
+    """
 
     code: ClassVar[str] = "RYN000"
     hint: str = ""
     action: NextAction | None = None
-    """What continues the run that the error is about, if that is known."""
     exit_code: ClassVar[int] = 1
 
     def __init__(self, message: str, *, hint: str | None = None, action: NextAction | None = None) -> None:
@@ -166,20 +172,21 @@ class ReynError(Exception):
 
     @property
     def own_hint(self) -> str:
-        """The hint, where it says more than the class does."""
+        """The hint of the instance; empty if it is the hint of the class."""
         return "" if self.hint == type(self).hint else self.hint
 
     @property
     def docs(self) -> str:
-        """Where the error is explained."""
+        """The documentation of the error."""
         return f"docs/reference/errors.md#{self.code.lower()}"
 
     def as_json(self) -> dict[str, object]:
+        """Return the error as a JSON object."""
         return {"code": self.code, "message": self.message, "hint": self.hint, "docs": self.docs}
 
 
 class FindingsError(ReynError):
-    """An error that is a list of findings; the message holds them all."""
+    """An error with a list of findings, all of which are in the message."""
 
     def __init__(self, summary: str, findings: list[Finding]) -> None:
         self.findings = sorted(findings)
@@ -189,10 +196,12 @@ class FindingsError(ReynError):
         return super().as_json() | {"findings": [msgspec.to_builtins(finding) for finding in self.findings]}
 
 
-# -- RYN1xx: what an author wrote ---------------------------------------------------------------------
+# -- RYN1xx: files of a skill -------------------------------------------------------------------------
 
 
 class SkillError(ReynError):
+    """A skill cannot be loaded."""
+
     exit_code = 2
 
 
@@ -224,10 +233,12 @@ class FixImpossible(SkillError):
     hint = "Mend the errors first (`reyn lint`), or rewrite the named places by hand."
 
 
-# -- RYN2xx: what entered or left a phase -------------------------------------------------------------
+# -- RYN2xx: inputs, answers, steps -------------------------------------------------------------------
 
 
 class ContractError(ReynError):
+    """An input, an answer or a step violates the contract of its phase."""
+
     exit_code = 2
 
 
@@ -262,11 +273,11 @@ class SubRunFailed(ContractError):
     exit_code = 1
 
 
-# -- RYN4xx: what is recorded -------------------------------------------------------------------------
+# -- RYN4xx: runs and their storage -------------------------------------------------------------------
 
 
 class JournalError(ReynError):
-    pass
+    """A run or its storage does not allow the operation."""
 
 
 class RunNotFound(JournalError):
@@ -431,11 +442,16 @@ class RunInUse(JournalError):
     exit_code = 2
 
 
-# -- RYN5xx: what a model could not do ----------------------------------------------------------------
+# -- RYN5xx: model calls ------------------------------------------------------------------------------
 
 
 class ModelError(ReynError):
-    """A model gave no answer. Transient errors are retried, after `retry_after` seconds if the provider names them."""
+    """A model call failed.
+
+    Attributes:
+        is_transient: Whether to retry the call.
+        retry_after: The delay in seconds that the provider asks for.
+    """
 
     is_transient: ClassVar[bool] = False
     retry_after: float | None = None
@@ -554,10 +570,12 @@ class PullFailed(ModelError):
     hint = "Check the package index that pip uses, then pull again; nothing of it was kept."
 
 
-# -- RYN6xx: which cap was reached --------------------------------------------------------------------
+# -- RYN6xx: limits -----------------------------------------------------------------------------------
 
 
 class LimitError(ReynError):
+    """A limit stopped the run, or cannot be changed as requested."""
+
     exit_code = 3
 
 
@@ -569,10 +587,12 @@ class LimitUnknown(LimitError):
     exit_code = 2
 
 
-# -- RYN7xx: what the operator set --------------------------------------------------------------------
+# -- RYN7xx: configuration, secrets, installed ops ----------------------------------------------------
 
 
 class ConfigError(ReynError):
+    """The project, its configuration, its secrets or an installed op is invalid."""
+
     exit_code = 2
 
 
@@ -625,9 +645,6 @@ class SecretValueInvalid(ConfigError):
     hint = "Give the value as whoever issued it wrote it: UTF-8 text of 6 to 8192 characters."
 
 
-# -- RYN9xx: a fault of Reyn itself -------------------------------------------------------------------
-
-
 class OpInvalid(ConfigError):
     """An op cannot be registered: its kind is taken, or its specification is invalid."""
 
@@ -640,6 +657,9 @@ class OpUnknown(ConfigError):
 
     code = "RYN709"
     hint = "`reyn ops` lists the op kinds."
+
+
+# -- RYN9xx: internal errors --------------------------------------------------------------------------
 
 
 class InternalError(ReynError):
@@ -656,14 +676,14 @@ class ForeignAwait(InternalError):
 
 
 def hint_of(code: str) -> str:
-    """What to do about an error of which only the code is known."""
+    """Return the hint of an error code."""
     return next((cls.hint for cls in all_errors() if cls.code == code), "")
 
 
 def all_errors() -> list[type[ReynError]]:
-    """Every class with a code of its own, in the order of the codes."""
+    """Return every error class that has its own code, sorted by code."""
 
     def below(cls: type[ReynError]) -> list[type[ReynError]]:
-        return [cls, *(found for child in cls.__subclasses__() for found in below(child))]
+        return [cls, *(error for child in cls.__subclasses__() for error in below(child))]
 
     return sorted({cls for cls in below(ReynError) if "code" in vars(cls)}, key=lambda cls: cls.code)

@@ -76,7 +76,7 @@ def loud_correction(answer: str, path: str, message: str) -> tuple:
     ("module", "name", "changed"),
     [
         (render, "CONTRACT", render.CONTRACT + "- Be nice.\n"),
-        (render, "KEPT", "workspace:.elsewhere/"),
+        (render, "FULL_CONTENT", "workspace:.elsewhere/"),
         (phase_executor, "correction", loud_correction),
         (phase_executor, "successors", lambda skill, phase: ()),
     ],

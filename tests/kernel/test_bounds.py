@@ -23,7 +23,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reyn import SyncRuntime
-from reyn.contract.verdicts import CLASSES
+from reyn.contract.verdicts import REJECTION_CLASSES
 from reyn.journal import decode, kinds
 from reyn.testing import ScriptedModel
 from tests.support import abort, act, file, finish, go, question, with_ops, write_skill
@@ -227,7 +227,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("rule", CLASSES)
+@pytest.mark.parametrize("rule", REJECTION_CLASSES)
 def test_every_class_of_rule_rejects_before_any_effect(tmp_path: Path, rule: str):
     root = make_world(tmp_path)
     wrong, classes = violations(root, tmp_path, [HOSTILE[rule]] * 3)

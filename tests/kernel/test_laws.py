@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reyn import OSRuntime
-from reyn.context import join
+from reyn.context import message_text
 from reyn.journal import GENESIS, decode
 from reyn.journal.projections import rebuild
 from reyn.kernel.run_state import EMPTY, RunState, apply, fold
@@ -148,7 +148,7 @@ def test_frames_are_byte_stable_and_share_their_prefix_across_visits(root: Path,
         if event.kind == "phase_started":
             phase = body.phase
         if event.kind == "frame_built":
-            texts = [join(message, first.blob) for message in body.messages]
+            texts = [message_text(message, first.blob) for message in body.messages]
             stable.setdefault(phase, set()).add(texts[0])
             assert texts[1].startswith("## input_artifact\n")
             assert len(texts[1]) < 1_000  # nothing in a frame grows with the run

@@ -1,4 +1,4 @@
-"""The in-memory journal: the same rules, nothing stored. For tests and throw-away runs."""
+"""The in-memory journal, for tests and runs that need not be stored. It enforces the same rules as any other."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from reyn.journal.port import (
     Approval,
     Batch,
     Deletion,
-    Message,
-    Said,
+    InboxMessage,
+    InboxPayload,
     check_batch,
     check_deletable,
+    decode_payload,
+    encode_payload,
     fork_point,
     hashes_in,
-    read_message,
-    write_message,
 )
 from reyn.journal.projections import RunRow, project, rebuild
 
@@ -34,11 +34,13 @@ if TYPE_CHECKING:
 
 
 class MemoryJournal:
+    """A journal in memory. `Journal` documents the methods."""
+
     def __init__(self) -> None:
         self._events: dict[str, list[Event]] = {}
         self._rows: dict[str, RunRow] = {}
         self._blobs: dict[str, bytes] = {}
-        self._inbox: list[tuple[str, Message]] = []
+        self._inbox: list[tuple[str, InboxMessage]] = []
         self._claims: set[str] = set()
         self._approvals: dict[int, Approval] = {}
         self._last_approval = 0
@@ -81,23 +83,23 @@ class MemoryJournal:
     def blob(self, hash: str) -> bytes:
         content = self._blobs.get(hash)
         if content is None or digest(content) != hash:
-            raise BlobMissing(f"blob `{hash}` is {'absent' if content is None else 'damaged'}")
+            raise BlobMissing(f"blob `{hash}` is {'missing' if content is None else 'damaged'}")
         return content
 
-    def post(self, run_id: str, said: Said) -> int:
+    def post(self, run_id: str, payload: InboxPayload) -> int:
         row = self._rows.get(run_id)
         last = max(self._inbox[-1][1].id if self._inbox else 0, row.messages_taken if row else 0)
-        message = Message(last + 1, read_message(*write_message(said)))
+        message = InboxMessage(last + 1, decode_payload(*encode_payload(payload)))
         self._inbox.append((run_id, message))
         return message.id
 
-    def drain(self, run_id: str, after: int = 0) -> list[Message]:
+    def drain(self, run_id: str, after: int = 0) -> list[InboxMessage]:
         return [message for to, message in self._inbox if to == run_id and message.id > after]
 
     @contextmanager
     def claim(self, run_id: str) -> Iterator[None]:
         if run_id in self._claims:
-            raise RunBusy(f"run `{run_id}` is being driven")
+            raise RunBusy(f"run `{run_id}` is being executed")
         self._claims.add(run_id)
         try:
             yield

@@ -21,7 +21,7 @@ from reyn.kernel.ports import Later, NamedPeople
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from reyn.journal import Body, Event, Journal, Message
+    from reyn.journal import Body, Event, InboxMessage, Journal
     from reyn.kernel.commits import SharedCommits
     from reyn.kernel.effects import Effect
     from reyn.kernel.loading import Resumption
@@ -159,7 +159,7 @@ class LiveWorld:
 
     def _is_cancelled(self, state: RunState) -> bool:
         messages = self._journal.drain(state.run_id, state.messages_taken)
-        return any(isinstance(message.said, Cancel) for message in messages)
+        return any(isinstance(message.payload, Cancel) for message in messages)
 
     def now(self) -> int:
         return self._clock.now()
@@ -253,7 +253,7 @@ class LiveWorld:
             self.warnings.append(f"the listener failed at event {event.seq} and was dropped: {error!r}")
 
 
-def inbox_events(messages: Sequence[Message], wait: kinds.Wait | None) -> list[EventWithBlobs]:
+def inbox_events(messages: Sequence[InboxMessage], wait: kinds.Wait | None) -> list[EventWithBlobs]:
     """Return the events that record the messages of an inbox.
 
     Only the first answer to a question is accepted, and nothing after a cancellation. A question of a sub-run is
@@ -264,7 +264,9 @@ def inbox_events(messages: Sequence[Message], wait: kinds.Wait | None) -> list[E
     is_cancelled = False
     for message in messages:
         if is_cancelled:
-            events.append((kinds.MessageRefused(message.id, type(message.said).__name__, "the run is cancelled"), ()))
+            events.append(
+                (kinds.MessageRefused(message.id, type(message.payload).__name__, "the run is cancelled"), ())
+            )
             continue
         body, blobs = to_event(message, wait)
         events.append((body, blobs))
@@ -273,9 +275,9 @@ def inbox_events(messages: Sequence[Message], wait: kinds.Wait | None) -> list[E
     return events
 
 
-def to_event(message: Message, wait: kinds.Wait | None) -> EventWithBlobs:
+def to_event(message: InboxMessage, wait: kinds.Wait | None) -> EventWithBlobs:
     """Return the event that records one message."""
-    match message.said:
+    match message.payload:
         case Cancel(reason):
             return kinds.RunCancelled(reason, message.id), ()
         case RaiseLimit(limit, value):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.context import join
+from reyn.context import message_text
 from reyn.errors import ModelBroken, ModelError, ModelTimeout, SchemaRefused
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.effects import CallModel, Reply
@@ -87,7 +87,7 @@ class LlmCallRecorder:
         """Call the model; return the outcome. `record` makes retries and switches durable before they happen."""
         on_delta = self._on_delta
         request = ModelRequest(
-            messages=tuple(Message(m.role, join(m, tape.content, call.results)) for m in call.messages),
+            messages=tuple(Message(m.role, message_text(m, tape.content, call.results)) for m in call.messages),
             contract=call.contract,
             run_id=tape.run_id,
             call=call.key,

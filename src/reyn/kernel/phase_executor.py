@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.context import Execution, Rollback, Volatile, correction, volatile_message
+from reyn.context import Execution, Rollback, TurnFrame, correction, turn_message
 from reyn.contract import Accepted, Acting, Rejected
 from reyn.errors import AnswersRejected, StepFailed, SubRunFailed
 from reyn.journal import Blob, canonical, kinds
@@ -127,7 +127,7 @@ async def _turns_left(phase: CompiledPhase, turns: int, tape: Tape) -> int:
 def _frame(
     spec: TurnSpec, entry: Visit, prepared: _PreparedInput, log: OpLog, remaining: int | None
 ) -> tuple[kinds.FrameMessage, ...]:
-    turn = Volatile(
+    turn = TurnFrame(
         prepared.hash,
         Execution(entry.path, entry.visit, entry.step),
         prepared.rollback,
@@ -135,7 +135,7 @@ def _frame(
         log.digest,
         remaining,
     )
-    return (spec.system, volatile_message(turn))
+    return (spec.system, turn_message(turn))
 
 
 async def _run_ops(

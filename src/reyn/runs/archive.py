@@ -16,7 +16,7 @@ from reyn.errors import ArchiveInvalid, JournalError, RunKeyTaken
 from reyn.journal import Blob, Event, decode, digest, kinds
 from reyn.journal.event import link
 from reyn.journal.port import is_run_id
-from reyn.journal.registry import content_of, decode_stored
+from reyn.journal.registry import content_hashes, decode_stored
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
@@ -60,7 +60,7 @@ def _lines(journal: Journal, runs: list[str]) -> Iterator[bytes]:
         for event in journal.read(run):
             if event.run_id != run:
                 continue
-            for name in content_of(decode_stored(event)):
+            for name in content_hashes(decode_stored(event)):
                 if name not in written:
                     written.add(name)
                     yield _blob_line(name, journal.blob(name))
@@ -125,14 +125,14 @@ def import_runs(journal: Journal, archive: Archive) -> ImportReport:
     known = [run for run in runs if _is_known(journal, run, events[run])]
     imported = [run for run in runs if run not in known]
     for run in imported:
-        needed = {name for event in events[run] for name in content_of(decode_stored(event))}
+        needed = {name for event in events[run] for name in content_hashes(decode_stored(event))}
         missing = needed - blobs.keys()
         if missing:
             raise ArchiveInvalid(
                 f"run `{run}` refers to content `{min(missing)[:12]}…`, which the archive does not contain"
             )
     for run in imported:
-        needed = {name for event in events[run] for name in content_of(decode_stored(event))}
+        needed = {name for event in events[run] for name in content_hashes(decode_stored(event))}
         try:
             journal.append(run, events[run][0].seq - 1, events[run], [blobs[name] for name in sorted(needed)])
         except JournalError as error:

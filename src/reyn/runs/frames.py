@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reyn.context import join
+from reyn.context import message_text
 from reyn.errors import RunNotFound
 from reyn.journal import decode, kinds
 
@@ -58,7 +58,7 @@ def frame_at(
             f"run `{run_id}` has no frame{'' if seq is None else f' at or before event {seq}'}",
             hint="`reyn events RUN --kind frame_built` lists the frames.",
         )
-    messages = [(str(message.role), join(message, content, frame_results)) for message in built.messages]
+    messages = [(str(message.role), message_text(message, content, frame_results)) for message in built.messages]
     return messages if answer is None else [*messages, (ANSWER, content(answer).decode())]
 
 

@@ -60,8 +60,8 @@ def open_question(journal: Journal, row: RunRow) -> Question | None:
     state = fold(journal.read(asking.run_id))
     if state.wait is None:  # answered since the row was read
         return None
-    messages = [message.said for message in journal.drain(asking.run_id, state.messages_taken)]
-    is_answered = any(isinstance(said, Answer) and said.wait == state.wait.id for said in messages)
+    messages = [message.payload for message in journal.drain(asking.run_id, state.messages_taken)]
+    is_answered = any(isinstance(payload, Answer) and payload.wait == state.wait.id for payload in messages)
     return Question(asking.run_id, state.wait, is_answered)
 
 
@@ -164,7 +164,7 @@ def pending_message(journal: Journal, run_id: str) -> int:
     row = journal.find(run_id)
     if row is None or row.status == "running" or row.status in ENDED:
         return 0
-    ids = [message.id for message in journal.drain(run_id, row.messages_taken) if isinstance(message.said, Cancel)]
+    ids = [message.id for message in journal.drain(run_id, row.messages_taken) if isinstance(message.payload, Cancel)]
     asking = _asking_run(journal, row) if row.status == "waiting" else None
     if asking is not None:
         ids += [message.id for message in journal.drain(asking.run_id, asking.messages_taken)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from reyn.errors import ChainBroken, ReplayMismatch, RunNotFound
 from reyn.journal import GENESIS, decode, kinds
 from reyn.journal.projections import project
-from reyn.journal.registry import content_of, decode_stored
+from reyn.journal.registry import content_hashes, decode_stored
 from reyn.kernel.driver import Driver
 from reyn.kernel.loading import check_chain, check_executable, missing_ops
 from reyn.kernel.run_state import EMPTY, apply
@@ -116,7 +116,7 @@ def verify(journal: Journal, run_id: str) -> VerifyReport:
     for event in check_chain(journal.read(run_id)):
         body = decode(event)
         row = _advance_row(row, event, body)
-        for name in content_of(decode_stored(event)):
+        for name in content_hashes(decode_stored(event)):
             if name not in seen:
                 journal.blob(name)
                 seen.add(name)

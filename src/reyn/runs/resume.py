@@ -61,7 +61,7 @@ def check_resume(
     """
     check_raise(state, settings, raised)
     messages = journal.drain(state.run_id, state.messages_taken)
-    if not any(isinstance(message.said, Cancel) for message in messages):
+    if not any(isinstance(message.payload, Cancel) for message in messages):
         _check_flags(journal, state, retry=retry, raised=raised, is_attended=is_attended)
     _check_needed(journal, state)
 

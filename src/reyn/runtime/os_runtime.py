@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.config import RunSettings, load_config
-from reyn.context import ContextFrame, Execution
 from reyn.errors import ProjectNotFound, RunBlocked, RunBusy, RunIdInvalid, RunKeyTaken, RunNotResumable
 from reyn.journal import ENDED, Blob, Cancel, MemoryJournal, RaiseLimit, canonical, kinds
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
@@ -25,12 +24,11 @@ from reyn.kernel.commits import SharedCommits
 from reyn.kernel.compiled_skill import CompiledSkill
 from reyn.kernel.driver import Driver
 from reyn.kernel.inputs import check_supported, missing_class_warnings, to_artifact
-from reyn.kernel.limits import act_turns
 from reyn.kernel.live import InboxPolling, LiveWorld, inbox_events
 from reyn.kernel.loading import Resumption, check_ops, load_head, load_run, new_tape, pin_ops, start_event
 from reyn.kernel.op_performer import OpPerformer
 from reyn.kernel.ports import SystemClock, TimedIds, Unattended
-from reyn.kernel.run_state import EMPTY, fold
+from reyn.kernel.run_state import fold
 from reyn.kernel.sub_runs import SubRuns
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.models.roster import Roster
@@ -40,6 +38,7 @@ from reyn.runs.archive import import_runs, read_archive
 from reyn.runs.family import descendants, root_run
 from reyn.runs.fork import append_fork_event, find_fork_point, fork_event, fork_input
 from reyn.runs.next_action import next_action
+from reyn.runs.preview import preview_frame
 from reyn.runs.prune import PruneReport, prune
 from reyn.runs.questions import open_question, pending_message, post_answer, resume_answered
 from reyn.runs.resume import check_fit, check_resume, has_ended
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reyn.config import Config
+    from reyn.context import ContextFrame
     from reyn.errors import NextAction
     from reyn.journal import Event, Journal, RunRow, Status
     from reyn.kernel.live import Listener, OnDelta
@@ -526,7 +526,7 @@ class OSRuntime:
             if row.status in ENDED:
                 continue
             if not any(
-                isinstance(message.said, Cancel) for message in self.journal.drain(row.run_id, row.messages_taken)
+                isinstance(message.payload, Cancel) for message in self.journal.drain(row.run_id, row.messages_taken)
             ):
                 self.journal.post(row.run_id, Cancel(reason))
             self._take_messages(row.run_id)
@@ -779,17 +779,20 @@ class OSRuntime:
         check_supported(loaded, self.ops.vocabulary)
         return loaded
 
-    def first_frame(self, skill: str, input: Any = None) -> ContextFrame:
-        """Return the first frame of a run with this input; without an input, with empty data."""
-        loaded = self.load(skill)
-        settings = RunSettings.of(self.config)
-        artifact = {"type": loaded.entry_inputs[0].name, "data": {}}
-        if input is not None:
-            artifact = to_artifact(input, loaded, strict=settings.strict)
-        phase = CompiledSkill(loaded, settings, self.ops.vocabulary).phase(loaded.entry, EMPTY)
-        turns = act_turns(EMPTY, settings, phase.definition.max_act_turns if phase.ops else 0)
-        spec = phase.turn_spec(acting=turns > 0, is_truncated=False)
-        return ContextFrame(spec.frame, artifact, Execution((loaded.entry,), 1, 1), turns if phase.ops else None)
+    def first_frame(self, skill: str, input: Any = None, *, phase: str | None = None) -> ContextFrame:
+        """Return the frame that the model sees first in a run with this input. Records nothing.
+
+        Preprocessor steps run only if they have no side effects; otherwise `warnings` of the frame says so.
+
+        Args:
+            skill: Name or path of the skill.
+            input: An input of the phase's type; by default, its first type with empty data.
+            phase: The phase whose frame to return, as if the run started there; by default the entry phase.
+
+        Raises:
+            InputInvalid: The input does not fit the phase, or there is no such phase.
+        """
+        return preview_frame(self.load(skill), input, phase, RunSettings.of(self.config), self.ops)
 
     async def models(self) -> list[Surveyed]:
         """Return the configured models and those that can be pulled, with their availability. Loads no model."""

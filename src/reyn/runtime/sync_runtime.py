@@ -267,8 +267,8 @@ class SyncRuntime:
     def load(self, skill: str) -> Skill:
         return self.runtime.load(skill)
 
-    def first_frame(self, skill: str, input: Any = None) -> ContextFrame:
-        return self.runtime.first_frame(skill, input)
+    def first_frame(self, skill: str, input: Any = None, *, phase: str | None = None) -> ContextFrame:
+        return self.runtime.first_frame(skill, input, phase=phase)
 
     def models(self) -> list[Surveyed]:
         return self._runner.run(self.runtime.models())

@@ -191,7 +191,7 @@ class JournalConformance:
             journal.post("a", Cancel("one"))
             journal.post("b", Cancel("two"))
             last = journal.post("a", RaiseLimit("x", 3))
-            assert [message.said for message in journal.drain("a")] == [Cancel("one"), RaiseLimit("x", 3)]
+            assert [message.payload for message in journal.drain("a")] == [Cancel("one"), RaiseLimit("x", 3)]
             assert journal.drain("a", after=last) == []
 
     def test_draining_the_inbox_removes_no_message(self) -> None:

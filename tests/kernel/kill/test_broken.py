@@ -79,7 +79,9 @@ def test_a_kernel_that_replans_an_op_after_a_crash_is_caught(arena: Path, monkey
         call, env, op = _call(effect, tape), self._env(tape), self._ops.get(effect.args["kind"])
         plan = plan_op(op, call, env)
         held = {blob.hash: blob.content for blob in plan.blobs}
-        env = Env(env.roots, env.gate, lambda name: held.get(name) or tape.content(name), env.kept, env.file_bytes)
+        env = Env(
+            env.roots, env.gate, lambda name: held.get(name) or tape.content(name), env.full_content, env.file_bytes
+        )
         result = apply_changes(call, plan.changes, env) or plan.result or await perform_op(op, call, plan, env)
         return _completed(effect, call, result, changed=bool(effect.started.changes))
 
