@@ -23,7 +23,7 @@ from bench.small.inputs import FACTS, inputs
 from reyn import SyncRuntime
 from reyn.journal import Event, digest
 from reyn.kernel.versions import RULES as RULES_VERSION
-from reyn.models.weights import DEFAULT, KNOWN
+from reyn.models.weights import DEFAULT_WEIGHTS, KNOWN_WEIGHTS
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parent.parent / ".bench-small"
@@ -31,7 +31,7 @@ MODELS = {
     "constrained": {"model": "local", "timeout": 600},
     "free": {"model": "local", "max_tokens": 400, "timeout": 600, "mode": "free"},
 }
-ADAPTER = ("local.py", "prefixes.py", "decoding/*.py")
+ADAPTER = ("local.py", "prompt_cache.py", "decoding/*.py")
 
 
 class Share(NamedTuple):
@@ -77,7 +77,7 @@ def stamp(condition: str) -> str:
     models = Path(reyn.models.__file__).parent
     files = [*sorted((HERE / "skills").rglob("*.*")), HERE / "inputs.py"]
     files += [file for name in ADAPTER for file in sorted(models.glob(name))] if condition == "constrained" else []
-    told = [str(RULES_VERSION), KNOWN[DEFAULT].sha256, json.dumps(MODELS[condition])]
+    told = [str(RULES_VERSION), KNOWN_WEIGHTS[DEFAULT_WEIGHTS].sha256, json.dumps(MODELS[condition])]
     return digest("\n".join([*told, *(file.read_text() for file in files)]).encode())[:6]
 
 

@@ -38,6 +38,8 @@ class Offer:
         max_phase_visits: int | None,
     ) -> None:
         settings = surroundings.settings
+        self.phase = phase
+        self.candidates = candidates
         self.contract = Contract(candidates, ops, strict=settings.strict, sizes=settings.sizes)
         self.frame: StableFrame = stable_frame(
             surroundings.skill,

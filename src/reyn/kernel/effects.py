@@ -15,6 +15,7 @@ from reyn.journal import kinds
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from reyn.contract import Candidate
     from reyn.journal import Body
     from reyn.skills import Skill
 
@@ -65,6 +66,10 @@ class CallModel(Effect[Reply]):
     contract: dict[str, Any]
     request_hash: str
     results: tuple[str, ...] = ()
+    phase: str = ""
+    input: str = ""
+    """Hash of the input artifact."""
+    candidates: tuple[Candidate, ...] = ()
 
     outcomes = (kinds.LlmResponded,)
     failures = (kinds.LlmFailed,)

@@ -46,7 +46,7 @@ async def visit(brief: PhaseBrief, entry: Visit, tape: Tape) -> None:
         calls += 1
         call = f"{entry.step}.{calls}"
         frame = tape.emit(kinds.FrameBuilt(messages), offer.stable, *given.blobs)
-        reply = await ask(offer, brief.model, frame.messages, call, tape, tuple(log.shown))
+        reply = await ask(offer, brief.model, frame.messages, call, tape, tuple(log.shown), given.input)
         verdict = offer.contract.judge(reply.text, is_cut=reply.is_cut)
         if verdict.dropped:
             tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))
@@ -73,9 +73,9 @@ MAX_TRUNCATED_READS = 10
 
 
 class _Given(NamedTuple):
-    """What a visit takes: its input by the name it is shown under, content made on the way, and why it is entered
-    again, if it is."""
+    """The input of a visit: its hash, the hash of what the frame shows of it, new content, and the rollback, if any."""
 
+    input: str
     shown: str
     blobs: tuple[Blob, ...] = ()
     rollback: Rollback | None = None
@@ -86,7 +86,7 @@ def _as_it_is(brief: PhaseBrief, entry: Visit, tape: Tape) -> _Given | None:
     if entry.rollback is not None or brief.described.preprocessor:
         return None
     is_small = len(tape.content(entry.input.hash)) <= brief.settings.sizes.input_bytes
-    return _Given(entry.input.hash) if is_small else None
+    return _Given(entry.input.hash, entry.input.hash) if is_small else None
 
 
 async def _prepare(brief: PhaseBrief, entry: Visit, log: OpLog, tape: Tape) -> _Given:
@@ -101,8 +101,8 @@ async def _prepare(brief: PhaseBrief, entry: Visit, log: OpLog, tape: Tape) -> _
     if back is not None:
         rollback = Rollback(log.truncate(f"{entry.step}.rejected", back.rejected.hash, limit, tape), back.reason)
     if len(given.content) <= limit:
-        return _Given(given.hash, (given,) if brief.described.preprocessor else (), rollback)
-    return _Given(log.truncate_blob(f"{entry.step}.input", given, limit, tape), (), rollback)
+        return _Given(given.hash, given.hash, (given,) if brief.described.preprocessor else (), rollback)
+    return _Given(given.hash, log.truncate_blob(f"{entry.step}.input", given, limit, tape), (), rollback)
 
 
 async def _turns_left(brief: PhaseBrief, turns: int, tape: Tape) -> int:

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
     from reyn.kernel.tape import Tape
     from reyn.models import Model
-    from reyn.models.survey import Surveyed
+    from reyn.models.listing import ModelStatus
     from reyn.ops import Op
     from reyn.runs.archive import ImportReport
     from reyn.runs.diff import DiffReport
@@ -712,11 +712,11 @@ class OSRuntime:
         offer = brief.offer(acting=turns > 0, is_truncated=False)
         return ContextFrame(offer.frame, artifact, Execution((loaded.entry,), 1, 1), turns if brief.ops else None)
 
-    async def models(self) -> list[Surveyed]:
+    async def models(self) -> list[ModelStatus]:
         """The configured models and those that can be pulled, each with its availability. Loads no model."""
-        from reyn.models.survey import survey
+        from reyn.models.listing import list_models
 
-        return await survey(self.config, self.root, self.journal)
+        return await list_models(self.config, self.root, self.journal)
 
     @cached_property
     def _roster(self) -> Roster:
