@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from reyn import models
 from reyn.context import stable_frame, stable_text
 from reyn.contract import Contract, candidates_of, offered_ops, with_truncated_reads
 from reyn.journal import Blob, canonical, kinds
@@ -39,7 +40,10 @@ class Offer:
     ) -> None:
         settings = surroundings.settings
         self.phase = phase
-        self.candidates = candidates
+        self.candidates = tuple(
+            models.Candidate(c.next_phase, c.control_type, c.schema_name, c.description, c.artifact_schema)
+            for c in candidates
+        )
         self.contract = Contract(candidates, ops, strict=settings.strict, sizes=settings.sizes)
         self.frame: StableFrame = stable_frame(
             surroundings.skill,

@@ -15,8 +15,8 @@ from reyn.journal import kinds
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from reyn.contract import Candidate
     from reyn.journal import Body
+    from reyn.models import Candidate
     from reyn.skills import Skill
 
     Content = Callable[[str], bytes]

@@ -18,7 +18,7 @@ from reyn.context import join
 from reyn.errors import ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.effects import CallModel, Reply
-from reyn.models import Candidate, Delta, Message, ModelReply, ModelRequest
+from reyn.models import Delta, Message, ModelReply, ModelRequest
 from reyn.models.protocol import takes_time
 
 if TYPE_CHECKING:
@@ -103,10 +103,7 @@ class LlmCallRecorder:
             on_delta=RedactingStream(on_delta, self._roster, tape.run_id, call.key) if on_delta else None,
             phase=call.phase,
             input=msgspec.json.decode(tape.content(call.input)) if call.input else None,
-            candidates=tuple(
-                Candidate(c.next_phase, c.control_type, c.schema_name, c.description, c.artifact_schema)
-                for c in call.candidates
-            ),
+            candidates=call.candidates,
         )
         if self._roster.is_overridden:
             name = tape.state.models.name
