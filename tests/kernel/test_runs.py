@@ -580,7 +580,7 @@ def test_a_count_of_tokens_that_is_wrong_costs_the_count_and_not_the_answer(proj
         result = rt.run("pair", IN)
         assert result.ok
         assert result.usage == kinds.Usage()
-        assert "counted its tokens wrongly" in result.warnings[0]
+        assert "reported invalid token counts" in result.warnings[0]
 
 
 @pytest.mark.parametrize("reply", [None, "text", b"bytes"])

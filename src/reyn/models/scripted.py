@@ -41,7 +41,7 @@ class ScriptedModel:
         """Return the next answer; raise `ScriptExhausted` after the last."""
         if request.answered >= len(self._answers):
             raise ScriptExhausted(
-                f"the script `{self.name}` has {len(self._answers)} answers; call {request.call} needs one more"
+                f"the script `{self.name}` has {len(self._answers)} answers; call {request.call} asks for one more"
             )
         return ModelReply(self._answers[request.answered])
 
