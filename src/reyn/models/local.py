@@ -277,7 +277,7 @@ def _engine_error(message: str) -> ModelError:
     """Classify an error of llama.cpp: a schema that it cannot convert to a grammar is known only by the message."""
     if "schema" in message.lower() or "grammar" in message.lower():
         return SchemaRejected(message, hint="Simplify the artifact's schema, or set the model's `mode` to `free`.")
-    return ModelBroken(message)
+    return ModelBroken(message, hint="Check the model file and its settings, then try again.")
 
 
 def _cores() -> int:

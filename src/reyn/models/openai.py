@@ -235,7 +235,8 @@ class OpenAIModel:
             return self._timeout_error()
         details = f"{type(cause).__name__}: {self._shorten(str(cause))}"
         if not isinstance(error, self._sdk.APIConnectionError):
-            return ModelBroken(f"the request to model `{self.name}` failed: {details}")
+            message = f"the request to model `{self.name}` failed: {details}"
+            return ModelBroken(message, hint="Check the versions of `openai` and `httpx`, then try again.")
         return ModelUnavailable(f"cannot connect to model `{self.name}` at {self._base_url}: {details}")
 
     def _stream_error(self, error: Exception) -> ModelError:
