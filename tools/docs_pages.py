@@ -161,7 +161,7 @@ def _field_docs(cls: type) -> dict[str, str]:
     for field, text in zip(tree.body, tree.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
             assert isinstance(field.target, ast.Name)
-            docs[field.target.id] = str(text.value.value)
+            docs[field.target.id] = " ".join(str(text.value.value).split())
     return docs
 
 

@@ -162,10 +162,7 @@ async def _read(reader: asyncio.StreamReader) -> Request | None:
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
     first, *lines = head.decode("latin-1").split("\r\n")
-    headers = [
-        (name.strip(), value.strip())
-        for name, _, value in (connection.partition(":") for connection in lines if connection)
-    ]
+    headers = [(name.strip(), value.strip()) for name, _, value in (line.partition(":") for line in lines if line)]
     length = next((int(value) for name, value in headers if name.lower() == "content-length"), 0)
     return Request(first.split()[1], headers, await reader.readexactly(length))
 

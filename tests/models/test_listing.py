@@ -44,3 +44,18 @@ def test_the_value_of_a_key_is_never_printed(
         if command == ("models", "--json"):
             assert json.loads(output)[0]["is_reachable"] == is_reachable
     assert {request.key for request in server.requests} == {KEY}
+
+
+def test_a_missing_key_is_listed_with_the_setting_to_add(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reyn.yaml").write_text("model: standard\nmodels: {standard: {model: openai:m}}\n")
+    assert run_app(("models", "--json")) == 0
+    model = json.loads(capsys.readouterr().out)[0]
+    assert model["why"] == (
+        "no API key for model `standard`. "
+        "`OPENAI_API_KEY` is set: add `key: env://OPENAI_API_KEY` to `models.standard` in reyn.yaml."
+    )

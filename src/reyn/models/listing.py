@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.config import ModelSettings
-from reyn.errors import ModelUnknown, ReynError
+from reyn.errors import KeyRejected, ModelUnknown, ReynError
 from reyn.models.roster import Roster
 from reyn.models.weights import DEFAULT_WEIGHTS, KNOWN_WEIGHTS, is_gguf, weights_path
 from reyn.secrets import open_secrets
@@ -109,8 +109,9 @@ async def _check_openai(settings: ModelSettings, names: list[str], name: str) ->
     from reyn.models.openai import OpenAIModel
 
     secrets = open_secrets()
+    label = next((each for each in names if each != "model"), settings.model)
     try:
-        model = OpenAIModel(name, name, settings, lambda: secrets)
+        model = OpenAIModel(label, name, settings, lambda: secrets)
     except ReynError as error:
         return ModelStatus(settings.model, tuple(names), is_reachable=False, modes=(), why=error.message)
     reason = secrets.scrubber.scrub(await _server_fault(model, name))
@@ -123,6 +124,8 @@ async def _server_fault(model: OpenAIModel, name: str) -> str:
     try:
         async with asyncio.timeout(_TIMEOUT_SECONDS):
             offered = await model.list_models()
+    except KeyRejected as error:
+        return f"{error.message}. {error.hint}"
     except ReynError as error:
         return error.message
     except TimeoutError:
