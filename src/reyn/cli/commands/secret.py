@@ -11,7 +11,7 @@ import click
 from reyn.cli.output import clean, json_option, print_json
 
 if TYPE_CHECKING:
-    from reyn.secrets import Held
+    from reyn.secrets import SecretEntry
 
 _MOST_BYTES = 1_000_000
 """More than any value may have: an endless input comes to an end."""
@@ -42,7 +42,7 @@ def set_secret(context: click.Context, name: str, variable: str | None) -> None:
     line does not count). It is never taken from the command line, which other users and your shell's history see.
     """
     from reyn.secrets import open_secrets
-    from reyn.secrets.handles import checked_name
+    from reyn.secrets.handles import validate_name
 
     if context.args:
         raise click.UsageError(
@@ -50,7 +50,7 @@ def set_secret(context: click.Context, name: str, variable: str | None) -> None:
             "that was typed on a command line is known to your shell's history."
         )
     secrets = open_secrets()
-    kept = secrets.set(checked_name(name), _value(name, variable))
+    kept = secrets.set(validate_name(name), _value(name, variable))
     click.echo(f"stored {name} in {clean(kept.place)}")
     for place in kept.removed:
         click.echo(f"removed an older one from {clean(place)}")
@@ -66,15 +66,15 @@ def list_secrets(as_json: bool) -> None:
     """
     from reyn.secrets import open_secrets
 
-    held = open_secrets().held()
+    entries = open_secrets().entries()
     if as_json:
-        print_json(held)
+        print_json(entries)
         return
-    if not held:
+    if not entries:
         click.echo("no secrets yet; `reyn secret set NAME` stores one")
         return
-    width = max(len(secret.name) for secret in held)
-    for secret in held:
+    width = max(len(secret.name) for secret in entries)
+    for secret in entries:
         click.echo(f"{clean(secret.name):<{width}}  {_origin(secret)}")
 
 
@@ -121,7 +121,7 @@ def _piped() -> str:
         raise click.UsageError("standard input is not UTF-8 text; give a binary value as Base64.") from None
 
 
-def _origin(secret: Held) -> str:
+def _origin(secret: SecretEntry) -> str:
     return f"{secret.store} (over {', '.join(secret.over)})" if secret.over else secret.store
 
 
