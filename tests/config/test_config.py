@@ -34,7 +34,7 @@ def test_everything_wrong_is_told_at_once_where_it_stands(tmp_path: Path):
         ("reyn.yaml", 2),
         ("reyn.yaml", 3),
     ]
-    assert "Did you mean `max_phase_visits`?" in str(caught.value)
+    assert "did you mean `max_phase_visits`?" in str(caught.value)
 
 
 def test_a_flag_that_does_not_fit_is_an_error_too(tmp_path: Path):
@@ -58,7 +58,7 @@ def test_variables_are_read_as_yaml_and_empty_ones_do_not_count(tmp_path: Path):
 
 def test_a_file_that_leads_nowhere_is_not_taken_for_none(tmp_path: Path):
     (tmp_path / "reyn.yaml").symlink_to(tmp_path / "gone.yaml")
-    with pytest.raises(ConfigInvalid, match="cannot be read"):
+    with pytest.raises(ConfigInvalid, match="cannot read the file"):
         load_config(tmp_path, environ={})
 
 

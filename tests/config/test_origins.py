@@ -53,7 +53,7 @@ def test_one_key_or_a_section_can_be_picked(tmp_path: Path):
     settings = explain_config(tmp_path, environ={})
     assert [setting.key for setting in only(settings, "limits.tokens")] == ["limits.tokens"]
     assert len(only(settings, "limits")) == 4
-    with pytest.raises(ConfigInvalid, match="Did you mean `sizes`"):
+    with pytest.raises(ConfigInvalid, match="did you mean `sizes`"):
         only(settings, "size")
 
 

@@ -82,7 +82,7 @@ def says(document: Document, way: tuple[str, ...]) -> bool:
 
 def _check(document: Document) -> list[Finding]:
     """All of one place that is not understood."""
-    findings = _check_keys(document, Config, passed_over=(*_SECTIONS, "models"))
+    findings = _check_keys(document, Config, ignore=(*_SECTIONS, "models"))
     if isinstance(document.value, dict):
         for name in _SECTIONS.keys() & document.value.keys():
             findings += _check_keys(document.part(name), _SECTIONS[name])
@@ -103,11 +103,11 @@ def _check_models(models: Document) -> list[Finding]:
     return findings
 
 
-def _check_keys(document: Document, shape: type[msgspec.Struct], passed_over: tuple[str, ...] = ()) -> list[Finding]:
+def _check_keys(document: Document, shape: type[msgspec.Struct], ignore: tuple[str, ...] = ()) -> list[Finding]:
     """What is missing in one place may be in another."""
     if document.prefix and not isinstance(document.value, dict):
         return [document.finding(CODE, f"`{document.prefix[-1]}` must be a mapping of keys to values")]
-    return check_keys(document, shape, unknown=CODE, missing="", wrong=CODE, passed_over=passed_over)
+    return check_keys(document, shape, unknown=CODE, missing="", wrong=CODE, ignore=ignore)
 
 
 class _Fault(NamedTuple):

@@ -8,7 +8,7 @@ from reyn.errors import InputInvalid, SkillUnsupported
 from reyn.journal import check_json
 from reyn.jsonschema import compile_schema, lenient
 from reyn.skills import USER_MESSAGE
-from reyn.skills.performed import unperformed
+from reyn.skills.features import unavailable_features
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
@@ -73,7 +73,12 @@ def unnamed_classes(skill: Skill, settings: RunSettings) -> tuple[str, ...]:
 
 
 def check_supported(skill: Skill, vocabulary: Vocabulary) -> None:
-    """Refuse a skill that asks for what this version does not perform; nothing is left out silently."""
-    asks = unperformed(skill, vocabulary)
-    if asks:
-        raise SkillUnsupported(f"skill `{skill.name}` asks for what this version does not perform: {'; '.join(asks)}")
+    """Check that this version can execute every feature of a skill.
+
+    Raises:
+        SkillUnsupported: it cannot; the message names each feature.
+    """
+    features = unavailable_features(skill, vocabulary)
+    if features:
+        names = "; ".join(f"{feature} ({feature.reason})" for feature in features)
+        raise SkillUnsupported(f"skill `{skill.name}` uses unavailable features: {names}")

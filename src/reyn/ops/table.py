@@ -35,9 +35,14 @@ RESERVED = (
     OpSpec("sandboxed_exec", "Run a program inside the sandbox.", "unsafe", "exec"),
     OpSpec("shell", "Run a shell command.", "unsafe", "shell"),
     OpSpec("web_fetch", "Fetch a page and return its text.", "idempotent", "web"),
+    OpSpec("web_search", "Search the web.", "idempotent", "web"),
+    OpSpec("mcp", "Call a tool of an MCP server.", "unsafe", "mcp"),
+    OpSpec("embed", "Compute the embeddings of texts.", "idempotent"),
+    OpSpec("index_*", "Write, query or drop a search index.", "unsafe"),
+    OpSpec("recall", "Search the indexes by meaning.", "pure"),
     OpSpec("judge_output", "Score a text against a rubric with a model.", "idempotent"),
 )
-"""Kinds that later versions implement; a skill may name them, no run can execute them yet."""
+"""Kinds that later versions implement. A phase may allow them; no run can execute them yet."""
 
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
@@ -108,7 +113,7 @@ def _name_conflict(kind: str, table: dict[str, Op]) -> str:
         return f"its events would be named `{taken[0]}`, which exists"
     if kind in table:
         return "the kind is registered already"
-    return "the name is reserved" if any(spec.kind == kind for spec in RESERVED) else ""
+    return "the name is reserved" if any(spec.matches(kind) for spec in RESERVED) else ""
 
 
 def _form_fault(kind: str, form: OpForm) -> str:
