@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from reyn.jsonschema.flattening import flattened
+from reyn.jsonschema.flattening import flatten
 from reyn.models.decoding.narrowing import SMALL_TEXT_LENGTH, Way, narrowed, steps
 
 SMALL_OPS_LENGTH = 2
@@ -32,7 +32,7 @@ def _made(contract: bytes, is_small: bool, is_one_object: bool) -> dict[str, Any
 
 
 def _branches(contract: dict[str, Any], way: Way) -> dict[str, Any]:
-    flat = flattened(contract, is_ended=way.is_small)
+    flat = flatten(contract, unroll=way.is_small)
     if "anyOf" not in flat or not all("properties" in branch for branch in flat["anyOf"]):
         return narrowed(flat, way)
     schema: dict[str, Any] = {"anyOf": [_branch(branch, way) for branch in flat["anyOf"]]}

@@ -11,8 +11,8 @@ import re
 from typing import Any, NamedTuple
 
 from reyn.jsonschema import compile_schema
-from reyn.jsonschema.flattening import UNDERSTOOD, is_choice
-from reyn.jsonschema.references import with_parts
+from reyn.jsonschema.flattening import SUPPORTED_KEYWORDS, is_required_only
+from reyn.jsonschema.references import map_subschemas
 from reyn.models.decoding.patterns import said_plainly
 
 TEXT_LENGTH = 4_000
@@ -58,12 +58,12 @@ def narrowed(schema: Any, way: Way) -> dict[str, Any]:
         return {"const": schema["const"]}
     if "enum" in schema:
         return {"enum": _fitting(schema)}
-    kept = _typed({key: value for key, value in schema.items() if key in UNDERSTOOD and key != "allOf"}, way)
+    kept = _typed({key: value for key, value in schema.items() if key in SUPPORTED_KEYWORDS and key != "allOf"}, way)
     kept |= {key: int(kept[key]) for key in _COUNTS if key in kept}
     if isinstance(kept.get("type"), list):
         return {"anyOf": [narrowed(_of_type(kept, kind), way) for kind in kept["type"]]}
-    choices = {key: kept.pop(key) for key in ("anyOf", "oneOf") if all(map(is_choice, kept.get(key, (None,))))}
-    return _ended(with_parts(_possible(kept), lambda part: narrowed(part, way)) | choices, way)
+    choices = {key: kept.pop(key) for key in ("anyOf", "oneOf") if all(map(is_required_only, kept.get(key, (None,))))}
+    return _ended(map_subschemas(_possible(kept), lambda part: narrowed(part, way)) | choices, way)
 
 
 def steps(low: float, high: float) -> list[float]:
@@ -271,7 +271,7 @@ def _object(schema: dict[str, Any], way: Way) -> dict[str, Any]:
     that it needs: the others it would fill at random."""
     for key in ("oneOf", "anyOf"):
         choices = schema.get(key)
-        if choices and all(map(is_choice, choices)):
+        if choices and all(map(is_required_only, choices)):
             rest = {name: value for name, value in schema.items() if name != key}
             others = choices if key == "oneOf" else []
             return {"anyOf": [_object(_chosen(rest, choice, others), way) for choice in choices]}
