@@ -182,7 +182,7 @@ def test_what_cannot_be_exported_or_imported_is_told(ran: Path, reyn):
     text = (ran / "r.jsonl").read_text()
     (ran / "r.jsonl").write_text(text.replace('"scripted:answers.jsonl"', '"scripted:better.jsonl"', 1))
     said = reyn("import", "r.jsonl")
-    assert (said.code, "does not give its hash" in said.err) == (2, True)
+    assert (said.code, "does not match its hash" in said.err) == (2, True)
     assert [entry.name for entry in ran.iterdir() if entry.name.startswith(".r.jsonl")] == []
 
 

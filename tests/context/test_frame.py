@@ -7,11 +7,11 @@ from pathlib import Path
 
 from reyn.config import RunSettings
 from reyn.context import ContextFrame, Execution, Volatile, join, stable_text, volatile_message
-from reyn.kernel.briefs import PhaseBrief
+from reyn.kernel.compiled_skill import CompiledPhase
 from tests.support import VOCABULARY, load_skill, write_skill
 
 
-def brief(tmp_path: Path, phase: str = "check", **settings) -> PhaseBrief:
+def brief(tmp_path: Path, phase: str = "check", **settings) -> CompiledPhase:
     folder = write_skill(
         tmp_path,
         "s",
@@ -19,7 +19,7 @@ def brief(tmp_path: Path, phase: str = "check", **settings) -> PhaseBrief:
         skill_keys="finish_criteria: [it is short, it is true]\nfinal_output_description: The final note.\n",
         phase_keys={"check": "role: editor\n"},
     )
-    return PhaseBrief(load_skill(folder), RunSettings(**settings), VOCABULARY, phase, 25)
+    return CompiledPhase(load_skill(folder), RunSettings(**settings), VOCABULARY, phase, 25)
 
 
 def stable(*words, **settings):

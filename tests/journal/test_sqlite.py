@@ -12,7 +12,7 @@ from reyn.errors import AppendConflict, BlobMissing, StoreDamaged, StoreUnavaila
 from reyn.journal import Blob
 from reyn.journal import sqlite as module
 from reyn.journal.sqlite import SqliteJournal
-from reyn.testing.journal_conformance import SOME, entered, sealed, started
+from reyn.testing.journal_conformance import CONTENT, chain_events, phase_started, run_started
 
 
 def test_the_file_is_set_up_for_durability(tmp_path: Path):
@@ -51,10 +51,10 @@ def test_a_failed_commit_is_forgotten_and_can_be_tried_again(tmp_path: Path):
     blocker.execute("BEGIN IMMEDIATE")
     journal._writer.execute("PRAGMA busy_timeout = 1")
     with pytest.raises(StoreUnavailable, match="locked"):
-        journal.append("a", 0, sealed("a", [started("a")]), [SOME])
+        journal.append("a", 0, chain_events("a", [run_started("a")]), [CONTENT])
     blocker.execute("ROLLBACK")
-    journal.append("a", 0, sealed("a", [started("a")]), [SOME])
-    assert journal.blob(SOME.hash) == SOME.content
+    journal.append("a", 0, chain_events("a", [run_started("a")]), [CONTENT])
+    assert journal.blob(CONTENT.hash) == CONTENT.content
     blocker.close()
     journal.close()
 
@@ -62,8 +62,8 @@ def test_a_failed_commit_is_forgotten_and_can_be_tried_again(tmp_path: Path):
 def test_checkpoints_keep_the_log_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "_COMMITS_PER_CHECKPOINT", 10)
     journal = SqliteJournal(tmp_path)
-    events = sealed("a", [started("a"), *(entered(visit) for visit in range(1, 400))])
-    journal.append("a", 0, events[:1], [SOME])
+    events = chain_events("a", [run_started("a"), *(phase_started(visit) for visit in range(1, 400))])
+    journal.append("a", 0, events[:1], [CONTENT])
     for event in events[1:]:
         journal.append("a", event.seq - 1, [event], [Blob.of(b"%d" % event.seq * 500)])
     assert (tmp_path / "journal.db-wal").stat().st_size < 2_000_000
@@ -76,9 +76,9 @@ def test_readers_and_writers_of_several_threads_do_not_disturb_each_other(tmp_pa
 
     def work(name: str) -> None:
         try:
-            events = sealed(name, [started(name), *(entered(visit) for visit in range(1, 40))])
+            events = chain_events(name, [run_started(name), *(phase_started(visit) for visit in range(1, 40))])
             for event in events:
-                journal.append(name, event.seq - 1, [event], [SOME])
+                journal.append(name, event.seq - 1, [event], [CONTENT])
                 assert list(journal.read(name))[-1] == event
         except Exception as error:  # noqa: BLE001 - handed to the test
             failures.append(error)
@@ -97,16 +97,16 @@ def test_a_checkpoint_that_cannot_be_made_costs_nothing(tmp_path: Path, monkeypa
     monkeypatch.setattr(module, "_COMMITS_PER_CHECKPOINT", 1)
     (tmp_path / "checkpoint.lock").mkdir()
     journal = SqliteJournal(tmp_path)
-    assert journal.append("a", 0, sealed("a", [started("a")]), [SOME]) == 1
+    assert journal.append("a", 0, chain_events("a", [run_started("a")]), [CONTENT]) == 1
     journal.close()
 
 
 def test_short_lived_processes_keep_the_log_short_too(tmp_path: Path):
     holder = SqliteJournal(tmp_path)
-    events = sealed("a", [started("a"), *(entered(visit) for visit in range(1, 40))])
+    events = chain_events("a", [run_started("a"), *(phase_started(visit) for visit in range(1, 40))])
     for event in events:
         journal = SqliteJournal(tmp_path)
-        journal.append("a", event.seq - 1, [event], [SOME, Blob.of(b"%d" % event.seq * 30_000)])
+        journal.append("a", event.seq - 1, [event], [CONTENT, Blob.of(b"%d" % event.seq * 30_000)])
         journal.close()
     assert (tmp_path / "journal.db-wal").stat().st_size < 1_000_000
     holder.close()
@@ -115,9 +115,9 @@ def test_short_lived_processes_keep_the_log_short_too(tmp_path: Path):
 def test_a_refused_append_leaves_no_content_behind(tmp_path: Path):
     journal = SqliteJournal(tmp_path)
     with pytest.raises(AppendConflict):
-        journal.append("a", 3, sealed("a", [started("a")]), [SOME])
+        journal.append("a", 3, chain_events("a", [run_started("a")]), [CONTENT])
     with pytest.raises(BlobMissing):
-        journal.blob(SOME.hash)
+        journal.blob(CONTENT.hash)
     with pytest.raises(BlobMissing, match="no name of content"):
         journal.blob("not hexadecimal")
     journal.close()
@@ -125,22 +125,22 @@ def test_a_refused_append_leaves_no_content_behind(tmp_path: Path):
 
 def test_a_journal_can_be_read_without_a_trace(tmp_path: Path):
     journal = SqliteJournal(tmp_path)
-    events = sealed("a", [started("a")])
-    journal.append("a", 0, events, [SOME])
+    events = chain_events("a", [run_started("a")])
+    journal.append("a", 0, events, [CONTENT])
     journal.close()
     before = sorted(path.name for path in tmp_path.iterdir())
     reading = SqliteJournal(tmp_path, is_read_only=True)
     assert list(reading.read("a")) == events
     with pytest.raises(StoreUnavailable, match="readonly"):
-        reading.append("a", 1, sealed("a", [entered(1)], events))
+        reading.append("a", 1, chain_events("a", [phase_started(1)], events))
     reading.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
 def test_a_second_connection_that_appended_is_noticed_by_the_first(tmp_path: Path):
     first, second = SqliteJournal(tmp_path), SqliteJournal(tmp_path)
-    events = sealed("a", [started("a"), entered(1), entered(2)])
-    first.append("a", 0, events[:1], [SOME])
+    events = chain_events("a", [run_started("a"), phase_started(1), phase_started(2)])
+    first.append("a", 0, events[:1], [CONTENT])
     second.append("a", 1, events[1:2])
     with pytest.raises(AppendConflict):
         first.append("a", 1, events[1:2])
@@ -151,7 +151,7 @@ def test_a_second_connection_that_appended_is_noticed_by_the_first(tmp_path: Pat
 
 def test_a_log_that_was_not_merged_is_not_passed_over_in_silence(tmp_path: Path):
     journal = SqliteJournal(tmp_path)
-    journal.append("a", 0, sealed("a", [started("a")]), [SOME])
+    journal.append("a", 0, chain_events("a", [run_started("a")]), [CONTENT])
     with pytest.raises(StoreUnavailable, match="not merged"):
         SqliteJournal(tmp_path, is_read_only=True)
     journal.close()

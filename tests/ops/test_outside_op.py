@@ -12,14 +12,17 @@ import pytest
 
 from reyn import OSRuntime
 from reyn.errors import OpInvalid, OpMissing, SkillInvalid
+from reyn.journal import Blob, Cancel
 from reyn.journal.sqlite import SqliteJournal
+from reyn.kernel.live import InboxPolling
 from reyn.lint import lint_skill
-from reyn.ops import AskRequest, Call, Denied, Env, OpForm, OpSpec, Plan, standard_ops
+from reyn.ops import AskRequest, Call, Denied, Env, OpFailed, OpForm, OpSpec, Plan, RunRequest, standard_ops
 from reyn.ops.docs import op_page
 from reyn.testing import CountingIds, ScriptedModel
 from reyn.testing.crash import KILLED, Failpoints, in_child
 from reyn.vocabulary.schemas import arguments, result, text
-from tests.kernel.doing import Project
+from reyn.workspace import Change
+from tests.kernel.support import Project
 from tests.support import act, finish, write_skill
 
 SEND = {"kind": "telegraph", "to": "Ada", "message": "STOP"}
@@ -81,8 +84,8 @@ def test_a_skill_that_uses_it_is_linted(project: Project, log: Path):
 def test_it_is_offered_executed_and_replayed(project: Project, log: Path):
     outcome = project.run("wire", [act(SEND), finish()], ops=[Telegraph(log)])
     assert outcome.ok
-    assert "Send a telegram. Fields: to, message." in project.model.stable(0)
-    assert '"sent":4' in project.model.shown(1)
+    assert "Send a telegram. Fields: to, message." in project.model.system_message(0)
+    assert '"sent":4' in project.model.turn_message(1)
     assert log.read_text() == "k/1.1.1 Ada: STOP\n"
     assert [kind for kind in project.kinds() if "telegraph" in kind] == ["telegraph_started", "telegraph_completed"]
     with project.open([], ops=[Telegraph(log)]) as rt:
@@ -108,7 +111,7 @@ def test_it_is_gated_by_request_and_grant(project: Project, log: Path):
     assert project.run("wire", [act(SEND), finish()], run_id="asked", ops=[op]).ok
     assert project.run("wire", [act(SEND), finish()], run_id="no", ops=[op], permissions={"tool": "deny"}).ok
     rules = [project.events("permission_denied", run_id=run)[0]["rule"] for run in ("none", "asked", "no")]
-    assert rules == ["default: no request", "default: no grant", "permissions: tool: deny"]
+    assert rules == ["default: no request", "default: no grant", "permissions.tool: deny"]
     assert not log.exists()
     assert project.run("wire", [act(SEND), finish()], run_id="yes", ops=[op], permissions={"tool": "allow"}).ok
     assert log.read_text() == "yes/1.1.1 Ada: STOP\n"
@@ -130,6 +133,7 @@ def test_it_is_recovered_after_a_kill_at_every_point(tmp_path: Path, effect: Any
                 ids=CountingIds(),
                 ops=[points.wrap(op, "op", ("perform",))],
             )
+            runtime._polling = InboxPolling(seconds=0)  # the same points every time
             async with runtime:
                 result = await runtime.run("wire", {"text": "in"}, run_id="k")
                 if result.status == "waiting":
@@ -138,7 +142,7 @@ def test_it_is_recovered_after_a_kill_at_every_point(tmp_path: Path, effect: Any
                     return await runtime.resume("k"), asked
                 return result, ""
 
-        return points.passed, asyncio.run(work())
+        return points.reached, asyncio.run(work())
 
     write_skill(tmp_path / "calm", "wire", {"a": ["end"]}, ops={"a": "telegraph"})
     points, (calm, _) = drive(tmp_path / "calm")
@@ -154,6 +158,70 @@ def test_it_is_recovered_after_a_kill_at_every_point(tmp_path: Path, effect: Any
         assert (folder / "telegrams").read_text() == "k/1.1.1 Ada: STOP\n"
         asked += reason == "unsafe"
     assert bool(asked) == (effect == "unsafe")
+
+
+@pytest.mark.parametrize("request_of", ["a person", "a skill"])
+def test_an_unsafe_op_with_a_request_is_not_performed_twice(tmp_path: Path, request_of: str):
+    """Killed between its performance and the record of it, a person is asked."""
+    ops = {"a": "telegraph"}
+
+    class Requesting(Telegraph):
+        def plan(self, call: Call, env: Env) -> Plan:
+            if request_of == "a person":
+                return Plan("r", request=AskRequest("Send?", {"type": "string"}))
+            content = Blob.of(b'{"text": "x"}')
+            return Plan("r", request=RunRequest("inner", content.hash), blobs=(content,))
+
+        async def perform(self, call: Call, plan: Plan, env: Env) -> dict[str, Any]:
+            with self.log.open("a") as log:
+                log.write("sent\n")
+            return call.ok(sent=1)
+
+    def drive(folder: Path, kill_at: int = 0) -> tuple[list[str], str]:
+        points = Failpoints(kill_at)
+        op = Requesting(folder / "telegrams", effect="unsafe", forms=(form(effect="unsafe"),))
+        answers = [act(SEND), *([finish("inner")] if request_of == "a skill" else []), finish()]
+
+        async def work() -> str:
+            runtime = OSRuntime.open(
+                folder,
+                model=points.wrap(ScriptedModel(answers), "model"),
+                journal=points.wrap(SqliteJournal(folder / ".reyn"), "journal"),
+                ids=CountingIds(),
+                ops=[points.wrap(op, "op", ("perform",))],
+            )
+            runtime._polling = InboxPolling(seconds=0)
+            asked = ""
+            async with runtime:
+                result = await runtime.run("wire", {"text": "in"}, run_id="k")
+                while result.status == "waiting":
+                    if result.wait.reason == "unsafe":
+                        asked = "unsafe"
+                    is_pending = bool(runtime.journal.drain("k", runtime.find("k").messages_taken))
+                    if not is_pending:
+                        runtime.answer("k", result.wait.id, "done" if result.wait.reason == "unsafe" else "yes")
+                    result = await runtime.resume("k")
+                assert result.ok, result
+            return asked
+
+        return points.passed, asyncio.run(work())
+
+    def make(folder: Path) -> Path:
+        write_skill(folder, "wire", {"a": ["end"]}, ops=ops)
+        write_skill(folder, "inner", {"x": ["end"]})
+        return folder
+
+    points, _ = drive(make(tmp_path / "calm"))
+    asked = 0
+    for number in range(1, len(points) + 1):
+        folder = make(tmp_path / f"{number}")
+        assert in_child(lambda folder=folder, number=number: drive(folder, number)) == KILLED
+        _, reason = drive(folder)
+        sent = (folder / "telegrams").read_text() if (folder / "telegrams").exists() else ""
+        assert sent.count("sent") <= 1, points[number - 1]
+        assert sent or reason, "it was never sent, and nobody was asked"
+        asked += bool(reason)
+    assert asked > 2
 
 
 def test_it_is_documented(log: Path):
@@ -177,8 +245,8 @@ def test_a_later_version_of_an_op_does_not_change_a_run(project: Project, log: P
         rt.answer("k", "1.1.1", "yes")
         assert rt.resume("k").ok
         assert rt.replay("k").events == rt.verify("k").events
-    assert "Fields: to, message." in project.model.stable(0)
-    assert "has changed since the run started" in project.model.shown(1)
+    assert "Fields: to, message." in project.model.system_message(0)
+    assert "has changed since the run started" in project.model.turn_message(1)
 
 
 def test_a_run_of_a_kind_that_is_not_installed_stays_readable(project: Project, log: Path, tmp_path: Path):
@@ -218,6 +286,15 @@ class Odd(Telegraph):
         return self._perform(call) if self._perform else call.ok(sent=1)
 
 
+TEXT = Blob.of(b"text")
+CHANGE = Change("output/a.txt", None, TEXT.hash)
+
+
+class Indescribable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
 def fail(error: BaseException) -> Any:
     def raising(_: Call) -> Any:
         raise error
@@ -240,6 +317,14 @@ def fail(error: BaseException) -> Any:
         (lambda call: call.ok(sent=float("nan")), "not JSON"),
         (lambda call: call.ok(sent={1: 2}), "not JSON"),
         (lambda call: call.ok(sent=object()), "not JSON"),
+        (lambda call: call.ok(other=1), "a result that its specification excludes"),
+        (fail(Indescribable()), "the op failed: Indescribable"),
+        (fail(OSError("x", "y")), "Input/output error"),
+        (fail(OpFailed("no", status="ok", error="yes", obj=object())), "not JSON"),
+        (fail(OpFailed("no", status="ok", error="yes")), '"error":"no"'),
+        (fail(ValueError("\udc80")), "ValueError: \\\\udc80"),
+        (fail(GeneratorExit()), "the op failed: GeneratorExit"),
+        (lambda call: call.args.clear() or call.ok(sent=1), "the op failed: KeyError"),
     ],
 )
 def test_whatever_perform_raises_or_returns_is_the_result(project: Project, log: Path, wrong: Any, words: str):
@@ -252,9 +337,22 @@ def test_whatever_perform_raises_or_returns_is_the_result(project: Project, log:
         (fail(ValueError("no wire")), "the op failed: ValueError: no wire"),
         (fail(SystemExit(3)), "the op failed: SystemExit: 3"),
         (fail(asyncio.CancelledError()), "the op failed: CancelledError"),
-        (lambda call: None, "the op planned a NoneType"),
+        (lambda call: None, "the op's plan is malformed: it is a NoneType"),
         (lambda call: Plan(result={"kind": "file", "status": "ok"}), "a result of another kind"),
         (lambda call: Plan(result=call.ok(sent={1})), "not JSON"),
+        (lambda call: Denied(7, "x"), "a rule or reason is a int"),
+        (lambda call: Plan(7), "a rule or reason is a int"),
+        (lambda call: Plan("\udc80"), "lone surrogate"),
+        (lambda call: Plan("r", changes=(CHANGE,), blobs=(TEXT,)), "it has changes but no result"),
+        (lambda call: Plan("r", changes=(CHANGE,), result=call.ok()), "content that the plan does not bring"),
+        (lambda call: Plan("r", changes=("x",), result=call.ok()), "Expected `object`"),
+        (lambda call: Plan("r", changes=(CHANGE,), result=call.error("no"), blobs=(TEXT,)), '"error":"no"'),
+        (lambda call: Plan("r", blobs=(Blob(TEXT.hash, b"evil"),)), "does not have the hash of its content"),
+        (lambda call: Plan("r", request="x"), "its request is a str"),
+        (lambda call: Plan("r", request=AskRequest("?", {"type": "zzz"})), "the schema of its question is invalid"),
+        (lambda call: Plan("r", request=AskRequest(7, {})), "Expected `str`"),
+        (lambda call: Plan("r", request=RunRequest("s", "0" * 64)), "content that the plan does not bring"),
+        (lambda call: Plan("r", (CHANGE,), call.ok(), (TEXT,), AskRequest("?", {})), "both changes and a request"),
     ],
 )
 def test_whatever_plan_raises_or_returns_is_the_result(project: Project, log: Path, wrong: Any, words: str):
@@ -263,12 +361,60 @@ def test_whatever_plan_raises_or_returns_is_the_result(project: Project, log: Pa
 
 def check_error(project: Project, op: Odd, words: str) -> None:
     assert project.run("wire", [act(SEND), finish()], ops=[op]).ok
-    shown = project.model.shown(1)
+    shown = project.model.turn_message(1)
     assert '"status":"error"' in shown
     assert words in shown
     assert "/secret/path" not in shown
     with project.open([], ops=[op]) as rt:
         assert rt.replay("k").events == rt.verify("k").events
+
+
+def test_an_op_cannot_change_what_is_recorded_of_its_call(project: Project, log: Path):
+    class Forging(Telegraph):
+        def plan(self, call: Call, env: Env) -> Plan:
+            call.args["kind"] = "file"
+            call.args["to"] = "Eve"
+            with pytest.raises(TypeError):
+                env.kept["x"] = "y"
+            return Plan("r")
+
+    assert project.run("wire", [act(SEND), finish()], ops=[Forging(log)]).ok
+    assert [kind for kind in project.kinds() if kind.startswith(("file", "telegraph"))] == [
+        "telegraph_started",
+        "telegraph_completed",
+    ]
+    assert log.read_text() == "k/1.1.1 Ada: STOP\n"
+
+
+def test_the_answer_that_asked_for_an_op_is_durable_before_foreign_code_runs(project: Project, log: Path):
+    class Looking(Telegraph):
+        def plan(self, call: Call, env: Env) -> Plan:
+            assert project.kinds()[-1] == "llm_responded"
+            return Plan("r")
+
+    assert project.run("wire", [act(SEND), finish()], ops=[Looking(log)]).ok
+
+
+def test_an_op_that_hangs_ends_with_the_cancellation_of_its_run(project: Project, log: Path):
+    class Hanging(Telegraph):
+        async def perform(self, call: Call, plan: Plan, env: Env) -> Any:
+            project.journal.post("k", Cancel("enough"))
+            await asyncio.Event().wait()
+
+    assert project.run("wire", [act(SEND), finish()], ops=[Hanging(log)]).status == "cancelled"
+
+
+def test_a_later_version_cannot_drop_the_permission_that_a_run_recorded(project: Project, log: Path):
+    question = {"kind": "ask_user", "question": "Now?"}
+    keys = "permissions: {tool: true}\n"
+    write_skill(project.root, "wire", {"a": ["end"]}, ops={"a": "telegraph, ask_user"}, skill_keys=keys)
+    answers = [act(question), act(SEND), finish()]
+    assert project.run("wire", answers, ops=[Telegraph(log, permission="tool")]).status == "waiting"
+    with project.open(answers, ops=[Telegraph(log)]) as rt:
+        rt.answer("k", "1.1.1", "yes")
+        assert rt.resume("k").ok
+    assert not log.exists()
+    assert [event["rule"] for event in project.events("permission_denied")] == ["default: no grant"]
 
 
 def test_an_op_may_ask_a_person_through_the_kernel(project: Project, log: Path):
@@ -286,7 +432,7 @@ def test_an_op_may_ask_a_person_through_the_kernel(project: Project, log: Path):
         rt.answer("k", waiting.wait.id, "yes")
         assert rt.resume("k").ok
         assert rt.replay("k").events == rt.verify("k").events
-    assert '"sent":3' in project.model.shown(0)
+    assert '"sent":3' in project.model.turn_message(0)
 
 
 # -- registration -----------------------------------------------------------------------------------------
@@ -381,13 +527,14 @@ def test_a_package_brings_an_op_through_an_entry_point(installed: Path, tmp_path
     assert (code, page.splitlines()[0]) == (0, "# notify")
     code, told = run_reyn(installed, "run", "report", '{"text": "in"}', "--run-id", "r", cwd=tmp_path)
     assert code == 0, told
-    assert "notify ops · ok" in told
+    assert "notify workspace:outbox" in told
     [queued] = (tmp_path / ".reyn" / "workspace" / "r" / "outbox").iterdir()
     assert json.loads(queued.read_text()) == {"channel": "ops", "message": "done"}
     assert run_reyn(installed, "replay", "r", cwd=tmp_path)[0] == 0
+    assert "outbox" in run_reyn(installed, "undo", "r", "--dry-run", cwd=tmp_path)[1]
     without = Path(sys.executable).parent  # any folder without the package
     code, told = run_reyn(without, "show", "r", cwd=tmp_path)
-    assert (code, "notify ops · ok" in told) == (0, True)
+    assert (code, "notify workspace:outbox" in told) == (0, True)
     assert run_reyn(without, "verify", "r", cwd=tmp_path)[0] == 0
 
 
@@ -397,4 +544,5 @@ def test_an_entry_point_that_cannot_be_loaded_is_named(tmp_path: Path):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
     (info / "entry_points.txt").write_text("[reyn.ops]\nbroken = no_such_module:Op\n")
     code, told = run_reyn(tmp_path, "ops", cwd=tmp_path)
-    assert (code, "error RYN708: the op `broken` of the entry point" in told) == (2, True), told
+    assert (code, "warning: op `broken` (`no_such_module:Op`): it cannot be loaded" in told) == (0, True), told
+    assert run_reyn(tmp_path, "runs", cwd=tmp_path)[0] == 0

@@ -48,6 +48,7 @@ class _Run:
         self.visit = 0
         self.asked = 0
         self.ops: dict[str, str] = {}
+        self.sub_runs: dict[str, str] = {}
 
     @property
     def where(self) -> str:
@@ -189,6 +190,10 @@ class Timeline:
             case kinds.OpCompleted(call=call, status=status, result=result):
                 words = run.ops.get(call)
                 return None if words == "" and status == "ok" else self._op(words, status, result)
+            case kinds.ApprovalDecided(decision=decision, by=by, remark=remark):
+                who = f" by {by}" if by else ""
+                words = f"approval: {decision}{who}{f': {remark}' if remark else ''}"
+                return _Told(2, "approval", words, {"decision": decision, "by": by})
             case kinds.PermissionDenied(op_kind=kind, op=op, reason=reason, rule=rule):
                 words = f"{kind} {op}".strip() or "op"
                 about = {"op": words, "status": "denied", "rule": rule}
@@ -196,10 +201,11 @@ class Timeline:
             case kinds.WorkspaceRestored(restored=restored, left=left):
                 return _Told(2, "put_back", _put_back("restored", restored, left), {"restored": restored, "left": left})
             case kinds.SubRunStarted(call=call, skill=skill, run=below):
+                run.sub_runs[call] = below
                 self.doing = f"sub-run {below}"
                 return _Told(2, "sub_run", f"{skill} → {below}", {"skill": skill, "run": below})
             case kinds.SubRunCompleted(call=call, run=below, error=error) if call not in run.ops:
-                status = "error" if error else "ok"
+                status, below = "error" if error else "ok", below or run.sub_runs.get(call, "")
                 words = f"sub-run {below} · {status}{f': {error}' if error else ''}"
                 return _Told(2, "op", words, {"op": f"sub-run {below}", "status": status})
         return None

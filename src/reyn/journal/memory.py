@@ -6,14 +6,28 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from reyn.errors import BlobMissing, JournalError, RunBusy
 from reyn.journal.canonical import Blob, digest
 from reyn.journal.event import GENESIS
-from reyn.journal.port import Batch, Message, Said, check_batch, fork_point, read_message, write_message
+from reyn.journal.port import (
+    Approval,
+    Batch,
+    Deletion,
+    Message,
+    Said,
+    check_batch,
+    check_deletable,
+    fork_point,
+    hashes_in,
+    read_message,
+    write_message,
+)
 from reyn.journal.projections import RunRow, project, rebuild
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from reyn.journal.event import Event
     from reyn.journal.kinds import ForkPoint
@@ -26,6 +40,8 @@ class MemoryJournal:
         self._blobs: dict[str, bytes] = {}
         self._inbox: list[tuple[str, Message]] = []
         self._claims: set[str] = set()
+        self._approvals: dict[int, Approval] = {}
+        self._last_approval = 0
 
     def append(self, run_id: str, expected_seq: int, events: Sequence[Event], blobs: Sequence[Blob] = ()) -> int:
         row, batch = self._rows.get(run_id), Batch(run_id, expected_seq, events, blobs)
@@ -97,6 +113,38 @@ class MemoryJournal:
     def runs(self, prefix: str = "") -> list[RunRow]:
         rows = [row for run_id, row in self._rows.items() if run_id.startswith(prefix)]
         return sorted(rows, key=lambda row: (row.started, row.run_id), reverse=True)
+
+    def approvals(self) -> list[Approval]:
+        return list(self._approvals.values())
+
+    def approve(self, approval: Approval) -> int:
+        for known in self._approvals.values():
+            if known.covers(approval.skill_hash, approval.op, approval.rule):
+                return known.id
+        number = self._last_approval = self._last_approval + 1
+        self._approvals[number] = msgspec.structs.replace(approval, id=number)
+        return number
+
+    def revoke(self, approval_id: int) -> bool:
+        return self._approvals.pop(approval_id, None) is not None
+
+    def delete(self, run_ids: Collection[str], *, dry_run: bool = False) -> Deletion:
+        wanted = {run_id for run_id in run_ids if run_id in self._rows}
+        if claimed := wanted & self._claims:
+            raise RunBusy(f"run `{min(claimed)}` is being executed")
+        check_deletable(wanted, ((row.run_id, row.parent, row.fork_of) for row in self._rows.values()))
+        events = [event.raw for run_id in wanted for event in self._events[run_id]]
+        unused = {name for raw in events for name in hashes_in(raw) if name in self._blobs}
+        for run_id, others in self._events.items():
+            if run_id not in wanted:
+                unused.difference_update(*(hashes_in(event.raw) for event in others))
+        size = sum(map(len, events)) + sum(len(self._blobs[name]) for name in unused)
+        if not dry_run:
+            self._events = {run_id: own for run_id, own in self._events.items() if run_id not in wanted}
+            self._rows = {run_id: row for run_id, row in self._rows.items() if run_id not in wanted}
+            self._blobs = {name: content for name, content in self._blobs.items() if name not in unused}
+            self._inbox = [(to, message) for to, message in self._inbox if to not in wanted]
+        return Deletion(len(events), len(unused), size)
 
     def close(self) -> None:
         pass

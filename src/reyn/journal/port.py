@@ -7,12 +7,12 @@ histories. Messages from outside go through the inbox, so that an outsider's app
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from reyn.errors import AppendConflict, EventInvalid, JournalError
+from reyn.errors import AppendConflict, EventInvalid, JournalError, RunInUse
 from reyn.journal import kinds, registry
 from reyn.journal.canonical import Blob, canonical
 from reyn.journal.event import GENESIS, Event
@@ -52,6 +52,7 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     wait: str
     value: Any
+    by: str = ""
 
 
 Said = Cancel | RaiseLimit | Answer
@@ -65,6 +66,31 @@ class Message(msgspec.Struct, frozen=True):
 
     id: int
     said: Said
+
+
+class Approval(msgspec.Struct, frozen=True):
+    """A standing approval: this version of a skill may use an op where a rule asks. `id` is 0 until it is stored."""
+
+    skill: str
+    skill_hash: str
+    op: str
+    rule: str
+    by: str
+    at: int
+    run_id: str
+    id: int = 0
+
+    def covers(self, skill_hash: str, op: str, rule: str) -> bool:
+        """A change of the skill, the op or the rule asks again."""
+        return (self.skill_hash, self.op, self.rule) == (skill_hash, op, rule)
+
+
+class Deletion(msgspec.Struct, frozen=True):
+    """What `Journal.delete` removed. `bytes` is the size of events and contents."""
+
+    events: int = 0
+    blobs: int = 0
+    bytes: int = 0
 
 
 class Journal(Protocol):
@@ -116,6 +142,32 @@ class Journal(Protocol):
         """Where every run stands, newest first; only those whose id begins with `prefix`."""
         ...
 
+    def approvals(self) -> list[Approval]:
+        """Standing approvals, oldest first."""
+        ...
+
+    def approve(self, approval: Approval) -> int:
+        """Store a standing approval and return its id; one that exists already is not stored twice."""
+        ...
+
+    def revoke(self, approval_id: int) -> bool:
+        """Remove a standing approval. Returns whether it existed."""
+
+    def delete(self, run_ids: Collection[str], *, dry_run: bool = False) -> Deletion:
+        """Delete runs with their events and messages, and the content that no other run refers to, in one transaction.
+
+        Unknown ids are ignored. Other connections may stay open.
+
+        Args:
+            run_ids: The runs to delete.
+            dry_run: Check and count only.
+
+        Raises:
+            RunBusy: A run is claimed.
+            RunInUse: A run that is not deleted was forked from one that is, or belongs to the same family.
+        """
+        ...
+
     def close(self) -> None: ...
 
 
@@ -142,6 +194,36 @@ def fork_point(batch: Batch) -> kinds.ForkPoint | None:
     """What a batch that opens a run goes on from: `None` where the run begins with itself."""
     body = registry.decode(batch.events[0]) if batch.events else None
     return body.point if isinstance(body, kinds.RunForked) else None
+
+
+_HASH = re.compile(rb'"([0-9a-f]{64})"')
+
+
+def hashes_in(raw: bytes) -> set[str]:
+    """Return every text in the data of an event that can be the hash of content.
+
+    This may be more than the event refers to, and is never less; it is much faster than decoding the event.
+    """
+    return {name.decode() for name in _HASH.findall(raw)}
+
+
+def check_deletable(run_ids: Collection[str], links: Iterable[tuple[str, str, str]]) -> None:
+    """Check that no run outside of `run_ids` needs one of them.
+
+    Args:
+        run_ids: The runs to delete.
+        links: Id, parent and fork origin of every run.
+
+    Raises:
+        RunInUse: One is needed.
+    """
+    rows = list(links)
+    recorded = {run_id for run_id, _, _ in rows}
+    for run_id, parent, origin in rows:
+        if run_id not in run_ids and origin in run_ids:
+            raise RunInUse(f"run `{run_id}` was forked from `{origin}` and needs its events")
+        if parent in recorded and (run_id in run_ids) != (parent in run_ids):
+            raise RunInUse(f"run `{run_id}` is a sub-run of `{parent}`; they can only be deleted together")
 
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -20,15 +20,35 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.errors import AppendConflict, BlobMissing, JournalError, StoreDamaged, StoreUnavailable
+from reyn.errors import (
+    AppendConflict,
+    BlobMissing,
+    EventInvalid,
+    JournalError,
+    RunBusy,
+    StoreDamaged,
+    StoreUnavailable,
+)
 from reyn.journal.canonical import Blob, canonical, digest
 from reyn.journal.claims import FileClaims
 from reyn.journal.event import GENESIS, Event
-from reyn.journal.port import Batch, Message, Said, check_batch, fork_point, read_message, write_message
+from reyn.journal.port import (
+    Approval,
+    Batch,
+    Deletion,
+    Message,
+    Said,
+    check_batch,
+    check_deletable,
+    fork_point,
+    hashes_in,
+    read_message,
+    write_message,
+)
 from reyn.journal.projections import RunRow, project, rebuild
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -42,6 +62,8 @@ _LARGE_BLOB = 256_000
 _REMEMBERED = 8_192
 _COMMITS_PER_CHECKPOINT = 200
 _PAGE_OF_EVENTS = 2_000
+_FREE_SHARE = 10
+"""A file is compacted when at least one page in so many is free."""
 
 _SCHEMA = """
 CREATE TABLE runs (
@@ -58,6 +80,11 @@ CREATE TABLE blobs (id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, content B
 CREATE TABLE inbox (
     id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, kind TEXT NOT NULL, payload BLOB NOT NULL);
 CREATE INDEX inbox_by_run ON inbox (run_id, id);
+"""
+_APPROVALS = """
+CREATE TABLE approvals (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, skill TEXT NOT NULL, skill_hash TEXT NOT NULL, op TEXT NOT NULL,
+    rule TEXT NOT NULL, by TEXT NOT NULL, at INTEGER NOT NULL, run_id TEXT NOT NULL, UNIQUE (skill_hash, op, rule));
 """
 _FIELDS = (
     "run_id", "seq", "hash", "skill", "rules", "status", "phase", "reason", "started", "updated",
@@ -110,6 +137,7 @@ class SqliteJournal:
         self._read_lock = threading.Lock()
         self._known: OrderedDict[str, None] = OrderedDict()
         self._heads: OrderedDict[str, _Head] = OrderedDict()
+        self._known_version = 0
         self._commits = 0
         self._is_open = True
         with _translated(self.path):
@@ -135,6 +163,7 @@ class SqliteJournal:
                         self._store_blobs([blob])
             heads: dict[str, _Head] = {}
             with self._transaction():
+                self._forget_if_deleted()
                 results = [self._store(batch, heads) for batch in batches]
                 kept = [batch for batch, result in zip(batches, results, strict=True) if isinstance(result, int)]
                 blobs = self._new_blobs(kept)
@@ -234,6 +263,84 @@ class SqliteJournal:
                 self._writer.execute("ROLLBACK")
             raise
 
+    # -- deleting -------------------------------------------------------------------------------------
+
+    def delete(self, run_ids: Collection[str], *, dry_run: bool = False) -> Deletion:
+        """Delete runs, then give the space back to the file system if at least a tenth of the file is free."""
+        with self._write_lock, _translated(self.path):
+            with self._transaction():
+                keys = self._deletable(set(run_ids))
+                deletion, unused = self._count(keys)
+                if not dry_run and keys:
+                    self._delete(keys, unused)
+            if not dry_run and keys:
+                self._forget()
+                self._compact()
+        return deletion
+
+    def _deletable(self, run_ids: set[str]) -> dict[str, int]:
+        """Return the keys of the runs to delete, by id, after checking that they can be deleted."""
+        rows = self._writer.execute("SELECT run_id, parent, fork_of, id FROM runs").fetchall()
+        keys = {run_id: key for run_id, _, _, key in rows if run_id in run_ids}
+        for run_id in keys:
+            if self._claims.is_held(run_id):
+                raise RunBusy(f"run `{run_id}` is being executed")
+        check_deletable(keys, ((run_id, parent, origin) for run_id, parent, origin, _ in rows))
+        return keys
+
+    def _count(self, keys: dict[str, int]) -> tuple[Deletion, list[bytes]]:
+        """Count what deleting these runs removes; return the count and the hashes of content that no other run uses."""
+        events, size, names = 0, 0, set[str]()
+        for key in keys.values():
+            for (raw,) in self._writer.execute("SELECT CAST(data AS BLOB) FROM events WHERE run = ?", (key,)):
+                events, size = events + 1, size + len(raw)
+                names |= hashes_in(raw)
+        if not names:
+            return Deletion(events, 0, size), []
+        deleted = set(keys.values())
+        for key, raw in self._writer.execute("SELECT run, CAST(data AS BLOB) FROM events"):
+            if key not in deleted:
+                names -= hashes_in(raw)
+        unused = []
+        for name in map(bytes.fromhex, names):
+            found = self._writer.execute("SELECT length(content) FROM blobs WHERE hash = ?", (name,)).fetchone()
+            if found is not None:
+                unused.append(name)
+                size += found[0]
+        return Deletion(events, len(unused), size), unused
+
+    def _delete(self, keys: dict[str, int], unused: list[bytes]) -> None:
+        self._writer.executemany("DELETE FROM inbox WHERE run_id = ?", [(run_id,) for run_id in keys])
+        self._writer.executemany("DELETE FROM events WHERE run = ?", [(key,) for key in keys.values()])
+        self._writer.executemany("DELETE FROM runs WHERE id = ?", [(key,) for key in keys.values()])
+        self._writer.executemany("DELETE FROM blobs WHERE hash = ?", [(name,) for name in unused])
+        # Connections that remember hashes and heads compare this number before they rely on them.
+        self._writer.execute(f"PRAGMA schema_version = {self._schema_version() + 1}")
+
+    def _schema_version(self) -> int:
+        (version,) = self._writer.execute("PRAGMA schema_version").fetchone()
+        return int(version)
+
+    def _forget_if_deleted(self) -> None:
+        """Forget remembered hashes and heads if runs were deleted since, by this or any other connection."""
+        version = self._schema_version()
+        if version != self._known_version:
+            self._forget()
+            self._known_version = version
+
+    def _forget(self) -> None:
+        self._known.clear()
+        self._heads.clear()
+
+    def _compact(self) -> None:
+        """Return free pages to the file system. If that fails, later runs use them."""
+        (free,) = self._writer.execute("PRAGMA freelist_count").fetchone()
+        (pages,) = self._writer.execute("PRAGMA page_count").fetchone()
+        if free * _FREE_SHARE >= pages:
+            with suppress(sqlite3.Error):
+                self._writer.execute("VACUUM")
+        self._checkpoint()
+
     # -- reading --------------------------------------------------------------------------------------
 
     def read(self, run_id: str, after: int = 0) -> Iterator[Event]:
@@ -297,10 +404,36 @@ class SqliteJournal:
             ).fetchall()
         return [Message(number, read_message(kind, content)) for number, kind, content in rows]
 
+    def approvals(self) -> list[Approval]:
+        if self._columns != _ROW:  # an earlier format that is open for reading has none
+            return []
+        with self._read_lock, _translated(self.path):
+            found = self._reader.execute(
+                "SELECT skill, skill_hash, op, rule, by, at, run_id, id FROM approvals ORDER BY id"
+            ).fetchall()
+        return [Approval(*columns) for columns in found]
+
+    def approve(self, approval: Approval) -> int:
+        values = msgspec.structs.astuple(approval)[:7]
+        with self._write_lock, _translated(self.path), self._transaction():
+            self._writer.execute(
+                "INSERT OR IGNORE INTO approvals (skill, skill_hash, op, rule, by, at, run_id) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                values,
+            )
+            found = self._writer.execute(
+                "SELECT id FROM approvals WHERE skill_hash = ? AND op = ? AND rule = ?", values[1:4]
+            ).fetchone()
+        return int(found[0])
+
+    def revoke(self, approval_id: int) -> bool:
+        with self._write_lock, _translated(self.path), self._transaction():
+            return self._writer.execute("DELETE FROM approvals WHERE id = ?", (approval_id,)).rowcount == 1
+
     def find(self, run_id: str) -> RunRow | None:
         with self._read_lock, _translated(self.path):
             head = self._head(self._reader, run_id)
-        return head.row if head else None
+        return self._current(head.row) if head else None
 
     def runs(self, prefix: str = "") -> list[RunRow]:
         with self._read_lock, _translated(self.path):
@@ -308,7 +441,14 @@ class SqliteJournal:
                 f"SELECT {self._columns} FROM runs WHERE substr(run_id, 1, ?) = ? ORDER BY started DESC, run_id DESC",  # noqa: S608 - our own words
                 (len(prefix), prefix),
             ).fetchall()
-            return [_to_row(columns) for columns in found]
+            rows = [_to_row(columns) for columns in found]
+        return [self._current(row) for row in rows]
+
+    def _current(self, row: RunRow) -> RunRow:
+        """The row as today's fold derives it; a database of an earlier format that is only read holds another."""
+        if self._columns == _ROW:
+            return row
+        return rebuild(self.read(row.run_id)) or row
 
     def _head(self, connection: sqlite3.Connection, run_id: str) -> _Head | None:
         query = f"SELECT id, {self._columns} FROM runs WHERE run_id = ?"  # noqa: S608 - a constant
@@ -360,14 +500,15 @@ class SqliteJournal:
         if self._format() == 0 and not self._is_read_only:
             with self._transaction():
                 if self._format() == 0:  # nobody else made the tables meanwhile
-                    for statement in _SCHEMA.split(";")[:-1]:
+                    for statement in (_SCHEMA + _APPROVALS).split(";")[:-1]:
                         self._writer.execute(statement)
                     self._writer.execute(f"PRAGMA user_version = {FORMAT}")
         while not self._is_read_only and (found := self._format()) in _UPGRADES:
             with self._transaction():
                 if self._format() == found:  # no other process upgraded it meanwhile
-                    for statement in _UPGRADES[found].split(";")[:-1]:
+                    for statement in (_UPGRADES[found] + _APPROVALS).split(";")[:-1]:
                         self._writer.execute(statement)
+                    self._rebuild_rows()
                     self._writer.execute(f"PRAGMA user_version = {FORMAT}")
         if self._format() not in _COLUMNS:
             raise StoreUnavailable(
@@ -375,6 +516,29 @@ class SqliteJournal:
                 hint="Use the version of Reyn that wrote it.",
             )
         self._columns = _COLUMNS[self._format()]
+
+    def _rebuild_rows(self) -> None:
+        """Derive the list of runs again: an earlier release folded some events differently."""
+        self._columns = _ROW
+        for (run_id,) in self._writer.execute("SELECT run_id FROM runs ORDER BY id").fetchall():
+            head = self._head(self._writer, run_id)
+            assert head is not None
+            with suppress(EventInvalid):  # `verify` reports a damaged run
+                row = rebuild(self._all_events(run_id))
+                if row is not None:
+                    self._update_row(head, row)
+
+    def _all_events(self, run_id: str) -> Iterator[Event]:
+        """The events of a run and its origins, inside the transaction of an upgrade."""
+        head = self._head(self._writer, run_id)
+        assert head is not None
+        if head.row.fork_of:
+            yield from islice(self._all_events(head.row.fork_of), head.row.fork_seq)
+        found = self._writer.execute(
+            "SELECT seq, ts, kind, v, CAST(data AS BLOB), hash FROM events WHERE run = ? ORDER BY seq", (head.key,)
+        )
+        for seq, ts, kind, v, raw, hashed in found.fetchall():
+            yield Event(seq, run_id, ts, kind, v, raw, "", hashed.hex())
 
     def _format(self) -> int:
         (version,) = self._writer.execute("PRAGMA user_version").fetchone()

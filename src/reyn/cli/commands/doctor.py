@@ -62,7 +62,8 @@ def _open_runs() -> list[_Open]:
         rows = [row for row, _ in in_order(runtime.runs()) if row.status not in ENDED]
         rows = [row for row in rows if runtime.root_run(row).status not in ENDED]
         return [
-            _Open(row.run_id, runtime.standing(row), row.reason, command_line(runtime.next_action(row))) for row in rows
+            _Open(row.run_id, runtime.display_status(row), row.reason, command_line(runtime.next_action(row)))
+            for row in rows
         ]
 
 

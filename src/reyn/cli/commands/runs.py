@@ -65,7 +65,7 @@ def in_order(rows: list[RunRow]) -> list[tuple[RunRow, int]]:
 
 def _look(runtime: SyncRuntime, row: RunRow, depth: int) -> _Listed:
     question = runtime.open_question(row) if row.status in ("running", "waiting") else None
-    return _Listed(row, depth, runtime.standing(row), command_line(runtime.next_action(row)), question)
+    return _Listed(row, depth, runtime.display_status(row), command_line(runtime.next_action(row)), question)
 
 
 def _print(run: _Listed) -> None:
