@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reyn.ops import standard_ops
-from reyn.skills import Library, Reading, Skill
+from reyn.skills import Library, LoadResult, Skill
 from reyn.skills import load_skill as _load_skill
 from reyn.skills import read_skill as _read_skill
 
@@ -122,5 +122,5 @@ def load_skill(folder: Path, library: Library | None = None) -> Skill:
     return _load_skill(folder, VOCABULARY, library)
 
 
-def read_skill(folder: Path, library: Library | None = None) -> Reading:
+def read_skill(folder: Path, library: Library | None = None) -> LoadResult:
     return _read_skill(folder, VOCABULARY, library)

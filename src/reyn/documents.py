@@ -1,8 +1,8 @@
-"""Text of files becomes values that remember where they stood.
+"""Parse YAML files and front matter into values with line and column numbers.
 
-YAML is read from the parser's event stream, not through a loader: no recursion, no tags that make objects, duplicate
-keys refused, aliases counted, and a line and column for every key and value. Plain scalars follow YAML 1.2 (`yes` is a
-string; a date is a string), because everything read here ends as JSON. Knows nothing of skills or configuration.
+The YAML parser's event stream is read directly: no recursion, no tags, no duplicate keys, and a cap on the expansion of
+aliases. Plain scalars follow YAML 1.2 (`yes` and dates are strings), because every value ends as JSON. Skills and
+configuration check their own keys with `check_keys`.
 """
 
 from __future__ import annotations
@@ -27,24 +27,25 @@ if TYPE_CHECKING:
 MAX_BYTES = 1_000_000
 MAX_NODES = 50_000
 MAX_DEPTH = 64
-_MOST_GUESSES = 100
+_MAX_SUGGESTIONS = 100
 
 UNREADABLE = "RYN110"
 BAD_YAML = "RYN111"
 
-Place = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
+"""The path of a value in a document: `("graph", "review", 0)`."""
 Severity = Literal["error", "warning"]
 
 
 class Mark(NamedTuple):
-    """A place in a file, counted from 1."""
+    """A position in a file, counted from 1."""
 
     line: int
     column: int
 
 
 class DocumentError(Exception):
-    """A file could not be understood at all; the finding says where and why."""
+    """A file cannot be read or parsed; `finding` has the position and the reason."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(str(finding))
@@ -52,25 +53,33 @@ class DocumentError(Exception):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """A value read from a file, the marks of its parts, and the prose that followed it."""
+    """A parsed file, or a part of one.
+
+    Attributes:
+        file: The file name for findings.
+        value: The parsed value.
+        marks: The position of every key and list item, by its path from the root of the file.
+        body: The text below the front matter, verbatim.
+        body_line: The line on which the body starts.
+        prefix: The path of `value` in the file; paths passed to methods are relative to it.
+    """
 
     file: str
     value: Any
-    marks: dict[Place, Mark]
+    marks: dict[KeyPath, Mark]
     body: str = ""
     body_line: int = 1
-    prefix: Place = ()
-    """Where in the file the value stands; places are counted from here."""
+    prefix: KeyPath = ()
 
     def at(self, *path: str | int) -> Mark:
-        """The place of a part, or of the nearest part around it that has one."""
-        place = (*self.prefix, *path)
-        while place and place not in self.marks:
-            place = place[:-1]
-        return self.marks.get(place, Mark(1, 1))
+        """Return the position of a value, or of its nearest ancestor that has one."""
+        full = (*self.prefix, *path)
+        while full and full not in self.marks:
+            full = full[:-1]
+        return self.marks.get(full, Mark(1, 1))
 
     def part(self, *path: str | int) -> Document:
-        """A part of the file as a file of its own, every mark in its place."""
+        """Return a part of the document as a document with the same positions."""
         value = self.value
         for step in path:
             value = value[step]
@@ -79,75 +88,93 @@ class Document(msgspec.Struct, frozen=True):
     def finding(
         self, code: str, message: str, *path: str | int, fix: str = "", severity: Severity = "error"
     ) -> Finding:
+        """Return a finding at the position of a value."""
         mark = self.at(*path)
         return Finding(self.file, mark.line, mark.column, code, message, fix, severity)
 
 
-def read_text(path: Path, shown: str) -> str:
-    """The text of a file: capped, UTF-8, without a byte-order mark, lines ended by LF."""
+def read_text(path: Path, label: str) -> str:
+    """Return the text of a UTF-8 file, with LF line ends and without a byte-order mark.
+
+    Args:
+        path: The file.
+        label: The file name for findings.
+
+    Raises:
+        DocumentError: the file is not a regular file, too large or not UTF-8.
+    """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise DocumentError(Finding(shown, 1, 1, UNREADABLE, "is not a plain file"))
+                raise DocumentError(Finding(label, 1, 1, UNREADABLE, "not a regular file"))
             raw = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise DocumentError(Finding(shown, 1, 1, UNREADABLE, f"cannot be read: {why}")) from error
+        raise DocumentError(Finding(label, 1, 1, UNREADABLE, f"cannot read the file: {why}")) from error
     if len(raw) > MAX_BYTES:
-        raise DocumentError(Finding(shown, 1, 1, UNREADABLE, f"is larger than {MAX_BYTES} bytes"))
+        raise DocumentError(Finding(label, 1, 1, UNREADABLE, f"the file is larger than {MAX_BYTES} bytes"))
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise DocumentError(
-            Finding(shown, line, 1, UNREADABLE, "is not UTF-8 text", "Save the file as UTF-8.")
+            Finding(label, line, 1, UNREADABLE, "the file is not UTF-8 text", "save it as UTF-8")
         ) from error
     return text.replace("\r\n", "\n")
 
 
 def parse_front_matter(text: str, file: str, *, yaml_1_1: bool = False) -> Document:
-    """A block of YAML between two lines of `---`, then the body, stripped of blank lines around it."""
+    """Parse a YAML block between two `---` lines, followed by a body.
+
+    The body is every character after the second `---` line, blank lines included.
+
+    Raises:
+        DocumentError: the front matter is missing, not closed or not valid YAML.
+    """
     lines = text.split("\n")
     if lines[0].rstrip() != "---":
-        raise DocumentError(Finding(file, 1, 1, BAD_YAML, "has no front matter", "Start the file with a line `---`."))
+        raise DocumentError(
+            Finding(file, 1, 1, BAD_YAML, "the file has no front matter", "start the file with a line `---`")
+        )
     for number, line in enumerate(lines[1:], start=1):
         if line.rstrip() == "---":
             document = parse_yaml("\n".join(lines[1:number]), file, first_line=2, yaml_1_1=yaml_1_1)
-            body, first = _without_blank_lines(lines[number + 1 :])
-            return msgspec.structs.replace(document, body=body, body_line=number + 2 + first)
-    raise DocumentError(Finding(file, 1, 1, BAD_YAML, "front matter is not closed", "End it with a line `---`."))
-
-
-def _without_blank_lines(lines: list[str]) -> tuple[str, int]:
-    """Lines joined, without the blank ones before and after; and how many came before."""
-    written = [number for number, line in enumerate(lines) if line.strip()]
-    if not written:
-        return "", 0
-    return "\n".join(lines[written[0] : written[-1] + 1]).rstrip(), written[0]
+            return msgspec.structs.replace(document, body="\n".join(lines[number + 1 :]), body_line=number + 2)
+    raise DocumentError(Finding(file, 1, 1, BAD_YAML, "the front matter is not closed", "end it with a line `---`"))
 
 
 def parse_yaml(text: str, file: str, first_line: int = 1, *, yaml_1_1: bool = False) -> Document:
-    """A value with its marks. In `yaml_1_1`, unquoted `yes`, `no`, `on` and `off` are booleans."""
+    """Parse a YAML document.
+
+    Args:
+        text: The YAML text.
+        file: The file name for findings.
+        first_line: The line number of the first line of `text` in the file.
+        yaml_1_1: Whether unquoted `yes`, `no`, `on` and `off` are booleans.
+
+    Raises:
+        DocumentError: the text is not valid YAML, or exceeds a size limit.
+    """
     try:
-        builder = _Builder(file, first_line, _OLDER_WORDS if yaml_1_1 else _WORDS)
+        builder = _Builder(file, first_line, _YAML_1_1_CONSTANTS if yaml_1_1 else _CONSTANTS)
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
-            builder.take(event)
+            builder.add(event)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line, column = (mark.line + first_line, mark.column + 1) if mark else (first_line, 1)
         problem = getattr(error, "problem", None) or str(error)
-        fix = "Quote it, or use blanks instead of a tab." if "cannot start any token" in problem else ""
-        raise DocumentError(Finding(file, line, column, BAD_YAML, f"is not YAML: {problem}", fix)) from error
-    except ValueError as error:  # characters that YAML does not allow
-        raise DocumentError(Finding(file, first_line, 1, BAD_YAML, f"is not YAML: {error}")) from error
+        fix = "quote the value, or indent with spaces instead of a tab" if "cannot start any token" in problem else ""
+        raise DocumentError(Finding(file, line, column, BAD_YAML, f"invalid YAML: {problem}", fix)) from error
+    except ValueError as error:  # the reader raises it for characters that YAML does not allow
+        raise DocumentError(Finding(file, first_line, 1, BAD_YAML, f"invalid YAML: {error}")) from error
     return Document(file, builder.value, builder.marks)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """` Did you mean …?` for a word nobody knows, or nothing."""
+    """Return ``did you mean `…`?`` with the closest known word, or an empty string."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"Did you mean `{close[0]}`?" if close else ""
+    return f"did you mean `{close[0]}`?" if close else ""
 
 
 def check_keys(
@@ -157,49 +184,57 @@ def check_keys(
     unknown: str,
     missing: str,
     wrong: str,
-    passed_over: Iterable[str] = (),
+    ignore: Iterable[str] = (),
 ) -> list[Finding]:
-    """Everything that keeps a mapping from being a `shape`, all at once; the three words are codes of findings. Without
-    a code for it, nothing need be there."""
+    """Check the keys of a mapping against the fields of a struct, and return every finding.
+
+    Args:
+        document: The mapping.
+        shape: The struct whose fields are the known keys.
+        unknown: The code for an unknown key.
+        missing: The code for a missing required key; if empty, no key is required.
+        wrong: The code for a value of the wrong type.
+        ignore: Keys that are not checked.
+    """
     if not isinstance(document.value, dict):
-        return [document.finding(wrong, "must be a mapping of keys to values")]
+        return [document.finding(wrong, "expected a mapping of keys to values")]
     fields = {field.name: field for field in _fields(shape)}
     findings = [
-        document.finding(missing, f"misses the key `{name}`", fix=f"Add `{name}:`.")
+        document.finding(missing, f"missing key `{name}`", fix=f"add `{name}:`")
         for name, field in fields.items()
         if missing and field.required and name not in document.value
     ]
     for key, value in document.value.items():
-        if key in passed_over:
+        if key in ignore:
             continue
         if key not in fields:
-            # A guess costs; nobody reads the hundredth.
-            fix = nearest(key, fields) if len(findings) < _MOST_GUESSES else ""
+            # Suggestions are expensive to compute, and a file of nonsense has thousands of unknown keys.
+            fix = nearest(key, fields) if len(findings) < _MAX_SUGGESTIONS else ""
             findings.append(document.finding(unknown, f"unknown key `{key}`", key, fix=fix))
             continue
         try:
             msgspec.convert(value, fields[key].type)
         except msgspec.ValidationError as error:
-            meant = _meant(fields[key].type)
-            message = f"`{key}` must be {meant}" if meant else f"`{key}`: {error}"
+            expected = _description(fields[key].type)
+            message = f"`{key}` must be {expected}" if expected else f"`{key}`: {error}"
             findings.append(document.finding(wrong, message, key, fix=_choices(fields[key].type)))
     return findings
 
 
-def _meant(kind: Any) -> str:
-    """What a value has to be, where its type says so in words."""
+def _description(kind: Any) -> str:
+    """Return the description in a type's metadata, or an empty string."""
     metas = [meta for part in (kind, *get_args(kind)) for meta in getattr(part, "__metadata__", ())]
     return next((meta.description for meta in metas if isinstance(meta, msgspec.Meta) and meta.description), "")
 
 
 def _choices(kind: Any) -> str:
-    """The words to choose from, where there are only some."""
-    words = [repr(word) for word in get_args(kind)] if get_origin(kind) is Literal else []
-    return f"Write {' or '.join(words)}." if words else ""
+    """Return the possible values of a `Literal`, as a fix."""
+    values = [f"`{value}`" for value in get_args(kind)] if get_origin(kind) is Literal else []
+    return f"write {' or '.join(values)}" if values else ""
 
 
 def usable_keys(document: Document, shape: type[msgspec.Struct]) -> dict[str, Any] | None:
-    """What of a mapping fits a `shape`; nothing if a required key does not."""
+    """Return the valid keys of a mapping; `None` if a required key is missing or invalid."""
     if not isinstance(document.value, dict):
         return None
     usable = {}
@@ -217,12 +252,12 @@ def _fields(shape: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...
     return msgspec.structs.fields(shape)
 
 
-class _Open:
-    """A list or mapping whose end has not been read yet."""
+class _Container:
+    """A list or mapping that is being built; `key` is the key whose value comes next."""
 
     __slots__ = ("anchor", "key", "path", "size", "value")
 
-    def __init__(self, value: list[Any] | dict[str, Any], path: Place, anchor: str | None) -> None:
+    def __init__(self, value: list[Any] | dict[str, Any], path: KeyPath, anchor: str | None) -> None:
         self.value = value
         self.path = path
         self.anchor = anchor
@@ -231,38 +266,38 @@ class _Open:
 
 
 class _Builder:
-    """Folds the parser's events into a value. `size` counts what aliases would expand to."""
+    """Builds a value from parser events. The size of a container counts aliases as their expansion."""
 
-    def __init__(self, file: str, first_line: int, words: dict[str, Any]) -> None:
-        self._words = words
+    def __init__(self, file: str, first_line: int, constants: dict[str, Any]) -> None:
+        self._constants = constants
         self.file = file
         self.first_line = first_line
         self.value: Any = None
-        self.marks: dict[Place, Mark] = {}
-        self._stack: list[_Open] = []
+        self.marks: dict[KeyPath, Mark] = {}
+        self._stack: list[_Container] = []
         self._anchors: dict[str, tuple[Any, int]] = {}
         self._documents = 0
 
-    def take(self, event: yaml.Event) -> None:
+    def add(self, event: yaml.Event) -> None:
         match event:
             case yaml.ScalarEvent():
                 self._scalar(event)
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
                 self._open(event)
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                done = self._stack.pop()
-                if done.anchor:
-                    self._anchors[done.anchor] = (done.value, done.size)
+                closed = self._stack.pop()
+                if closed.anchor:
+                    self._anchors[closed.anchor] = (closed.value, closed.size)
                 if self._stack:
-                    self._grow(done.size, event)
+                    self._grow(closed.size, event)
             case yaml.AliasEvent():
                 self._alias(event)
             case yaml.DocumentStartEvent():
                 self._documents += 1
                 if self._documents > 1:
-                    self._refuse(event, "holds more than one YAML document")
+                    self._fail(event, "the file has more than one YAML document")
 
-    def _refuse(self, event: yaml.Event, message: str, fix: str = "") -> NoReturn:
+    def _fail(self, event: yaml.Event, message: str, fix: str = "") -> NoReturn:
         mark = self._mark(event)
         raise DocumentError(Finding(self.file, mark.line, mark.column, BAD_YAML, message, fix))
 
@@ -273,28 +308,28 @@ class _Builder:
     def _grow(self, size: int, event: yaml.Event) -> None:
         self._stack[-1].size += size
         if self._stack[-1].size > MAX_NODES:
-            self._refuse(event, f"expands to more than {MAX_NODES} values")
+            self._fail(event, f"the file expands to more than {MAX_NODES} values")
 
     def _open(self, event: yaml.MappingStartEvent | yaml.SequenceStartEvent) -> None:
         self._check_tag(event)
         if len(self._stack) >= MAX_DEPTH:
-            self._refuse(event, f"is nested more than {MAX_DEPTH} deep")
+            self._fail(event, f"nesting is deeper than {MAX_DEPTH} levels")
         if self._stack and isinstance(self._stack[-1].value, dict) and self._stack[-1].key is None:
-            self._refuse(event, "has a list or mapping as a key", "Use a plain word as the key.")
+            self._fail(event, "a key is a list or a mapping", "use a plain word as the key")
         value: list[Any] | dict[str, Any] = {} if isinstance(event, yaml.MappingStartEvent) else []
-        path = self._place(value, event)
-        self._stack.append(_Open(value, path, event.anchor))
+        path = self._insert(value, event)
+        self._stack.append(_Container(value, path, event.anchor))
 
     def _check_tag(self, event: yaml.ScalarEvent | yaml.MappingStartEvent | yaml.SequenceStartEvent) -> None:
         if event.tag is not None:
-            self._refuse(event, f"has a tag `{event.tag}`", "Write plain YAML without tags.")
+            self._fail(event, f"tag `{event.tag}` is not allowed", "remove the tag")
 
     def _alias(self, event: yaml.AliasEvent) -> None:
         anchor = event.anchor or ""
         if anchor not in self._anchors:
-            self._refuse(event, f"refers to the unknown anchor `{anchor}`")
+            self._fail(event, f"unknown anchor `{anchor}`")
         value, size = self._anchors[anchor]
-        self._place(value, event)
+        self._insert(value, event)
         if self._stack:
             self._grow(size, event)
 
@@ -303,24 +338,24 @@ class _Builder:
         top = self._stack[-1] if self._stack else None
         if top is not None and isinstance(top.value, dict) and top.key is None:
             if event.value in top.value:
-                self._refuse(event, f"has the key `{event.value}` twice", "Keep one of them.")
+                self._fail(event, f"duplicate key `{event.value}`", "remove one of them")
             top.key = event.value
             self.marks[(*top.path, event.value)] = self._mark(event)
             return
         value = event.value if event.style else self._plain(event)
-        self._place(value, event)
+        self._insert(value, event)
         if event.anchor:
             self._anchors[event.anchor] = (value, 1)
         if top is not None:
             self._grow(1, event)
 
     def _plain(self, event: yaml.ScalarEvent) -> Any:
-        value = plain_scalar(event.value, self._words)
+        value = plain_scalar(event.value, self._constants)
         if isinstance(value, float) and not math.isfinite(value):
-            self._refuse(event, f"has the number `{event.value}`, which JSON cannot hold", "Quote it if it is text.")
+            self._fail(event, f"`{event.value}` is not a JSON number", "quote it if it is text")
         return value
 
-    def _place(self, value: Any, event: yaml.Event) -> Place:
+    def _insert(self, value: Any, event: yaml.Event) -> KeyPath:
         if not self._stack:
             self.value = value
             self.marks[()] = self._mark(event)
@@ -332,7 +367,7 @@ class _Builder:
             top.value.append(value)
             return path
         if top.key is None:
-            self._refuse(event, "has an alias as a key", "Use a plain word as the key.")
+            self._fail(event, "a key is an alias", "use a plain word as the key")
         path = (*top.path, top.key)
         top.value[top.key] = value
         top.key = None
@@ -341,7 +376,7 @@ class _Builder:
 
 _INTEGER = re.compile(r"[-+]?[0-9]{1,40}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_WORDS: dict[str, Any] = {
+_CONSTANTS: dict[str, Any] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
@@ -351,16 +386,16 @@ _WORDS: dict[str, Any] = {
 }
 
 
-_OLDER_WORDS = _WORDS | {
+_YAML_1_1_CONSTANTS = _CONSTANTS | {
     **dict.fromkeys(("yes", "Yes", "YES", "on", "On", "ON"), True),
     **dict.fromkeys(("no", "No", "NO", "off", "Off", "OFF"), False),
 }
 
 
-def plain_scalar(text: str, words: dict[str, Any]) -> Any:
-    """What an unquoted scalar means; `words` are the ones that stand for other values than themselves."""
-    if text in words:
-        return words[text]
+def plain_scalar(text: str, constants: dict[str, Any]) -> Any:
+    """Return the value of an unquoted scalar; `constants` are words with a value, such as `true`."""
+    if text in constants:
+        return constants[text]
     if _INTEGER.fullmatch(text):
         return int(text)
     if _FLOAT.fullmatch(text):

@@ -3,7 +3,7 @@
 Docstrings and hints are published in docs/reference/errors.md. A code is never reused.
 
     ReynError
-    ├── SkillError                 RYN1xx  files of a skill
+    ├── SkillError                 RYN1xx  skills
     │   ├── SkillNotFound          RYN101
     │   ├── SkillInvalid           RYN102  lists all findings
     │   ├── SkillUnsupported       RYN103
@@ -85,42 +85,42 @@ class Finding(msgspec.Struct, frozen=True, order=True):
     severity: Literal["error", "warning"] = "error"
 
     def __str__(self) -> str:
-        mark = " (warning)" if self.severity == "warning" else ""
+        mark = " warning:" if self.severity == "warning" else ""
         text = f"{self.file}:{self.line}:{self.column}: {self.code}{mark} {self.message}"
-        return f"{text}\n    fix: {self.fix}" if self.fix else text
+        return f"{text}\n  {self.fix}" if self.fix else text
 
 
 FINDINGS = {
-    "RYN103": "The skill uses a part of the language that this version does not perform.",
-    "RYN110": "The file cannot be read as UTF-8 text of a bearable size.",
-    "RYN111": "The file, or its front matter, is not plain YAML: a syntax error, a key twice, a tag, too much nesting.",
-    "RYN112": "A key that nobody knows; the nearest known one is named.",
-    "RYN113": "Something required is missing: a key, or the instructions of a phase.",
-    "RYN114": "A value of the wrong type, or outside its range.",
-    "RYN115": "A name that cannot be used, or that differs from the file it stands in.",
-    "RYN116": "The graph or `entry` names a phase that has no file.",
-    "RYN117": "`input` or `final_output` names an artifact that has no file.",
-    "RYN118": "A phase declares what is not its business: its output, its successor, its permissions.",
-    "RYN119": "A phase from which no finish can be reached.",
-    "RYN120": "A phase that the graph never reaches from the entry.",
-    "RYN121": "An artifact that is not a usable JSON Schema, or that refers to something outside itself.",
-    "RYN122": "`allowed_ops` names an op that does not exist.",
-    "RYN123": "A step that is not of the form `- kind: {…}`, or of an unknown kind.",
-    "RYN124": "A path of a step (`into`, `args_from`, `over`, `target`) that does not exist where the step runs.",
-    "RYN125": "A python step whose module or function is missing, broken, or outside the skill's folder.",
-    "RYN126": "A python step without an entry under `permissions.python`.",
-    "RYN127": "An op is allowed that needs a request the skill does not make.",
-    "RYN128": "A permission is requested that nothing in the skill uses.",
-    "RYN129": "Unsafe python without a reason.",
-    "RYN130": "Instructions that describe ops or output fields; the OS shows both to the model.",
-    "RYN131": "A literal in instructions that a weak model would copy.",
-    "RYN132": "Members of a union that a model cannot tell apart.",
-    "RYN133": "A skill as a node whose output is not what the next node takes, or that has several successors.",
-    "RYN134": "Skills that run each other in a circle.",
-    "RYN135": "The skill is written in the older form.",
-    "RYN136": "Two files whose names differ only in case.",
-    "RYN137": "A permission that does not exist, or is not written as it should be.",
-    "RYN701": "A key or value of the configuration that is not understood.",
+    "RYN103": "The skill uses a feature that this version cannot execute (error), or allows such an op (warning).",
+    "RYN110": "The file cannot be read: it is missing, too large or not UTF-8 text.",
+    "RYN111": "Invalid YAML: a syntax error, a duplicate key, a tag, or too much nesting.",
+    "RYN112": "Unknown key.",
+    "RYN113": "A required key, or the instructions of a phase, are missing.",
+    "RYN114": "A value has the wrong type or is out of range.",
+    "RYN115": "A name is invalid, reserved, or differs from the name of its file or folder.",
+    "RYN116": "`graph` or `entry` names a phase that has no file.",
+    "RYN117": "A key names an artifact that has no file.",
+    "RYN118": "A phase has a key that belongs in skill.md: `output`, `next` or `permissions`.",
+    "RYN119": "A phase cannot reach `end`.",
+    "RYN120": "A phase cannot be reached from the entry.",
+    "RYN121": "Invalid JSON Schema, or a reference to another file.",
+    "RYN122": "Unknown op.",
+    "RYN123": "A step is malformed, of an unknown kind, or not allowed there.",
+    "RYN124": "A path of a step (`into`, `args_from`, `over`, `target`) does not exist in the schema.",
+    "RYN125": "The module or function of a python step is missing, invalid, or outside the skill's folder.",
+    "RYN126": "A python step has no matching entry under `permissions.python`.",
+    "RYN127": "An op needs a permission that skill.md does not request.",
+    "RYN128": "A requested permission is not used.",
+    "RYN129": "A permission for unsafe Python has no reason.",
+    "RYN130": "Instructions describe ops, output fields or other phases, which Reyn adds to the prompt.",
+    "RYN131": "Instructions contain a literal that small models may copy.",
+    "RYN132": "Members of an input union have the same schema and description.",
+    "RYN133": "A sub-skill's result does not match its successor's input, or it has several successors.",
+    "RYN134": "Skills run each other in a cycle, or are nested too deep.",
+    "RYN135": "The skill is written in the older form; `reyn lint --fix` rewrites it.",
+    "RYN136": "Two file names differ only in case or Unicode normalization.",
+    "RYN137": "Unknown permission.",
+    "RYN701": "Invalid key or value in the configuration.",
 }
 """The meaning of each finding code."""
 
@@ -196,7 +196,7 @@ class FindingsError(ReynError):
         return super().as_json() | {"findings": [msgspec.to_builtins(finding) for finding in self.findings]}
 
 
-# -- RYN1xx: files of a skill -------------------------------------------------------------------------
+# -- RYN1xx: skills ------------------------------------------------------------------------------------
 
 
 class SkillError(ReynError):
@@ -206,31 +206,31 @@ class SkillError(ReynError):
 
 
 class SkillNotFound(SkillError):
-    """No folder of that name has a `skill.md`, in any of the places that are searched."""
+    """No skill has this name, or the path has no `skill.md`."""
 
     code = "RYN101"
-    hint = "Check the name, or give the path of the skill's folder."
+    hint = "`reyn skills` lists the skills; a path to a skill's folder works too."
 
 
 class SkillInvalid(SkillError, FindingsError):
-    """A skill's files break rules of the language; every finding has its place and its fix."""
+    """The skill's files have errors; each has a position and, if known, a fix."""
 
     code = "RYN102"
-    hint = "Mend the findings and try again; nothing has run."
+    hint = "Fix the errors and try again; the run was not started."
 
 
 class SkillUnsupported(SkillError):
-    """The skill is well-formed but asks for something this version does not perform."""
+    """The skill is valid but uses a feature that this version cannot execute."""
 
     code = "RYN103"
-    hint = "Remove that part of the skill, or use a version that performs it."
+    hint = "Remove the feature from the skill; `reyn lint` shows the line."
 
 
 class FixImpossible(SkillError):
-    """`reyn lint --fix` cannot rewrite a skill and keep it the same; nothing was written."""
+    """`reyn lint --fix` cannot rewrite the skill without changing its meaning; no file was changed."""
 
     code = "RYN104"
-    hint = "Mend the errors first (`reyn lint`), or rewrite the named places by hand."
+    hint = "Fix the errors that `reyn lint` reports, or rewrite the skill by hand."
 
 
 # -- RYN2xx: inputs, answers, steps -------------------------------------------------------------------

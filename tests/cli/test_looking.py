@@ -129,7 +129,7 @@ def test_a_setting_that_nobody_knows_is_told_with_the_nearest(here: Path, reyn):
     said = reyn("config", "explain", "limts")
     assert said.code == 2
     assert "unknown key `limts`" in said.err
-    assert "Did you mean `limits`?" in said.err
+    assert "did you mean `limits`?" in said.err
 
 
 def test_a_run_can_be_held_to_fewer_act_turns(here: Path, reyn):

@@ -47,7 +47,7 @@ def test_errors_of_all_sources_are_reported_at_once(tmp_path: Path):
         ("reyn.yaml", 2),
         ("reyn.yaml", 3),
     ]
-    assert "Did you mean `max_phase_visits`?" in str(caught.value)
+    assert "did you mean `max_phase_visits`?" in str(caught.value)
 
 
 def test_an_empty_file_sets_nothing(tmp_path: Path):
@@ -65,7 +65,7 @@ def test_variables_hold_yaml_and_empty_ones_are_ignored(tmp_path: Path):
 
 def test_a_dangling_link_is_an_error(tmp_path: Path):
     (tmp_path / "reyn.yaml").symlink_to(tmp_path / "gone.yaml")
-    assert "cannot be read" in errors_in(tmp_path)
+    assert "cannot read the file" in errors_in(tmp_path)
 
 
 def test_type_errors_name_the_key_path_the_expected_type_and_the_value(tmp_path: Path):

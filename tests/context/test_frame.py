@@ -49,7 +49,7 @@ def test_the_frame_has_exactly_the_documented_keys(tmp_path: Path):
         ("write", "transition"),
         ("end", "finish"),
     ]
-    assert frame["instructions"] == "Do what check does."
+    assert frame["instructions"] == "Do what check does.\n"
 
 
 def test_finish_criteria_appear_only_in_phases_that_may_finish(tmp_path: Path):

@@ -118,9 +118,9 @@ def test_a_model(copy: Copy):
 
 
 RULE = """
-def shouting(reading, vocabulary):
-    document = reading.folder.front("skill.md")
-    for name, phase in reading.draft.phases.items() if reading.draft and document else ():
+def shouting(loaded, vocabulary):
+    document = loaded.folder.front_matter("skill.md")
+    for name, phase in loaded.partial.phases.items() if loaded.partial and document else ():
         if phase.instructions.isupper():
             yield document.finding(codes.SHOUTING, f"the instructions of `{name}` are shouted", severity="warning")
 """
@@ -137,7 +137,7 @@ def test_a_lint_rule(copy: Copy):
     folder = write_skill(copy.project, "try", {"a": ["end"]})
     phase = folder / "phases" / "a.md"
     phase.write_text(phase.read_text().replace("Do what a does.", "DO IT."))
-    assert "RYN199 (warning) the instructions of `a` are shouted" in copy.reyn("lint", "try")
+    assert "RYN199 warning: the instructions of `a` are shouted" in copy.reyn("lint", "try")
 
 
 STEP = """class Count(Step, frozen=True, tag="count"):

@@ -324,10 +324,16 @@ def test_without_a_model_no_run_starts(project: Path):
     ("keys", "named"),
     [
         ({"skill_keys": "context: all\n"}, "context"),
-        ({"ops": {"a": "shell"}, "skill_keys": "permissions: {shell: true}\n"}, "shell"),
+        (
+            {
+                "phase_keys": {"a": "preprocessor: [{run_op: {op: {kind: shell}}}]\n"},
+                "skill_keys": "permissions: {shell: true}\n",
+            },
+            "a `run_op` step of `shell` in phase `a`",
+        ),
     ],
 )
-def test_unsupported_features_are_refused_by_name(tmp_path: Path, keys, named: str):
+def test_a_skill_with_an_unavailable_feature_does_not_start(tmp_path: Path, keys, named: str):
     write_skill(tmp_path, "more", {"a": ["end"]}, **keys)
     with open_runtime(tmp_path, []) as rt, pytest.raises(SkillUnsupported, match=named):
         rt.run("more", IN)

@@ -1,4 +1,4 @@
-"""`--fix`: the documented form of the same skill, with every comment and all prose."""
+"""`reyn lint --fix` rewrites the older form and preserves values, comments and prose."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from reyn.cli.app import run_app
 from reyn.errors import FixImpossible
 from reyn.lint import fix_skill, lint_skill
 from reyn.lint.fix import _comments
@@ -19,7 +20,7 @@ def fix(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_every_older_skill_is_rewritten_to_the_same_value(tmp_path: Path, name: str):
+def test_a_rewritten_skill_loads_as_an_equal_value(tmp_path: Path, name: str):
     folder = write(tmp_path, older=True, files={**WRAPPED, **MODULE, **PAIRS[name][0]})
     before = load_skill(folder)
     assert fix(folder)
@@ -51,7 +52,7 @@ Do it.
 """
 
 
-def test_no_comment_and_no_prose_is_lost(tmp_path: Path):
+def test_comments_and_prose_are_preserved(tmp_path: Path):
     artifact = "# above\nname: dish  # its name\ndescription: A dish.\nschema:  # below\n  type: object  # an object\n"
     files = {"skill.md": skill(), "phases/cost.md": COMMENTED, "phases/price.md": phase("price")}
     folder = write(tmp_path, older=True, files={**MODULE, **files, "artifacts/dish.yaml": artifact})
@@ -64,7 +65,7 @@ def test_no_comment_and_no_prose_is_lost(tmp_path: Path):
     assert (folder / "phases/cost.md").read_text().endswith("---\n\nDo it.\n\n  # not a comment but prose\n")
 
 
-def test_a_key_that_nobody_knows_becomes_a_comment(tmp_path: Path):
+def test_an_unknown_key_becomes_a_comment(tmp_path: Path):
     files = {
         "skill.md": skill(more="tier: {a: 1}\n"),
         "phases/cost.md": phase("cost"),
@@ -76,7 +77,7 @@ def test_a_key_that_nobody_knows_becomes_a_comment(tmp_path: Path):
     load_skill(folder)
 
 
-def test_a_skill_with_errors_is_left_alone(tmp_path: Path):
+def test_a_skill_with_errors_is_not_changed(tmp_path: Path):
     files = {"skill.md": skill(price="[nowhere]"), "phases/cost.md": phase("cost"), "phases/price.md": phase("price")}
     folder = write(tmp_path, older=True, files={**WRAPPED, **files})
     before = {path: path.read_bytes() for path in folder.rglob("*.*")}
@@ -85,14 +86,14 @@ def test_a_skill_with_errors_is_left_alone(tmp_path: Path):
     assert {path: path.read_bytes() for path in folder.rglob("*.*")} == before
 
 
-def test_a_documented_skill_needs_no_fix(tmp_path: Path):
+def test_a_skill_in_the_documented_form_is_not_changed(tmp_path: Path):
     from tests.skills.test_dialects import BARE
 
     folder = write(tmp_path, older=False, files={**BARE, **MODULE, **PAIRS["steps with a type"][1]})
     assert fix(folder) == []
 
 
-def test_what_has_no_place_in_the_documented_form_becomes_a_comment(tmp_path: Path):
+def test_keys_without_an_equivalent_become_comments(tmp_path: Path):
     files = {"skill.md": skill(), "phases/cost.md": phase("cost"), "phases/price.md": phase("price")}
     artifact = (
         "name: dish\nnotes: |\n  some prose\n  on two lines\ndescription: The chef's dish.  # keep me\n"
@@ -103,12 +104,12 @@ def test_what_has_no_place_in_the_documented_form_becomes_a_comment(tmp_path: Pa
     fix(folder)
     new = (folder / "artifacts/dish.yaml").read_text()
     assert load_skill(folder) == before
-    for kept in ("# keep me", "#   some prose", "#   on two lines", "# description: inner prose"):
-        assert kept in new
+    for comment in ("# keep me", "#   some prose", "#   on two lines", "# description: inner prose"):
+        assert comment in new
     assert _comments(new).count("# c") == 0
 
 
-def test_line_ends_and_marks_are_kept(tmp_path: Path):
+def test_line_ends_and_byte_order_marks_are_preserved(tmp_path: Path):
     files = {"skill.md": skill(), "phases/cost.md": phase("cost"), "phases/price.md": phase("price")}
     folder = write(tmp_path, older=True, files={**WRAPPED, **files})
     path = folder / "artifacts/dish.yaml"
@@ -131,10 +132,114 @@ def test_line_ends_and_marks_are_kept(tmp_path: Path):
         {"phases/cost.md": phase("cost").replace("input: dish\n", "")},
     ],
 )
-def test_a_file_that_cannot_be_rewritten_leaves_all_as_it_was(tmp_path: Path, broken: dict):
+def test_nothing_changes_if_one_file_cannot_be_rewritten(tmp_path: Path, broken: dict):
     files = {"skill.md": skill(), "phases/cost.md": phase("cost"), "phases/price.md": phase("price")}
     folder = write(tmp_path, older=True, files={**WRAPPED, **files, **broken})
     before = {path: path.read_bytes() for path in folder.rglob("*.*")}
     with pytest.raises(FixImpossible):
         fix(folder)
     assert {path: path.read_bytes() for path in folder.rglob("*.*")} == before
+
+
+BETWEEN = """---
+type: phase
+name: cost
+input: dish
+preprocessor:
+  # before the first
+  - type: validate
+    schema: {type: object}
+  # before the second
+
+  # still before the second
+  - {type: python, module: margin, function: add, into: data.sum}  # beside the second
+  # before the third
+  - function: add
+    module: ./margin.py
+    type: python
+  # before the fourth
+  - type: iterate
+    over: data.items
+    apply:
+      type: run_op
+      op: {kind: file, op: read, path: x}
+  # at the end
+---
+Do it.
+"""
+
+
+def test_comments_between_steps_stay_between_them(tmp_path: Path):
+    files = {"skill.md": skill(), "phases/cost.md": BETWEEN, "phases/price.md": phase("price")}
+    folder = write(tmp_path, older=True, files={**WRAPPED, **MODULE, **files})
+    fix(folder)
+    lines = (folder / "phases/cost.md").read_text().split("\n")
+    landmarks = [line.strip().split("  #")[-1].strip(" #") for line in lines if "#" in line or line.startswith("  - ")]
+    assert landmarks == [
+        "before the first",
+        "- validate:",
+        "before the second",
+        "still before the second",
+        "beside the second",
+        "before the third",
+        "- python:",
+        "before the fourth",
+        "- iterate:",
+        "at the end",
+    ]
+
+
+UNSAFE = "permissions:\n  python: [{module: margin, function: add, mode: unsafe, reason: it must}]\n"
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "{type: python, module: margin, function: add}",
+        "{type: iterate, over: data.items, apply: {type: python, module: ./margin.py, function: add}}",
+    ],
+)
+def test_the_mode_of_a_permission_is_copied_to_its_step(tmp_path: Path, step: str):
+    files = {
+        "skill.md": skill(more=UNSAFE),
+        "phases/cost.md": phase("cost", f"preprocessor:\n  - {step}\n"),
+        "phases/price.md": phase("price"),
+    }
+    folder = write(tmp_path, older=True, files={**WRAPPED, **MODULE, **files})
+    before = load_skill(folder)
+    assert fix(folder)
+    assert load_skill(folder) == before
+    assert "mode: unsafe" in (folder / "phases/cost.md").read_text()
+
+
+def test_nested_permissions_and_flat_artifacts_are_rewritten(tmp_path: Path):
+    nested = "permissions:\n  # what it reads\n  file:\n    read: [{path: menus}]  # menus\n"
+    files = {"skill.md": skill(more=nested), "phases/cost.md": phase("cost"), "phases/price.md": phase("price")}
+    artifact = {"artifacts/dish.yaml": "name: dish\nwrapped: false\nschema: {type: object}\n"}
+    folder = write(tmp_path, older=True, files={**files, **artifact})
+    before = load_skill(folder)
+    assert fix(folder) == ["artifacts/dish.yaml", "skill.md"]
+    assert load_skill(folder) == before
+    text = (folder / "skill.md").read_text()
+    assert "file.read: [{path: menus}]" in text
+    assert {"# what it reads", "# menus"} <= {*_comments(text.split("\n---\n")[0])}
+
+
+def test_the_command_fixes_other_skills_after_one_that_it_cannot_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    good = {"skill.md": skill(), "phases/cost.md": phase("cost"), "phases/price.md": phase("price")}
+    broken = good | {"phases/cost.md": phase("cost").replace("input: dish\n", "")}
+    project = tmp_path / "reyn" / "project"
+    for name, files in (("a_broken", broken), ("b_good", good), ("c_broken", broken)):
+        folder = write(tmp_path / name, older=True, files={**WRAPPED, **files})
+        text = (folder / "skill.md").read_text()
+        (folder / "skill.md").write_text(text.replace("name: menu", f"name: {name}"))
+        project.mkdir(parents=True, exist_ok=True)
+        folder.rename(project / name)
+    monkeypatch.chdir(tmp_path)
+    assert run_app(("lint", "--fix")) == 1
+    captured = capsys.readouterr()
+    assert "rewrote b_good/artifacts/dish.yaml" in captured.out
+    assert [line.split(":")[0] for line in captured.err.split("\n") if "RYN104" in line] == ["a_broken", "c_broken"]
+    assert lint_skill(project / "b_good") == []

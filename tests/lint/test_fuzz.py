@@ -1,4 +1,4 @@
-"""Any bytes in any file of a skill's folder give findings: never a traceback, never long, never much memory."""
+"""Lint answers any file content with findings: no exception, bounded time, bounded memory."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def apply(content: bytes, kind: str, at: int, nasty: bytes, raw: bytes) -> bytes
 @given(changes())
 @example([("phases/a.md", "replace_line", 6, b"  - python: {module: ., function: f}", b"")])
 @example([("skill.md", "replace_line", 5, b"graph: {a: [a], ? [x] : y}", b"")])
-def test_whatever_is_in_the_files_lint_answers_with_findings(seed: dict[str, bytes], mutations: list):
+def test_mutated_files_give_findings(seed: dict[str, bytes], mutations: list):
     files = dict(seed)
     for file, *change in mutations:
         files[file] = apply(files[file], *change)
@@ -132,12 +132,12 @@ def test_whatever_is_in_the_files_lint_answers_with_findings(seed: dict[str, byt
 
 @settings(max_examples=150)
 @given(st.sampled_from(FILES), st.binary(max_size=300))
-def test_any_bytes_whatsoever_are_answered(seed: dict[str, bytes], file: str, content: bytes):
+def test_arbitrary_bytes_give_findings(seed: dict[str, bytes], file: str, content: bytes):
     lint({**seed, file: content})
     lint({**seed, file: b"---\n" + content + b"\n---\nbody\n"})
 
 
-HEAVY = {
+LARGE = {
     "ten megabytes": b"x: " + b"y" * 10_000_000,
     "ten megabytes of lines": b"- a\n" * 2_500_000,
     "deep flow": b"x: " + b"[" * 100_000,
@@ -151,10 +151,10 @@ HEAVY = {
 }
 
 
-@pytest.mark.parametrize("name", HEAVY)
+@pytest.mark.parametrize("name", LARGE)
 @pytest.mark.parametrize("file", ["skill.md", "phases/a.md", "artifacts/note.yaml"])
-def test_heavy_files_cost_little(seed: dict[str, bytes], tmp_path: Path, name: str, file: str):
-    content = HEAVY[name] if file.endswith(".yaml") else b"---\n" + HEAVY[name] + b"\n---\nbody\n"
+def test_large_files_are_cheap(seed: dict[str, bytes], tmp_path: Path, name: str, file: str):
+    content = LARGE[name] if file.endswith(".yaml") else b"---\n" + LARGE[name] + b"\n---\nbody\n"
     folder = tmp_path / "s"
     for other, text in {**seed, file: content}.items():
         path = folder / other
@@ -175,7 +175,7 @@ def test_heavy_files_cost_little(seed: dict[str, bytes], tmp_path: Path, name: s
     assert megabytes <= 200
 
 
-def test_links_that_lead_in_circles_or_outside_are_findings(seed: dict[str, bytes], tmp_path: Path):
+def test_symlink_loops_and_links_outside_are_findings(seed: dict[str, bytes], tmp_path: Path):
     folder = tmp_path / "s"
     for other, text in seed.items():
         path = folder / other
@@ -193,7 +193,7 @@ def test_links_that_lead_in_circles_or_outside_are_findings(seed: dict[str, byte
     lint_skill(folder)
 
 
-def test_a_schema_that_refers_to_itself_is_fine_and_one_that_leaves_is_not(tmp_path: Path):
+def test_a_schema_may_refer_to_itself_but_not_to_other_files(tmp_path: Path):
     tree = {"type": "object", "properties": {"next": {"$ref": "#"}}}
     assert lint_skill(write_skill(tmp_path, "s", {"a": ["end"]}, artifacts={"note": tree})) == []
     for target in ("other.yaml", "file:///etc/hosts", "http://127.0.0.1:9/x", "#/nowhere"):
@@ -219,14 +219,14 @@ SLOW = {
 
 
 @pytest.mark.parametrize("name", SLOW)
-def test_nothing_takes_long(seed: dict[str, bytes], name: str):
+def test_expensive_inputs_are_bounded(seed: dict[str, bytes], name: str):
     file, content = SLOW[name]
     started = time.process_time()
     lint({**seed, file: content})
     assert time.process_time() - started < 2
 
 
-def test_a_pipe_in_the_folder_does_not_hang(seed: dict[str, bytes], tmp_path: Path):
+def test_a_named_pipe_does_not_block(seed: dict[str, bytes], tmp_path: Path):
     folder = tmp_path / "s"
     for other, text in seed.items():
         path = folder / other
@@ -259,7 +259,7 @@ VALUES = [
 
 @settings(max_examples=250)
 @given(st.data())
-def test_any_value_in_any_place_is_answered_by_lint_and_by_fix(seed: dict[str, bytes], data):
+def test_any_value_of_any_key_is_handled_by_lint_and_fix(seed: dict[str, bytes], data):
     import json
 
     import yaml

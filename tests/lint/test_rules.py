@@ -1,4 +1,4 @@
-"""Each rule has a broken example with its expected finding: file, line, code."""
+"""Every lint rule has a failing example with the expected file, line and code."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from tests.support import write_skill
 
 TALLY = "def tally(artifact):\n    return {'lines': 1}\n\n\ndef other(artifact):\n    return 2\n"
 PYTHON = "preprocessor:\n  - python:\n      module: ./tally.py\n      function: tally\n      into: data.tally\n"
+POSTPROCESSOR = "postprocessor:\n  output_schema: note\n  steps:\n    - python: {module: ./tally.py, function: tally}\n"
 PERMISSION = "permissions:\n  python:\n    - {module: ./tally.py, function: tally}\n"
 
 UNMATCHED = [("skill.md", 8, "RYN126"), ("skill.md", 9, "RYN128")]
-"""A permission for another function than the one that is called."""
+"""Findings for a permission that does not match the called function."""
 
 
 def lint(folder: Path) -> list[tuple[str, int, str]]:
-    """What is found, apart from what this version does not perform (which has its own test)."""
+    """Return the findings, except those about unavailable features, which have their own tests."""
     library = Library(folder.parent.parent.parent)
     return [
         (finding.file, finding.line, finding.code)
@@ -39,7 +40,7 @@ def make(tmp_path: Path, *, phase: str = "", skill: str = "", body: str = "", gr
     return folder
 
 
-def test_a_sound_skill_has_nothing_to_be_said_about(tmp_path: Path):
+def test_a_valid_skill_has_no_findings(tmp_path: Path):
     assert lint(make(tmp_path, phase=PYTHON, skill=PERMISSION)) == []
 
 
@@ -95,11 +96,11 @@ def test_a_sound_skill_has_nothing_to_be_said_about(tmp_path: Path):
         ),
     ],
 )
-def test_each_slip_in_steps_and_requests_is_found(tmp_path: Path, phase: str, skill: str, expected: list):
+def test_errors_in_steps_and_permissions_are_reported(tmp_path: Path, phase: str, skill: str, expected: list):
     assert lint(make(tmp_path, phase=phase, skill=skill)) == expected
 
 
-def test_an_op_that_needs_a_request_is_found(tmp_path: Path):
+def test_an_op_needs_a_permission_request(tmp_path: Path):
     folder = make(tmp_path)
     path = folder / "phases" / "a.md"
     path.write_text(path.read_text().replace("allowed_ops: []", "allowed_ops: [file, web_fetch]"))
@@ -126,23 +127,21 @@ def test_an_op_that_needs_a_request_is_found(tmp_path: Path):
         ('Say {"text": "hello"}.', 7, "RYN131"),
     ],
 )
-def test_prose_that_the_os_or_a_weak_model_would_trip_over_is_a_warning(
-    tmp_path: Path, body: str, line: int, code: str
-):
+def test_contract_syntax_and_literals_in_instructions_are_warnings(tmp_path: Path, body: str, line: int, code: str):
     folder = make(tmp_path, body=body)
     findings = lint_skill(folder)
     assert (findings[0].file, findings[0].line, findings[0].severity) == ("phases/a.md", line, "warning")
     assert code in {finding.code for finding in findings}
 
 
-def test_plain_prose_is_left_alone(tmp_path: Path):
+def test_plain_prose_has_no_findings(tmp_path: Path):
     body = (
         "Read the note.\n\n- Keep names as they are.\n- If a/b is unclear, or 3 > 2, say so.\n\nBe brief (1-2 lines)."
     )
     assert lint(make(tmp_path, body=body)) == []
 
 
-def test_a_phase_that_nobody_reaches_is_a_warning(tmp_path: Path):
+def test_an_unreachable_phase_is_a_warning(tmp_path: Path):
     folder = make(tmp_path)
     text = (folder / "phases" / "a.md").read_text()
     (folder / "phases" / "lost.md").write_text(text.replace("name: a", "name: lost"))
@@ -150,7 +149,7 @@ def test_a_phase_that_nobody_reaches_is_a_warning(tmp_path: Path):
     assert (finding.file, finding.code, finding.severity) == ("phases/lost.md", "RYN120", "warning")
 
 
-def test_members_of_a_union_that_look_alike_are_found(tmp_path: Path):
+def test_identical_union_members_are_reported(tmp_path: Path):
     schema = {"type": "object", "properties": {"x": {"type": "string"}}}
     folder = make(tmp_path, artifacts={"one": schema, "two": schema | {"title": "Two"}}, inputs={"b": "one | two"})
     assert lint(folder) == [("phases/b.md", 4, "RYN132")]
@@ -159,21 +158,21 @@ def test_members_of_a_union_that_look_alike_are_found(tmp_path: Path):
     assert lint(make(tmp_path / "2", artifacts=described, inputs={"b": "one | two"})) == []
 
 
-def test_names_that_differ_only_in_case_are_found(tmp_path: Path):
+def test_names_that_differ_only_in_case_are_reported(tmp_path: Path):
     folder = make(tmp_path)
     text = (folder / "phases" / "a.md").read_text()
     (folder / "phases" / "A.md").write_text(text.replace("name: a", "name: A"))
     assert ("phases/a.md", 2, "RYN136") in lint(folder)
 
 
-def test_a_skill_in_the_older_form_is_told_so(tmp_path: Path):
+def test_the_older_form_is_a_warning(tmp_path: Path):
     folder = make(tmp_path, phase="preprocessor:\n  - {type: lint_plan, over: data}\n")
     assert lint(folder) == [("phases/a.md", 7, "RYN135")]
     (folder / "artifacts" / "note.yaml").write_text("name: note\nschema: {type: object}\n")
     assert lint(folder) == [("artifacts/note.yaml", 2, "RYN135"), ("phases/a.md", 7, "RYN135")]
 
 
-def test_one_slip_does_not_hide_the_others(tmp_path: Path):
+def test_one_error_does_not_hide_others(tmp_path: Path):
     schema = {"type": "object", "properties": {"x": {"type": "string"}}}
     folder = make(
         tmp_path,
@@ -200,24 +199,24 @@ def test_one_slip_does_not_hide_the_others(tmp_path: Path):
         ('[{run_skill: {skill: "\\0/"}}]', [(6, "RYN101")]),
     ],
 )
-def test_bad_steps_are_told_where_they_stand(tmp_path: Path, steps: str, expected: list):
+def test_invalid_steps_are_reported_at_their_line(tmp_path: Path, steps: str, expected: list):
     found = lint(make(tmp_path, phase=f"preprocessor: {steps}\n"))
     assert [(line, code) for file, line, code in found if file == "phases/a.md"] == expected
 
 
-def test_an_op_in_a_step_needs_its_request_and_uses_it(tmp_path: Path):
+def test_an_op_step_needs_a_permission_request_and_uses_it(tmp_path: Path):
     steps = "preprocessor: [{run_op: {op: {kind: shell, cmd: x}}}]\n"
     assert lint(make(tmp_path, phase=steps)) == [("skill.md", 2, "RYN127")]
     (tmp_path / "2").mkdir()
     assert lint(make(tmp_path / "2", phase=steps, skill="permissions: {shell: {}}\n")) == []
 
 
-def test_a_keyword_that_is_none_is_a_warning(tmp_path: Path):
+def test_a_misspelt_schema_keyword_is_a_warning(tmp_path: Path):
     schema = {"type": "object", "proprties": {}, "properties": {"x": {"typ": 1, "maxlength": 3}}}
     folder = make(tmp_path, artifacts={"note": schema})
     assert [finding.message for finding in lint_skill(folder)] == [
-        "`proprties` is no keyword of JSON Schema",
-        "`maxlength` is no keyword of JSON Schema",
+        "`proprties` is not a JSON Schema keyword",
+        "`maxlength` is not a JSON Schema keyword",
     ]
 
 
@@ -230,18 +229,18 @@ def test_a_keyword_that_is_none_is_a_warning(tmp_path: Path):
         "The number 1234567890123 is fine.",
     ],
 )
-def test_ordinary_english_is_left_alone(tmp_path: Path, body: str):
+def test_ordinary_english_has_no_findings(tmp_path: Path, body: str):
     fields = {"type": "object", "properties": {"x": {}, "y": {}}}
     assert lint(make(tmp_path, body=body, artifacts={"note": fields})) == []
 
 
-def test_positions_in_instructions_count_indentation_and_blank_lines(tmp_path: Path):
+def test_positions_in_instructions_include_indentation_and_blank_lines(tmp_path: Path):
     folder = make(tmp_path, body="   \n    see 2024-01-01")
     [finding] = lint_skill(folder)
     assert (finding.line, finding.column) == (8, 9)
 
 
-def test_a_skill_given_by_its_place_brings_the_project_around_it(tmp_path: Path):
+def test_a_skill_given_by_path_uses_the_project_around_it(tmp_path: Path):
     folder = make(tmp_path)
     shared = tmp_path / "reyn" / "shared" / "phases"
     shared.mkdir(parents=True)
@@ -249,22 +248,102 @@ def test_a_skill_given_by_its_place_brings_the_project_around_it(tmp_path: Path)
     assert lint_skill(folder) == []
 
 
-def test_what_a_run_would_refuse_is_a_warning(tmp_path: Path):
-    folder = make(tmp_path, phase=f"model_class: strong\n{PYTHON}", skill=f"{PERMISSION}on_phase_failure: rollback\n")
-    told = [finding.message for finding in lint_skill(folder) if finding.code == "RYN103"]
-    assert len(told) == 1
-    assert all(finding.severity == "warning" for finding in lint_skill(folder))
-    assert any("a `python` step in the preprocessor of `a`" in message for message in told)
+def unsupported(folder: Path) -> list[tuple[str, int, str, str]]:
+    library = Library(folder.parent.parent.parent)
+    findings = [finding for finding in lint_skill(folder, library) if finding.code == "RYN103"]
+    return [(finding.file, finding.line, finding.severity, finding.message) for finding in findings]
 
 
-def test_a_name_that_is_not_the_folders_is_a_warning(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("phase", "skill", "expected"),
+    [
+        (PYTHON, PERMISSION, ("phases/a.md", 7, "a `python` step cannot run: this version does not run python steps")),
+        ("context: all\n", "", ("phases/a.md", 6, "`context` cannot run: this version has no context manifests")),
+        ("", "context: all\n", ("skill.md", 7, "`context` cannot run: this version has no context manifests")),
+        (
+            "preprocessor:\n  - validate: {schema: {}}\n  - run_op: {op: {kind: index_query, source: x}}\n",
+            "",
+            (
+                "phases/a.md",
+                8,
+                "a `run_op` step of `index_query` cannot run: the op `index_query` is reserved for a later version",
+            ),
+        ),
+        (
+            "",
+            PERMISSION + POSTPROCESSOR,
+            ("skill.md", 13, "a `python` step cannot run: this version does not run python steps"),
+        ),
+    ],
+)
+def test_a_feature_that_no_run_can_execute_is_an_error_at_its_line(
+    tmp_path: Path, phase: str, skill: str, expected: tuple[str, int, str]
+):
+    file, line, message = expected
+    assert unsupported(make(tmp_path, phase=phase, skill=skill)) == [(file, line, "error", message)]
+
+
+def test_an_unavailable_feature_of_a_sub_skill_is_an_error_at_its_reference(tmp_path: Path):
+    write_skill(tmp_path, "inner", {"x": ["end"]}, phase_keys={"x": "context: all\n"})
+    folder = write_skill(tmp_path, "s", {"a": ["@inner"], "@inner": ["end"]})
+    message = "skill `inner` cannot run: this version has no context manifests"
+    assert unsupported(folder) == [("skill.md", 6, "error", message)]
+
+
+@pytest.mark.parametrize("kind", ["recall", "embed", "index_write", "web_search", "mcp", "judge_output"])
+def test_a_reserved_op_in_allowed_ops_is_a_warning(tmp_path: Path, kind: str):
+    folder = write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": f"file, {kind}"})
+    message = f"op `{kind}` is reserved for a later version; the model is not offered it"
+    assert unsupported(folder) == [("phases/a.md", 5, "warning", message)]
+    assert "RYN122" not in {finding.code for finding in lint_skill(folder)}
+
+
+def test_a_missing_output_schema_does_not_hide_errors_in_the_steps(tmp_path: Path):
+    skill = (
+        "postprocessor:\n  steps:\n    - python: {module: ./gone.py, function: tally}\n"
+        "    - validate: {schema: {type: strang}}\n    - validate: {schema: {}, target: data.nothing}\n"
+    )
+    assert lint(make(tmp_path, skill=skill)) == [
+        ("skill.md", 2, "RYN126"),
+        ("skill.md", 7, "RYN113"),
+        ("skill.md", 9, "RYN125"),
+        ("skill.md", 10, "RYN121"),
+        ("skill.md", 11, "RYN124"),
+    ]
+
+
+def test_an_invalid_step_does_not_hide_path_errors_of_later_steps(tmp_path: Path):
+    phase = (
+        "preprocessor:\n"
+        "  - python: {module: ./tally.py, into: data.tally}\n"
+        "  - validate: {schema: {}, target: data.tally.lines}\n"
+        "  - validate: {schema: {}, target: data.nothing}\n"
+    )
+    assert lint(make(tmp_path, phase=phase)) == [("phases/a.md", 7, "RYN113"), ("phases/a.md", 9, "RYN124")]
+
+
+def test_nested_file_permissions_come_with_a_fix(tmp_path: Path):
+    folder = make(tmp_path, skill="permissions: {file: {read: [{path: notes}]}}\n")
+    [finding] = [finding for finding in lint_skill(folder) if finding.code == "RYN137"]
+    assert (finding.severity, finding.fix) == ("error", "write `file.read:`")
+
+
+def test_a_finding_has_the_conventional_format(tmp_path: Path):
+    folder = make(tmp_path)
+    path = folder / "phases" / "a.md"
+    path.write_text(path.read_text().replace("allowed_ops", "allowed_op"))
+    [finding] = lint_skill(folder)
+    assert str(finding) == "phases/a.md:5:1: RYN112 unknown key `allowed_op`\n  did you mean `allowed_ops`?"
+
+
+def test_a_name_that_differs_from_the_folder_is_a_warning(tmp_path: Path):
     folder = make(tmp_path)
     path = folder / "skill.md"
     path.write_text(path.read_text().replace("name: s", "name: other"))
     assert lint(folder) == [("skill.md", 3, "RYN115")]
 
 
-def test_a_graph_that_cannot_be_read_says_nothing_about_what_it_reaches(tmp_path: Path):
+def test_an_invalid_graph_gives_no_unreachable_phases(tmp_path: Path):
     folder = make(tmp_path)
     path = folder / "skill.md"
     path.write_text(path.read_text().replace('"b": ["end"]', '"b": "end"'))
@@ -281,5 +360,5 @@ def test_a_graph_that_cannot_be_read_says_nothing_about_what_it_reaches(tmp_path
         ("Dear {name}, welcome.", "RYN131"),
     ],
 )
-def test_more_prose_to_trip_over(tmp_path: Path, body: str, code: str):
-    assert [found for _, _, found in lint(make(tmp_path, body=body))] == [code]
+def test_each_literal_gives_one_finding(tmp_path: Path, body: str, code: str):
+    assert [finding for _, _, finding in lint(make(tmp_path, body=body))] == [code]

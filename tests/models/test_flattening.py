@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn.jsonschema import compile_schema
-from reyn.jsonschema.flattening import flattened
+from reyn.jsonschema.flattening import flatten
 from reyn.models.decoding import decoding_schema
 
 TREE = {
@@ -50,7 +50,7 @@ ALL_OF = {
 
 def test_all_of_is_merged():
     schema = {"$id": "reyn:x", **ALL_OF}
-    flat = flattened({"properties": {"x": schema}}, is_ended=False)
+    flat = flatten({"properties": {"x": schema}}, unroll=False)
     assert "allOf" not in keywords_in(flat)
     ours, true = compile_schema(flat), compile_schema(ALL_OF)
     assert "$ref" not in keywords_in(flat)
@@ -73,12 +73,12 @@ def test_a_plain_schema_is_unchanged():
     schema = {
         "anyOf": [{"properties": {"$ref": {"type": "string"}, "allOf": {"enum": [{"$ref": "#"}]}}}, {"type": "null"}]
     }
-    assert flattened(schema, is_ended=True) == schema
+    assert flatten(schema, unroll=True) == schema
 
 
 def test_recursion_is_preserved_or_unrolled():
-    whole = compile_schema(flattened({"properties": {"x": TREE}}, is_ended=False))
-    ended = flattened({"properties": {"x": TREE}}, is_ended=True)
+    whole = compile_schema(flatten({"properties": {"x": TREE}}, unroll=False))
+    ended = flatten({"properties": {"x": TREE}}, unroll=True)
     assert "$ref" not in keywords_in(ended)
     assert "$defs" not in keywords_in(ended)
     assert [whole.is_valid({"x": tree(depth)}) for depth in (0, 1, 5)] == [True, True, True]
@@ -99,7 +99,7 @@ def test_recursion_is_preserved_or_unrolled():
     ],
 )
 def test_unrolling_uses_every_base_case(schema: dict[str, Any], values: list[Any]):
-    ended = flattened({"properties": {"x": {"$id": "reyn:x"} | schema}}, is_ended=True)
+    ended = flatten({"properties": {"x": {"$id": "reyn:x"} | schema}}, unroll=True)
     assert "$ref" not in keywords_in(ended)
     ours, true = compile_schema(ended), compile_schema(schema)
     for value in values:
@@ -110,21 +110,21 @@ def test_unrolling_uses_every_base_case(schema: dict[str, Any], values: list[Any
 def test_endless_or_large_recursion_is_preserved():
     endless = {"$id": "reyn:x", "type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]}
     schema = {"properties": {"x": endless}, "required": ["x"]}
-    assert "$ref" in keywords_in(flattened(schema, is_ended=True))
+    assert "$ref" in keywords_in(flatten(schema, unroll=True))
     wide = {f"d{n}": {"properties": {key: {"$ref": f"#/$defs/d{n + 1}"} for key in "lr"}} for n in range(20)}
     wide["d20"] = {"type": "integer"}
-    grown = flattened({"properties": {"x": {"$id": "reyn:x", "$defs": wide, "$ref": "#/$defs/d0"}}}, is_ended=True)
+    grown = flatten({"properties": {"x": {"$id": "reyn:x", "$defs": wide, "$ref": "#/$defs/d0"}}}, unroll=True)
     assert "$ref" in keywords_in(grown)
 
 
 def test_recursive_all_of_is_followed_once():
     described = {"allOf": [{"$ref": "#"}], "description": "as generators of schemas write it"}
     named = {"$id": "reyn:x", "type": "object", "properties": {"next": described, "v": {"type": "integer"}}}
-    flat = flattened({"properties": {"x": named}}, is_ended=False)
+    flat = flatten({"properties": {"x": named}}, unroll=False)
     assert flat["properties"]["x"]["properties"]["next"] == {"$ref": "#/$defs/d0"}
     assert flat["$defs"]["d0"]["properties"]["next"] == {"$ref": "#/$defs/d0"}
     more = {"$id": "reyn:x", "type": "object", "properties": {"next": {"$ref": "#", "required": ["next"]}}}
-    second = flattened({"properties": {"x": more}}, is_ended=False)["properties"]["x"]["properties"]["next"]
+    second = flatten({"properties": {"x": more}}, unroll=False)["properties"]["x"]["properties"]["next"]
     assert second["required"] == ["next"]
     assert second["properties"]["next"] == {"$ref": "#/$defs/d0"}
 
@@ -135,8 +135,8 @@ def test_root_alternatives_keep_their_definitions():
     defs = {"Owner": owner, "Cat": animal, "Dog": {"allOf": [{"$ref": "#/$defs/Cat"}, {"required": ["bark"]}]}}
     pet = {"$id": "reyn:pet", "oneOf": [{"$ref": "#/$defs/Cat"}, {"$ref": "#/$defs/Dog"}], "$defs": defs}
     contract = {"anyOf": [{"properties": {"x": pet}}, {"properties": {"y": {"type": "null"}}}]}
-    for is_ended in (False, True):
-        flat = flattened(contract, is_ended=is_ended)
+    for unroll in (False, True):
+        flat = flatten(contract, unroll=unroll)
         assert len(flat["anyOf"]) == 2
         ours = compile_schema(flat["anyOf"][0] | {"$defs": flat.get("$defs", {})})
         assert ours.is_valid({"x": {"owner": {"name": "Ada"}}})
@@ -150,7 +150,7 @@ def test_a_shared_definition_applies_to_every_reference():
     }
     both = {"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}, {"$ref": "#/$defs/a"}]}
     schema = {"$id": "reyn:x", "$defs": {"base": base, **sides}, **both}
-    flat = flattened({"properties": {"x": schema}}, is_ended=True)["properties"]["x"]
+    flat = flatten({"properties": {"x": schema}}, unroll=True)["properties"]["x"]
     assert (sorted(flat["properties"]), sorted(flat["required"])) == (["a", "b", "id"], ["a", "b", "id"])
 
 
@@ -162,15 +162,15 @@ def test_every_form_of_reference_is_resolved(reference: str):
     inner = {"$id": "reyn:word", "type": "string", "maxLength": 3}
     defs = {"a b": word, "in": {"type": "array", "items": inner}}
     schema = {"$id": "reyn:x", "type": "object", "properties": {"w": {"$ref": reference}}, "$defs": defs}
-    for is_ended in (False, True):
-        ours = compile_schema(flattened({"properties": {"x": schema}}, is_ended=is_ended))
+    for unroll in (False, True):
+        ours = compile_schema(flatten({"properties": {"x": schema}}, unroll=unroll))
         assert [ours.is_valid({"x": {"w": word}}) for word in ("abc", "abcd", 3)] == [True, False, False]
 
 
 def test_siblings_of_alternatives_are_pushed_into_each():
     beside = {"properties": {"id": {"type": "integer"}}, "required": ["id"]}
     parts = [{"properties": {"a": {"const": 1}}, "required": ["a"]}, {"type": "string"}, {"required": ["b"]}]
-    flat = flattened({"type": "object", "anyOf": parts} | beside, is_ended=False)
+    flat = flatten({"type": "object", "anyOf": parts} | beside, unroll=False)
     assert list(flat) == ["anyOf"]
     assert [part["required"] for part in flat["anyOf"]] == [["a", "id"], ["b", "id"]]
     assert flat["anyOf"][0]["properties"] == {"a": {"const": 1}, "id": {"type": "integer"}}
@@ -214,4 +214,4 @@ def test_any_schema_can_be_converted(schema: Any, definition: Any):
 
 def test_dangling_and_self_references_in_all_of_are_ignored():
     schema = {"$id": "reyn:x", "allOf": [{"$ref": "#"}, {"$ref": "#/$defs/gone"}, {"type": "integer"}]}
-    assert flattened({"properties": {"x": schema}}, is_ended=False)["properties"]["x"] == {"type": "integer"}
+    assert flatten({"properties": {"x": schema}}, unroll=False)["properties"]["x"] == {"type": "integer"}

@@ -1,4 +1,4 @@
-"""Older skills, and their documented twins: the same value."""
+"""The older form loads as the same value as the documented one."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ PAIRS = {
         {"skill.md": skill(), "phases/cost.md": phase("cost", "max_act_turns: 0\n"), "phases/price.md": phase("price")},
         {"skill.md": skill(), "phases/cost.md": phase("cost"), "phases/price.md": phase("price")},
     ),
-    "words for booleans": (
+    "YAML 1.1 booleans": (
         {
             "skill.md": skill(),
             "phases/cost.md": phase("cost", "can_finish: yes\n"),
@@ -72,7 +72,7 @@ PAIRS = {
             "phases/price.md": phase("price", "can_finish: false\n"),
         },
     ),
-    "lone words for lists": (
+    "a word for a list": (
         {
             "skill.md": skill(cost="price", more="finish_criteria: it is cheap, it is good\n"),
             "phases/cost.md": phase("cost"),
@@ -168,7 +168,7 @@ PAIRS = {
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_an_older_skill_is_its_documented_twin(tmp_path: Path, name: str):
+def test_both_forms_give_the_same_skill(tmp_path: Path, name: str):
     old, new = PAIRS[name]
     older = load_skill(write(tmp_path, older=True, files={**WRAPPED, **MODULE, **old}))
     documented = load_skill(write(tmp_path, older=False, files={**BARE, **MODULE, **new}))
@@ -192,19 +192,19 @@ def test_an_older_skill_runs(tmp_path: Path, name: str):
         assert rt.run("menu", {"type": "dish", "data": {"dish": "ramen"}}).ok
 
 
-def test_enough_older_skills_run():
+def test_most_pairs_are_runnable():
     assert len(RUNNABLE) >= 6
 
 
-def test_unknown_keys_of_an_older_skill_are_warnings_and_of_a_documented_one_errors(tmp_path: Path):
+def test_unknown_keys_are_warnings_only_in_the_older_form(tmp_path: Path):
     files = {"skill.md": skill(more="tier: 3\n"), "phases/cost.md": phase("cost"), "phases/price.md": phase("price")}
-    reading = read_skill(write(tmp_path, older=True, files={**WRAPPED, **files}))
-    assert [(finding.code, finding.severity) for finding in reading.findings] == [("RYN112", "warning")]
+    result = read_skill(write(tmp_path, older=True, files={**WRAPPED, **files}))
+    assert [(finding.code, finding.severity) for finding in result.findings] == [("RYN112", "warning")]
     with pytest.raises(SkillInvalid, match="unknown key `tier`"):
         load_skill(write(tmp_path, older=False, files={**BARE, **files}))
 
 
-def test_words_for_booleans_are_words_in_a_documented_skill(tmp_path: Path):
+def test_yaml_1_1_booleans_are_strings_in_the_documented_form(tmp_path: Path):
     files = {
         "skill.md": skill(),
         "phases/cost.md": phase("cost", "can_finish: yes\n"),
@@ -214,7 +214,7 @@ def test_words_for_booleans_are_words_in_a_documented_skill(tmp_path: Path):
         load_skill(write(tmp_path, older=False, files={**BARE, **files}))
 
 
-def test_a_pin_changes_with_everything_that_can_change_a_run(tmp_path: Path):
+def test_the_pin_covers_modules_but_not_other_files(tmp_path: Path):
     _, new = PAIRS["steps with a type"]
     folder = write(tmp_path, older=False, files={**BARE, **MODULE, **new})
     before = pin(load_skill(folder)).hash
@@ -226,28 +226,87 @@ def test_a_pin_changes_with_everything_that_can_change_a_run(tmp_path: Path):
     assert pin(load_skill(folder)).hash == before
 
 
-def test_what_is_wrong_in_an_older_skill_is_still_found(tmp_path: Path):
+def test_errors_in_the_older_form_are_reported(tmp_path: Path):
     files = {
         "skill.md": skill(more="postprocessor: 3\n"),
         "phases/cost.md": phase("cost", "preprocessor:\n  - type: iterate\n    over: data\n    apply: 3\n  - 4\n"),
         "phases/price.md": phase("price").replace("input: dish\n", ""),
     }
-    reading = read_skill(write(tmp_path, older=True, files={**WRAPPED, **files}))
-    assert {(finding.file, finding.code) for finding in reading.findings} == {
+    result = read_skill(write(tmp_path, older=True, files={**WRAPPED, **files}))
+    assert {(finding.file, finding.code) for finding in result.findings} == {
         ("skill.md", "RYN114"),
         ("phases/cost.md", "RYN114"),
         ("phases/cost.md", "RYN123"),
     }
 
 
-def test_a_flat_artifact_is_not_performed_and_said_so(tmp_path: Path):
-    files = {"skill.md": skill(), "phases/cost.md": phase("cost"), "phases/price.md": phase("price")}
-    flat = {"artifacts/dish.yaml": f"name: dish\nwrapped: no\nschema: {SCHEMA}\n"}
-    with pytest.raises(SkillInvalid, match="RYN103"):
-        load_skill(write(tmp_path, older=True, files={**flat, **files}))
+TWO_PHASES = {"skill.md": skill(), "phases/cost.md": phase("cost"), "phases/price.md": phase("price")}
 
 
-def test_a_copy_that_cannot_be_read_blocks_the_run():
+@pytest.mark.parametrize(
+    "schema",
+    [
+        SCHEMA,
+        f"{{type: object, required: [type, data], properties: {{type: {{const: dish}}, data: {SCHEMA}}}}}",
+    ],
+)
+def test_an_artifact_without_a_wrapper_loads_with_a_warning(tmp_path: Path, schema: str):
+    flat = {"artifacts/dish.yaml": f"name: dish\ndescription: A dish.\nwrapped: no\nschema: {schema}\n"}
+    folder = write(tmp_path, older=True, files={**flat, **TWO_PHASES})
+    result = read_skill(folder)
+    assert [(f.line, f.code, f.severity) for f in result.findings] == [(3, "RYN135", "warning")]
+    assert result.skill == load_skill(write(tmp_path, older=False, files={**BARE, **TWO_PHASES}))
+
+
+def test_a_copy_of_the_built_in_user_message_is_a_warning(tmp_path: Path):
+    shape = "{type: object, properties: {text: {type: string, description: The text.}}, required: [text]}"
+    own = {"artifacts/user_message.yaml": f"name: user_message\nschema: {shape}\n"}
+    result = read_skill(write(tmp_path, older=True, files={**WRAPPED, **TWO_PHASES, **own}))
+    assert [(f.file, f.code, f.severity) for f in result.findings] == [
+        ("artifacts/user_message.yaml", "RYN115", "warning")
+    ]
+    assert result.skill is not None
+
+
+def test_another_user_message_is_an_error(tmp_path: Path):
+    own = {"artifacts/user_message.yaml": "name: user_message\nschema: {type: object, required: [body]}\n"}
+    with pytest.raises(SkillInvalid, match="RYN115 `user_message` is built in and cannot be redefined"):
+        load_skill(write(tmp_path, older=True, files={**WRAPPED, **TWO_PHASES, **own}))
+
+
+def test_nested_file_permissions_load_as_flat_ones(tmp_path: Path):
+    nested = "permissions:\n  file:\n    read: [{path: menus}]\n    write: [{path: prices}]\n"
+    flat = "permissions:\n  file.read: [{path: menus}]\n  file.write: [{path: prices}]\n"
+    files = {**TWO_PHASES, "skill.md": skill(more=nested)}
+    older = load_skill(write(tmp_path, older=True, files={**WRAPPED, **files}))
+    documented = load_skill(write(tmp_path, older=False, files={**BARE, **TWO_PHASES, "skill.md": skill(more=flat)}))
+    assert older == documented
+
+
+def test_a_module_name_without_suffix_is_a_file_of_the_folder(tmp_path: Path):
+    def files(module: str, step: str) -> dict[str, str]:
+        permission = f"permissions:\n  python: [{{module: {module}, function: add}}]\n"
+        return {
+            "skill.md": skill(more=permission),
+            "phases/cost.md": phase("cost", f"preprocessor: [{step}]\n"),
+            "phases/price.md": phase("price"),
+        }
+
+    old = files("margin", "{type: python, module: margin, function: add}")
+    new = files("./margin.py", "{python: {module: ./margin.py, function: add}}")
+    older = load_skill(write(tmp_path, older=True, files={**WRAPPED, **MODULE, **old}))
+    assert older == load_skill(write(tmp_path, older=False, files={**BARE, **MODULE, **new}))
+    with pytest.raises(SkillInvalid, match=r"`margin` is not a `\.py` file\n  write `\./margin\.py`"):
+        load_skill(
+            write(
+                tmp_path / "strict",
+                older=False,
+                files={**BARE, **MODULE, **files("margin", "{python: {module: margin, function: add}}")},
+            )
+        )
+
+
+def test_an_unreadable_pin_blocks_the_run():
     from reyn.errors import RunBlocked
     from reyn.skills import unpin
 
@@ -255,7 +314,7 @@ def test_a_copy_that_cannot_be_read_blocks_the_run():
         unpin(b"{}")
 
 
-def test_the_mode_of_a_python_step_stands_on_its_permission_in_an_older_skill(tmp_path: Path):
+def test_in_the_older_form_the_permission_has_the_mode_of_a_python_step(tmp_path: Path):
     permission = "permissions:\n  python: [{module: ./margin.py, function: add, mode: unsafe, reason: it must}]\n"
     files = {
         "skill.md": skill(more=permission),
@@ -266,14 +325,14 @@ def test_the_mode_of_a_python_step_stands_on_its_permission_in_an_older_skill(tm
     assert loaded.phases["cost"].preprocessor[0].mode == "unsafe"
 
 
-def test_an_older_schema_of_draft_7_is_read_as_one(tmp_path: Path):
+def test_a_draft_7_schema_of_the_older_form_is_marked_as_draft_7(tmp_path: Path):
     files = {"skill.md": skill(), "phases/cost.md": phase("cost"), "phases/price.md": phase("price")}
     artifact = {"artifacts/dish.yaml": "name: dish\nschema: {type: array, items: [{type: string}]}\n"}
     loaded = load_skill(write(tmp_path, older=True, files={**artifact, **files}))
     assert loaded.final_output.schema["$schema"].endswith("draft-07/schema")
 
 
-def test_a_shared_file_means_the_same_whoever_shares_it(tmp_path: Path):
+def test_the_form_of_a_shared_file_is_its_own(tmp_path: Path):
     files = {"skill.md": skill(), "phases/cost.md": phase("cost")}
     folder = write(tmp_path, older=False, files={**BARE, **files})
     shared = folder.parent.parent / "shared" / "phases"
@@ -283,7 +342,7 @@ def test_a_shared_file_means_the_same_whoever_shares_it(tmp_path: Path):
     assert loaded.phases["price"].can_finish is True
 
 
-def test_a_helper_module_is_pinned_with_the_one_that_may_import_it(tmp_path: Path):
+def test_modules_next_to_a_called_one_are_pinned(tmp_path: Path):
     folder = write(tmp_path, older=False, files={**BARE, **MODULE, **PAIRS["steps with a type"][1]})
     before = pin(load_skill(folder))
     (folder / "helper.py").write_text("x = 1\n")

@@ -1,4 +1,4 @@
-"""A skill becomes a picture in which every edge can be followed from its source to its target."""
+"""Drawings of skills: every edge can be followed from its source to its target."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from reyn.cli.commands.graph import command
 from reyn.skills import ArtifactType, Phase, Skill
-from reyn.skills.drawing import MOST_COLUMNS, edges, nodes, to_mermaid, to_svg, to_text
+from reyn.skills.drawing import MAX_COLUMNS, edges, nodes, to_mermaid, to_svg, to_text
 from tests.support import write_skill
 
 UP, DOWN, LEFT, RIGHT = (-1, 0), (1, 0), (0, -1), (0, 1)
@@ -23,7 +23,7 @@ BOX = re.compile(r"[│║] *(?:◉ )?(@?\w+) *[│║]")
 
 
 class Reader:
-    """Follows the lines of a drawing as the eye does: straight over crossings, and with loops up and to the arrow."""
+    """Traces the lines of a text drawing: straight over crossings, and along loops to their arrowhead."""
 
     def __init__(self, drawing: str) -> None:
         self.lines = drawing.splitlines()
@@ -84,8 +84,8 @@ def pairs(skill: Skill) -> list[tuple[str, str]]:
     return sorted((edge.source, edge.target) for edge in edges(skill))
 
 
-def listed(text: str) -> list[tuple[str, str]]:
-    """The edges of a graph that was too large to draw."""
+def listing_edges(text: str) -> list[tuple[str, str]]:
+    """Return the edges in the listing of a graph that is too large to draw."""
     found, source = [], ""
     for line in text.splitlines()[3:]:
         if line.startswith(" "):
@@ -127,20 +127,20 @@ GRAPHS = {
 
 
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS.keys())
-def test_every_edge_is_in_every_picture_exactly_once(graph: dict[str, list[str]]):
+def test_every_format_has_every_edge_once(graph: dict[str, list[str]]):
     skill = make(graph)
     reader = Reader(to_text(skill))
     assert reader.edges() == svg_edges(to_svg(skill)) == mermaid_edges(to_mermaid(skill)) == pairs(skill)
     assert reader.entry() == skill.entry
 
 
-def test_edges_are_those_of_the_author_and_the_finishes():
+def test_edges_are_the_authors_and_those_to_end():
     skill = make({"a": ["b", "b", "a"], "b": ["@x", "end"], "@x": []}, can_finish=("a",))
     assert pairs(skill) == [("@x", "end"), ("a", "a"), ("a", "b"), ("a", "end"), ("b", "@x"), ("b", "end")]
     assert {(edge.source, edge.target) for edge in edges(skill) if edge.is_loop} == {("a", "a")}
 
 
-def test_a_drawing_looks_as_it_should():
+def test_a_text_drawing_matches_its_golden_copy():
     skill = make({"draft": ["review"], "review": ["draft", "@check"], "@check": ["end"]}, draft="guest")
     assert to_text(skill) == (
         "     ● entry\n"
@@ -164,7 +164,7 @@ def test_a_drawing_looks_as_it_should():
     )
 
 
-def test_mermaid_uses_no_word_of_its_own_as_an_id():
+def test_mermaid_ids_are_not_keywords():
     assert to_mermaid(make({"graph": ["graph", "@sub"], "@sub": ["end"]})) == (
         "flowchart TD\n"
         '    start(["entry"])\n'
@@ -178,13 +178,13 @@ def test_mermaid_uses_no_word_of_its_own_as_an_id():
     )
 
 
-def test_what_would_break_a_format_is_escaped():
+def test_special_characters_are_escaped():
     skill = make({"a": ["end"]}, a='<b> & "c" #1')
     assert '"<b> & #quot;c#quot; #35;1"' in to_mermaid(skill)
     assert '<b> & "c" #1' in "".join(ElementTree.fromstring(to_svg(skill)).itertext())
 
 
-def test_svg_needs_nothing_else_and_takes_the_colour_around_it():
+def test_svg_is_standalone_and_uses_the_current_colour():
     drawing = to_svg(make({"a": ["a", "@b"], "@b": ["end"]}))
     assert re.findall(r"https?://[^\"]*", drawing) == ["http://www.w3.org/2000/svg"]
     assert "script" not in drawing
@@ -201,15 +201,15 @@ def test_svg_needs_nothing_else_and_takes_the_colour_around_it():
     ],
     ids=["too many", "too wide"],
 )
-def test_what_is_too_large_for_a_terminal_is_listed_and_says_so(graph: dict[str, list[str]]):
+def test_a_graph_that_is_too_large_for_a_terminal_is_listed(graph: dict[str, list[str]]):
     skill = make(graph)
     text = to_text(skill)
     assert "too large to draw" in text.splitlines()[0]
-    assert listed(text) == pairs(skill) == svg_edges(to_svg(skill))
+    assert listing_edges(text) == pairs(skill) == svg_edges(to_svg(skill))
     assert "└─↺" in text or "├─↺" in text
 
 
-def test_a_graph_without_an_end_is_drawn_as_it_is():
+def test_a_graph_without_an_end_can_be_drawn():
     skill = make({"a": ["b"], "b": ["a"]})
     assert "end" not in nodes(skill)
     assert Reader(to_text(skill)).edges() == [("a", "b"), ("b", "a")]
@@ -223,20 +223,20 @@ def skills(draw: st.DrawFn) -> Skill:
 
 
 @given(skills())
-def test_any_graph_can_be_followed_in_any_picture(skill: Skill):
+def test_any_graph_can_be_traced_in_every_format(skill: Skill):
     text, drawing = to_text(skill), to_svg(skill)
     if "too large" in text:
-        assert listed(text) == pairs(skill)
+        assert listing_edges(text) == pairs(skill)
     else:
         assert Reader(text).edges() == pairs(skill)
         assert Reader(text).entry() == skill.entry
-        assert max(map(len, text.splitlines())) <= MOST_COLUMNS
+        assert max(map(len, text.splitlines())) <= MAX_COLUMNS
     assert svg_edges(drawing) == mermaid_edges(to_mermaid(skill)) == pairs(skill)
     assert len(svg_paths(drawing)) == len(pairs(skill))
 
 
 @given(skills())
-def test_equal_skills_give_the_same_bytes(skill: Skill):
+def test_equal_skills_give_equal_drawings(skill: Skill):
     other = Skill(
         skill.name,
         skill.entry,
@@ -249,7 +249,7 @@ def test_equal_skills_give_the_same_bytes(skill: Skill):
         assert draw(other) == draw(skill)
 
 
-def test_the_command_draws_in_the_form_that_is_asked_for(tmp_path: Path):
+def test_the_command_draws_in_the_requested_format(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["a", "b"], "b": ["end"]})
 
     def call(*words: str) -> str:

@@ -1,11 +1,11 @@
-"""Types through steps: what exists, what is bound, what stays open."""
+"""Schemas through steps: existing paths, bindings, open schemas."""
 
 from __future__ import annotations
 
 import pytest
 
 from reyn.skills import ArtifactType
-from reyn.skills.flow import enrich, look_up
+from reyn.skills.flow import enrich, schema_at
 from reyn.skills.values import Iterate, LintPlan, PythonCall, RunOp, RunSkill, Validate
 
 CLOSED = {
@@ -14,12 +14,12 @@ CLOSED = {
 }
 
 
-def follow(schema, *steps):
+def check(schema, *steps):
     return enrich(ArtifactType("x", schema), steps, lambda name: ArtifactType("found", {"type": "object"}))
 
 
 @pytest.mark.parametrize(
-    ("schema", "path", "there"),
+    ("schema", "path", "exists"),
     [
         (CLOSED, "a", True),
         (CLOSED, "b", False),
@@ -33,11 +33,11 @@ def follow(schema, *steps):
         (CLOSED, "", True),
     ],
 )
-def test_a_path_exists_where_the_schema_says_so_or_leaves_it_open(schema, path: str, there: bool):
-    assert (look_up(schema, path) is not False) == there
+def test_a_path_exists_if_the_schema_names_it_or_is_open(schema, path: str, exists: bool):
+    assert (schema_at(schema, path) is not False) == exists
 
 
-def test_each_step_sees_what_the_earlier_ones_bound():
+def test_each_step_sees_earlier_bindings():
     steps = (
         PythonCall(module="./m.py", function="f", into="data.made", output_schema=CLOSED),
         Validate(schema=True, target="data.made.a", into="data.made.findings"),
@@ -48,8 +48,8 @@ def test_each_step_sees_what_the_earlier_ones_bound():
         ),
         RunOp(op={}, args_from={"x": "data.other.data.z", "y": "data.all"}, into="data.result"),
     )
-    schema, slips = follow(CLOSED, *steps)
-    assert slips == []
+    schema, errors = check(CLOSED, *steps)
+    assert errors == []
     assert set(schema["properties"]) == {"a", "list", "made", "plan", "other", "all", "result"}
     assert schema["properties"]["all"]["type"] == "array"
 
@@ -70,19 +70,19 @@ def test_each_step_sees_what_the_earlier_ones_bound():
         (Validate(schema=True, into="data.a.more"), ("into",)),
     ],
 )
-def test_a_path_that_leads_nowhere_is_told(step, key: tuple):
-    _, slips = follow(CLOSED, step)
-    assert [slip.key for slip in slips] == [key]
+def test_a_path_that_cannot_exist_is_an_error(step, key: tuple):
+    _, errors = check(CLOSED, step)
+    assert [error.key for error in errors] == [key]
 
 
-def test_a_result_may_replace_the_whole_payload():
-    schema, slips = follow(
+def test_a_result_may_replace_all_data():
+    schema, errors = check(
         CLOSED, PythonCall(module="./m.py", function="f", into="data", output_schema={"type": "object"})
     )
-    assert (schema, slips) == ({"type": "object"}, [])
+    assert (schema, errors) == ({"type": "object"}, [])
 
 
-def test_what_is_open_stays_open():
-    schema, slips = follow(True, Validate(schema=True, into="data.x.y"))
-    assert (schema, slips) == (True, [])
-    assert follow(False, Validate(schema=True, into="data.x.y"))[1]
+def test_an_open_schema_accepts_any_path():
+    schema, errors = check(True, Validate(schema=True, into="data.x.y"))
+    assert (schema, errors) == (True, [])
+    assert check(False, Validate(schema=True, into="data.x.y"))[1]

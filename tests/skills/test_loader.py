@@ -1,7 +1,8 @@
-"""A folder becomes a skill, or every error in it at once, each at its place."""
+"""Loading a skill: values, error positions, name resolution, pins."""
 
 from __future__ import annotations
 
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from reyn.skills import Library, may_finish, pin, successors, unpin
 from tests.support import NOTE, load_skill, write_skill
 
 
-def broken(folder: Path) -> list[tuple[str, int, str]]:
+def errors_of(folder: Path) -> list[tuple[str, int, str]]:
     with pytest.raises(SkillInvalid) as caught:
         load_skill(folder)
     return [(finding.file, finding.line, finding.code) for finding in caught.value.findings]
@@ -29,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
     return write_skill(tmp_path, "s", {"a": ["b"], "b": ["a", "end"]})
 
 
-def test_a_skill_is_loaded_whole(tmp_path: Path):
+def test_load_reads_every_key(tmp_path: Path):
     folder = write_skill(
         tmp_path,
         "s",
@@ -39,7 +40,7 @@ def test_a_skill_is_loaded_whole(tmp_path: Path):
     )
     skill = load_skill(folder)
     assert (skill.name, skill.entry, skill.description, skill.finish_criteria) == ("s", "a", "d", ("x",))
-    assert skill.phases["a"].instructions == "Do what a does."
+    assert skill.phases["a"].instructions == "Do what a does.\n"
     assert (skill.phases["a"].role, skill.phases["a"].max_act_turns) == ("cook", 3)
     assert skill.phases["a"].input_schema == skill.final_output_schema == NOTE
     assert successors(skill, "a") == ("b",)
@@ -85,16 +86,16 @@ def test_a_skill_is_loaded_whole(tmp_path: Path):
         ),
     ],
 )
-def test_each_fault_is_found_where_it_stands(folder: Path, file: str, old: str, new: str, expected: list):
+def test_each_error_is_reported_at_its_line(folder: Path, file: str, old: str, new: str, expected: list):
     edit(folder, file, old, new)
-    assert broken(folder) == expected
+    assert errors_of(folder) == expected
 
 
-def test_all_faults_come_at_once(folder: Path):
+def test_all_errors_are_reported_at_once(folder: Path):
     edit(folder, "skill.md", "final_output: note", "final_output: nothing\ncolour: red")
     edit(folder, "phases/a.md", "allowed_ops: []", "allowed_ops: [fiel]\npermissions: {}")
     (folder / "phases" / "b.md").unlink()
-    assert broken(folder) == [
+    assert errors_of(folder) == [
         ("phases/a.md", 5, "RYN122"),
         ("phases/a.md", 6, "RYN118"),
         ("skill.md", 5, "RYN117"),
@@ -103,9 +104,9 @@ def test_all_faults_come_at_once(folder: Path):
     ]
 
 
-def test_an_unknown_word_comes_with_the_nearest_known_one(folder: Path):
+def test_an_unknown_key_comes_with_a_suggestion(folder: Path):
     edit(folder, "phases/a.md", "allowed_ops: []", "alowed_ops: []")
-    with pytest.raises(SkillInvalid, match="Did you mean `allowed_ops`"):
+    with pytest.raises(SkillInvalid, match="unknown key `alowed_ops`\n  did you mean `allowed_ops`"):
         load_skill(folder)
 
 
@@ -133,26 +134,26 @@ ALIAS_BOMB += b"---\n"
         b"x" * 2_000_000,
     ],
 )
-def test_any_bytes_give_findings_and_never_more(folder: Path, content: bytes):
+def test_malformed_files_are_errors_not_exceptions(folder: Path, content: bytes):
     (folder / "skill.md").write_bytes(content)
-    assert broken(folder)
+    assert errors_of(folder)
     (folder / "skill.md").unlink()
-    assert broken(folder) == [("skill.md", 1, "RYN110")]
+    assert errors_of(folder) == [("skill.md", 1, "RYN110")]
 
 
-def test_line_ends_and_marks_of_other_systems_are_read(folder: Path):
+def test_crlf_and_byte_order_marks_are_accepted(folder: Path):
     path = folder / "phases" / "a.md"
     same = load_skill(folder)
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
     assert load_skill(folder) == same
 
 
-def test_words_that_older_yaml_took_for_booleans_are_text(folder: Path):
+def test_yaml_1_1_booleans_are_strings(folder: Path):
     edit(folder, "phases/a.md", "allowed_ops: []", "role: no")
     assert load_skill(folder).phases["a"].role == "no"
 
 
-def test_the_own_artifact_is_found_before_the_shared_one(tmp_path: Path, folder: Path):
+def test_a_skills_own_artifact_takes_precedence_over_a_shared_one(tmp_path: Path, folder: Path):
     shared = tmp_path / "reyn" / "shared"
     (shared / "artifacts").mkdir(parents=True)
     (shared / "artifacts" / "note.yaml").write_text("type: string")
@@ -163,7 +164,7 @@ def test_the_own_artifact_is_found_before_the_shared_one(tmp_path: Path, folder:
     assert skill.phases["b"].input_schema == {"type": "object"}
 
 
-def test_local_skills_are_found_before_project_skills_and_paths_always(tmp_path: Path, folder: Path):
+def test_names_resolve_to_local_then_project_skills_and_paths_resolve_directly(tmp_path: Path, folder: Path):
     local = tmp_path / "reyn" / "local" / "s"
     local.mkdir(parents=True)
     assert Library(tmp_path).find("s") == folder
@@ -177,7 +178,7 @@ def test_local_skills_are_found_before_project_skills_and_paths_always(tmp_path:
         Library(tmp_path).find("./nowhere")
 
 
-def test_a_pin_is_the_skill_and_nothing_of_the_place_it_lies_in(tmp_path: Path):
+def test_a_pin_depends_on_the_skill_and_not_on_its_location(tmp_path: Path):
     graph = {"a": ["b"], "b": ["a", "end"]}
     here = load_skill(write_skill(tmp_path / "here", "s", graph))
     there = load_skill(write_skill(tmp_path / "there", "s", dict(reversed(graph.items())), entry="a"))
@@ -198,29 +199,84 @@ def test_a_pin_is_the_skill_and_nothing_of_the_place_it_lies_in(tmp_path: Path):
         ("[a]", [("skill.md", 6, "RYN114")]),
     ],
 )
-def test_a_slip_in_the_graph_is_told_where_it_is(folder: Path, graph: str, expected: list):
+def test_each_graph_error_is_reported_at_its_line(folder: Path, graph: str, expected: list):
     edit(folder, "skill.md", '{"a": ["b"], "b": ["a", "end"]}', graph)
-    assert broken(folder) == expected
+    assert errors_of(folder) == expected
 
 
-def test_a_schema_may_stand_under_its_own_key(folder: Path):
+def test_a_schema_wrapper_gives_the_same_skill(folder: Path):
     same = load_skill(folder)
     (folder / "artifacts" / "note.yaml").write_text(f"name: note\nschema: {NOTE}\n".replace("'", '"'))
     assert load_skill(folder) == same
     (folder / "artifacts" / "note.yaml").write_text("name: other\nschema: {type: object}\n")
-    assert broken(folder) == [("artifacts/note.yaml", 1, "RYN115")]
+    assert errors_of(folder) == [("artifacts/note.yaml", 1, "RYN115")]
 
 
-def test_a_bad_schema_is_told_where_it_is_bad(folder: Path):
+def test_an_invalid_schema_is_reported_at_its_line(folder: Path):
     (folder / "artifacts" / "note.yaml").write_text("type: object\nproperties:\n  text:\n    type: strang\n")
-    assert broken(folder) == [("artifacts/note.yaml", 4, "RYN121")]
+    assert errors_of(folder) == [("artifacts/note.yaml", 4, "RYN121")]
     (folder / "artifacts" / "note.yaml").write_text("type: object\n$schema: http://json-schema.org/draft-04/schema#\n")
-    assert broken(folder) == [("artifacts/note.yaml", 2, "RYN121")]
+    assert errors_of(folder) == [("artifacts/note.yaml", 2, "RYN121")]
 
 
-def test_provenance_is_passed_over_and_tags_are_not(folder: Path):
+def test_imported_keys_are_ignored_and_tags_are_errors(folder: Path):
     same = load_skill(folder)
     edit(folder, "skill.md", "name: s", "name: s\nimported_whatever: 3")
     assert load_skill(folder) == same
     edit(folder, "skill.md", "imported_whatever: 3", "description: !!str x")
-    assert broken(folder) == [("skill.md", 4, "RYN111")]
+    assert errors_of(folder) == [("skill.md", 4, "RYN111")]
+
+
+@pytest.mark.parametrize("body", ["\n\n  Do it.  \n\n\t\n", "Do it.", "Do it.\n", "   \n# Title\n---\nmore\n \n"])
+def test_instructions_are_verbatim(folder: Path, body: str):
+    edit(folder, "phases/a.md", "Do what a does.\n", body)
+    assert load_skill(folder).phases["a"].instructions == body
+
+
+def test_only_line_ends_of_instructions_are_converted(folder: Path):
+    path = folder / "phases" / "a.md"
+    head = path.read_bytes().removesuffix(b"Do what a does.\n")
+    path.write_bytes(head + b"  one \r\n\r\ntwo\rthree\t\r\n")
+    assert load_skill(folder).phases["a"].instructions == "  one \n\ntwo\rthree\t\n"
+
+
+@pytest.mark.parametrize("text_form", ["NFC", "NFD"])
+@pytest.mark.parametrize("file_form", ["NFC", "NFD"])
+def test_names_match_in_either_unicode_normalization_form(tmp_path: Path, text_form: str, file_form: str):
+    def in_text(name: str) -> str:
+        return unicodedata.normalize(text_form, name)
+
+    def on_disk(name: str) -> str:
+        return unicodedata.normalize(file_form, name)
+
+    write_skill(tmp_path, on_disk("été"), {"x": ["end"]})
+    edit(tmp_path / "reyn/project" / on_disk("été"), "skill.md", on_disk("name: été"), in_text("name: été"))
+    call = in_text("  - run_skill: {skill: été, into: data.found}\n")
+    python = in_text("  - python: {module: ./été.py, function: somme, into: data.sum}\n")
+    folder = write_skill(
+        tmp_path,
+        "s",
+        {in_text("réponse"): [in_text("@été")], in_text("@été"): [in_text("clôture")], in_text("clôture"): ["end"]},
+        phase_keys={in_text("clôture"): f"preprocessor:\n{call}{python}"},
+        artifacts={on_disk("reçu"): NOTE},
+        inputs={in_text("réponse"): in_text("reçu")},
+    )
+    (folder / on_disk("été.py")).write_text("def somme(artifact):\n    return 1\n")
+    for name in ("réponse", "clôture"):
+        (folder / "phases" / in_text(f"{name}.md")).rename(folder / "phases" / on_disk(f"{name}.md"))
+    skill = load_skill(folder, Library(tmp_path))
+    assert [*skill.phases] == ["réponse", "clôture"]
+    assert skill.entry_inputs[0].name == "reçu"
+    assert load_skill(folder) == skill
+
+
+def test_a_missing_phase_with_accents_is_still_reported(folder: Path):
+    edit(folder, "skill.md", '"end"]', '"réponse"]')
+    assert errors_of(folder) == [("skill.md", 6, "RYN116")]
+
+
+def test_files_that_differ_only_in_normalization_are_reported(folder: Path):
+    for form in ("NFC", "NFD"):
+        path = folder / "artifacts" / unicodedata.normalize(form, "été.yaml")
+        path.write_text("type: object\n")
+    assert errors_of(folder) == [("artifacts/été.yaml", 1, "RYN136")]

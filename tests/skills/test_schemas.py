@@ -1,4 +1,4 @@
-"""What a validator says is our own wording, stable across versions of the library."""
+"""Validation messages are Reyn's own, independent of the validation library's version."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from reyn.jsonschema import SchemaInvalid, Validator
 
 
 @pytest.mark.parametrize(
-    ("schema", "value", "path", "told"),
+    ("schema", "value", "path", "message"),
     [
         ({"required": ["a", "b"]}, {"a": 1}, "$", "'b' is missing"),
         ({"required": list("abcdefg")}, {}, "$", "'a', 'b', 'c', 'd', 'e' and others are missing"),
@@ -29,18 +29,18 @@ from reyn.jsonschema import SchemaInvalid, Validator
         (False, 1, "$", "is not allowed here"),
     ],
 )
-def test_an_error_has_a_place_and_our_own_words(schema, value, path: str, told: str):
+def test_an_error_has_a_path_and_a_message(schema, value, path: str, message: str):
     error = Validator(schema).first_error(value)
-    assert (error.path(), error.message) == (path, told)
+    assert (error.path(), error.message) == (path, message)
 
 
-def test_of_several_errors_the_first_by_place_and_keyword_is_told():
+def test_errors_are_sorted_by_path_and_keyword():
     schema = {"properties": {"b": {"type": "string"}, "a": {"minimum": 3, "multipleOf": 2, "type": "integer"}}}
     error = Validator(schema).first_error({"b": 1, "a": 1.5})
     assert (error.path(), error.message) == ("$.a", "is 1.5, less than 3")
 
 
-def test_what_fits_has_no_error():
+def test_a_valid_value_has_no_error():
     assert Validator(True).first_error({}) is None
     assert Validator({"type": "object"}).is_valid({})
 
@@ -48,6 +48,6 @@ def test_what_fits_has_no_error():
 @pytest.mark.parametrize(
     "schema", [{"type": 3}, {"$ref": "other.yaml"}, {"$schema": "draft-03"}, {"$ref": "#/nowhere"}]
 )
-def test_what_is_no_schema_is_refused(schema):
+def test_an_invalid_schema_is_rejected(schema):
     with pytest.raises(SchemaInvalid):
         Validator(schema)

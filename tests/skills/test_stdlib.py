@@ -1,4 +1,4 @@
-"""The skills that come along: each runs its own cases, and each is written so that a small model can follow it."""
+"""The standard library: every skill passes its cases and is written for small models."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cases_of(folder: Path) -> list[Path]:
 
 
 def run(root: Path, case: Path, *, strict: bool = False) -> tuple[RunResult, list[Event], str]:
-    """What the case's answers lead to, its events, and how a replay says it ended."""
+    """Run a case; return its result, its events and the status of its replay."""
     model = ScriptedModel.from_file(case / "answers.jsonl", case.name)
     with SyncRuntime.open(root, model=model, journal=MemoryJournal(), strict=strict) as rt:
         result = rt.run(str(case.parents[1].resolve()), read(case / "input.json"))
@@ -61,13 +61,13 @@ def loaded(folder: Path) -> Skill:
 
 
 def schemas_of(skill: Skill) -> dict[str, Any]:
-    """The schemas that the skill brings along; what is built in is not its business."""
+    """Return the schemas of the skill, without built-in ones."""
     taken = [artifact for phase in skill.phases.values() for artifact in phase.inputs]
     return {artifact.name: artifact.schema for artifact in [*taken, skill.final_output] if artifact != USER_MESSAGE}
 
 
 def parts(schema: Any, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every schema inside a schema, with its place."""
+    """Yield every subschema with its path."""
     if not isinstance(schema, dict):
         return
     yield place, schema
@@ -89,12 +89,12 @@ def mentions(text: str, words: set[str]) -> set[str]:
 # -- what they do -----------------------------------------------------------------------------------------
 
 
-def test_the_five_skills_are_there():
+def test_every_packaged_skill_is_found():
     assert tuple(folder.name for folder in FOLDERS) == EXPECTED
 
 
 @each_case
-def test_a_case_ends_as_it_says_and_replays(tmp_path: Path, case: Path):
+def test_a_case_gives_the_expected_result_and_replays(tmp_path: Path, case: Path):
     result, events, replayed = run(tmp_path, case)
     expected = read(case / "expected.json")
     assert {"status": result.status, "path": list(result.path), "artifact": result.artifact} == expected
@@ -105,28 +105,28 @@ def test_a_case_ends_as_it_says_and_replays(tmp_path: Path, case: Path):
 
 
 @each_case
-def test_a_case_ends_the_same_when_required_fields_hold_at_every_depth(tmp_path: Path, case: Path):
+def test_a_case_gives_the_same_result_in_strict_mode(tmp_path: Path, case: Path):
     result, _, _ = run(tmp_path, case, strict=True)
     expected = read(case / "expected.json")
     assert {"status": result.status, "path": list(result.path), "artifact": result.artifact} == expected
 
 
 @each_skill
-def test_the_cases_take_every_edge_of_the_graph(folder: Path):
+def test_the_cases_cover_every_edge(folder: Path):
     skill = loaded(folder)
     taken = set().union(*(hops(case) for case in cases_of(folder)))
     assert taken == {(name, target) for name, targets in skill.graph.items() for target in targets}
 
 
 @each_skill
-def test_some_case_visits_each_phase(folder: Path):
+def test_the_cases_cover_every_phase(folder: Path):
     written = {path.stem for path in (folder / "phases").glob("*.md")}
     assert written == set(loaded(folder).phases)
     assert set().union(*(visited(case) for case in cases_of(folder))) == written
 
 
 @each_skill
-def test_some_case_has_its_first_answer_rejected(tmp_path: Path, folder: Path):
+def test_some_case_recovers_from_a_rejected_answer(tmp_path: Path, folder: Path):
     assert len(cases_of(folder)) >= 2
     verdicts = []
     for case in cases_of(folder):
@@ -137,7 +137,7 @@ def test_some_case_has_its_first_answer_rejected(tmp_path: Path, folder: Path):
 
 
 @pytest.mark.parametrize("name", ["draft_review", "summarize", "triage"])
-def test_work_that_cannot_be_done_is_aborted_in_some_case(name: str):
+def test_some_case_aborts(name: str):
     assert "aborted" in {read(case / "expected.json")["status"] for case in cases_of(STDLIB / name)}
 
 
@@ -150,24 +150,24 @@ def rejections(root: Path, case: str) -> list[tuple[str, str]]:
     return [(error["class"], error["path"]) for error in wrong]
 
 
-def test_a_text_is_not_sent_back_without_a_finding(tmp_path: Path):
+def test_a_review_that_goes_back_needs_an_open_criterion(tmp_path: Path):
     assert rejections(tmp_path, "draft_review/cases/rejected_first") == [
         ("candidate", "$.control.next_phase"),
         ("schema", "$.artifact.data.findings"),
     ]
 
 
-def test_an_approved_text_has_no_place_for_an_open_finding():
+def test_an_approved_text_cannot_have_an_open_criterion():
     [closed] = [part for place, part in all_parts(loaded(STDLIB / "draft_review")) if place == "approved_text"]
     assert set(closed["properties"]) == {"text", "checks"}
     assert closed["additionalProperties"] is False
 
 
-def test_a_value_is_not_taken_without_its_quote(tmp_path: Path):
+def test_a_value_needs_a_quote(tmp_path: Path):
     assert rejections(tmp_path, "extract_fields/cases/rejected_first") == [("schema", "$.artifact.data.fields[1]")]
 
 
-def test_a_route_takes_only_what_belongs_to_it(tmp_path: Path):
+def test_a_route_accepts_only_its_own_artifact(tmp_path: Path):
     assert rejections(tmp_path, "triage/cases/incident_rejected_first") == [("artifact_type", "$.artifact.type")]
     skill = loaded(STDLIB / "triage")
     inputs = [skill.phases[name].inputs for name in skill.graph["classify"]]
@@ -181,7 +181,7 @@ def test_a_route_takes_only_what_belongs_to_it(tmp_path: Path):
 
 
 @each_skill
-def test_a_skill_says_what_it_is_for(folder: Path):
+def test_a_skill_has_a_description_and_search_hints(folder: Path):
     skill = loaded(folder)
     assert skill.name == folder.name
     assert 0 < len(skill.description) <= 80
@@ -190,13 +190,13 @@ def test_a_skill_says_what_it_is_for(folder: Path):
 
 
 @each_skill
-def test_no_artifact_lies_about_unused(folder: Path):
+def test_every_artifact_is_used(folder: Path):
     written = {path.stem for path in (folder / "artifacts").glob("*.yaml")}
     assert written == set(schemas_of(loaded(folder)))
 
 
 @each_skill
-def test_every_string_and_every_list_has_an_upper_bound(folder: Path):
+def test_strings_and_lists_are_bounded(folder: Path):
     bound = {"string": "maxLength", "array": "maxItems"}
     for place, part in all_parts(loaded(folder)):
         kind = part.get("type")
@@ -205,7 +205,7 @@ def test_every_string_and_every_list_has_an_upper_bound(folder: Path):
 
 
 @each_skill
-def test_every_object_is_closed_and_every_field_required_and_described(folder: Path):
+def test_objects_are_closed_and_their_fields_required_and_described(folder: Path):
     for place, part in all_parts(loaded(folder)):
         if part.get("type") == "object":
             assert part["additionalProperties"] is False, place
@@ -215,7 +215,7 @@ def test_every_object_is_closed_and_every_field_required_and_described(folder: P
 
 
 @each_skill
-def test_a_phase_allows_no_ops_and_is_short(folder: Path):
+def test_a_phase_is_short_and_allows_no_ops(folder: Path):
     for phase in loaded(folder).phases.values():
         assert phase.allowed_ops == (), phase.name
         assert phase.role, phase.name
@@ -223,7 +223,7 @@ def test_a_phase_allows_no_ops_and_is_short(folder: Path):
 
 
 @each_skill
-def test_instructions_name_no_other_phase_no_artifact_type_and_no_op(folder: Path):
+def test_instructions_name_no_phases_artifacts_or_ops(folder: Path):
     skill = loaded(folder)
     for phase in skill.phases.values():
         others = set(skill.phases) - {phase.name}
@@ -232,8 +232,8 @@ def test_instructions_name_no_other_phase_no_artifact_type_and_no_op(folder: Pat
 
 
 @each_skill
-def test_instructions_list_no_fields_and_hold_nothing_to_copy(folder: Path):
-    """Fields come from the schemas; a literal in the prose would come back as an answer."""
+def test_instructions_have_no_field_lists_or_literals(folder: Path):
+    """Schemas describe the fields, and small models copy literals."""
     skill = loaded(folder)
     fields = {name for _, part in all_parts(skill) for name in part.get("properties", {})}
     field = "|".join(sorted(map(re.escape, fields)))

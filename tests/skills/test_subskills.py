@@ -1,4 +1,4 @@
-"""Skills as nodes and in steps: found, fitting, pinned, and never in a circle."""
+"""Sub-skills as nodes and in steps: resolution, type checks, pins, cycles."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_skill_can_be_a_node(root: Path):
+def test_a_graph_node_can_be_a_skill(root: Path):
     outer(root, {"a": ["@inner"], "@inner": ["b"], "b": ["end"]})
     skill = load(root, "outer")
     assert skill.skills["inner"].name == "inner"
@@ -46,12 +46,12 @@ def test_a_skill_can_be_a_node(root: Path):
     assert set(skill.phases) == {"a", "b"}
 
 
-def test_a_skill_that_is_the_entry_takes_what_the_run_takes(root: Path):
+def test_a_sub_skill_as_entry_defines_the_input_of_the_run(root: Path):
     outer(root, {"@inner": ["end"]})
     assert load(root, "outer").entry_inputs[0].schema == NOTE
 
 
-def test_what_it_gives_must_be_what_the_next_node_takes(root: Path):
+def test_a_sub_skills_result_must_match_the_next_input(root: Path):
     artifacts = {"other": OTHER}
     outer(root, {"a": ["@inner"], "@inner": ["b"], "b": ["end"]}, artifacts=artifacts, inputs={"b": "other"})
     assert codes(root, "outer") == [(6, "RYN133")]
@@ -59,12 +59,12 @@ def test_what_it_gives_must_be_what_the_next_node_takes(root: Path):
     assert codes(root, "outer") == [(6, "RYN133")]
 
 
-def test_nobody_decides_after_a_skill_so_one_successor_is_all_it_may_have(root: Path):
+def test_a_sub_skill_node_has_one_successor(root: Path):
     outer(root, {"a": ["@inner"], "@inner": ["a", "end"]})
     assert codes(root, "outer") == [(6, "RYN133")]
 
 
-def test_a_node_must_be_a_skill_that_exists_and_is_sound(root: Path):
+def test_a_sub_skill_must_exist_and_load(root: Path):
     outer(root, {"a": ["@iner"], "@iner": ["end"]})
     assert codes(root, "outer") == [(6, "RYN101")]
     outer(root, {"a": ["@in ner"], "@in ner": ["end"]})
@@ -74,22 +74,22 @@ def test_a_node_must_be_a_skill_that_exists_and_is_sound(root: Path):
     assert codes(root, "outer") == [(6, "RYN102")]
 
 
-def test_skills_in_a_circle_are_named(tmp_path: Path):
+def test_a_cycle_of_skills_is_an_error_that_names_them(tmp_path: Path):
     for name, other in (("one", "two"), ("two", "three"), ("three", "one")):
         folder = write_skill(tmp_path, name, {"a": [f"@{other}"], f"@{other}": ["end"]})
         for file in (folder / "phases").glob("@*"):
             file.unlink()
-    with pytest.raises(SkillInvalid, match="in a circle: one → two → three → one"):
+    with pytest.raises(SkillInvalid, match="in a cycle: one → two → three → one"):
         load(tmp_path, "one")
 
 
-def test_a_step_that_runs_a_skill_binds_what_that_one_gives(root: Path):
+def test_a_run_skill_step_binds_the_final_artifact(root: Path):
     steps = "preprocessor:\n  - run_skill: {skill: inner, input: {text: x}, into: data.first}\n"
     folder = write_skill(root, "outer", {"a": ["end"]}, phase_keys={"a": steps})
     skill = load(root, "outer")
     phase = skill.phases["a"]
-    schema, slips = enrich(phase.inputs[0], phase.preprocessor, lambda name: skill.skills[name].final_output)
-    assert slips == []
+    schema, errors = enrich(phase.inputs[0], phase.preprocessor, lambda name: skill.skills[name].final_output)
+    assert errors == []
     assert schema["properties"]["first"]["properties"]["data"] == NOTE
     path = folder / "phases" / "a.md"
     more = "  - validate: {schema: {}, target: data.first.data.nothing}\n"
@@ -97,7 +97,7 @@ def test_a_step_that_runs_a_skill_binds_what_that_one_gives(root: Path):
     assert codes(root, "outer") == [(8, "RYN124")]
 
 
-def test_a_change_in_a_skill_that_it_runs_changes_the_pin(root: Path):
+def test_a_change_in_a_sub_skill_changes_the_pin(root: Path):
     outer(root, {"a": ["@inner"], "@inner": ["end"]})
     before = pin(load(root, "outer"))
     path = root / "reyn/project/inner/phases/x.md"
@@ -105,7 +105,7 @@ def test_a_change_in_a_skill_that_it_runs_changes_the_pin(root: Path):
     assert pin(load(root, "outer")) != before
 
 
-def test_the_standard_library_is_found_last(tmp_path: Path):
+def test_the_standard_library_is_searched_last(tmp_path: Path):
     library = Library(tmp_path)
     assert library.find("direct_llm").parent.name == "skills"
     assert {shelf for _, shelf, _ in library} == {"stdlib"}
@@ -113,15 +113,15 @@ def test_the_standard_library_is_found_last(tmp_path: Path):
     assert library.find("direct_llm") == mine
 
 
-def test_a_circle_by_path_is_a_circle(tmp_path: Path):
+def test_a_cycle_by_path_is_an_error(tmp_path: Path):
     for name, other in (("one", "two"), ("two", "one")):
         steps = f"preprocessor:\n  - run_skill: {{skill: reyn/project/{other}}}\n"
         write_skill(tmp_path, name, {"a": ["end"]}, phase_keys={"a": steps})
-    with pytest.raises(SkillInvalid, match="in a circle: one → two → one"):
+    with pytest.raises(SkillInvalid, match="in a cycle: one → two → one"):
         load(tmp_path, "one")
 
 
-def test_a_long_chain_is_told_and_a_wide_one_is_quick(tmp_path: Path):
+def test_deep_nesting_is_an_error_and_shared_sub_skills_load_once(tmp_path: Path):
     import time
 
     for level in range(30):
@@ -140,7 +140,7 @@ def test_a_long_chain_is_told_and_a_wide_one_is_quick(tmp_path: Path):
     assert all(not one.skills for one in skill.skills.values())
 
 
-def test_what_the_postprocessor_makes_is_what_a_skill_gives(root: Path):
+def test_a_postprocessor_defines_the_result_of_a_skill(root: Path):
     after = "postprocessor: {output_schema: other}\n"
     write_skill(root, "inner", {"x": ["end"]}, artifacts={"other": OTHER}, skill_keys=after)
     outer(root, {"a": ["@inner"], "@inner": ["b"], "b": ["end"]}, artifacts={"other": OTHER}, inputs={"b": "other"})
@@ -149,13 +149,13 @@ def test_what_the_postprocessor_makes_is_what_a_skill_gives(root: Path):
     assert codes(root, "outer") == [(6, "RYN133")]
 
 
-def test_a_skill_run_by_an_op_is_pinned_too(root: Path):
+def test_a_skill_run_by_an_op_step_is_pinned(root: Path):
     steps = "preprocessor:\n  - {type: run_op, op: {kind: run_skill, skill: inner}, into: data.r}\n"
     write_skill(root, "outer", {"a": ["end"]}, phase_keys={"a": steps})
     assert set(load(root, "outer").skills) == {"inner"}
 
 
-def test_the_enriched_input_is_known(root: Path):
+def test_the_input_schema_includes_what_the_preprocessor_binds(root: Path):
     from reyn.skills.flow import enriched_input_schema
 
     steps = "preprocessor:\n  - validate: {schema: {}, into: data.findings}\n"

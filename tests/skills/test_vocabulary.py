@@ -1,11 +1,11 @@
-"""The words are one table; what is written elsewhere must agree with it."""
+"""The vocabulary is consistent with step values, schemas and the model's view."""
 
 import msgspec
 import pytest
 
 from reyn.jsonschema import compile_schema
 from reyn.skills import values
-from reyn.skills.fronts import STEP_FRONTS
+from reyn.skills.front_matter import STEP_ARGUMENTS
 from reyn.skills.values import DEFAULT_OPS
 from tests.support import VOCABULARY
 
@@ -13,34 +13,34 @@ FORMS = [pytest.param(spec, form, id=f"{spec.kind}-{form.op}") for spec in VOCAB
 EFFECTS = ("pure", "idempotent", "reconcilable", "unsafe")
 
 
-def test_steps_have_the_keys_that_the_vocabulary_says():
-    assert STEP_FRONTS.keys() == VOCABULARY.step_kinds
+def test_step_arguments_match_the_vocabulary():
+    assert STEP_ARGUMENTS.keys() == VOCABULARY.step_kinds
     for spec in VOCABULARY.steps:
-        fields = msgspec.structs.fields(STEP_FRONTS[spec.kind])
+        fields = msgspec.structs.fields(STEP_ARGUMENTS[spec.kind])
         assert {field.name for field in fields} == set(spec.keys)
         assert {field.name for field in fields if field.required} == set(spec.required)
 
 
-def test_every_kind_of_step_has_a_value():
+def test_every_step_kind_has_a_value_type():
     members = values.AnyStep.__args__
     assert {member.__struct_config__.tag for member in members} == VOCABULARY.step_kinds
 
 
-def test_what_an_op_needs_is_a_permission_that_exists():
+def test_permissions_of_ops_exist():
     assert {spec.permission for spec in VOCABULARY.ops if spec.permission} <= VOCABULARY.permission_keys
     assert set(DEFAULT_OPS) <= VOCABULARY.op_kinds
 
 
 @pytest.mark.parametrize(("spec", "form"), FORMS)
-def test_an_example_is_an_op_of_its_form_and_of_no_other(spec, form):
-    fitting = [other.op for other in spec.forms if compile_schema(other.arguments).is_valid(form.example)]
-    assert fitting == [form.op]
+def test_an_example_matches_exactly_its_form(spec, form):
+    matching = [other.op for other in spec.forms if compile_schema(other.arguments).is_valid(form.example)]
+    assert matching == [form.op]
     assert compile_schema(spec.schema).is_valid(form.example)
     assert spec.form(form.op) is form
 
 
 @pytest.mark.parametrize(("spec", "form"), FORMS)
-def test_the_fields_of_a_form_are_closed_and_bounded(spec, form):
+def test_arguments_are_closed_and_bounded(spec, form):
     assert form.arguments["additionalProperties"] is False
     assert form.arguments["properties"]["kind"] == {"const": spec.kind}
     assert not compile_schema(form.arguments).is_valid(form.example | {"more": 1})
@@ -56,7 +56,7 @@ def test_the_fields_of_a_form_are_closed_and_bounded(spec, form):
 
 
 @pytest.mark.parametrize(("spec", "form"), FORMS)
-def test_a_result_comes_in_the_envelope(spec, form):
+def test_a_result_has_the_envelope(spec, form):
     schema = compile_schema(form.result)
     envelope = {"kind": spec.kind} | ({"op": form.op} if form.op else {})
     for status in ("ok", "error", "denied", "skipped", "timeout"):
@@ -65,26 +65,26 @@ def test_a_result_comes_in_the_envelope(spec, form):
     assert not schema.is_valid(envelope | {"status": "perhaps"})
 
 
-def test_a_kind_is_as_bad_as_the_worst_of_its_forms():
+def test_the_effect_of_a_kind_is_the_most_severe_of_its_forms():
     for spec in VOCABULARY.ops:
         if spec.forms:
             assert spec.effect == max((form.effect for form in spec.forms), key=EFFECTS.index)
 
 
-def test_glob_takes_a_pattern_or_a_path_but_not_both():
+def test_glob_takes_either_pattern_or_path():
     glob = compile_schema(VOCABULARY.op("file").form("glob").arguments)
     base = {"kind": "file", "op": "glob"}
-    taken = [
+    accepted = [
         glob.is_valid(base | more) for more in ({}, {"pattern": "*"}, {"path": "*"}, {"pattern": "*", "path": "*"})
     ]
-    assert taken == [False, True, True, False]
+    assert accepted == [False, True, True, False]
 
 
-def test_what_a_model_is_shown_is_short_and_names_every_form():
+def test_the_models_view_is_short_and_names_every_form():
     for spec in VOCABULARY.ops:
-        offered = spec.offered()
-        assert list(offered) == ["kind", "description", "example"]
-        assert offered["example"]["kind"] == spec.kind
+        entry = spec.offered()
+        assert list(entry) == ["kind", "description", "example"]
+        assert entry["example"]["kind"] == spec.kind
     file = VOCABULARY.op("file").offered()["description"]
     assert "read(path, offset?, limit?, start?, length?); write(path, content); " in file
     assert "glob(pattern, max_results?)" in file
@@ -92,21 +92,39 @@ def test_what_a_model_is_shown_is_short_and_names_every_form():
     assert VOCABULARY.op("ask_user").offered()["description"].endswith("Fields: question, suggestions?, required?.")
 
 
-def test_the_texts_of_an_example_are_marked_because_small_models_copy_them():
+def test_examples_use_placeholders_because_small_models_copy_them():
     assert VOCABULARY.op("file").offered()["example"] == {"kind": "file", "op": "read", "path": "<path>"}
-    asked = {"kind": "ask_user", "question": "<question>", "suggestions": ["<suggestions>"]}
-    assert VOCABULARY.op("ask_user").offered()["example"] == asked
+    question = {"kind": "ask_user", "question": "<question>", "suggestions": ["<suggestions>"]}
+    assert VOCABULARY.op("ask_user").offered()["example"] == question
     assert VOCABULARY.op("run_skill").offered()["example"]["input"] == {"text": "<text>"}
 
 
-def test_a_kind_without_forms_is_declared_and_nothing_fits_it():
+def test_a_reserved_kind_accepts_no_arguments():
     lint = VOCABULARY.op("lint")
     assert (lint.is_available, VOCABULARY.op("file").is_available) == (False, True)
     assert lint.form(None) is None
     assert not compile_schema(lint.schema).is_valid({"kind": "lint"})
 
 
-def test_a_kind_with_one_form_left_still_tells_its_name():
+def test_a_kind_with_one_named_form_shows_the_name():
     spec = VOCABULARY.op("file")
     only = msgspec.structs.replace(spec, forms=(spec.form("delete"),))
     assert only.offered()["description"].endswith("op: delete(path).")
+
+
+@pytest.mark.parametrize(
+    "kind", ["web_search", "mcp", "embed", "recall", "index_query", "index_drop", "index_anything"]
+)
+def test_names_of_later_ops_are_reserved(kind: str):
+    assert VOCABULARY.is_reserved(kind)
+    assert not VOCABULARY.op(kind).is_available
+
+
+@pytest.mark.parametrize("kind", ["index", "indexes", "embedded", "mcp_install", "reindex_docs"])
+def test_similar_names_are_unknown(kind: str):
+    assert VOCABULARY.op(kind) is None
+    assert not VOCABULARY.is_reserved(kind)
+
+
+def test_an_available_op_is_not_reserved():
+    assert not VOCABULARY.is_reserved("file")

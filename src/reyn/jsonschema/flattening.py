@@ -1,7 +1,7 @@
-"""A schema says the same in fewer ways: what is said in several parts is said in one, what is said beside alternatives
-in each of them, and, where that is wanted, what holds itself comes to an end.
+"""Flatten a schema for grammar converters, which support fewer keywords than a validator.
 
-Converters of grammars know objects, lists, texts and alternatives well, and little else.
+Merges `allOf`, pushes sibling keywords into every branch of `anyOf` and `oneOf`, and optionally unrolls recursive
+`$ref`s to a fixed depth. The result may accept more than the original, which the contract validates answers against.
 """
 
 from __future__ import annotations
@@ -11,122 +11,130 @@ from typing import Any
 
 import msgspec
 
-from reyn.jsonschema.references import Table, refers, size_of, with_parts
+from reyn.jsonschema.references import Definitions, count_subschemas, has_references, map_subschemas
 
-_LARGER = ("minLength", "minItems", "minProperties", "minimum", "exclusiveMinimum")
-_SMALLER = ("maxLength", "maxItems", "maxProperties", "maximum", "exclusiveMaximum")
-UNDERSTOOD = (
+_LOWER_BOUNDS = ("minLength", "minItems", "minProperties", "minimum", "exclusiveMinimum")
+_UPPER_BOUNDS = ("maxLength", "maxItems", "maxProperties", "maximum", "exclusiveMaximum")
+SUPPORTED_KEYWORDS = (
     "type", "properties", "required", "additionalProperties", "patternProperties", "items", "prefixItems", "minItems",
     "maxItems", "minLength", "maxLength", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "minimum", "maximum",
     "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "pattern",
 )  # fmt: skip
-"""What the converters of grammars understand, as far as we rely on it, or can be said in such words. Nothing else is a
-reason to take a schema apart."""
-_ALTERNATIVES = ("anyOf", "oneOf")
-_DEEPEST = 2
-"""Of what holds itself and has to come to an end, so many are in each other."""
-_MOST_PARTS = 2_000
-"""What would become larger without references keeps them."""
+"""Keywords that grammar converters support, or that can be rewritten into such. All others are dropped."""
+_BRANCHES = ("anyOf", "oneOf")
+_MAX_UNROLL_DEPTH = 2
+_MAX_SUBSCHEMAS = 2_000
+"""A schema that would exceed this without references keeps them."""
 
 
-def flattened(schema: dict[str, Any], *, is_ended: bool) -> dict[str, Any]:
-    """The same schema; what its references lead to stands in `$defs`. If it is to be `is_ended`, there are none, but
-    for what has no end."""
-    table = Table(schema)
-    joining = _Joining(table)
-    flat: dict[str, Any] = joining.join(table.root, frozenset())
-    entries = {name: joining.join(entry, frozenset({f"#/$defs/{name}"})) for name, entry in table.entries.items()}
+def flatten(schema: dict[str, Any], *, unroll: bool) -> dict[str, Any]:
+    """Return a flat schema with the targets of its references in `$defs`.
+
+    Args:
+        schema: The schema.
+        unroll: Whether to replace references by their targets, to a fixed depth. Branches that need more keep theirs.
+    """
+    table = Definitions(schema)
+    merger = _Merger(table)
+    flat: dict[str, Any] = merger.merge(table.root, frozenset())
+    entries = {name: merger.merge(entry, frozenset({f"#/$defs/{name}"})) for name, entry in table.entries.items()}
     table.entries = entries
-    if is_ended and refers(flat):
-        flat = _end(flat, table)
-    return flat | {"$defs": entries} if refers(flat) else flat
+    if unroll and has_references(flat):
+        flat = _unroll(flat, table)
+    return flat | {"$defs": entries} if has_references(flat) else flat
 
 
-def is_choice(schema: Any) -> bool:
-    """Whether it says no more than which fields of an object must be there."""
+def is_required_only(schema: Any) -> bool:
+    """Return whether a schema only lists required fields of an object."""
     return isinstance(schema, dict) and "required" in schema and schema.keys() <= {"required", "type"}
 
 
-class _Joining:
-    """Without `allOf`, references that something is added to, alternatives that something is said beside. Once that has
-    made too much of it, the rest stays as it is."""
+class _Merger:
+    """Merges `allOf`, references with siblings, and branches with siblings, within a budget of subschemas."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Definitions) -> None:
         self._table = table
-        self._left = _MOST_PARTS + 4 * (size_of(table.root) + sum(map(size_of, table.entries.values())))
+        self._budget = _MAX_SUBSCHEMAS + 4 * (
+            count_subschemas(table.root) + sum(map(count_subschemas, table.entries.values()))
+        )
 
-    def join(self, schema: Any, inside: frozenset[str]) -> Any:
-        """`inside` are the references whose targets this is a part of: to them it only refers."""
+    def merge(self, schema: Any, enclosing: frozenset[str]) -> Any:
+        """Merge a schema and its subschemas; references to `enclosing` definitions are recursive and stay."""
         if not isinstance(schema, dict):
             return schema
-        if (reference := _only_refers(schema)) is not None:
+        if (reference := _sole_reference(schema)) is not None:
             return {"$ref": reference}
         followed: set[str] = set()
-        whole = self._whole(schema, inside, (), followed)
-        if self._left > 0:
-            whole = _spread(whole)
-        return with_parts(whole, lambda part: self.join(part, inside | followed))
+        merged = self._merge_level(schema, enclosing, (), followed)
+        if self._budget > 0:
+            merged = _distribute(merged)
+        return map_subschemas(merged, lambda part: self.merge(part, enclosing | followed))
 
-    def _whole(
-        self, schema: dict[str, Any], inside: frozenset[str], chain: tuple[str, ...], followed: set[str]
+    def _merge_level(
+        self, schema: dict[str, Any], enclosing: frozenset[str], chain: tuple[str, ...], followed: set[str]
     ) -> dict[str, Any]:
-        """The schema in one part. `chain` leads here without a field in between: what is in it says nothing new."""
-        self._left -= 1
-        own = {key: value for key, value in schema.items() if key in UNDERSTOOD and key not in ("allOf", "$ref")}
+        """Merge `$ref` and `allOf` into one level; a reference that is already in `chain` adds nothing."""
+        self._budget -= 1
+        own = {
+            key: value for key, value in schema.items() if key in SUPPORTED_KEYWORDS and key not in ("allOf", "$ref")
+        }
         parts = [{"$ref": schema["$ref"]}] if "$ref" in schema else []
         parts += [part for part in schema.get("allOf", ()) if isinstance(part, dict)]
         for part in parts:
-            target, way, reference = part, chain, _only_refers(part)
+            target, target_chain, reference = part, chain, _sole_reference(part)
             if reference in chain:
                 continue
-            self._left -= 1
-            if reference in inside or (reference is not None and self._left <= 0):
-                return {"$ref": reference}  # it holds itself, or too much: what is added to it is left to the OS
+            self._budget -= 1
+            if reference in enclosing or (reference is not None and self._budget <= 0):
+                return {"$ref": reference}  # recursive, or over budget: its siblings are dropped
             if reference is not None:
                 followed.add(reference)
-                target, way = self._table.entry(reference), (*chain, reference)
+                target, target_chain = self._table.entry(reference), (*chain, reference)
             if isinstance(target, dict):
-                inner = self._whole(target, inside, way, followed)
+                inner = self._merge_level(target, enclosing, target_chain, followed)
                 if inner.keys() == {"$ref"}:
                     return inner
-                if self._left <= 0:  # alternatives of alternatives are what grows
-                    inner = {key: value for key, value in inner.items() if key not in own or key not in _ALTERNATIVES}
-                own = _joined(own, inner)
+                if self._budget <= 0:  # products of branches are what grows
+                    inner = {key: value for key, value in inner.items() if key not in own or key not in _BRANCHES}
+                own = _intersection(own, inner)
         return own
 
 
-def _only_refers(schema: dict[str, Any]) -> str | None:
-    """The reference that is all there is to a schema."""
-    own = {key: value for key, value in schema.items() if key in UNDERSTOOD}
+def _sole_reference(schema: dict[str, Any]) -> str | None:
+    """Return the reference of a schema that has nothing else, or `None`."""
+    own = {key: value for key, value in schema.items() if key in SUPPORTED_KEYWORDS}
     if own.keys() == {"allOf"} and len(own["allOf"]) == 1 and isinstance(own["allOf"][0], dict):
-        return _only_refers(own["allOf"][0])
+        return _sole_reference(own["allOf"][0])
     return own["$ref"] if own.keys() == {"$ref"} else None
 
 
-def _spread(schema: dict[str, Any]) -> dict[str, Any]:
-    """What is said beside alternatives is said in each of them."""
-    for key in _ALTERNATIVES:
-        beside = {name: value for name, value in schema.items() if name != key}
-        if key in schema and beside and not all(is_choice(part) for part in schema[key]):
-            fitting = [part for part in schema[key] if _can_be(part, beside)]
-            return {key: [{"allOf": [part, beside]} for part in fitting or schema[key]]}
+def _distribute(schema: dict[str, Any]) -> dict[str, Any]:
+    """Push the siblings of `anyOf` or `oneOf` into every branch; drop branches whose type they exclude."""
+    for key in _BRANCHES:
+        siblings = {name: value for name, value in schema.items() if name != key}
+        if key in schema and siblings and not all(is_required_only(part) for part in schema[key]):
+            possible = [part for part in schema[key] if _types_overlap(part, siblings)]
+            return {key: [{"allOf": [part, siblings]} for part in possible or schema[key]]}
     return schema
 
 
-def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """What satisfies both, as far as one schema can say it; what they hold is joined in its turn. Of what cannot be
-    said, the first is kept: the OS checks it."""
-    joined = one | {key: value for key, value in other.items() if key not in one}
+def _intersection(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema for values that satisfy both; subschemas are merged later.
+
+    Where the keywords cannot be combined, the first one stays.
+    """
+    combined = one | {key: value for key, value in other.items() if key not in one}
     for key in one.keys() & other.keys():
-        joined[key] = _both_of(key, one[key], other[key])
-    return joined
+        combined[key] = _combine(key, one[key], other[key])
+    return combined
 
 
-def _both_of(key: str, mine: Any, theirs: Any) -> Any:
+def _combine(key: str, mine: Any, theirs: Any) -> Any:
+    """Combine two values of the same keyword."""
     match key:
-        case _ if key in _LARGER:
+        case _ if key in _LOWER_BOUNDS:
             return max(mine, theirs)
-        case _ if key in _SMALLER:
+        case _ if key in _UPPER_BOUNDS:
             return min(mine, theirs)
         case "properties" | "patternProperties":
             return mine | theirs | {name: _both(mine[name], theirs[name]) for name in mine if name in theirs}
@@ -145,7 +153,7 @@ def _both_of(key: str, mine: Any, theirs: Any) -> Any:
         case "multipleOf" if isinstance(mine, int) and isinstance(theirs, int):
             return lcm(mine, theirs)
         case "type":
-            common = _common(mine, theirs)
+            common = _common_types(mine, theirs)
             return mine if not common else common[0] if len(common) == 1 else common
     return mine
 
@@ -154,7 +162,7 @@ def _both(one: Any, other: Any) -> Any:
     return False if one is False or other is False else {"allOf": [one, other]}
 
 
-def _common(one: str | list[str], other: str | list[str]) -> list[str]:
+def _common_types(one: str | list[str], other: str | list[str]) -> list[str]:
     mine, theirs = ([kind] if isinstance(kind, str) else kind for kind in (one, other))
     common = [kind for kind in mine if kind in theirs or (kind == "integer" and "number" in theirs)]
     if "number" in mine and "integer" in theirs and "integer" not in common:
@@ -162,83 +170,82 @@ def _common(one: str | list[str], other: str | list[str]) -> list[str]:
     return common
 
 
-def _can_be(part: Any, beside: dict[str, Any]) -> bool:
-    """Whether the types of both leave anything."""
-    if not isinstance(part, dict) or "type" not in part or "type" not in beside:
+def _types_overlap(part: Any, siblings: dict[str, Any]) -> bool:
+    if not isinstance(part, dict) or "type" not in part or "type" not in siblings:
         return part is not False
-    return bool(_common(part["type"], beside["type"]))
+    return bool(_common_types(part["type"], siblings["type"]))
 
 
 class _TooLargeError(Exception):
     pass
 
 
-def _end(flat: dict[str, Any], table: Table) -> dict[str, Any]:
-    """Each way to answer comes to an end, or stays as it is."""
+def _unroll(flat: dict[str, Any], table: Definitions) -> dict[str, Any]:
+    """Unroll every top-level branch on its own; one that becomes too large stays as it is."""
     if "anyOf" not in flat:
-        return _ended_or_same(flat, table)
-    return flat | {"anyOf": [_ended_or_same(way, table) for way in flat["anyOf"]]}
+        return _unroll_branch(flat, table)
+    return flat | {"anyOf": [_unroll_branch(branch, table) for branch in flat["anyOf"]]}
 
 
-def _ended_or_same(schema: dict[str, Any], table: Table) -> dict[str, Any]:
+def _unroll_branch(schema: dict[str, Any], table: Definitions) -> dict[str, Any]:
     try:
-        ended = _Ending(table).end(schema, ())
+        unrolled = _Unroller(table).unroll(schema, ())
     except _TooLargeError:
         return schema
-    return ended if isinstance(ended, dict) else schema
+    return unrolled if isinstance(unrolled, dict) else schema
 
 
-class _Ending:
-    """Entries of the table are put where they are referred to, so deep and no deeper."""
+class _Unroller:
+    """Replaces references by their targets, up to a depth and a number of subschemas."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Definitions) -> None:
         self._table = table
-        self._parts = 0
+        self._count = 0
 
-    def end(self, schema: Any, inside: tuple[str, ...]) -> Any:
-        """The schema without references; `None` where it cannot be had without going deeper."""
-        self._parts += 1
-        if self._parts > _MOST_PARTS:
+    def unroll(self, schema: Any, enclosing: tuple[str, ...]) -> Any:
+        """Return the schema without references; `None` if it needs a deeper level."""
+        self._count += 1
+        if self._count > _MAX_SUBSCHEMAS:
             raise _TooLargeError
         if not isinstance(schema, dict):
             return schema
         reference = schema.get("$ref")
         if reference is not None:
-            if inside.count(reference) >= _DEEPEST:
+            if enclosing.count(reference) >= _MAX_UNROLL_DEPTH:
                 return None
-            return self.end(self._table.entry(reference), (*inside, reference))
-        ended = with_parts(schema, lambda part: self.end(part, inside))
-        return ended if _can_end(ended) else _nothing(schema)
+            return self.unroll(self._table.entry(reference), (*enclosing, reference))
+        unrolled = map_subschemas(schema, lambda part: self.unroll(part, enclosing))
+        return unrolled if _prune(unrolled) else _null_if_allowed(schema)
 
 
-def _can_end(ended: dict[str, Any]) -> bool:
-    """Take out what cannot be had; false if what is left is not what was meant."""
-    if "properties" in ended:
-        fields = {name: field for name, field in ended["properties"].items() if field is not None}
-        if not fields.keys() >= set(ended.get("required", ())) & ended["properties"].keys():
+def _prune(unrolled: dict[str, Any]) -> bool:
+    """Remove subschemas that are `None`, in place; return whether the rest still satisfies the schema."""
+    if "properties" in unrolled:
+        fields = {name: field for name, field in unrolled["properties"].items() if field is not None}
+        if not fields.keys() >= set(unrolled.get("required", ())) & unrolled["properties"].keys():
             return False
-        ended["properties"] = fields
-    if "patternProperties" in ended:
-        named = ended["patternProperties"]
-        ended["patternProperties"] = {name: part for name, part in named.items() if part is not None}
-    for key in _ALTERNATIVES:
-        if key in ended:
-            ended[key] = [part for part in ended[key] if part is not None]
-            if not ended[key]:
+        unrolled["properties"] = fields
+    if "patternProperties" in unrolled:
+        patterns = unrolled["patternProperties"]
+        unrolled["patternProperties"] = {name: part for name, part in patterns.items() if part is not None}
+    for key in _BRANCHES:
+        if key in unrolled:
+            unrolled[key] = [part for part in unrolled[key] if part is not None]
+            if not unrolled[key]:
                 return False
-    if "items" in ended and ended["items"] is None:
-        del ended["items"]
-        ended["maxItems"] = min(len(ended.get("prefixItems", ())), ended.get("maxItems", _MOST_PARTS))
-        if ended.get("minItems", 0) > ended["maxItems"]:
+    if "items" in unrolled and unrolled["items"] is None:
+        del unrolled["items"]
+        unrolled["maxItems"] = min(len(unrolled.get("prefixItems", ())), unrolled.get("maxItems", _MAX_SUBSCHEMAS))
+        if unrolled.get("minItems", 0) > unrolled["maxItems"]:
             return False
-    if "additionalProperties" in ended and ended["additionalProperties"] is None:
-        if not ended.get("properties", {}).keys() >= set(ended.get("required", ())):
+    if "additionalProperties" in unrolled and unrolled["additionalProperties"] is None:
+        if not unrolled.get("properties", {}).keys() >= set(unrolled.get("required", ())):
             return False
-        ended["additionalProperties"] = False
-    return None not in ended.get("prefixItems", ())
+        unrolled["additionalProperties"] = False
+    return None not in unrolled.get("prefixItems", ())
 
 
-def _nothing(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """What may be left empty ends so."""
-    kinds = schema.get("type")
-    return {"type": "null"} if isinstance(kinds, list) and "null" in kinds else None
+def _null_if_allowed(schema: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the schema of `null` if the schema accepts it, otherwise `None`."""
+    types = schema.get("type")
+    return {"type": "null"} if isinstance(types, list) and "null" in types else None

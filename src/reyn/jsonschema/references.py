@@ -1,5 +1,7 @@
-"""Where does a reference lead? A schema whose parts refer to each other, by pointer, by anchor or by name, becomes one
-whose references name the entries of one table."""
+"""Resolve the references of a schema.
+
+References by JSON pointer, anchor or `$id` become references to the entries of one table of definitions.
+"""
 
 from __future__ import annotations
 
@@ -9,89 +11,95 @@ from urllib.parse import unquote, urljoin
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_ONE = ("items", "additionalProperties")
-_SEVERAL = ("anyOf", "oneOf", "allOf", "prefixItems")
-_NAMED = ("properties", "patternProperties", "$defs", "definitions")
-_ADDRESSES = ("$id", "$anchor", "$schema", "$defs", "definitions")
+_SUBSCHEMA = ("items", "additionalProperties")
+_SUBSCHEMA_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+_SUBSCHEMA_MAPS = ("properties", "patternProperties", "$defs", "definitions")
+_IDENTIFIERS = ("$id", "$anchor", "$schema", "$defs", "definitions")
 _PREFIX = "#/$defs/"
 
 
-def with_parts(schema: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
-    """The schema with each of the schemas that it holds changed."""
+def map_subschemas(schema: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return the schema with a function applied to each of its direct subschemas."""
     changed = dict(schema)
-    for key in _ONE:
+    for key in _SUBSCHEMA:
         if isinstance(changed.get(key), dict):
             changed[key] = change(changed[key])
-    for key in _SEVERAL:
+    for key in _SUBSCHEMA_LISTS:
         if isinstance(changed.get(key), list):
             changed[key] = [change(part) for part in changed[key]]
-    for key in _NAMED:
+    for key in _SUBSCHEMA_MAPS:
         if isinstance(changed.get(key), dict):
             changed[key] = {name: change(part) for name, part in changed[key].items()}
     return changed
 
 
-def refers(schema: Any) -> bool:
-    """Whether there is a reference in it, however deep."""
-    return any("$ref" in part for part in _all_parts(schema))
+def has_references(schema: Any) -> bool:
+    """Return whether a schema or a subschema has a `$ref`."""
+    return any("$ref" in part for part in _subschemas(schema))
 
 
-def size_of(schema: Any) -> int:
-    """How many schemas it is."""
-    return sum(1 for _ in _all_parts(schema))
+def count_subschemas(schema: Any) -> int:
+    """Return the number of schemas in a schema, itself included."""
+    return sum(1 for _ in _subschemas(schema))
 
 
-class Table:
-    """`root` is the schema; `entries` what its references, and those of the entries, lead to. A reference that leads
-    nowhere is left out."""
+class Definitions:
+    """The targets of a schema's references. References without a target are dropped.
+
+    Attributes:
+        root: The schema, with references of the form `#/$defs/<name>`.
+        entries: The definitions by name.
+    """
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self.entries: dict[str, Any] = {}
         self._names: dict[int, str] = {}
-        self._resources = {part["$id"]: part for part in _all_parts(schema) if _is_resource(part)}
-        self.root: dict[str, Any] = self._named(schema, schema)
+        self._resources = {part["$id"]: part for part in _subschemas(schema) if _is_resource(part)}
+        self.root: dict[str, Any] = self._resolve(schema, schema)
 
     def entry(self, reference: str) -> Any:
+        """Return the definition that a reference of the form `#/$defs/<name>` names."""
         return self.entries[reference.removeprefix(_PREFIX)]
 
-    def _named(self, schema: Any, home: dict[str, Any]) -> Any:
-        """The schema with its references changed; `home` is the nearest around it with a name of its own."""
+    def _resolve(self, schema: Any, resource: dict[str, Any]) -> Any:
+        """Return the schema with resolved references; `resource` is the nearest enclosing schema with an `$id`."""
         if not isinstance(schema, dict):
             return schema
-        home = schema if _is_resource(schema) else home
-        bare = {key: value for key, value in schema.items() if key not in _ADDRESSES and key != "$ref"}
-        if isinstance(bare.get("items"), list):  # as schemas of earlier drafts say it
+        resource = schema if _is_resource(schema) else resource
+        bare = {key: value for key, value in schema.items() if key not in _IDENTIFIERS and key != "$ref"}
+        if isinstance(bare.get("items"), list):  # draft 7 and earlier
             bare |= {"prefixItems": bare["items"], "items": bare.get("additionalItems", {})}
-        named = with_parts(bare, lambda part: self._named(part, home))
-        found = self._find(schema["$ref"], home) if isinstance(schema.get("$ref"), str) else None
-        return named if found is None else {"$ref": self._reference(*found)} | named
+        resolved = map_subschemas(bare, lambda part: self._resolve(part, resource))
+        target = self._find(schema["$ref"], resource) if isinstance(schema.get("$ref"), str) else None
+        return resolved if target is None else {"$ref": self._reference(*target)} | resolved
 
-    def _reference(self, target: Any, home: dict[str, Any]) -> str:
+    def _reference(self, target: Any, resource: dict[str, Any]) -> str:
+        """Return a reference to a target, which becomes a definition."""
         key = id(target)
         if key not in self._names:
             name = self._names[key] = f"d{len(self._names)}"
-            self.entries[name] = {}  # its place, while it is read
-            self.entries[name] = self._named(target, home)
+            self.entries[name] = {}  # a placeholder, because the target may refer to itself
+            self.entries[name] = self._resolve(target, resource)
         return _PREFIX + self._names[key]
 
-    def _find(self, reference: str, home: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
-        """What a reference leads to, and the home of that."""
-        address, _, words = reference.partition("#")
-        words = unquote(words)
-        if address:
-            own = home["$id"] if _is_resource(home) else ""
-            named = self._resources.get(address) or self._resources.get(urljoin(own, address))
+    def _find(self, reference: str, resource: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
+        """Return the target of a reference and the resource that contains it."""
+        uri, _, fragment = reference.partition("#")
+        fragment = unquote(fragment)
+        if uri:
+            base = resource["$id"] if _is_resource(resource) else ""
+            named = self._resources.get(uri) or self._resources.get(urljoin(base, uri))
             if named is None:
                 return None
-            home = named
-        if not words or words.startswith("/"):
-            return _walked(home, words.split("/")[1:])
-        anchored = (part for part in _all_parts(home) if part.get("$anchor") == words)
-        return next(((part, home) for part in anchored), None)
+            resource = named
+        if not fragment or fragment.startswith("/"):
+            return _follow_pointer(resource, fragment.split("/")[1:])
+        anchored = (part for part in _subschemas(resource) if part.get("$anchor") == fragment)
+        return next(((part, resource) for part in anchored), None)
 
 
-def _walked(home: dict[str, Any], words: list[str]) -> tuple[Any, dict[str, Any]] | None:
-    found: Any = home
+def _follow_pointer(resource: dict[str, Any], words: list[str]) -> tuple[Any, dict[str, Any]] | None:
+    found: Any = resource
     for word in words:
         word = word.replace("~1", "/").replace("~0", "~")
         if isinstance(found, list) and word.isdigit() and int(word) < len(found):
@@ -100,20 +108,20 @@ def _walked(home: dict[str, Any], words: list[str]) -> tuple[Any, dict[str, Any]
             found = found[word]
         else:
             return None
-        home = found if _is_resource(found) else home
-    return found, home
+        resource = found if _is_resource(found) else resource
+    return found, resource
 
 
 def _is_resource(schema: Any) -> bool:
     return isinstance(schema, dict) and isinstance(schema.get("$id"), str)
 
 
-def _all_parts(schema: Any) -> Iterator[dict[str, Any]]:
-    """The schema and every schema in it."""
+def _subschemas(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield a schema and all of its subschemas."""
     if isinstance(schema, dict):
         yield schema
         inner: list[Any] = []
-        with_parts(schema, inner.append)
+        map_subschemas(schema, inner.append)
         inner += schema["items"] if isinstance(schema.get("items"), list) else []
         for part in inner:
-            yield from _all_parts(part)
+            yield from _subschemas(part)

@@ -1,7 +1,7 @@
-"""A JSON Schema becomes a validator that never opens a file or a socket, and that says in our own words what is wrong.
+"""Validate values against JSON Schemas, without access to files or the network.
 
-What a validator says goes into the journal and is derived again by a replay, so neither the words nor the choice of the
-error that is told may depend on the library's version: of all errors the first by place and keyword is told.
+Journals record validation messages, and a replay must produce the same ones. So the messages are Reyn's own, and errors
+are sorted by path and keyword: neither depends on the version of the validation library.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import msgspec
 
 Schema = dict[str, Any] | bool
 
-_MOST_ERRORS = 200
-_LONGEST_VALUE = 200
+_MAX_ERRORS = 200
+_MAX_VALUE_LENGTH = 200
 
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema"
@@ -23,7 +23,7 @@ _DRAFTS = (DRAFT_7, "https://json-schema.org/draft/2020-12/schema")
 
 
 class SchemaInvalid(ValueError):
-    """Not a schema, or one that refers to something outside itself; `place` is where in the schema it is wrong."""
+    """The schema is invalid or refers to another document; `place` is the path of the error in the schema."""
 
     def __init__(self, message: str, place: tuple[str | int, ...] = ()) -> None:
         super().__init__(message)
@@ -31,17 +31,19 @@ class SchemaInvalid(ValueError):
 
 
 class SchemaError(NamedTuple):
-    """One way in which a value fails a schema."""
+    """A validation error: the path in the value, and a message."""
 
     place: tuple[str | int, ...]
     message: str
 
     def path(self, root: str = "$") -> str:
-        """Where in the value it is: `$.items[2].name`."""
+        """Return the path as text: `$.items[2].name`."""
         return root + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.place)
 
 
 class Validator:
+    """A compiled schema."""
+
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         draft = schema.get("$schema") if isinstance(schema, dict) else None
@@ -54,13 +56,15 @@ class Validator:
             raise SchemaInvalid(str(getattr(error, "message", error)).splitlines()[0], place) from error
 
     def is_valid(self, instance: Any) -> bool:
+        """Return whether a value is valid."""
         return self._compiled.is_valid(instance)
 
     def first_error(self, instance: Any) -> SchemaError | None:
+        """Return the first error by path and keyword, or `None`."""
         return next(iter(self.errors(instance, 1)), None)
 
     def errors(self, instance: Any, limit: int) -> list[SchemaError]:
-        """What is wrong with a value, sorted by place, in our own words."""
+        """Return up to `limit` errors, sorted by path and keyword."""
         errors = [
             (
                 tuple(map(str, error.instance_path)),
@@ -68,7 +72,7 @@ class Validator:
                 number,
                 error,
             )
-            for number, error in enumerate(islice(self._compiled.iter_errors(instance), _MOST_ERRORS))
+            for number, error in enumerate(islice(self._compiled.iter_errors(instance), _MAX_ERRORS))
         ]
         return [
             SchemaError(tuple(error.instance_path), self._explain(keyword, error))
@@ -77,19 +81,19 @@ class Validator:
 
     def _explain(self, keyword: str, error: Any) -> str:
         value = _at(self._schema, error.schema_path)
-        around = _at(self._schema, error.schema_path[:-1])
+        parent = _at(self._schema, error.schema_path[:-1])
         match keyword:
             case "":
                 return "is not allowed here"
             case "required" if isinstance(value, list):
                 missing = [name for name in value if name not in error.instance]
-                return f"{_named(missing)} missing"
+                return f"{_list_names(missing)} missing"
             case "type":
-                wanted = [value] if isinstance(value, str) else value or []
-                return f"is {_type_of(error.instance)}, not {' or '.join(wanted)}"
-            case "additionalProperties" | "unevaluatedProperties" if isinstance(around, dict):
-                extra = [name for name in error.instance if name not in around.get("properties", {})]
-                return f"{_named(extra)} not allowed here"
+                expected = [value] if isinstance(value, str) else value or []
+                return f"is {_type_of(error.instance)}, not {' or '.join(expected)}"
+            case "additionalProperties" | "unevaluatedProperties" if isinstance(parent, dict):
+                extra = [name for name in error.instance if name not in parent.get("properties", {})]
+                return f"{_list_names(extra)} not allowed here"
             case "enum" | "const":
                 return f"is {_short(error.instance)}, not {'one of ' if keyword == 'enum' else ''}{_short(value)}"
             case "minimum" | "maximum":
@@ -100,7 +104,11 @@ class Validator:
 
 
 def compile_schema(schema: Schema) -> Validator:
-    """Draft 7 or 2020-12, as `$schema` says; 2020-12 where it says nothing."""
+    """Compile a schema of draft 7 or 2020-12; without `$schema`, 2020-12.
+
+    Raises:
+        SchemaInvalid: the schema is invalid, of another draft, or refers to another document.
+    """
     return Validator(schema)
 
 
@@ -109,7 +117,7 @@ def _refuse(uri: str) -> Any:
 
 
 def _at(schema: Any, path: list[str | int]) -> Any:
-    """The part of a schema that a path leads to, through references if it passes some; `None` if it leads nowhere."""
+    """Return the part of a schema at a path, following references; `None` if there is none."""
     part = schema
     for step in path:
         if step == "$ref" and isinstance(part, dict) and isinstance(part.get("$ref"), str):
@@ -127,9 +135,9 @@ def _unescape(word: str) -> str:
     return word.replace("~1", "/").replace("~0", "~")
 
 
-def _named(names: list[str]) -> str:
-    told = ", ".join(repr(name) for name in names[:5]) + (" and others" if len(names) > 5 else "")
-    return f"{told} {'is' if len(names) == 1 else 'are'}"
+def _list_names(names: list[str]) -> str:
+    listed = ", ".join(repr(name) for name in names[:5]) + (" and others" if len(names) > 5 else "")
+    return f"{listed} {'is' if len(names) == 1 else 'are'}"
 
 
 def _type_of(value: Any) -> str:
@@ -141,4 +149,4 @@ def _type_of(value: Any) -> str:
 
 def _short(value: Any) -> str:
     text = msgspec.json.encode(value).decode()
-    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
+    return text if len(text) <= _MAX_VALUE_LENGTH else text[: _MAX_VALUE_LENGTH - 1] + "…"

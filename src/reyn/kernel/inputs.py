@@ -8,7 +8,7 @@ from reyn.errors import InputInvalid, SkillUnsupported
 from reyn.journal import check_json
 from reyn.jsonschema import compile_schema, lenient
 from reyn.skills import USER_MESSAGE
-from reyn.skills.performed import unperformed
+from reyn.skills.features import unavailable_features
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
@@ -87,11 +87,12 @@ def missing_class_warnings(skill: Skill, settings: RunSettings) -> tuple[str, ..
 
 
 def check_supported(skill: Skill, vocabulary: Vocabulary) -> None:
-    """Reject a skill that uses features which this version does not support, instead of ignoring them.
+    """Check that this version can execute every feature of a skill.
 
     Raises:
-        SkillUnsupported: Names the features.
+        SkillUnsupported: it cannot; the message names each feature.
     """
-    features = unperformed(skill, vocabulary)
+    features = unavailable_features(skill, vocabulary)
     if features:
-        raise SkillUnsupported(f"skill `{skill.name}` uses unsupported features: {'; '.join(features)}")
+        names = "; ".join(f"{feature} ({feature.reason})" for feature in features)
+        raise SkillUnsupported(f"skill `{skill.name}` uses unsupported features: {names}")

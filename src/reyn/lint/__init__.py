@@ -1,8 +1,7 @@
-"""What would go wrong with this skill?
+"""Findings about a skill before it runs, and the rewrite of older skills.
 
-A folder becomes findings, all at once: what the loader refuses, and what it would let pass but an author should know.
-Writes nothing, except to rewrite the older
-form where it is asked to.
+`lint_skill` returns the loader's findings and those of every rule. `fix_skill` rewrites a skill of the older form; no
+other function here writes a file.
 """
 
 from reyn.lint.check import lint_skill

@@ -1,4 +1,7 @@
-"""Reading a skill and asking every rule about it."""
+"""Run every lint rule on a skill.
+
+A rule is a function of the loaded skill and the vocabulary that yields findings. `RULES` lists all of them.
+"""
 
 from __future__ import annotations
 
@@ -17,27 +20,33 @@ if TYPE_CHECKING:
 
 RULES = (
     structure.older_form,
-    structure.not_performed,
+    structure.unavailable_features,
     structure.folder_name,
     structure.unreachable_phases,
-    structure.unions_alike,
+    structure.ambiguous_unions,
     structure.schema_typos,
     requests.unknown_permissions,
     requests.missing_requests,
     requests.unused_requests,
     requests.python_steps,
-    instructions.op_syntax,
-    instructions.other_phases,
+    instructions.contract_syntax,
+    instructions.phase_names,
     instructions.field_lists,
     instructions.literals,
 )
 
 
 def lint_skill(folder: Path, library: Library | None = None, vocabulary: Vocabulary | None = None) -> list[Finding]:
-    """Return every finding about a skill, in the order of its files and lines."""
+    """Return every finding about a skill, sorted by position.
+
+    Args:
+        folder: The skill's folder.
+        library: Where sub-skills and shared files are found; by default, the project around the folder.
+        vocabulary: The known ops; by default, the built-in and installed ones.
+    """
     vocabulary = vocabulary or standard_ops().vocabulary
-    reading = read_skill(folder, vocabulary, library)
-    found = {*reading.findings}
+    loaded = read_skill(folder, vocabulary, library)
+    findings = {*loaded.findings}
     for rule in RULES:
-        found.update(rule(reading, vocabulary))
-    return sorted(found)
+        findings.update(rule(loaded, vocabulary))
+    return sorted(findings)

@@ -1,7 +1,7 @@
-"""A skill in the older form becomes one in the documented form: the same skill, with every comment and all prose.
+"""Rewrite a skill from the older form to the documented one (`reyn lint --fix`).
 
-Nothing is written unless the rewritten folder gives the very same value. Comments that would lose their place stand at
-the top; keys that nobody knows become comments.
+Files are written only if the rewritten skill loads as an equal value. Comments and prose are preserved: a comment whose
+key disappears moves to the top of its block, and an unknown key becomes a comment.
 """
 
 from __future__ import annotations
@@ -12,59 +12,77 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import yaml
 
 from reyn.errors import FixImpossible
+from reyn.lint.edits import rewrite_front_matter
 from reyn.ops import standard_ops
 from reyn.skills import read_skill
-from reyn.skills.dialect import is_wrapped
-from reyn.skills.fronts import PhaseFront, SkillFront
+from reyn.skills.dialect import data_schema, is_wrapped
 
 if TYPE_CHECKING:
-    from reyn.skills import Library
+    from collections.abc import Iterator
 
-_OLDER_BOOLEANS = {"yes": True, "on": True, "no": False, "off": False}
+    from reyn.lint.edits import Calls
+    from reyn.skills import Library, Skill
+
+_YAML_1_1_BOOLEANS = {"yes": True, "on": True, "no": False, "off": False}
 
 
 def fix_skill(folder: Path, library: Library) -> list[str]:
-    """Rewrite what is written in the older form; the files that changed."""
+    """Rewrite a skill in the documented form.
+
+    Returns:
+        The files that changed; none if the skill is in the documented form already.
+
+    Raises:
+        FixImpossible: the skill has errors, or cannot be rewritten without changing it. No file was changed.
+    """
     before = read_skill(folder, standard_ops().vocabulary, library)
     if not before.folder.is_older:
         return []
     if before.skill is None:
-        raise FixImpossible(f"skill `{folder.name}` has errors; mend them first")
-    files = ["skill.md", *before.folder.own("phases", ".md"), *before.folder.own("artifacts", ".yaml")]
-    rewritten = {file: content for file in files if (content := _rewrite(folder, file)) is not None}
+        raise FixImpossible(f"skill `{folder.name}` has errors")
+    files = ["skill.md", *before.folder.own_files("phases", ".md"), *before.folder.own_files("artifacts", ".yaml")]
+    paths = {file: before.folder.path_of(file) for file in files}
+    unsafe = frozenset(_unsafe_calls(before.skill))
+    rewritten = {file: text for file in files if (text := _rewrite(paths[file], file, unsafe)) is not None}
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / folder.name
-        for path in [*(folder / file for file in files), *(p for p in folder.glob("*.py") if p.is_file())]:
-            target = copy / path.relative_to(folder)
+        modules = {path.name: path for path in folder.glob("*.py") if path.is_file()}
+        for file, path in (paths | modules).items():
+            target = copy / file
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(rewritten.get(str(path.relative_to(folder)), path.read_bytes()))
+            target.write_bytes(rewritten.get(file) or path.read_bytes())
         after = read_skill(copy, standard_ops().vocabulary, library)
     if after.skill != before.skill or after.folder.is_older:
-        told = "; ".join(str(finding) for finding in after.findings[:3]) or "its value would change"
-        raise FixImpossible(f"skill `{folder.name}` cannot be rewritten without changing it: {told}")
+        problems = [f"{finding.file}:{finding.line}: {finding.message}" for finding in after.findings[:3]]
+        reason = "; ".join(problems) or "its value would change"
+        raise FixImpossible(f"skill `{folder.name}` cannot be rewritten without changing it: {reason}")
     for file, content in rewritten.items():
-        _replace(folder / file, content)
+        _write_atomically(paths[file], content)
     return sorted(rewritten)
 
 
-def _replace(path: Path, content: bytes) -> None:
-    """The whole new file or the whole old one, whenever the machine stops."""
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_bytes(content)
-    beside.replace(path)
+def _unsafe_calls(skill: Skill) -> Iterator[tuple[str, str]]:
+    for entry in skill.permissions.get("python") or ():
+        if isinstance(entry, dict) and entry.get("mode") == "unsafe":
+            yield str(entry.get("module")), str(entry.get("function"))
 
 
-def _rewrite(folder: Path, file: str) -> bytes | None:
-    """The new content of a file, or `None` if it stays as it is. Line ends and a byte-order mark are kept."""
-    raw = (folder / file).read_bytes()
+def _write_atomically(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_bytes(content)
+    temporary.replace(path)
+
+
+def _rewrite(path: Path, file: str, unsafe: Calls) -> bytes | None:
+    """Return the new content of a file, or `None` if it does not change; line ends and byte-order marks stay."""
+    raw = path.read_bytes()
     text = raw.decode("utf-8-sig")
     old = text.replace("\r\n", "\n")
     try:
-        new = _rewrite_artifact(old) if file.endswith(".yaml") else _rewrite_file(old, file)
+        new = _rewrite_artifact(old) if file.endswith(".yaml") else _rewrite_markdown(old, file, unsafe)
     except (AttributeError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
         raise FixImpossible(f"`{file}` cannot be rewritten: {error}") from error
     if new is None or new == old:
@@ -74,31 +92,36 @@ def _rewrite(folder: Path, file: str) -> bytes | None:
     return (b"\xef\xbb\xbf" if raw.startswith(b"\xef\xbb\xbf") else b"") + new.encode()
 
 
-def _rewrite_file(text: str, file: str) -> str:
+def _rewrite_markdown(text: str, file: str, unsafe: Calls) -> str:
     head, body = _split(text)
-    return f"---\n{_rewrite_front(head, file)}---\n{body}"
+    new = rewrite_front_matter(head, file, unsafe)
+    return f"---\n{_with_lost_comments(head, new)}---\n{body}"
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Front matter and everything after it, to the byte."""
+    """Return the front matter and the body, both verbatim."""
     lines = text.split("\n")
     end = next(number for number, line in enumerate(lines[1:], 1) if line.rstrip() == "---")
     return "\n".join(lines[1:end]) + "\n", "\n".join(lines[end + 1 :])
 
 
 def _round_trip() -> Any:
-    """A reader and writer of YAML that keeps comments and quotes. Its errors are ours."""
+    """Return a YAML reader and writer that preserves comments and quotes.
+
+    Raises:
+        FixImpossible: ruamel.yaml is not installed.
+    """
     try:
         from ruamel.yaml import YAML
     except ImportError as error:
         raise FixImpossible(
             "`--fix` needs the package ruamel.yaml", hint="Install it with `pip install 'reyn[fix]'`."
         ) from error
-    made = YAML()
-    made.preserve_quotes = True
-    made.width = 120
-    made.indent(mapping=2, sequence=4, offset=2)
-    return made
+    parser = YAML()
+    parser.preserve_quotes = True
+    parser.width = 120
+    parser.indent(mapping=2, sequence=4, offset=2)
+    return parser
 
 
 def _load(text: str) -> Any:
@@ -114,76 +137,30 @@ def _rewrite_artifact(text: str) -> str | None:
     value = _load(text)
     if not is_wrapped(value):
         return None
-    schema = value["schema"]
-    _booleans(schema)
-    left_out = {key: item for key, item in value.items() if key not in ("name", "schema", "description", "wrapped")}
+    schema, _ = data_schema(value)
+    _convert_booleans(schema)
+    removed = {key: item for key, item in value.items() if key not in ("name", "schema", "description", "wrapped")}
     if value.get("description") and hasattr(schema, "insert"):
         if "description" in schema:
-            left_out["description"] = schema.pop("description")
+            removed["description"] = schema.pop("description")
         schema.insert(0, "description", value["description"])
-    return _with_comments(text, _as_comments(left_out) + _dump(schema))
+    return _with_lost_comments(text, _as_comments(removed) + _dump(schema))
 
 
-def _as_comments(left_out: dict[str, Any]) -> str:
-    """Keys that have no place in the documented form, as comments: nothing that somebody wrote is thrown away."""
-    text = "".join(_dump({key: item}) for key, item in left_out.items())
-    return "".join(f"# {line}\n" for line in text.rstrip("\n").split("\n")) if left_out else ""
+def _as_comments(removed: dict[str, Any]) -> str:
+    """Return keys that the documented form does not have, as comments."""
+    text = "".join(_dump({key: item}) for key, item in removed.items())
+    return "".join(f"# {line}\n" for line in text.rstrip("\n").split("\n")) if removed else ""
 
 
-def _rewrite_front(text: str, file: str) -> str:
-    value = _load(text)
-    _booleans(value)
-    is_skill = file == "skill.md"
-    if value.get("max_act_turns") == 0:
-        del value["max_act_turns"]
-    if isinstance(value.get("finish_criteria"), str):
-        value["finish_criteria"] = [part.strip() for part in value["finish_criteria"].split(",") if part.strip()]
-    for node, targets in (value.get("graph") or {}).items():
-        if isinstance(targets, str):
-            value["graph"][node] = [targets]
-    after: Any = value.get("postprocessor") or {}
-    if "output" in after and "output_schema" not in after:
-        after.insert(0, "output_schema", after.pop("output"))
-    for steps in (value.get("preprocessor") or [], after.get("steps") or []):
-        steps[:] = [_modern(step) for step in steps]
-    if "type" not in value:
-        value.insert(0, "type", "skill" if is_skill else "phase")
-    if "name" not in value:
-        value.insert(1, "name", Path(file).stem)
-    if not is_skill and "input" not in value:
-        raise ValueError("it has no `input`, which the documented form needs")
-    known = {field.name for field in msgspec.structs.fields(SkillFront if is_skill else PhaseFront)}
-    unknown = [key for key in value if key not in known and not str(key).startswith("imported_")]
-    left_out = {key: value.pop(key) for key in unknown}
-    return _with_comments(text, _as_comments(left_out) + _dump(value))
-
-
-def _modern(step: Any) -> Any:
-    """`{type: python, …}` becomes `{python: {…}}`, comments with their keys."""
-    from ruamel.yaml.comments import CommentedMap
-
-    if not isinstance(step, CommentedMap) or "type" not in step:
-        return step
-    inner = CommentedMap(
-        (key, _modern(item) if key == "apply" else item) for key, item in step.items() if key != "type"
-    )
-    for key, comment in step.ca.items.items():
-        if key != "type":
-            inner.ca.items[key] = comment
-    modern = CommentedMap({step["type"]: inner})
-    if step.fa.flow_style():
-        inner.fa.set_flow_style()
-    return modern
-
-
-def _booleans(value: Any) -> None:
-    """Unquoted words that the older form took for booleans. Quoted ones have a type of their own."""
+def _convert_booleans(value: Any) -> None:
+    """Convert unquoted YAML 1.1 booleans in place. Quoted strings have types of their own."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in list(items):
-        if type(item) is str and item.lower() in _OLDER_BOOLEANS:
-            value[key] = _OLDER_BOOLEANS[item.lower()]
+        if type(item) is str and item.lower() in _YAML_1_1_BOOLEANS:
+            value[key] = _YAML_1_1_BOOLEANS[item.lower()]
         else:
-            _booleans(item)
+            _convert_booleans(item)
 
 
 def _dump(value: Any) -> str:
@@ -192,23 +169,23 @@ def _dump(value: Any) -> str:
     return stream.getvalue()
 
 
-def _with_comments(old: str, new: str) -> str:
-    """The new text, with those comments at its top that did not find a place in it."""
+def _with_lost_comments(old: str, new: str) -> str:
+    """Return the new text, preceded by the comments of the old one that it lacks."""
     lost = Counter(_comments(old)) - Counter(_comments(new))
     return "".join(f"{comment}\n" for comment in lost.elements()) + new
 
 
 def _comments(text: str) -> list[str]:
-    """Every comment of a YAML text: what stands behind a `#` between two tokens, never inside one."""
-    found: list[str] = []
+    """Return every comment of a YAML text. A `#` inside a token is not a comment."""
+    comments: list[str] = []
     end = 0
     for token in yaml.scan(text, Loader=yaml.SafeLoader):
         if token.start_mark is None or token.end_mark is None:
             continue
-        found += _in_gap(text[end : token.start_mark.index])
+        comments += _comments_in_gap(text[end : token.start_mark.index])
         end = max(end, token.end_mark.index)
-    return [*found, *_in_gap(text[end:])]
+    return [*comments, *_comments_in_gap(text[end:])]
 
 
-def _in_gap(gap: str) -> list[str]:
+def _comments_in_gap(gap: str) -> list[str]:
     return [line[line.index("#") :].rstrip() for line in gap.split("\n") if "#" in line]

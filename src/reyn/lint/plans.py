@@ -1,4 +1,4 @@
-"""What is wrong with the structure of a plan: phases, transitions, artifacts, an entry. For `lint_plan` steps."""
+"""Check the structure of a plan for `lint_plan` steps: phases, transitions, artifacts and the entry."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from reyn.skills.graph import reachable
 
 
 def plan_issues(plan: Any) -> list[str]:
-    """Each issue as a sentence; a plan without issues has none. Anything else than a plan is an issue, too."""
+    """Return every issue as a sentence; a value that is not a plan is an issue too."""
     if not isinstance(plan, dict):
         return ["the plan is not an object"]
-    phases = [phase for phase in _listed(plan, "phases") if isinstance(phase, dict)]
+    phases = [phase for phase in _list_at(plan, "phases") if isinstance(phase, dict)]
     names = [str(phase.get("name")) for phase in phases]
     edges = _edges(plan)
     final = plan.get("final_output")
-    known = {str(item.get("name")) for item in _listed(plan, "artifacts") if isinstance(item, dict)}
+    known = {str(item.get("name")) for item in _list_at(plan, "artifacts") if isinstance(item, dict)}
     known |= {"user_message", str(final.get("name")) if isinstance(final, dict) else ""}
     issues = [f"phase `{name}` is declared {names.count(name)} times" for name in dict.fromkeys(names)
               if names.count(name) > 1]  # fmt: skip
@@ -34,24 +34,24 @@ def plan_issues(plan: Any) -> list[str]:
             for target in targets
             if target not in (*names, "end")
         ]
-    issues += [f"`{name}` can be reached from itself" for name in names if _is_in_circle(edges, name)]
+    issues += [f"`{name}` can be reached from itself" for name in names if _is_in_cycle(edges, name)]
     return issues
 
 
-def _listed(plan: dict[str, Any], key: str) -> list[Any]:
+def _list_at(plan: dict[str, Any], key: str) -> list[Any]:
     value = plan.get(key)
     return value if isinstance(value, list) else []
 
 
 def _edges(plan: dict[str, Any]) -> dict[str, list[str]]:
     edges: dict[str, list[str]] = {}
-    for entry in _listed(plan, "transitions"):
+    for entry in _list_at(plan, "transitions"):
         if isinstance(entry, dict):
             targets = entry.get("to")
-            listed = targets if isinstance(targets, list) else [targets]
-            edges.setdefault(str(entry.get("from")), []).extend(str(target) for target in listed)
+            names = targets if isinstance(targets, list) else [targets]
+            edges.setdefault(str(entry.get("from")), []).extend(str(name) for name in names)
     return edges
 
 
-def _is_in_circle(edges: dict[str, list[str]], name: str) -> bool:
+def _is_in_cycle(edges: dict[str, list[str]], name: str) -> bool:
     return any(name in reachable(edges, target) for target in edges.get(name, ()) if target != "end")

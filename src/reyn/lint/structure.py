@@ -1,121 +1,170 @@
-"""Rules about the shape of a skill: phases nobody reaches, unions nobody can choose in, an older way of writing."""
+"""Rules on the structure of a skill: features, names, reachability, unions, schemas, the older form."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from reyn.documents import nearest
-from reyn.errors import SkillUnsupported
 from reyn.journal import canonical
-from reyn.skills import codes
-from reyn.skills.dialect import is_wrapped, step_lists
-from reyn.skills.performed import unperformed
+from reyn.skills import codes, features
+from reyn.skills.dialect import data_schema, is_wrapped, step_lists
+from reyn.skills.names import nfc
+from reyn.skills.values import Iterate, RunOp, RunSkill, is_skill_node, skill_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reyn.documents import Document
+    from reyn.documents import Document, KeyPath
     from reyn.errors import Finding
-    from reyn.skills import Reading
-    from reyn.skills.values import ArtifactType
+    from reyn.skills import LoadResult, Skill
+    from reyn.skills.features import Feature
+    from reyn.skills.values import AnyStep, ArtifactType
     from reyn.vocabulary import Vocabulary
 
 
-def older_form(reading: Reading, _: Vocabulary) -> Iterator[Finding]:
-    if not reading.folder.is_older:
+def older_form(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
+    """Report every step and artifact that is written in the older form."""
+    if not loaded.folder.is_older:
         return
-    for file in reading.folder.own("artifacts", ".yaml"):
-        document = reading.folder.artifact(file)
+    for file in loaded.folder.own_files("artifacts", ".yaml"):
+        document = loaded.folder.artifact(file)
         if document and is_wrapped(document.value):
-            message = "holds its schema under `schema:`, the older form"
-            yield document.finding(codes.OLDER, message, "schema", fix="Write the schema itself.", severity="warning")
-    for file in ["skill.md", *reading.folder.own("phases", ".md")]:
-        document = reading.folder.front(file)
-        for place, steps in step_lists(document.value) if document else ():
+            message, fix = "older form: the schema is under `schema:`", "write the schema itself"
+            yield document.finding(codes.OLDER_FORM, message, "schema", fix=fix, severity="warning")
+    for file in ["skill.md", *loaded.folder.own_files("phases", ".md")]:
+        document = loaded.folder.front_matter(file)
+        for path, steps in step_lists(document.value) if document else ():
             for index, step in enumerate(steps):
-                if document and (*place, index, "type") in document.marks and isinstance(step, dict):
+                if document and (*path, index, "type") in document.marks and isinstance(step, dict):
                     kind = next(iter(step))
-                    message = f"the step is written with `type: {kind}`, the older form"
-                    fix = f"Write `- {kind}: {{…}}`."
-                    yield document.finding(codes.OLDER, message, *place, index, fix=fix, severity="warning")
+                    message, fix = f"older form: the step has `type: {kind}`", f"write `- {kind}: {{…}}`"
+                    yield document.finding(codes.OLDER_FORM, message, *path, index, fix=fix, severity="warning")
 
 
-def not_performed(reading: Reading, vocabulary: Vocabulary) -> Iterator[Finding]:
-    document = reading.folder.front("skill.md")
-    for what in unperformed(reading.draft, vocabulary) if reading.draft else ():
+def unavailable_features(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:
+    """Report features that no run can execute, at the key that asks for them."""
+    skill = loaded.partial
+    for feature in features.unavailable_features(skill, vocabulary) if skill else ():
+        assert skill is not None
+        if feature.skill is None:
+            file, path = _file_of(feature.phase), _existing_path(loaded, feature)
+            message, fix = f"{feature.name} cannot run: {feature.reason}", "remove it"
+        else:
+            file, path = _reference_to(skill, feature.skill)
+            message = f"skill `{feature.skill}` cannot run: {feature.reason}"
+            fix = f"run `reyn lint {feature.skill}`"
+        document = loaded.folder.front_matter(file)
         if document is not None:
-            message = f"this version does not perform {what}; a run is refused"
-            yield document.finding(SkillUnsupported.code, message, severity="warning")
+            yield document.finding(codes.UNSUPPORTED, message, *path, fix=fix)
 
 
-def folder_name(reading: Reading, _: Vocabulary) -> Iterator[Finding]:
-    """A skill is found by its folder's name and shown by its own; they had better be the same."""
-    document, folder = reading.folder.front("skill.md"), reading.folder.path.resolve().name
-    if reading.draft and document and reading.draft.name != folder:
-        message = f"`name` is `{reading.draft.name}`, but the folder, by which it is found, is `{folder}`"
-        yield document.finding(codes.WRONG_NAME, message, "name", fix="Rename one of them.", severity="warning")
+def _file_of(phase: str | None) -> str:
+    return "skill.md" if phase is None else f"phases/{phase}.md"
 
 
-_SPOILS_THE_GRAPH = {codes.WRONG_VALUE, codes.MISSING_KEY, codes.WRONG_NAME, codes.UNKNOWN_PHASE}
+def _existing_path(loaded: LoadResult, feature: Feature) -> KeyPath:
+    """Return the path of a feature; that of the list if steps with errors are missing from it."""
+    document = loaded.folder.front_matter(_file_of(feature.phase))
+    if document is None or not isinstance(feature.path[-1], int) or loaded.partial is None:
+        return feature.path
+    phase, postprocessor = loaded.partial.phases.get(feature.phase or ""), loaded.partial.postprocessor
+    steps = phase.preprocessor if phase else postprocessor.steps if postprocessor else ()
+    return feature.path if len(steps) == len(document.part(*feature.path[:-1]).value) else feature.path[:-1]
 
 
-def unreachable_phases(reading: Reading, _: Vocabulary) -> Iterator[Finding]:
-    skill = reading.draft
-    if skill is None or any(f.file == "skill.md" and f.code in _SPOILS_THE_GRAPH for f in reading.findings):
-        return  # with a graph that could not be read, nothing can be said about what it reaches
-    for file in reading.folder.own("phases", ".md"):
+def _reference_to(skill: Skill, name: str) -> tuple[str, KeyPath]:
+    """Return the file and path at which a skill names a sub-skill; `entry` if it is an indirect one."""
+    for node in skill.graph:
+        if is_skill_node(node) and skill_of(node) == name:
+            return "skill.md", ("graph", node)
+    for phase_name, phase in skill.phases.items():
+        for index, step in enumerate(phase.preprocessor):
+            if _runs(step, name):
+                return _file_of(phase_name), ("preprocessor", index)
+    for index, step in enumerate(skill.postprocessor.steps if skill.postprocessor else ()):
+        if _runs(step, name):
+            return "skill.md", ("postprocessor", "steps", index)
+    return "skill.md", ("entry",)
+
+
+def _runs(step: AnyStep, name: str) -> bool:
+    inner = step.apply if isinstance(step, Iterate) else step
+    return (isinstance(inner, RunSkill) and inner.skill == name) or (
+        isinstance(inner, RunOp) and inner.op.get("skill") == name
+    )
+
+
+def folder_name(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
+    """Report a skill whose name differs from its folder, by which it is found."""
+    document, folder = loaded.folder.front_matter("skill.md"), nfc(loaded.folder.path.resolve().name)
+    if loaded.partial and document and loaded.partial.name != folder:
+        message = f"`name` is `{loaded.partial.name}`, but the folder is `{folder}`"
+        fix = "rename one of them; `reyn run` looks for the folder"
+        yield document.finding(codes.WRONG_NAME, message, "name", fix=fix, severity="warning")
+
+
+_GRAPH_ERRORS = {codes.WRONG_VALUE, codes.MISSING_KEY, codes.WRONG_NAME, codes.UNKNOWN_PHASE}
+
+
+def unreachable_phases(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
+    """Report phases that the graph never reaches, unless errors in the graph explain it."""
+    skill = loaded.partial
+    if skill is None or any(
+        finding.file == "skill.md" and finding.code in _GRAPH_ERRORS and finding.severity == "error"
+        for finding in loaded.findings
+    ):
+        return
+    for file in loaded.folder.own_files("phases", ".md"):
         name = file.removeprefix("phases/").removesuffix(".md")
-        document = reading.folder.front(file)
+        document = loaded.folder.front_matter(file)
         if name not in skill.graph and document is not None:
-            message = f"the phase `{name}` is never reached from `{skill.entry}`"
-            fix = "Lead to it in `graph`, or delete the file."
+            message = f"phase `{name}` cannot be reached from `{skill.entry}`"
+            fix = "add it to `graph`, or delete the file"
             yield document.finding(codes.UNREACHABLE, message, fix=fix, severity="warning")
 
 
-def unions_alike(reading: Reading, _: Vocabulary) -> Iterator[Finding]:
-    """Two members with the same schema and the same description: the model has nothing to choose by."""
-    for name, phase in reading.draft.phases.items() if reading.draft else ():
+def ambiguous_unions(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
+    """Report union members with the same schema and description: the model cannot choose between them."""
+    for name, phase in loaded.partial.phases.items() if loaded.partial else ():
         seen: dict[bytes, ArtifactType] = {}
-        document = reading.folder.front(f"phases/{name}.md")
+        document = loaded.folder.front_matter(f"phases/{name}.md")
         for member in phase.inputs:
-            look = _looks(member)
-            other = seen.get(look)
-            seen.setdefault(look, member)
-            if other is not None and document is not None:
-                message = f"a model cannot tell `{member.name}` from `{other.name}`"
-                fix = "Give them different schemas or descriptions."
-                yield document.finding(codes.SAME_UNION, message, "input", fix=fix)
+            key = canonical([_without_title(member.schema), member.description])
+            other = seen.setdefault(key, member)
+            if other is not member and document is not None:
+                message = f"`{member.name}` and `{other.name}` have the same schema and description"
+                fix = "make the schemas or the descriptions different"
+                yield document.finding(codes.AMBIGUOUS_UNION, message, "input", fix=fix)
 
 
-def schema_typos(reading: Reading, _: Vocabulary) -> Iterator[Finding]:
-    """A keyword that no draft has, but that looks like one: a validator passes over it without a word."""
-    for file in reading.folder.own("artifacts", ".yaml"):
-        document = reading.folder.artifact(file)
+def schema_typos(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
+    """Report keys that look like misspelt JSON Schema keywords, which a validator ignores."""
+    for file in loaded.folder.own_files("artifacts", ".yaml"):
+        document = loaded.folder.artifact(file)
         if document is None or not isinstance(document.value, dict):
             continue
         wrapped = is_wrapped(document.value)
         if "schema" in document.value and not wrapped:
-            yield document.finding(
-                codes.MISSING_KEY, "has a `schema` but no `name`", "schema", fix="Write the schema itself."
-            )
+            message, fix = "`schema` without `name`", "write the schema itself"
+            yield document.finding(codes.MISSING_KEY, message, "schema", fix=fix)
         for key in document.value.keys() - {"name", "schema", "description", "wrapped"} if wrapped else ():
-            message = f"unknown key `{key}` beside `schema`"
+            message = f"unknown key `{key}` next to `schema`"
             yield document.finding(codes.UNKNOWN_KEY, message, key, severity="warning")
-        yield from _keyword_typos(document.part("schema") if wrapped else document, 0)
+        yield from _keyword_typos(document.part(*data_schema(document.value)[1]), 0)
 
 
-_MOST_KEYS = 200
+_MAX_KEYS = 200
 
 
 def _keyword_typos(document: Document, depth: int) -> Iterator[Finding]:
     if not isinstance(document.value, dict) or depth > 8:
         return
     for number, (key, value) in enumerate(document.value.items()):
-        is_odd = key not in KEYWORDS and len(key) >= 4 and number < _MOST_KEYS
-        guess = nearest(key, KEYWORDS) if is_odd else ""
-        if guess:
-            message = f"`{key}` is no keyword of JSON Schema"
-            yield document.finding(codes.UNKNOWN_KEY, message, key, fix=guess, severity="warning")
+        is_suspect = key not in KEYWORDS and len(key) >= 4 and number < _MAX_KEYS
+        fix = nearest(key, KEYWORDS) if is_suspect else ""
+        if fix:
+            message = f"`{key}` is not a JSON Schema keyword"
+            yield document.finding(codes.UNKNOWN_KEY, message, key, fix=fix, severity="warning")
         if key in ("properties", "$defs", "definitions") and isinstance(value, dict):
             for name in value:
                 yield from _keyword_typos(document.part(key, name), depth + 1)
@@ -189,10 +238,5 @@ KEYWORDS = frozenset(
 )
 
 
-def _looks(artifact: ArtifactType) -> bytes:
-    return canonical([_bare(artifact.schema), artifact.description])
-
-
-def _bare(schema: Any) -> Any:
-    """A schema without its titles."""
+def _without_title(schema: Any) -> Any:
     return {key: value for key, value in schema.items() if key != "title"} if isinstance(schema, dict) else schema

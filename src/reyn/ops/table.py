@@ -38,9 +38,14 @@ RESERVED = (
     OpSpec("sandboxed_exec", "Run a program inside the sandbox.", "unsafe", "exec"),
     OpSpec("shell", "Run a shell command.", "unsafe", "shell"),
     OpSpec("web_fetch", "Fetch a page and return its text.", "idempotent", "web"),
+    OpSpec("web_search", "Search the web.", "idempotent", "web"),
+    OpSpec("mcp", "Call a tool of an MCP server.", "unsafe", "mcp"),
+    OpSpec("embed", "Compute the embeddings of texts.", "idempotent"),
+    OpSpec("index_*", "Write, query or drop a search index.", "unsafe"),
+    OpSpec("recall", "Search the indexes by meaning.", "pure"),
     OpSpec("judge_output", "Score a text against a rubric with a model.", "idempotent"),
 )
-"""Kinds of later versions. A skill may name them, but no run can execute them."""
+"""Kinds that later versions implement. A phase may allow them; no run can execute them yet."""
 
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
@@ -147,7 +152,7 @@ def _name_conflict(kind: str, table: dict[str, Op]) -> str:
         return f"its event `{conflicts[0]}` exists already"
     if kind in table:
         return "the kind is already registered"
-    return "the name is reserved" if any(spec.kind == kind for spec in RESERVED) else ""
+    return "the name is reserved" if any(spec.matches(kind) for spec in RESERVED) else ""
 
 
 def _form_error(kind: str, form: OpForm) -> str:

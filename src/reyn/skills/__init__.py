@@ -1,12 +1,12 @@
-"""What did the author write?
+"""The skill language: parse, resolve and check skills, and pin the copy that a run records.
 
-A folder of Markdown and YAML becomes a frozen `Skill`, with every error at its place; a `Skill` becomes the copy that a
-run pins. Knows nothing of models, journals' contents or how a run proceeds.
+A skill is a folder of Markdown and YAML; `load_skill` returns it as a frozen `Skill`. Executing skills is up to
+`reyn.kernel`, rules of style to `reyn.lint`.
 """
 
+from reyn.skills.features import op_kinds_of
 from reyn.skills.graph import may_finish, successors
-from reyn.skills.loader import Reading, load_skill, read_skill
-from reyn.skills.performed import op_kinds_of
+from reyn.skills.loader import LoadResult, load_skill, read_skill
 from reyn.skills.pin import Pin, pin, unpin
 from reyn.skills.resolve import Library
 from reyn.skills.values import USER_MESSAGE, ArtifactType, Phase, Skill
@@ -15,9 +15,9 @@ __all__ = [
     "USER_MESSAGE",
     "ArtifactType",
     "Library",
+    "LoadResult",
     "Phase",
     "Pin",
-    "Reading",
     "Skill",
     "load_skill",
     "may_finish",

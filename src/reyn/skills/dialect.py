@@ -1,8 +1,8 @@
-"""The older way of writing becomes the documented one, value by value, each keeping its place in the file.
+"""Convert the older form of the skill language to the documented one.
 
-A skill is *older* as soon as one of its steps has a `type:` or one of its artifacts a `schema:`. In an older skill
-`max_act_turns: 0` means the default, unquoted `yes`, `no`, `on`, `off` are booleans, a lone word stands for a list of
-one, and unknown keys are warnings.
+A skill is in the older form if a step has a `type:` key or an artifact has a `schema:` wrapper. There,
+`max_act_turns: 0` means the default, unquoted `yes`, `no`, `on`, `off` are booleans, a word stands for a list of one,
+and unknown keys are warnings. Values keep their positions; `reyn.lint.fix` rewrites the files themselves.
 """
 
 from __future__ import annotations
@@ -14,37 +14,60 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from reyn.documents import Document, Mark, Place
+    from reyn.documents import Document, KeyPath, Mark
+
+FILE_PERMISSIONS = ("read", "write")
+"""Keys of the older, nested form `permissions: {file: {read: …}}`."""
 
 
-def is_older(fronts: Iterable[Document], artifacts: Iterable[Document]) -> bool:
-    return any(_has_typed_steps(front.value) for front in fronts) or any(is_wrapped(file.value) for file in artifacts)
+def is_older_form(front_matter: Iterable[Document], artifacts: Iterable[Document]) -> bool:
+    """Return whether any of a skill's files uses the older form."""
+    return any(_has_typed_steps(file.value) for file in front_matter) or any(
+        is_wrapped(file.value) for file in artifacts
+    )
 
 
 def is_wrapped(value: Any) -> bool:
-    """Whether an artifact's file holds its schema under `schema:`, beside its name."""
+    """Return whether an artifact file has its schema under `schema:`, next to `name:`."""
     return isinstance(value, dict) and "schema" in value and "name" in value
 
 
-def _has_typed_steps(value: Any) -> bool:
-    return any("type" in step for _, steps in step_lists(value) for step in steps if isinstance(step, dict))
+def data_schema(value: dict[str, Any]) -> tuple[Any, tuple[str, ...]]:
+    """Return the schema of an artifact's data, and its path in the file.
+
+    With `wrapped: false`, the older form described the whole artifact; a schema with the properties `type` and `data`
+    then contains the schema of the data.
+    """
+    if not is_wrapped(value):
+        return value, ()
+    schema = value["schema"]
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    if value.get("wrapped", True) is False and isinstance(properties, dict) and properties.keys() >= {"type", "data"}:
+        return properties["data"], ("schema", "properties", "data")
+    return schema, ("schema",)
 
 
-def step_lists(value: Any) -> list[tuple[Place, list[Any]]]:
-    """Where a file has lists of steps."""
+def module_path(module: Any) -> Any:
+    """Return `./stats.py` for the older spelling `stats`; other values unchanged."""
+    is_bare = isinstance(module, str) and module and not module.endswith(".py")
+    return f"./{module.removeprefix('./')}.py" if is_bare else module
+
+
+def step_lists(value: Any) -> list[tuple[KeyPath, list[Any]]]:
+    """Return every list of steps in a file's front matter, with its path."""
     if not isinstance(value, dict):
         return []
-    found: list[tuple[Place, list[Any]]] = []
+    lists: list[tuple[KeyPath, list[Any]]] = []
     if isinstance(value.get("preprocessor"), list):
-        found.append((("preprocessor",), value["preprocessor"]))
-    after = value.get("postprocessor")
-    if isinstance(after, dict) and isinstance(after.get("steps"), list):
-        found.append((("postprocessor", "steps"), after["steps"]))
-    return found
+        lists.append((("preprocessor",), value["preprocessor"]))
+    postprocessor = value.get("postprocessor")
+    if isinstance(postprocessor, dict) and isinstance(postprocessor.get("steps"), list):
+        lists.append((("postprocessor", "steps"), postprocessor["steps"]))
+    return lists
 
 
-def modernise(document: Document) -> Document:
-    """The same file as its author would write it today."""
+def modernize(document: Document) -> Document:
+    """Return a front-matter document of the older form in the documented form."""
     if not isinstance(document.value, dict):
         return document
     value, marks = dict(document.value), dict(document.marks)
@@ -54,46 +77,74 @@ def modernise(document: Document) -> Document:
         value["finish_criteria"] = [part.strip() for part in value["finish_criteria"].split(",") if part.strip()]
     if isinstance(value.get("graph"), dict):
         value["graph"] = {node: [to] if isinstance(to, str) else to for node, to in value["graph"].items()}
-    after = value.get("postprocessor")
-    if isinstance(after, dict):
-        value["postprocessor"] = after = dict(after)
-        if "output" in after and "output_schema" not in after:
-            after["output_schema"] = after.pop("output")
-    for place, steps in step_lists(value):
-        inside = _by_step(marks, place)
-        modern = [_modern_step(step, (*place, index), inside.get(index, []), marks) for index, step in enumerate(steps)]
-        if place == ("preprocessor",):
+    if isinstance(value.get("permissions"), dict):
+        value["permissions"] = _modern_permissions(value["permissions"], marks)
+    postprocessor = value.get("postprocessor")
+    if isinstance(postprocessor, dict):
+        value["postprocessor"] = postprocessor = dict(postprocessor)
+        if "output" in postprocessor and "output_schema" not in postprocessor:
+            postprocessor["output_schema"] = postprocessor.pop("output")
+    for path, steps in step_lists(value):
+        by_step = _marks_by_step(marks, path)
+        modern = [_modern_step(step, (*path, index), by_step.get(index, []), marks) for index, step in enumerate(steps)]
+        if path == ("preprocessor",):
             value["preprocessor"] = modern
         else:
             value["postprocessor"]["steps"] = modern
     return msgspec.structs.replace(document, value=value, marks=marks)
 
 
-def _by_step(marks: dict[Place, Mark], place: Place) -> dict[str | int, list[Place]]:
-    """The places inside each step of a list."""
-    depth = len(place)
-    found: dict[str | int, list[Place]] = {}
+def _has_typed_steps(value: Any) -> bool:
+    return any("type" in step for _, steps in step_lists(value) for step in steps if isinstance(step, dict))
+
+
+def _modern_permissions(permissions: dict[str, Any], marks: dict[KeyPath, Mark]) -> dict[str, Any]:
+    """Convert `{file: {read: …}}` to `{file.read: …}`, and module names of python entries to paths."""
+    modern: dict[str, Any] = {}
+    for key, value in permissions.items():
+        if key == "file" and isinstance(value, dict) and value.keys() <= {*FILE_PERMISSIONS}:
+            for access, paths in value.items():
+                modern[f"file.{access}"] = paths
+                marks["permissions", f"file.{access}"] = marks["permissions", "file", access]
+        elif key == "python" and isinstance(value, list):
+            modern[key] = [
+                entry | {"module": module_path(entry["module"])}
+                if isinstance(entry, dict) and "module" in entry
+                else entry
+                for entry in value
+            ]
+        else:
+            modern[key] = value
+    return modern
+
+
+def _marks_by_step(marks: dict[KeyPath, Mark], path: KeyPath) -> dict[str | int, list[KeyPath]]:
+    """Group the marked paths below a list of steps by step."""
+    depth = len(path)
+    groups: dict[str | int, list[KeyPath]] = {}
     for mark in marks:
-        if len(mark) > depth and mark[:depth] == place:
-            found.setdefault(mark[depth], []).append(mark)
-    return found
+        if len(mark) > depth and mark[:depth] == path:
+            groups.setdefault(mark[depth], []).append(mark)
+    return groups
 
 
-def _modern_step(step: Any, place: Place, inside: list[Place], marks: dict[Place, Mark]) -> Any:
-    """`{type: python, module: …}` becomes `{python: {module: …}}`; what is already so stays."""
+def _modern_step(step: Any, path: KeyPath, inside: list[KeyPath], marks: dict[KeyPath, Mark]) -> Any:
+    """Convert `{type: python, module: …}` to `{python: {module: …}}`; `inside` are the marked paths of the step."""
     if not isinstance(step, dict) or not isinstance(step.get("type"), str):
         return step
-    kind, depth = step["type"], len(place)
+    kind, depth = step["type"], len(path)
     arguments = {key: item for key, item in step.items() if key != "type"}
+    if kind == "python" and "module" in arguments:
+        arguments["module"] = module_path(arguments["module"])
     if "apply" in arguments:
         below = [old for old in inside if len(old) > depth and old[depth] == "apply"]
-        arguments["apply"] = _modern_step(arguments["apply"], (*place, "apply"), below, marks)
+        arguments["apply"] = _modern_step(arguments["apply"], (*path, "apply"), below, marks)
         inner = step["apply"].get("type") if isinstance(step["apply"], dict) else None
-        added = [(*place, "apply", inner, *old[depth + 1 :]) for old in below] if inner else []
+        added = [(*path, "apply", inner, *old[depth + 1 :]) for old in below] if inner else []
         inside = [*inside, *(mark for mark in added if mark in marks)]
     for old in inside:
         if len(old) > depth and old[depth] != "type":
-            marks[*place, kind, *old[depth:]] = marks[old]
-    if (*place, "type") in marks:
-        marks[*place, kind] = marks[*place, "type"]
+            marks[*path, kind, *old[depth:]] = marks[old]
+    if (*path, "type") in marks:
+        marks[*path, kind] = marks[*path, "type"]
     return {kind: arguments}

@@ -1,7 +1,7 @@
-"""Types flow through steps: each step reads what is there and binds what it makes; a path that leads nowhere is told.
+"""Type-check lists of steps: follow an artifact's schema through every step and report paths that cannot exist.
 
-The schema that is followed is that of the whole artifact, `{type, data}`. Where a schema is open (no `properties`, a
-combinator, a reference) anything may be there, and nothing is claimed.
+Paths start at the whole artifact, `{type, data}`. Where a schema is open (no `properties`, a combinator, a reference),
+any path is accepted.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ RESULT_SCHEMA: Schema = {
 }
 
 
-class Slip(NamedTuple):
-    """A path of a step that leads nowhere: which step, under which key, and why."""
+class PathError(NamedTuple):
+    """A path in a step that cannot exist: the step's index, the key that has the path, and the message."""
 
     step: int
     key: tuple[str | int, ...]
@@ -36,35 +36,42 @@ class Slip(NamedTuple):
 
 
 def enrich(
-    artifact: ArtifactType, steps: Sequence[AnyStep], final_output: Callable[[str], ArtifactType | None]
-) -> tuple[Schema, list[Slip]]:
-    """The schema of an artifact's data after the steps, and every path that does not fit on the way. `final_output`
-    knows what a skill of a name gives."""
+    artifact: ArtifactType, steps: Sequence[AnyStep], result_type: Callable[[str], ArtifactType | None]
+) -> tuple[Schema, list[PathError]]:
+    """Return the schema of an artifact's data after the steps, and every path error.
+
+    Args:
+        artifact: The type of the artifact before the first step.
+        steps: The steps.
+        result_type: Returns the result type of a sub-skill, by name.
+    """
     schema: Any = envelope(artifact)
-    slips: list[Slip] = []
+    errors: list[PathError] = []
     for index, step in enumerate(steps):
-        slips += [Slip(index, key, message) for key, message in _reads(schema, step)]
+        errors += [PathError(index, key, message) for key, message in _read_errors(schema, step)]
         if step.into is not None:
-            bound = _bind(schema, step.into.split("."), _result(step, final_output))
+            bound = _bind(schema, step.into.split("."), _result_schema(step, result_type))
             if bound is None:
-                slips.append(Slip(index, ("into",), f"`{step.into}` has no parent to be bound in"))
+                message = f"cannot bind `{step.into}`: its parent is not an object"
+                errors.append(PathError(index, ("into",), message))
             else:
                 schema = bound
-    return look_up(schema, "data"), slips
+    return schema_at(schema, "data"), errors
 
 
 def enriched_input_schema(skill: Skill, phase: str) -> Schema:
-    """The schema of what the model of a phase sees as input: what came in, and what the preprocessor bound."""
-    described = skill.phases[phase]
+    """Return the schema of a phase's input after its preprocessor."""
+    value = skill.phases[phase]
 
-    def result_of(name: str) -> ArtifactType | None:
+    def result_type(name: str) -> ArtifactType | None:
         return skill.skills[name].result if name in skill.skills else None
 
-    schemas = [enrich(artifact, described.preprocessor, result_of)[0] for artifact in described.inputs]
+    schemas = [enrich(artifact, value.preprocessor, result_type)[0] for artifact in value.inputs]
     return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
 
 
 def envelope(artifact: ArtifactType) -> Schema:
+    """Return the schema of a whole artifact, `{type, data}`."""
     return {
         "type": "object",
         "properties": {"type": {"const": artifact.name}, "data": artifact.schema},
@@ -72,8 +79,8 @@ def envelope(artifact: ArtifactType) -> Schema:
     }
 
 
-def look_up(schema: Schema, path: str) -> Schema:
-    """The schema at a path; `True` where anything may be, `False` where nothing can be."""
+def schema_at(schema: Schema, path: str) -> Schema:
+    """Return the schema at a path: `True` if any value can be there, `False` if none can."""
     for word in path.split(".") if path else ():
         if isinstance(schema, bool):
             return schema
@@ -93,65 +100,65 @@ def _child(schema: dict[str, Any], word: str) -> Schema:
 
 
 def _is_open(schema: dict[str, Any]) -> bool:
-    """Whether fields may be there that the schema does not name, in so many words."""
-    if not _may_be(schema, "object"):
+    """Return whether an object may have fields that the schema does not name."""
+    if not _allows_type(schema, "object"):
         return False
-    unclear = {"$ref", "anyOf", "oneOf", "allOf", "patternProperties", "if"} & schema.keys()
-    return bool(unclear) or "properties" not in schema or schema.get("additionalProperties") not in (None, False)
+    indirect = {"$ref", "anyOf", "oneOf", "allOf", "patternProperties", "if"} & schema.keys()
+    return bool(indirect) or "properties" not in schema or schema.get("additionalProperties") not in (None, False)
 
 
-def _may_be(schema: dict[str, Any], kind: str) -> bool:
-    """Whether a value of this type can be there; a schema without a type leaves it open."""
+def _allows_type(schema: dict[str, Any], kind: str) -> bool:
+    """Return whether a schema accepts values of a type; one without `type` accepts all."""
     types = schema.get("type", kind)
     return kind in (types if isinstance(types, list) else [types])
 
 
-def _reads(schema: Schema, step: AnyStep) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def _read_errors(schema: Schema, step: AnyStep) -> Iterator[tuple[tuple[str | int, ...], str]]:
     match step:
         case RunOp(args_from=paths):
-            yield from _missing(schema, paths, ("args_from",))
+            yield from _path_errors(schema, paths, ("args_from",))
         case Iterate(over=over, apply=inner):
-            items = look_up(schema, over)
+            items = schema_at(schema, over)
             if items is False:
                 yield ("over",), f"`{over}` does not exist"
-            elif isinstance(items, dict) and not _may_be(items, "array"):
+            elif isinstance(items, dict) and not _allows_type(items, "array"):
                 yield ("over",), f"`{over}` is not a list"
             else:
                 item = items.get("items", True) if isinstance(items, dict) else True
-                around = {"type": "object", "properties": {"item": item, "index": {"type": "integer"}}}
-                inside = _with(schema, "_iter", around)
+                iteration = {"type": "object", "properties": {"item": item, "index": {"type": "integer"}}}
+                scope = _with(schema, "_iter", iteration)
                 if isinstance(inner, RunOp):
-                    yield from _missing(inside, inner.args_from, ("apply", "run_op", "args_from"))
+                    yield from _path_errors(scope, inner.args_from, ("apply", "run_op", "args_from"))
                 elif isinstance(inner, RunSkill):
-                    yield from _missing_in_input(inside, inner.input, ("apply", "run_skill", "input"))
-        case RunSkill(input=given):
-            yield from _missing_in_input(schema, given, ("input",))
+                    yield from _input_errors(scope, inner.input, ("apply", "run_skill", "input"))
+        case RunSkill(input=value):
+            yield from _input_errors(schema, value, ("input",))
         case Validate(target=path) | LintPlan(over=path):
-            if look_up(schema, path) is False:
+            if schema_at(schema, path) is False:
                 yield ("target" if isinstance(step, Validate) else "over",), f"`{path}` does not exist"
 
 
-def _missing(
-    schema: Schema, paths: dict[str, str], way: tuple[str, ...]
+def _path_errors(
+    schema: Schema, paths: dict[str, str], key: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str | int, ...], str]]:
     for name, path in paths.items():
-        if look_up(schema, path) is False:
-            yield (*way, name), f"`{path}` does not exist"
+        if schema_at(schema, path) is False:
+            yield (*key, name), f"`{path}` does not exist"
 
 
-def _missing_in_input(schema: Schema, given: Any, way: tuple[str, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    if is_path(given) and look_up(schema, given) is False:
-        yield way, f"`{given}` does not exist"
-    elif isinstance(given, dict):
-        yield from _missing(schema, {name: value for name, value in given.items() if is_path(value)}, way)
+def _input_errors(schema: Schema, value: Any, key: tuple[str, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    if is_path(value) and schema_at(schema, value) is False:
+        yield key, f"`{value}` does not exist"
+    elif isinstance(value, dict):
+        yield from _path_errors(schema, {name: item for name, item in value.items() if is_path(item)}, key)
 
 
 def is_path(value: Any) -> bool:
-    """Whether a text in the input of a sub-skill stands for what is at that path of the artifact."""
+    """Return whether a value in the input of a sub-skill is a path into the artifact, not literal text."""
     return isinstance(value, str) and (value == "data" or value.startswith(("data.", "_iter.")))
 
 
-def _result(step: AnyStep, final_output: Callable[[str], ArtifactType | None]) -> Schema:
+def _result_schema(step: AnyStep, result_type: Callable[[str], ArtifactType | None]) -> Schema:
     match step:
         case PythonCall(output_schema=schema):
             return schema
@@ -160,19 +167,19 @@ def _result(step: AnyStep, final_output: Callable[[str], ArtifactType | None]) -
         case LintPlan():
             return {"type": "array", "items": {"type": "string"}}
         case RunSkill(skill=name):
-            found = final_output(name)
-            return envelope(found) if found else True
+            result = result_type(name)
+            return envelope(result) if result else True
         case Iterate(apply=inner):
-            return {"type": "array", "items": _result(inner, final_output)}
+            return {"type": "array", "items": _result_schema(inner, result_type)}
     return RESULT_SCHEMA
 
 
 def _bind(schema: Schema, words: list[str], result: Schema) -> Schema | None:
-    """A schema in which a result stands at a path; `None` if there is nothing to hold it."""
+    """Return the schema with a result bound at a path; `None` if the path has no parent object."""
     if isinstance(schema, bool):
         return schema or None
     if len(words) == 1:
-        return _with(schema, words[0], result) if words[0] and _may_be(schema, "object") else None
+        return _with(schema, words[0], result) if words[0] and _allows_type(schema, "object") else None
     inner = _bind(_child(schema, words[0]), words[1:], result)
     return None if inner is None else _with(schema, words[0], inner)
 

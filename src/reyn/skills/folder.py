@@ -1,12 +1,18 @@
-"""The files of one skill, each read once: its own first, then what is shared. What cannot be read is a finding."""
+"""Read the files of one skill: its own files first, then shared ones.
+
+Each file is parsed once. A file that cannot be parsed becomes a finding. What the values mean is up to `loader`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from reyn.documents import DocumentError, parse_front_matter, parse_yaml, read_text
-from reyn.skills.codes import CASE_ONLY
-from reyn.skills.dialect import is_older, modernise
+from reyn.skills.codes import NAME_COLLISION
+from reyn.skills.dialect import is_older_form, modernize
+from reyn.skills.names import find_path, nfc
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +22,15 @@ if TYPE_CHECKING:
 
 
 class SkillFolder:
-    """`findings` gathers what is wrong with the files themselves."""
+    """The parsed files of a skill.
+
+    Files are addressed by their path in the folder, `phases/review.md`, in Unicode normalization form C.
+
+    Attributes:
+        path: The skill's folder.
+        findings: Files that could not be parsed, and file names that collide.
+        is_older: Whether the skill is written in the older form.
+    """
 
     def __init__(self, folder: Path, shared: tuple[Path, ...]) -> None:
         self.path = folder
@@ -24,68 +38,116 @@ class SkillFolder:
         self._documents: dict[str, Document | None] = {}
         self._yaml_1_1 = False
         self.findings: list[Finding] = []
-        self.is_older = self._find_out_age()
+        self.is_older = self._detect_older_form()
 
-    def _find_out_age(self) -> bool:
-        """Reads all of the skill's own files; if they turn out to be older, they mean something else."""
-        fronts = [self.front("skill.md"), *map(self.front, self.own("phases", ".md"))]
-        artifacts = [self.artifact(file) for file in self.own("artifacts", ".yaml")]
-        found = is_older([file for file in fronts if file], [file for file in artifacts if file])
-        if found:
+    def _detect_older_form(self) -> bool:
+        front_matter = [self.front_matter("skill.md"), *map(self.front_matter, self.own_files("phases", ".md"))]
+        artifacts = [self.artifact(file) for file in self.own_files("artifacts", ".yaml")]
+        is_older = is_older_form([file for file in front_matter if file], [file for file in artifacts if file])
+        if is_older:
+            # The older form reads scalars as YAML 1.1, so that every file is parsed again.
             self._documents.clear()
             self.findings.clear()
             self._yaml_1_1 = True
-        return found
+        return is_older
 
-    def own(self, folder: str, ending: str) -> list[str]:
-        """The skill's own files of a kind, as `phases/a.md`; two that differ only in case are a finding."""
-        names = sorted(path.name for path in (self.path / folder).glob(f"*{ending}") if path.is_file())
-        return [f"{folder}/{name}" for name in names]
+    def own_files(self, folder: str, suffix: str) -> list[str]:
+        """Return the skill's own files in a subfolder, such as `phases/review.md`."""
+        names = {nfc(path.name) for path in (self.path / folder).glob(f"*{suffix}") if path.is_file()}
+        return [f"{folder}/{name}" for name in sorted(names)]
 
     def check_names(self) -> None:
-        """Two files whose names differ only in case are one file on some machines."""
-        for folder, ending in (("phases", ".md"), ("artifacts", ".yaml")):
+        """Report files whose names some file systems do not distinguish."""
+        for folder, suffix in (("phases", ".md"), ("artifacts", ".yaml")):
             seen: dict[str, str] = {}
-            for file in self.own(folder, ending):
-                other = seen.setdefault(file.lower(), file)
-                document = self.front(file) if ending == ".md" else self.artifact(file)
-                if other != file and document is not None:
-                    self.findings.append(document.finding(CASE_ONLY, f"differs from `{other}` only in case"))
+            for path in sorted((self.path / folder).glob(f"*{suffix}")):
+                if not path.is_file():
+                    continue
+                file = f"{folder}/{nfc(path.name)}"
+                other = seen.setdefault(file.casefold(), path.name)
+                document = self.front_matter(file) if suffix == ".md" else self.artifact(file)
+                if other != path.name and document is not None:
+                    difference = "Unicode normalization" if nfc(other) == nfc(path.name) else "case"
+                    message = f"the name differs from `{folder}/{nfc(other)}` only in {difference}"
+                    self.findings.append(document.finding(NAME_COLLISION, message, fix="rename one of the files"))
 
-    def exists(self, relative: str) -> bool:
-        return any((folder / relative).is_file() for folder in self._folders)
+    def exists(self, file: str) -> bool:
+        """Return whether the skill or a shared folder has a file."""
+        return self._locate(file) is not None
 
-    def known(self, folder: str, ending: str) -> list[str]:
-        """The names of all files of a kind, shared ones too."""
-        return [path.stem for place in self._folders for path in (place / folder).glob(f"*{ending}")]
+    def path_of(self, file: str) -> Path:
+        """Return the path on disk of one of the skill's own files."""
+        return find_path(self.path, file) or self.path / file
 
-    def front(self, relative: str) -> Document | None:
-        """A file with front matter, as it would be written today."""
-        return self._read(relative, is_front=True)
+    def names(self, folder: str, suffix: str) -> list[str]:
+        """Return the names of all files in a subfolder, including shared ones, without their suffix."""
+        return [nfc(path.stem) for parent in self._folders for path in (parent / folder).glob(f"*{suffix}")]
 
-    def artifact(self, relative: str) -> Document | None:
-        return self._read(relative, is_front=False)
+    def front_matter(self, file: str) -> Document | None:
+        """Return a Markdown file with front matter, in the documented form; `None` if it cannot be parsed."""
+        return self._read(file, has_body=True)
 
-    def _read(self, relative: str, *, is_front: bool) -> Document | None:
-        if relative not in self._documents:
+    def artifact(self, file: str) -> Document | None:
+        """Return an artifact file; `None` if it cannot be parsed."""
+        return self._read(file, has_body=False)
+
+    def _locate(self, file: str) -> tuple[Path, Path] | None:
+        """Return the folder that has a file, and the file's path on disk."""
+        for folder in self._folders:
+            path = find_path(folder, file)
+            if path is not None and path.is_file():
+                return folder, path
+        return None
+
+    def _read(self, file: str, *, has_body: bool) -> Document | None:
+        if file not in self._documents:
             try:
-                self._documents[relative] = self._parse(relative, is_front=is_front)
+                self._documents[file] = self._parse(file, has_body=has_body)
             except DocumentError as error:
                 self.findings.append(error.finding)
-                self._documents[relative] = None
-        return self._documents[relative]
+                self._documents[file] = None
+        return self._documents[file]
 
-    def _parse(self, relative: str, *, is_front: bool) -> Document:
-        folder = next((place for place in self._folders if (place / relative).is_file()), self.path)
-        shown = relative if folder is self.path else f"{folder.name}/{relative}"
-        text = read_text(folder / relative, shown)
-        parse = parse_front_matter if is_front else parse_yaml
-        if folder is self.path:
-            document = parse(text, shown, yaml_1_1=self._yaml_1_1)
-            return modernise(document) if self._yaml_1_1 and is_front else document
-        # A shared file means the same whoever shares it: its age is its own.
-        document = parse(text, shown)
-        if not is_older([document] if is_front else [], [] if is_front else [document]):
+    def _parse(self, file: str, *, has_body: bool) -> Document:
+        folder, path = self._locate(file) or (self.path, self.path / file)
+        label = file if folder is self.path else f"{folder.name}/{file}"
+        text = read_text(path, label)
+        parse = parse_front_matter if has_body else parse_yaml
+        yaml_1_1 = self._yaml_1_1
+        if folder is not self.path:
+            # A shared file has a form of its own, whichever form the skills that use it are written in.
+            document = parse(text, label)
+            yaml_1_1 = is_older_form([document] if has_body else [], [] if has_body else [document])
+        document = parse(text, label, yaml_1_1=yaml_1_1)
+        if not has_body:
             return document
-        document = parse(text, shown, yaml_1_1=True)
-        return modernise(document) if is_front else document
+        return _with_normalized_names(modernize(document) if yaml_1_1 else document)
+
+
+def _with_normalized_names(document: Document) -> Document:
+    """Return front matter with the names of phases, artifacts and the skill in normalization form C."""
+    if not isinstance(document.value, dict):
+        return document
+    value = {
+        key: nfc(item) if key in _NAME_KEYS and isinstance(item, str) else item for key, item in document.value.items()
+    }
+    graph, marks = value.get("graph"), document.marks
+    if isinstance(graph, dict):
+        value["graph"] = {nfc(node): _normalized(targets) for node, targets in graph.items()}
+        marks = {
+            ("graph", nfc(str(path[1])), *path[2:]) if len(path) > 1 and path[0] == "graph" else path: mark
+            for path, mark in marks.items()
+        }
+    postprocessor = value.get("postprocessor")
+    if isinstance(postprocessor, dict) and isinstance(postprocessor.get("output_schema"), str):
+        value["postprocessor"] = postprocessor | {"output_schema": nfc(postprocessor["output_schema"])}
+    return msgspec.structs.replace(document, value=value, marks=marks)
+
+
+_NAME_KEYS = {"name", "entry", "final_output", "input"}
+
+
+def _normalized(targets: Any) -> Any:
+    if isinstance(targets, list):
+        return [nfc(target) if isinstance(target, str) else target for target in targets]
+    return targets

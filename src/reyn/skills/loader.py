@@ -1,12 +1,11 @@
-"""A skill's folder becomes a `Skill`, or every error in it at once.
+"""Load a skill's folder into a `Skill` value, or report every error in it.
 
-Front matter is checked key by key against the shapes in `fronts`; names are resolved; steps become values and their
-paths are followed; skills that it runs are loaded and must fit; then the graph is checked as a whole.
+The loader checks front matter, resolves names, parses steps and follows their paths, loads sub-skills and checks the
+graph. Rules that do not prevent a run are in `reyn.lint`.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -18,15 +17,14 @@ from reyn.skills import codes
 from reyn.skills.artifacts import ANY_OBJECT, Artifacts
 from reyn.skills.flow import enrich
 from reyn.skills.folder import SkillFolder
-from reyn.skills.fronts import FORBIDDEN_IN_PHASE, PhaseFront, PostprocessorFront, SkillFront
+from reyn.skills.front_matter import FORBIDDEN_IN_PHASE, PhaseFrontMatter, PostprocessorSection, SkillFrontMatter
 from reyn.skills.graph import dead_ends, reachable
 from reyn.skills.modules import Modules
-from reyn.skills.names import is_usable_name
+from reyn.skills.names import is_valid_name, is_valid_skill_node
 from reyn.skills.resolve import Library
-from reyn.skills.steps import parse_steps
+from reyn.skills.steps import invalid_step_target, parse_steps
 from reyn.skills.values import (
     END,
-    USER_MESSAGE,
     ArtifactType,
     Iterate,
     Phase,
@@ -43,36 +41,45 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from reyn.documents import Document, Place
+    from reyn.documents import Document, KeyPath, Severity
     from reyn.skills.values import AnyStep
     from reyn.vocabulary import Vocabulary
 
-F = TypeVar("F", bound=msgspec.Struct)
-_NODE = re.compile(r"@[a-zA-Z][a-zA-Z0-9_-]{0,63}(\[(isolated|shared)\])?")
-_MOST_NESTED = 16
+S = TypeVar("S", bound=msgspec.Struct)
+_MAX_NESTING = 16
 
 
-class Reading(NamedTuple):
-    """What came of reading a folder: the skill, if it is sound; what of it could be read in any case; and everything
-    that is to be said about it."""
+class LoadResult(NamedTuple):
+    """The result of reading a skill's folder.
+
+    Attributes:
+        skill: The skill; `None` if there are errors.
+        partial: The parts of the skill that could be read, for rules that run despite errors.
+        findings: Every error and warning, sorted by position.
+        folder: The skill's parsed files.
+    """
 
     skill: Skill | None
-    draft: Skill | None
+    partial: Skill | None
     findings: list[Finding]
     folder: SkillFolder
 
 
 def load_skill(folder: Path, vocabulary: Vocabulary, library: Library | None = None) -> Skill:
-    """The skill in `folder`; errors are raised all at once, warnings are passed over."""
-    reading = read_skill(folder, vocabulary, library)
-    errors = [finding for finding in reading.findings if finding.severity == "error"]
-    if reading.skill is None or errors:
+    """Load the skill in a folder.
+
+    Raises:
+        SkillInvalid: the skill has errors; the exception holds all of them.
+    """
+    result = read_skill(folder, vocabulary, library)
+    errors = [finding for finding in result.findings if finding.severity == "error"]
+    if result.skill is None or errors:
         raise SkillInvalid(f"skill `{folder.name}` has errors:", errors)
-    return reading.skill
+    return result.skill
 
 
-def read_skill(folder: Path, vocabulary: Vocabulary, library: Library | None = None) -> Reading:
-    """Like `load_skill`, but tells instead of raising."""
+def read_skill(folder: Path, vocabulary: Vocabulary, library: Library | None = None) -> LoadResult:
+    """Read the skill in a folder; unlike `load_skill`, return its findings instead of raising."""
     return _read(folder, library or Library.around(folder), vocabulary, (), {})
 
 
@@ -80,194 +87,191 @@ def _read(
     folder: Path,
     library: Library,
     vocabulary: Vocabulary,
-    above: tuple[tuple[Path, str], ...],
-    done: dict[Path, Reading],
-) -> Reading:
-    """Each folder is read once, however many skills run it. `above` are the ones that are being read around it."""
-    place = folder.resolve()
-    if place not in done:
-        loader = _Loader(folder, library, vocabulary, above, done)
-        draft = loader.load()
-        errors = any(finding.severity == "error" for finding in loader.findings)
-        done[place] = Reading(None if errors else draft, draft, sorted(loader.findings), loader.folder)
-    return done[place]
+    ancestors: tuple[tuple[Path, str], ...],
+    cache: dict[Path, LoadResult],
+) -> LoadResult:
+    """Read a folder once, however many skills run it; `ancestors` are the skills that are being read around it."""
+    path = folder.resolve()
+    if path not in cache:
+        loader = _Loader(folder, library, vocabulary, ancestors, cache)
+        partial = loader.load()
+        has_errors = any(finding.severity == "error" for finding in loader.findings)
+        cache[path] = LoadResult(None if has_errors else partial, partial, sorted(loader.findings), loader.folder)
+    return cache[path]
 
 
 class _Loader:
-    """Gathers findings while it reads."""
+    """Loads one folder and collects findings."""
 
     def __init__(
         self,
         folder: Path,
         library: Library,
         vocabulary: Vocabulary,
-        above: tuple[tuple[Path, str], ...],
-        done: dict[Path, Reading],
+        ancestors: tuple[tuple[Path, str], ...],
+        cache: dict[Path, LoadResult],
     ) -> None:
-        self.done = done
-        self.unsafe: set[tuple[Any, Any]] = set()
+        self.cache = cache
+        self.unsafe_calls: set[tuple[Any, Any]] = set()
         self.folder = SkillFolder(folder, library.shared)
         self.library = library
         self.vocabulary = vocabulary
-        self.above = above
+        self.ancestors = ancestors
         self.own_findings: list[Finding] = []
-        self.artifacts = Artifacts(self.folder, self._add)
+        self.artifacts = Artifacts(self.folder, self._report)
         self.skills: dict[str, Skill | None] = {}
-        self.modules = Modules(self.folder, self._add)
+        self.modules = Modules(self.folder, self._report)
 
     @property
     def findings(self) -> list[Finding]:
         return [*self.folder.findings, *self.own_findings]
 
     def load(self) -> Skill | None:
-        document = self.folder.front("skill.md")
-        front = self._front(document, SkillFront)
+        document = self.folder.front_matter("skill.md")
+        front = self._front_matter(document, SkillFrontMatter)
         if document is None or front is None:
             return None
-        self.above = (*self.above, (self.folder.path.resolve(), front.name))
-        self.unsafe = set(_unsafe_calls(front.permissions))
-        self._check_file_names(document, front)
-        graph = self._clean_graph(document, front)
+        self.ancestors = (*self.ancestors, (self.folder.path.resolve(), front.name))
+        self.unsafe_calls = set(_unsafe_calls(front.permissions))
+        self._check_names(document, front)
+        graph = self._graph(document, front)
         phases = {
             name: phase for name in graph if not is_skill_node(name) and (phase := self._phase(document, front, name))
         }
         final_output = self.artifacts.get(document, front.final_output, "final_output")
-        after = self._postprocessor(document, front, final_output)
-        self._check_ends(document, graph, phases)
-        ours = msgspec.structs.asdict(front)
-        del ours["type"], ours["routing"]
+        postprocessor = self._postprocessor(document, front, final_output)
+        self._check_dead_ends(document, graph, phases)
+        fields = msgspec.structs.asdict(front)
+        del fields["type"], fields["routing"]
         skill = Skill(
-            **ours
+            **fields
             | {
                 "graph": graph,
                 "phases": phases,
                 "final_output": final_output or ANY_OBJECT,
-                "postprocessor": after,
-                "skills": self._flat_skills(),
-                "modules": self.modules.all(),
+                "postprocessor": postprocessor,
+                "skills": self._all_skills(),
+                "modules": self.modules.sources(),
             }
         )
-        self._check_fit(document, skill)
+        self._check_sub_skill_types(document, skill)
         return skill
 
-    def _flat_skills(self) -> dict[str, Skill]:
-        """Every skill that is run from here, directly or not, once."""
-        flat: dict[str, Skill] = {}
+    def _all_skills(self) -> dict[str, Skill]:
+        """Return every sub-skill, direct or indirect, in one flat table."""
+        table: dict[str, Skill] = {}
         for name, skill in self.skills.items():
             if skill is not None:
-                flat |= {**skill.skills, name: msgspec.structs.replace(skill, skills={})}
-        return dict(sorted(flat.items()))
+                table |= {**skill.skills, name: msgspec.structs.replace(skill, skills={})}
+        return dict(sorted(table.items()))
 
-    # -- the graph ------------------------------------------------------------------------------------
+    # -- graph ----------------------------------------------------------------------------------------
 
-    def _check_file_names(self, document: Document, front: SkillFront) -> None:
-        if not is_usable_name(front.name):
-            message = f"`{front.name}` is not a usable name"
-            self._add(document, codes.WRONG_NAME, message, "name", fix="Use letters, digits, `_` and `-`.")
+    def _check_names(self, document: Document, front: SkillFrontMatter) -> None:
+        if not is_valid_name(front.name):
+            message = f"invalid skill name `{front.name}`"
+            fix = "start with a letter, then use letters, digits, `_` and `-`"
+            self._report(document, codes.WRONG_NAME, message, "name", fix=fix)
         self.folder.check_names()
-        own = self.folder.artifact(f"artifacts/{USER_MESSAGE.name}.yaml") if self._has_own_user_message() else None
-        if own is not None:
-            message = f"`{USER_MESSAGE.name}` is built in; this file would never be read"
-            self._add(own, codes.WRONG_NAME, message, fix="Rename the file and the places that use it.")
+        self.artifacts.check_user_message()
 
-    def _has_own_user_message(self) -> bool:
-        return (self.folder.path / "artifacts" / f"{USER_MESSAGE.name}.yaml").is_file()
-
-    def _clean_graph(self, document: Document, front: SkillFront) -> dict[str, tuple[str, ...]]:
-        """Only what the entry reaches, each with a list; but every phase that the graph names must exist."""
+    def _graph(self, document: Document, front: SkillFrontMatter) -> dict[str, tuple[str, ...]]:
+        """Return the part of the graph that the entry reaches; report every node that does not exist."""
         if END in front.graph:
-            self._add(document, codes.WRONG_NAME, "`end` is not a phase", "graph", END, fix="Remove this key.")
-        reached = reachable(front.graph, front.entry)
+            self._report(document, codes.WRONG_NAME, "`end` is not a phase", "graph", END, fix="remove this key")
+        nodes = reachable(front.graph, front.entry)
         named = {*front.graph, *(name for targets in front.graph.values() for name in targets)}
-        for name in sorted(named - {END, *reached}):
-            if not is_skill_node(name) and not (is_usable_name(name) and self.folder.exists(f"phases/{name}.md")):
-                self._unknown_phase(document, front, name)
-        for name in reached:
+        for name in sorted(named - {END, *nodes}):
+            if not is_skill_node(name) and not (is_valid_name(name) and self.folder.exists(f"phases/{name}.md")):
+                self._report_unknown_phase(document, front, name)
+        for name in nodes:
             if is_skill_node(name):
-                self._skill_node(document, front, name)
-        return {name: tuple(dict.fromkeys(front.graph.get(name, ()))) or (END,) for name in reached}
+                self._check_skill_node(document, front, name)
+        return {name: tuple(dict.fromkeys(front.graph.get(name, ()))) or (END,) for name in nodes}
 
-    def _skill_node(self, document: Document, front: SkillFront, node: str) -> None:
-        place = self._place_of(front, node)
-        if not _NODE.fullmatch(node):
-            self._add(document, codes.WRONG_NAME, f"`{node}` is not of the form `@skill`", *place)
+    def _check_skill_node(self, document: Document, front: SkillFrontMatter, node: str) -> None:
+        path = self._path_of_node(front, node)
+        if not is_valid_skill_node(node):
+            fix = "write `@skill`, `@skill[isolated]` or `@skill[shared]`"
+            self._report(document, codes.WRONG_NAME, f"invalid sub-skill node `{node}`", *path, fix=fix)
             return
-        self._skill(document, skill_of(node), *place)
+        self._load_sub_skill(document, skill_of(node), *path)
         if len(set(front.graph.get(node, ()))) > 1:
-            message = f"`{node}` has several successors, but no model decides between them"
-            self._add(document, codes.NO_FIT, message, "graph", node, fix="Keep one.")
+            message = f"sub-skill node `{node}` has several successors, but no model chooses between them"
+            self._report(document, codes.TYPE_MISMATCH, message, "graph", node, fix="keep one successor")
 
-    def _check_ends(self, document: Document, graph: dict[str, tuple[str, ...]], phases: dict[str, Phase]) -> None:
+    def _check_dead_ends(self, document: Document, graph: dict[str, tuple[str, ...]], phases: dict[str, Phase]) -> None:
         if any(name not in phases for name in graph if not is_skill_node(name)):
             return
         finishing = [
             name for name, to in graph.items() if not to or END in to or (name in phases and phases[name].can_finish)
         ]
         for name in dead_ends(graph, graph, finishing):
-            message = f"the phase `{name}` can never reach a finish"
-            self._add(document, codes.DEAD_END, message, "graph", name, fix="Add `end` to a list that it leads to.")
+            message = f"phase `{name}` cannot reach `end`"
+            self._report(document, codes.DEAD_END, message, "graph", name, fix="add `end` to one of its successors")
 
-    def _check_fit(self, document: Document, skill: Skill) -> None:
-        """What comes out of a skill that is a node must be what the next node takes; no model stands between them."""
+    def _check_sub_skill_types(self, document: Document, skill: Skill) -> None:
+        """Check that the result of every sub-skill node is an input of its successor; no model converts it."""
         for node, targets in skill.graph.items():
-            if not is_skill_node(node):
+            if not is_skill_node(node) or skill_of(node) not in skill.skills:
                 continue
-            if skill_of(node) not in skill.skills:
-                continue
-            given = skill.skills[skill_of(node)].result
+            result = skill.skills[skill_of(node)].result
             for target in targets:
                 if target not in skill.phases and not is_skill_node(target) and target != END:
                     continue
                 if is_skill_node(target) and skill_of(target) not in skill.skills:
                     continue
-                taken = (skill.final_output,) if target == END else skill.inputs_of(target)
-                if not any((given.name, given.schema) == (one.name, one.schema) for one in taken):
-                    names = " | ".join(one.name for one in taken)
-                    message = f"`{node}` gives `{given.name}`, which is not the `{names}` that `{target}` takes"
-                    self._add(document, codes.NO_FIT, message, "graph", node)
+                accepted = (skill.final_output,) if target == END else skill.inputs_of(target)
+                if not any((result.name, result.schema) == (one.name, one.schema) for one in accepted):
+                    names = " | ".join(one.name for one in accepted)
+                    message = f"`{node}` returns `{result.name}`, but `{target}` takes `{names}`"
+                    self._report(document, codes.TYPE_MISMATCH, message, "graph", node)
 
     # -- phases ---------------------------------------------------------------------------------------
 
-    def _phase(self, skill: Document, front: SkillFront, name: str) -> Phase | None:
+    def _phase(self, skill: Document, skill_front: SkillFrontMatter, name: str) -> Phase | None:
         file = f"phases/{name}.md"
-        if not is_usable_name(name) or not self.folder.exists(file):
-            self._unknown_phase(skill, front, name)
+        if not is_valid_name(name) or not self.folder.exists(file):
+            self._report_unknown_phase(skill, skill_front, name)
             return None
-        document = self.folder.front(file)
-        found = self._front(document, PhaseFront, FORBIDDEN_IN_PHASE)
-        if document is None or found is None:
+        document = self.folder.front_matter(file)
+        front = self._front_matter(document, PhaseFrontMatter, FORBIDDEN_IN_PHASE)
+        if document is None or front is None:
             return None
-        if found.name != name:
-            self._add(
-                document,
-                codes.WRONG_NAME,
-                f"`name` is `{found.name}` but the file is `{file}`",
-                "name",
-                fix="Use the file's name.",
-            )
-        if not document.body:
-            self._add(document, codes.MISSING_KEY, "has no instructions", fix="Write them below the front matter.")
-        for index, kind in enumerate(found.allowed_ops):
-            if kind not in self.vocabulary.op_kinds:
-                guess = nearest(kind, self.vocabulary.op_kinds)
-                self._add(document, codes.UNKNOWN_OP, f"unknown op `{kind}`", "allowed_ops", index, fix=guess)
-        inputs = [self.artifacts.get(document, part.strip(), "input") for part in found.input.split("|")]
+        if front.name != name:
+            message = f"`name` is `{front.name}`, but the file is `{file}`"
+            self._report(document, codes.WRONG_NAME, message, "name", fix=f"write `name: {name}`")
+        if not document.body.strip():
+            fix = "write them below the front matter"
+            self._report(document, codes.MISSING_KEY, "the phase has no instructions", fix=fix)
+        for index, kind in enumerate(front.allowed_ops):
+            self._check_allowed_op(document, index, kind)
+        inputs = [self.artifacts.get(document, part.strip(), "input") for part in front.input.split("|")]
         known = [artifact for artifact in inputs if artifact is not None]
-        steps = self._steps(document, ("preprocessor",), found.preprocessor, known)
+        steps = self._steps(document, ("preprocessor",), front.preprocessor, known)
         if len(known) < len(inputs):
             return None
-        ours = msgspec.structs.asdict(found)
-        del ours["type"], ours["input"]
-        return Phase(**ours | {"inputs": tuple(known), "instructions": document.body, "preprocessor": steps})
+        fields = msgspec.structs.asdict(front)
+        del fields["type"], fields["input"]
+        return Phase(**fields | {"inputs": tuple(known), "instructions": document.body, "preprocessor": steps})
 
-    def _unknown_phase(self, skill: Document, front: SkillFront, name: str) -> None:
-        known = [stem for stem in self.folder.known("phases", ".md") if stem != name]
-        message = f"the phase `{name}` has no file `phases/{name}.md`"
-        self._add(skill, codes.UNKNOWN_PHASE, message, *self._place_of(front, name), fix=nearest(name, known))
+    def _check_allowed_op(self, document: Document, index: int, kind: str) -> None:
+        path = ("allowed_ops", index)
+        if self.vocabulary.op(kind) is None:
+            fix = nearest(kind, self.vocabulary.op_kinds)
+            self._report(document, codes.UNKNOWN_OP, f"unknown op `{kind}`", *path, fix=fix)
+        elif self.vocabulary.is_reserved(kind):
+            message = f"op `{kind}` is reserved for a later version; the model is not offered it"
+            self._report(document, codes.UNSUPPORTED, message, *path, severity="warning")
+
+    def _report_unknown_phase(self, skill: Document, front: SkillFrontMatter, name: str) -> None:
+        fix = nearest(name, [known for known in self.folder.names("phases", ".md") if known != name])
+        message = f"unknown phase `{name}`: no file `phases/{name}.md`"
+        self._report(skill, codes.UNKNOWN_PHASE, message, *self._path_of_node(front, name), fix=fix)
 
     @staticmethod
-    def _place_of(front: SkillFront, node: str) -> Place:
-        """Where skill.md names a node."""
+    def _path_of_node(front: SkillFrontMatter, node: str) -> KeyPath:
+        """Return the path in skill.md that names a node."""
         for source, targets in front.graph.items():
             if node in targets:
                 return ("graph", source, targets.index(node))
@@ -276,183 +280,205 @@ class _Loader:
     # -- steps ----------------------------------------------------------------------------------------
 
     def _steps(
-        self, document: Document, place: Place, written: Sequence[Any], inputs: Sequence[ArtifactType]
+        self, document: Document, path: KeyPath, raw: Sequence[Any], inputs: Sequence[ArtifactType]
     ) -> tuple[AnyStep, ...]:
-        if not written:
+        if not raw:
             return ()
-        part = document.part(*place)
-        parsed, wrong = parse_steps(part)
+        part = document.part(*path)
+        parsed, findings = parse_steps(part)
         if self.folder.is_older:
-            wrong = [_as_warning(finding) if finding.code == codes.UNKNOWN_KEY else finding for finding in wrong]
-        self.own_findings += wrong
+            findings = [_as_warning(finding) if finding.code == codes.UNKNOWN_KEY else finding for finding in findings]
+        self.own_findings += findings
         steps = {index: self._step(part, index, step) for index, step in parsed.items()}
-        if len(steps) == len(part.value) and inputs:
-            self._follow(part, tuple(steps.values()), inputs)
+        if inputs:
+            self._check_paths(part, steps, inputs)
         return tuple(steps.values())
 
     def _step(self, part: Document, index: int, step: AnyStep) -> AnyStep:
         inner = step.apply if isinstance(step, Iterate) else step
         if isinstance(inner, RunSkill):
-            self._skill(part, inner.skill, index)
+            self._load_sub_skill(part, inner.skill, index)
         if isinstance(inner, RunOp):
-            self._op(part, index, inner)
+            self._check_op_step(part, index, inner)
         if isinstance(inner, PythonCall):
             self.modules.check(part, index, inner)
-            if (inner.module, inner.function) in self.unsafe and self.folder.is_older:
-                # There, the mode stands on the permission, not on the step.
+            if (inner.module, inner.function) in self.unsafe_calls and self.folder.is_older:
+                # In the older form, the permission has the mode, not the step.
                 unsafe = msgspec.structs.replace(inner, mode="unsafe")
                 return msgspec.structs.replace(step, apply=unsafe) if isinstance(step, Iterate) else unsafe
         return step
 
-    def _op(self, part: Document, index: int, step: RunOp) -> None:
+    def _check_op_step(self, part: Document, index: int, step: RunOp) -> None:
         kind = step.op.get("kind")
-        if not isinstance(kind, str) or kind not in self.vocabulary.op_kinds:
+        spec = self.vocabulary.op(kind) if isinstance(kind, str) else None
+        if spec is None:
             fix = nearest(str(kind), self.vocabulary.op_kinds)
-            self._add(part, codes.UNKNOWN_OP, f"unknown op `{kind}`", index, fix=fix)
+            self._report(part, codes.UNKNOWN_OP, f"unknown op `{kind}`", index, fix=fix)
             return
-        spec = self.vocabulary.op(kind)
-        assert spec is not None
         if not spec.is_step:
-            self._add(part, codes.BAD_STEP, f"a step cannot use `{kind}`", index, fix="Use it in a phase.")
-        named = step.op.get(spec.skill_field) if spec.skill_field else None
-        if isinstance(named, str) and spec.skill_field not in step.args_from:
-            self._skill(part, named, index)
+            fix = f"allow `{kind}` in a phase instead"
+            self._report(part, codes.BAD_STEP, f"steps cannot use `{kind}`", index, fix=fix)
+        name = step.op.get(spec.skill_field) if spec.skill_field else None
+        if isinstance(name, str) and spec.skill_field not in step.args_from:
+            self._load_sub_skill(part, name, index)
 
-    def _follow(self, part: Document, steps: Sequence[AnyStep], inputs: Sequence[ArtifactType]) -> None:
-        """A path must exist for one member of the union at least."""
-        slips = [set(enrich(artifact, steps, self._final_output_of)[1]) for artifact in inputs]
-        for slip in sorted(set.intersection(*slips)):
-            kind = next(iter(part.value[slip.step]))
-            self._add(part, codes.NO_SUCH_PATH, slip.message, slip.step, kind, *slip.key)
+    def _check_paths(self, part: Document, steps: Mapping[int, AnyStep], inputs: Sequence[ArtifactType]) -> None:
+        """Report paths that exist for no member of the input union.
 
-    def _final_output_of(self, name: str) -> ArtifactType | None:
+        A step with errors of its own may bind any value at its `into`. If that is unreadable, the steps after it are
+        not checked.
+        """
+        checkable: list[AnyStep] = []
+        for index, raw in enumerate(part.value):
+            if index in steps:
+                checkable.append(steps[index])
+            elif (into := invalid_step_target(raw)) is not None:
+                checkable.append(PythonCall(module="", function="", into=into))
+            else:
+                break
+        errors = [set(enrich(artifact, checkable, self._result_type)[1]) for artifact in inputs]
+        for error in sorted(set.intersection(*errors)):
+            kind = next(iter(part.value[error.step]))
+            self._report(part, codes.UNKNOWN_PATH, error.message, error.step, kind, *error.key)
+
+    def _result_type(self, name: str) -> ArtifactType | None:
         skill = self.skills.get(name)
         return skill.result if skill else None
 
     def _postprocessor(
-        self, document: Document, front: SkillFront, final_output: ArtifactType | None
+        self, document: Document, front: SkillFrontMatter, final_output: ArtifactType | None
     ) -> Postprocessor | None:
         if front.postprocessor is None:
             return None
         part = document.part("postprocessor")
-        found = self._front(part, PostprocessorFront)
-        if found is None:
-            return None
-        output = self._post_output(part, front, found)
-        steps = self._steps(part, ("steps",), found.steps, [final_output] if final_output else [])
-        return Postprocessor(output, steps) if output else None
+        section = self._front_matter(part, PostprocessorSection)
+        # The steps are checked even if the section has other errors.
+        raw = part.value.get("steps")
+        inputs = [final_output] if final_output else []
+        steps = self._steps(part, ("steps",), raw, inputs) if isinstance(raw, list) else ()
+        output = self._postprocessor_output(part, front, section) if section else None
+        return Postprocessor(output or ANY_OBJECT, steps)
 
-    def _post_output(self, part: Document, front: SkillFront, found: PostprocessorFront) -> ArtifactType | None:
-        if isinstance(found.output_schema, str):
-            return self.artifacts.get(part, found.output_schema, "output_schema")
+    def _postprocessor_output(
+        self, part: Document, front: SkillFrontMatter, section: PostprocessorSection
+    ) -> ArtifactType | None:
+        if isinstance(section.output_schema, str):
+            return self.artifacts.get(part, section.output_schema, "output_schema")
         try:
-            compile_schema(found.output_schema)
+            compile_schema(section.output_schema)
         except SchemaInvalid as error:
-            message = f"is not a usable JSON Schema: {error}"
-            self._add(part, codes.BAD_SCHEMA, message, "output_schema", *error.place)
+            message = f"invalid JSON Schema: {error}"
+            self._report(part, codes.BAD_SCHEMA, message, "output_schema", *error.place)
             return None
-        name = found.output_name or f"{front.name}_post"
-        return ArtifactType(name, found.output_schema, found.output_description)
+        name = section.output_name or f"{front.name}_post"
+        return ArtifactType(name, section.output_schema, section.output_description)
 
-    # -- artifacts and skills -------------------------------------------------------------------------
+    # -- sub-skills -----------------------------------------------------------------------------------
 
-    def _skill(self, document: Document, name: str, *place: str | int) -> None:
-        """Load another skill that this one runs."""
+    def _load_sub_skill(self, document: Document, name: str, *path: str | int) -> None:
         if name in self.skills:
             return
         self.skills[name] = None
         try:
             folder = self.library.find(name)
-            around = [number for number, (place_of, _) in enumerate(self.above) if place_of == folder.resolve()]
-            if around:
-                cycle = " → ".join([*(known for _, known in self.above[around[0] :]), self.above[around[0]][1]])
-                self._add(document, codes.SKILL_CYCLE, f"skills run each other in a circle: {cycle}", *place)
+            cycle_start = next((n for n, (known, _) in enumerate(self.ancestors) if known == folder.resolve()), None)
+            if cycle_start is not None:
+                names = [known for _, known in self.ancestors[cycle_start:]]
+                message = f"skills run each other in a cycle: {' → '.join([*names, names[0]])}"
+                self._report(document, codes.SKILL_CYCLE, message, *path)
                 return
-            if len(self.above) >= _MOST_NESTED:
-                message = f"skills run each other more than {_MOST_NESTED} deep"
-                self._add(document, codes.SKILL_CYCLE, message, *place)
+            if len(self.ancestors) >= _MAX_NESTING:
+                message = f"sub-skills are nested more than {_MAX_NESTING} deep"
+                self._report(document, codes.SKILL_CYCLE, message, *path)
                 return
-            reading = _read(folder, self.library, self.vocabulary, self.above, self.done)
+            result = _read(folder, self.library, self.vocabulary, self.ancestors, self.cache)
         except SkillError as error:
-            self._add(document, SkillError.code if error.code == "RYN000" else error.code, error.message, *place)
+            self._report(document, SkillError.code if error.code == "RYN000" else error.code, error.message, *path)
             return
-        self.skills[name] = reading.skill
-        wrong = [finding for finding in reading.findings if finding.severity == "error"]
-        if wrong:
-            cycle_of = next((finding for finding in wrong if finding.code == codes.SKILL_CYCLE), None)
-            code = codes.SKILL_CYCLE if cycle_of else "RYN102"
-            message = cycle_of.message if cycle_of else f"skill `{name}` has {len(wrong)} errors of its own"
-            self._add(document, code, message, *place, fix=f"`reyn lint {name}` tells them.")
+        self.skills[name] = result.skill
+        errors = [finding for finding in result.findings if finding.severity == "error"]
+        if errors:
+            cycle = next((finding for finding in errors if finding.code == codes.SKILL_CYCLE), None)
+            code = codes.SKILL_CYCLE if cycle else SkillInvalid.code
+            count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
+            message = cycle.message if cycle else f"skill `{name}` has {count}"
+            self._report(document, code, message, *path, fix=f"run `reyn lint {name}`")
 
     # -- front matter and findings --------------------------------------------------------------------
 
-    def _front(self, document: Document | None, shape: type[F], forbidden: Mapping[str, str] = {}) -> F | None:
-        """The front matter, without its wrong parts where it can do without them, so that the rest is checked too."""
+    def _front_matter(self, document: Document | None, shape: type[S], forbidden: Mapping[str, str] = {}) -> S | None:
+        """Check front matter against its struct; return its valid keys, or `None` if a required one is invalid."""
         if document is None:
             return None
         if self.folder.is_older:
-            document = self._forgiven(document, shape)
+            document = self._with_default_keys(document, shape)
         keys = document.value if isinstance(document.value, dict) else {}
-        wrong = _graph_shape(document, keys.get("graph"))
-        passed_over = {*forbidden, *(key for key in keys if key.startswith("imported_")), *(["graph"] if wrong else [])}
-        wrong += check_keys(
+        findings = _graph_findings(document, keys.get("graph"))
+        ignore = {*forbidden, *(key for key in keys if key.startswith("imported_")), *(["graph"] if findings else [])}
+        findings += check_keys(
             document,
             shape,
             unknown=codes.UNKNOWN_KEY,
             missing=codes.MISSING_KEY,
             wrong=codes.WRONG_VALUE,
-            passed_over=passed_over,
+            ignore=ignore,
         )
         for key in forbidden.keys() & keys.keys():
-            message = f"`{key}` does not belong here"
-            wrong.append(document.finding(codes.FORBIDDEN_KEY, message, key, fix=forbidden[key]))
+            message = f"key `{key}` is not allowed in a phase"
+            findings.append(document.finding(codes.FORBIDDEN_KEY, message, key, fix=forbidden[key]))
         if self.folder.is_older:
-            wrong = [_as_warning(finding) if finding.code == codes.UNKNOWN_KEY else finding for finding in wrong]
-        self.own_findings += wrong
+            findings = [_as_warning(finding) if finding.code == codes.UNKNOWN_KEY else finding for finding in findings]
+        self.own_findings += findings
         usable = usable_keys(document, shape)
         return None if usable is None else msgspec.convert(usable, shape)
 
     @staticmethod
-    def _forgiven(document: Document, shape: type[msgspec.Struct]) -> Document:
-        """An older file may leave out its type, its name and its input."""
+    def _with_default_keys(document: Document, shape: type[msgspec.Struct]) -> Document:
+        """Add the keys that the older form may omit: `type`, and `name` and `input` of a phase."""
         if not isinstance(document.value, dict):
             return document
-        filled = dict(document.value)
-        if shape is SkillFront:
-            filled.setdefault("type", "skill")
-        elif shape is PhaseFront:
-            filled.setdefault("type", "phase")
-            filled.setdefault("name", document.file.rpartition("/")[2].removesuffix(".md"))
-            filled.setdefault("input", "")
-        return msgspec.structs.replace(document, value=filled)
+        defaults: dict[str, Any] = {}
+        if shape is SkillFrontMatter:
+            defaults = {"type": "skill"}
+        elif shape is PhaseFrontMatter:
+            name = document.file.rpartition("/")[2].removesuffix(".md")
+            defaults = {"type": "phase", "name": name, "input": ""}
+        return msgspec.structs.replace(document, value=defaults | document.value)
 
-    def _add(self, document: Document, code: str, message: str, *place: str | int, fix: str = "") -> None:
-        self.own_findings.append(document.finding(code, message, *place, fix=fix))
+    def _report(
+        self,
+        document: Document,
+        code: str,
+        message: str,
+        *path: str | int,
+        fix: str = "",
+        severity: Severity = "error",
+    ) -> None:
+        self.own_findings.append(document.finding(code, message, *path, fix=fix, severity=severity))
 
 
 def _unsafe_calls(permissions: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
-    """The functions that the skill's permissions call unsafe."""
+    """Yield the module and function of every `permissions.python` entry with `mode: unsafe`."""
     entries = permissions.get("python")
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and entry.get("mode") == "unsafe":
             yield str(entry.get("module")), str(entry.get("function"))
 
 
-def _graph_shape(document: Document, graph: Any) -> list[Finding]:
-    """The most common slip has its own words: a phase's successors are a list of names."""
-    wrong = []
+def _graph_findings(document: Document, graph: Any) -> list[Finding]:
+    """Report successors that are not a list of names; the general type check would only name `graph`."""
+    findings = []
     for name, targets in graph.items() if isinstance(graph, dict) else ():
         if not isinstance(targets, list):
-            fix = f"Write `{name}: [{targets}]`." if isinstance(targets, str) else "Write a list of phases."
-            wrong.append(
-                document.finding(codes.WRONG_VALUE, f"what follows `{name}` is not a list", "graph", name, fix=fix)
-            )
+            fix = f"write `{name}: [{targets}]`" if isinstance(targets, str) else "write a list of phases"
+            message = f"the successors of `{name}` must be a list"
+            findings.append(document.finding(codes.WRONG_VALUE, message, "graph", name, fix=fix))
             continue
         for index, target in enumerate(targets):
             if not isinstance(target, str):
-                message = f"{target!r} is not the name of a phase"
-                wrong.append(document.finding(codes.WRONG_VALUE, message, "graph", name, index))
-    return wrong
+                message = f"{target!r} is not a phase name"
+                findings.append(document.finding(codes.WRONG_VALUE, message, "graph", name, index))
+    return findings
 
 
 def _as_warning(finding: Finding) -> Finding:

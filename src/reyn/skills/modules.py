@@ -1,72 +1,93 @@
-"""The modules of python steps: found inside the skill's folder, parsed but never run, and kept for the pin."""
+"""Read the modules of python steps.
+
+Modules must lie inside the skill's folder. They are parsed, never executed; their source is pinned with the skill.
+"""
 
 from __future__ import annotations
 
 import ast
+import unicodedata
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from reyn.documents import DocumentError, nearest, read_text
 from reyn.skills import codes
+from reyn.skills.names import find_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
+    from pathlib import Path
 
-    from reyn.documents import Document, Place
+    from reyn.documents import Document, KeyPath
+    from reyn.skills.artifacts import Reporter
     from reyn.skills.folder import SkillFolder
     from reyn.skills.values import PythonCall
 
 
 class Modules:
-    """Each is read once. `add` takes a finding: document, code, message, place and fix."""
+    """The modules that a skill's python steps name. Each is read once."""
 
-    def __init__(self, folder: SkillFolder, add: Callable[..., None]) -> None:
+    def __init__(self, folder: SkillFolder, report: Reporter) -> None:
         self._folder = folder
-        self._add = add
+        self._report = report
         self._sources: dict[str, str | None] = {}
 
-    def check(self, part: Document, index: int, step: PythonCall) -> None:
-        place = (index, next(iter(part.value[index])), "module")
+    def check(self, steps: Document, index: int, step: PythonCall) -> None:
+        """Report a python step whose module or function does not exist."""
+        path = (index, next(iter(steps.value[index])), "module")
         if step.module not in self._sources:
-            self._sources[step.module] = self._read_module(part, place, step.module)
+            self._sources[step.module] = self._read(steps, path, step.module)
         source = self._sources[step.module]
-        if source is not None and step.function not in set(_functions(source)):
-            fix = nearest(step.function, _functions(source))
-            message = f"`{step.module}` has no function `{step.function}` at its top"
-            self._add(part, codes.BAD_MODULE, message, index, fix=fix)
+        if source is None:
+            return
+        functions = set(_functions(source))
+        # Python compares identifiers in normalization form KC.
+        if unicodedata.normalize("NFKC", step.function) not in functions:
+            message = f"`{step.module}` has no top-level function `{step.function}`"
+            self._report(steps, codes.BAD_MODULE, message, index, fix=nearest(step.function, sorted(functions)))
 
-    def _read_module(self, part: Document, place: Place, module: str) -> str | None:
-        path = self._folder.path / module
-        try:
-            inside = path.resolve().is_relative_to(self._folder.path.resolve())
-        except (OSError, RuntimeError, ValueError):
-            inside = False
-        if not inside or not module.endswith(".py"):
-            self._add(part, codes.BAD_MODULE, f"`{module}` is not a `.py` file inside the skill's folder", *place)
+    def sources(self) -> dict[str, str]:
+        """Return the source of every module that is called, and of the modules next to it that it may import."""
+        sources = {name: source for name, source in self._sources.items() if source is not None}
+        if sources:
+            for path in sorted(self._folder.path.glob("*.py")):
+                with suppress(DocumentError):
+                    sources.setdefault(f"./{path.name}", read_text(path, path.name))
+        return dict(sorted(sources.items()))
+
+    def _read(self, steps: Document, path: KeyPath, module: str) -> str | None:
+        if not module.endswith(".py"):
+            message = f"`{module}` is not a `.py` file"
+            fix = f"write `./{module.removeprefix('./')}.py`"
+            self._report(steps, codes.BAD_MODULE, message, *path, fix=fix)
+            return None
+        file = self._file_inside(module)
+        if file is None:
+            self._report(steps, codes.BAD_MODULE, f"`{module}` is outside the skill's folder", *path)
             return None
         try:
-            source = read_text(path, module)
+            source = read_text(file, module)
             ast.parse(source)
         except DocumentError as error:
-            self._add(part, codes.BAD_MODULE, f"`{module}` {error.finding.message}", *place)
+            self._report(steps, codes.BAD_MODULE, f"`{module}`: {error.finding.message}", *path)
             return None
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            self._add(part, codes.BAD_MODULE, f"`{module}` is not Python: {error}", *place)
+            self._report(steps, codes.BAD_MODULE, f"`{module}` is not valid Python: {error}", *path)
             return None
         return source
 
-    def all(self) -> dict[str, str]:
-        """The sources that are called, and those beside them, which they may import."""
-        found = {name: source for name, source in self._sources.items() if source is not None}
-        if found:
-            for path in sorted(self._folder.path.glob("*.py")):
-                with suppress(DocumentError):
-                    found.setdefault(f"./{path.name}", read_text(path, path.name))
-        return dict(sorted(found.items()))
+    def _file_inside(self, module: str) -> Path | None:
+        """Return the path of a module; `None` if it leads out of the skill's folder."""
+        folder = self._folder.path
+        try:
+            file = find_path(folder, module) or folder / module
+            return file if file.resolve().is_relative_to(folder.resolve()) else None
+        except (OSError, RuntimeError, ValueError):
+            return None
 
 
 def _functions(source: str) -> Iterator[str]:
-    """The names of a module's top-level functions."""
+    """Yield the names of a module's top-level functions."""
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef):
             yield node.name

@@ -1,15 +1,54 @@
-"""What a skill, a phase or an artifact can be called."""
+"""Names of skills, phases and artifacts.
+
+Names are compared in Unicode normalization form C, because editors and file systems disagree on how to encode `é`.
+"""
 
 from __future__ import annotations
 
-import re
+import unicodedata
+from typing import TYPE_CHECKING
 
-from reyn.skills.values import END
+from reyn.skills.values import END, is_skill_node, skill_of
 
-_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]{0,63}")
-_TAKEN = {END, "null", "true", "false", "yes", "no", "on", "off"}
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_MAX_LENGTH = 64
+_MAX_BYTES = 200  # a file system allows 255 for a name with its suffix
+_RESERVED = {END, "null", "true", "false", "yes", "no", "on", "off"}
 
 
-def is_usable_name(name: str) -> bool:
-    """Whether a skill, a phase or an artifact can be called that. Words that YAML takes for other values cannot."""
-    return _NAME.fullmatch(name) is not None and name.lower() not in _TAKEN
+def nfc(text: str) -> str:
+    """Return text in Unicode normalization form C."""
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
+
+
+def is_valid_name(name: str) -> bool:
+    """Return whether a skill, phase or artifact can have this name: a letter, then letters, digits, `_` and `-`.
+
+    Words that YAML reads as other values are reserved.
+    """
+    if not name[:1].isalpha() or not name.replace("-", "_").isidentifier() or name.lower() in _RESERVED:
+        return False
+    return len(name) <= _MAX_LENGTH and len(name.encode()) <= _MAX_BYTES
+
+
+def is_valid_skill_node(node: str) -> bool:
+    """Return whether a graph node has the form `@skill`, `@skill[isolated]` or `@skill[shared]`."""
+    suffix = node[1:].removeprefix(skill_of(node))
+    return is_skill_node(node) and is_valid_name(skill_of(node)) and suffix in ("", "[isolated]", "[shared]")
+
+
+def find_path(folder: Path, relative: str) -> Path | None:
+    """Return the path of an entry below a folder, whichever normalization form its names have on disk."""
+    path = folder / relative
+    if relative.isascii():
+        return path if path.exists() else None
+    found = folder
+    for part in path.relative_to(folder).parts:
+        candidates = found.iterdir() if found.is_dir() else ()
+        match = next((entry for entry in candidates if nfc(entry.name) == nfc(part)), None)
+        if match is None:
+            return None
+        found = match
+    return found

@@ -1,4 +1,7 @@
-"""The copy of a skill that a run records, named by its content. It keeps the order in which the author wrote."""
+"""Serialize the copy of a skill that a run records.
+
+The copy is content-addressed. It keeps the author's order of phases and holds no path of the machine.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,20 @@ from reyn.journal import Blob, ordered
 from reyn.skills.values import Skill
 
 Pin = Blob
-"""A pinned skill is a blob: nothing of the machine or the checkout is in it."""
+"""A pinned skill: a blob whose hash identifies the skill."""
 
 
 def pin(skill: Skill) -> Pin:
+    """Serialize a skill."""
     return Blob.of(ordered(skill))
 
 
 def unpin(content: bytes) -> Skill:
+    """Deserialize a pinned skill.
+
+    Raises:
+        RunBlocked: the content is not a skill that this version can read.
+    """
     try:
         return msgspec.json.decode(content, type=Skill)
     except msgspec.MsgspecError as error:

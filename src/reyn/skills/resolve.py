@@ -1,4 +1,4 @@
-"""Where skills, shared phases and shared artifacts live: a name becomes a folder."""
+"""Resolve skill names to folders, and locate the shared folders of a project."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING
 
 from reyn.documents import nearest
 from reyn.errors import SkillNotFound
+from reyn.skills.names import find_path, nfc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SHELVES = ("local", "project")
-"""Where names are looked up, first match wins: `reyn/local/`, then `reyn/project/`; then what is packaged."""
+"""Folders below `reyn/` in which names are looked up, in this order; then the standard library."""
 
 STDLIB = Path(__file__).parent.parent / "stdlib"
 
 
 class Library:
-    """The skills that a project can name, and the folders that they share."""
+    """The skills that a project can name, and its shared folders."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -27,48 +28,54 @@ class Library:
 
     @classmethod
     def around(cls, folder: Path) -> Library:
-        """The library of the project that a skill's folder lies in, as far as its place tells."""
-        place = folder.resolve()
-        in_project = len(place.parents) > 2 and place.parents[1].name == "reyn" and place.parent.name in SHELVES
-        return cls(place.parents[2] if in_project else place.parent)
+        """Return the library of the project that contains a skill's folder."""
+        path = folder.resolve()
+        in_project = len(path.parents) > 2 and path.parents[1].name == "reyn" and path.parent.name in SHELVES
+        return cls(path.parents[2] if in_project else path.parent)
 
     def find(self, name: str) -> Path:
-        """The folder of a skill; a path works wherever a name does."""
+        """Return the folder of a skill.
+
+        Args:
+            name: The skill's name, or a path to its folder or its skill.md.
+
+        Raises:
+            SkillNotFound: there is no such skill.
+        """
         if is_path(name):
-            with suppress(OSError, RuntimeError, ValueError):  # too long, a loop of links, a home that nobody has
+            with suppress(OSError, RuntimeError, ValueError):  # too long, a symlink loop, an unknown home
                 folder = (self._root / Path(name).expanduser()).resolve()
                 folder = folder.parent if folder.name == "skill.md" else folder
                 if (folder / "skill.md").is_file():
                     return folder
-            raise SkillNotFound(f"no skill at `{name}`: it has no `skill.md`")
+            raise SkillNotFound(f"no skill at `{name}`: `skill.md` not found")
         if len(name) > 255:
-            raise SkillNotFound("the name of the skill is longer than any folder's")
-        for folder in self._places(name):
-            if (folder / "skill.md").is_file():
-                return folder
-        places = ", ".join(f"`reyn/{shelf}/{name}/`" for shelf in SHELVES)
-        guess = nearest(name, [known for known, _, _ in self])
+            raise SkillNotFound(f"skill name of {len(name)} characters is too long")
+        for parent in (*(self._root / "reyn" / shelf for shelf in SHELVES), STDLIB / "skills"):
+            found = find_path(parent, name)
+            if found is not None and (found / "skill.md").is_file():
+                return found
+        folders = ", ".join(f"`reyn/{shelf}/{name}/`" for shelf in SHELVES)
+        guess = nearest(nfc(name), [known for known, _, _ in self])
         raise SkillNotFound(
-            f"no skill `{name}` in {places}, nor in the standard library",
+            f"no skill `{name}` in {folders} or the standard library",
             hint=f"{guess} {SkillNotFound.hint}".strip(),
         )
 
     def __iter__(self) -> Iterator[tuple[str, str, Path]]:
-        """Every skill that a name finds: its name, its shelf, its folder."""
+        """Yield every skill that can be found by name: name, shelf, folder."""
         seen: set[str] = set()
         for shelf, folder in (
             *((shelf, self._root / "reyn" / shelf) for shelf in SHELVES),
             ("stdlib", STDLIB / "skills"),
         ):
             for child in sorted(folder.iterdir()) if folder.is_dir() else ():
-                if (child / "skill.md").is_file() and child.name not in seen:
-                    seen.add(child.name)
-                    yield child.name, shelf, child
-
-    def _places(self, name: str) -> list[Path]:
-        return [*(self._root / "reyn" / shelf / name for shelf in SHELVES), STDLIB / "skills" / name]
+                name = nfc(child.name)
+                if (child / "skill.md").is_file() and name not in seen:
+                    seen.add(name)
+                    yield name, shelf, child
 
 
 def is_path(name: str) -> bool:
-    """Whether a skill is meant by its place, not by its name."""
+    """Return whether a skill is given by path instead of by name."""
     return "/" in name or name in (".", "..")

@@ -1,8 +1,8 @@
-"""What an author wrote as a list of steps becomes step values; each slip a finding at its place."""
+"""Parse lists of steps into step values."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -10,7 +10,7 @@ from reyn.documents import check_keys, nearest, usable_keys
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.skills import values
 from reyn.skills.codes import BAD_SCHEMA, BAD_STEP, MISSING_KEY, UNKNOWN_KEY, WRONG_VALUE
-from reyn.skills.fronts import STEP_FRONTS
+from reyn.skills.front_matter import STEP_ARGUMENTS
 
 if TYPE_CHECKING:
     from reyn.documents import Document
@@ -18,57 +18,74 @@ if TYPE_CHECKING:
     from reyn.skills.values import AnyStep
 
 _APPLICABLE = ("run_op", "run_skill", "python")
-_SCHEMAS = {"validate": "schema", "python": "output_schema"}
+_SCHEMA_KEYS = {"validate": "schema", "python": "output_schema"}
 
 
 def parse_steps(document: Document) -> tuple[dict[int, AnyStep], list[Finding]]:
-    """The steps of a part of a file that holds a list of them, each under its number in the list."""
+    """Parse the list of steps in a part of a file.
+
+    Returns:
+        The valid steps by their index in the list, and every finding.
+    """
     steps: dict[int, AnyStep] = {}
     findings: list[Finding] = []
     for index in range(len(document.value)):
-        step, wrong = _parse(document.part(index))
-        findings += wrong
+        step, step_findings = _parse(document.part(index))
+        findings += step_findings
         if step is not None:
             steps[index] = step
     return steps, findings
 
 
+def invalid_step_target(step: Any) -> str | None:
+    """Return the `into` of a step that could not be parsed; `None` if it is unreadable."""
+    arguments = next(iter(step.values()), None) if isinstance(step, dict) and len(step) == 1 else None
+    into = arguments.get("into") if isinstance(arguments, dict) else None
+    return into if isinstance(into, str) else None
+
+
 def _parse(document: Document) -> tuple[AnyStep | None, list[Finding]]:
-    kind, wrong = _kind_of(document)
+    kind, findings = _kind_of(document)
     if kind is None:
-        return None, wrong
+        return None, findings
     arguments = document.part(kind)
     if arguments.value is None:
         arguments = msgspec.structs.replace(arguments, value={})
-    front = STEP_FRONTS[kind]
-    wrong = check_keys(arguments, front, unknown=UNKNOWN_KEY, missing=MISSING_KEY, wrong=WRONG_VALUE)
-    usable = usable_keys(arguments, front)
+    shape = STEP_ARGUMENTS[kind]
+    findings = check_keys(arguments, shape, unknown=UNKNOWN_KEY, missing=MISSING_KEY, wrong=WRONG_VALUE)
+    usable = usable_keys(arguments, shape)
+    if kind in _SCHEMA_KEYS and isinstance(arguments.value, dict) and _SCHEMA_KEYS[kind] in arguments.value:
+        findings += _check_schema(arguments, _SCHEMA_KEYS[kind])
     if usable is None:
-        return None, wrong
+        return None, findings
     if kind == "iterate":
-        inner, more = _parse(arguments.part("apply"))
-        wrong += more
+        inner, inner_findings = _parse(arguments.part("apply"))
+        findings += inner_findings
         if inner is None:
-            return None, wrong
+            return None, findings
         if not isinstance(inner, values.RunOp | values.RunSkill | values.PythonCall):
-            names = ", ".join(f"`{name}`" for name in _APPLICABLE)
-            return None, [*wrong, arguments.finding(BAD_STEP, f"what is applied must be one of {names}", "apply")]
+            kinds = ", ".join(f"`{name}`" for name in _APPLICABLE)
+            return None, [*findings, arguments.finding(BAD_STEP, f"`apply` must be one of {kinds}", "apply")]
         usable["apply"] = inner
-    if kind in _SCHEMAS and _SCHEMAS[kind] in usable:
-        try:
-            compile_schema(usable[_SCHEMAS[kind]])
-        except SchemaInvalid as error:
-            message = f"is not a usable JSON Schema: {error}"
-            wrong.append(arguments.finding(BAD_SCHEMA, message, _SCHEMAS[kind], *error.place))
-    step: AnyStep = cast("AnyStep", values.STEP_VALUES[kind](**usable))
-    return step, wrong
+    return cast("AnyStep", values.STEP_TYPES[kind](**usable)), findings
+
+
+def _check_schema(arguments: Document, key: str) -> list[Finding]:
+    schema = arguments.value[key]
+    if not isinstance(schema, dict | bool):
+        return []  # `check_keys` has reported the type
+    try:
+        compile_schema(schema)
+    except SchemaInvalid as error:
+        return [arguments.finding(BAD_SCHEMA, f"invalid JSON Schema: {error}", key, *error.place)]
+    return []
 
 
 def _kind_of(document: Document) -> tuple[str | None, list[Finding]]:
     if not isinstance(document.value, dict) or len(document.value) != 1:
-        message = "a step is a mapping with one key, its kind"
-        return None, [document.finding(BAD_STEP, message, fix="Write `- python: {…}`.")]
+        message = "expected a step: a mapping with one key, the step's kind"
+        return None, [document.finding(BAD_STEP, message, fix="write `- python: {…}`")]
     [kind] = document.value
-    if kind not in STEP_FRONTS:
-        return None, [document.finding(BAD_STEP, f"unknown step `{kind}`", kind, fix=nearest(kind, STEP_FRONTS))]
+    if kind not in STEP_ARGUMENTS:
+        return None, [document.finding(BAD_STEP, f"unknown step `{kind}`", kind, fix=nearest(kind, STEP_ARGUMENTS))]
     return kind, []

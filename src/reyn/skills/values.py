@@ -1,4 +1,8 @@
-"""A skill as values. Plain JSON all through, so that a copy can be kept, hashed and read back for ever."""
+"""The skill language as frozen values.
+
+Every value is plain JSON, so that a run can store, hash and read back its copy of a skill. Parsing and validation are
+in `loader`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ END = "end"
 
 
 class ArtifactType(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A named kind of artifact; `schema` is the schema of its `data`."""
+    """An artifact type; `schema` describes its `data`."""
 
     name: str
     schema: Schema
@@ -29,7 +33,12 @@ USER_MESSAGE = ArtifactType(
 
 
 class Step(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="step"):
-    """One deterministic step. `into` is where its result is bound; `on_error` what a failure means."""
+    """One deterministic step of a preprocessor or postprocessor.
+
+    Attributes:
+        into: The path at which the result is bound.
+        on_error: `fail` fails the visit, `skip` leaves the artifact unchanged, `empty` binds `null`.
+    """
 
     into: str | None = None
     on_error: Literal["fail", "skip", "empty"] = "fail"
@@ -67,19 +76,19 @@ class PythonCall(Step, frozen=True, tag="python"):
 
 
 AnyStep = RunSkill | RunOp | Iterate | Validate | LintPlan | PythonCall
-STEP_VALUES: dict[str, type[Step]] = {str(cls.__struct_config__.tag): cls for cls in get_args(AnyStep)}
-"""The value of every step kind."""
+STEP_TYPES: dict[str, type[Step]] = {str(cls.__struct_config__.tag): cls for cls in get_args(AnyStep)}
+"""The class of every step kind, by its name."""
 
 
 class Postprocessor(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What happens to the finish artifact before the caller gets it: steps, then a check against `output`."""
+    """Steps on the finish artifact; the result is validated against `output` and returned to the caller."""
 
     output: ArtifactType
     steps: tuple[AnyStep, ...] = ()
 
 
 class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A processing unit: what it takes and what to do. It knows no other phase and no output."""
+    """One unit of work for the model: input types and instructions. It knows no other phase and no output."""
 
     name: str
     inputs: tuple[ArtifactType, ...]
@@ -98,15 +107,19 @@ class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def input_schema(self) -> Schema:
-        """The schema of the data that this phase takes; of a union, any of them."""
+        """The schema of the input data; for a union, any of the member schemas."""
         if len(self.inputs) == 1:
             return self.inputs[0].schema
         return {"anyOf": [artifact.schema for artifact in self.inputs]}
 
 
 class Skill(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A graph of phases and what comes out of it. `skills` are the ones it runs, directly or not, each without a table
-    of its own; `modules` the sources it calls: all that can change a run is in here."""
+    """A graph of phases with its final output, and everything else that can affect a run.
+
+    Attributes:
+        skills: Every sub-skill, direct or indirect, by name. Their own `skills` are empty.
+        modules: Source code of the modules of python steps, by path.
+    """
 
     name: str
     entry: str
@@ -131,26 +144,27 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def result(self) -> ArtifactType:
-        """What a caller gets: the final output, or what the postprocessor makes of it."""
+        """The artifact type that a caller receives: the postprocessor's output, or the final output."""
         return self.postprocessor.output if self.postprocessor else self.final_output
 
     @property
     def entry_inputs(self) -> tuple[ArtifactType, ...]:
-        """What a run of this skill takes; an entry that is another skill takes what that one takes."""
+        """Artifact types that a run accepts as input."""
         return self.inputs_of(self.entry)
 
     def inputs_of(self, node: str) -> tuple[ArtifactType, ...]:
-        """What a node of the graph takes."""
+        """Return the artifact types that a node of the graph accepts."""
         if is_skill_node(node):
-            # Skills are kept once, in one table: the ones that another runs are found here, too.
+            # A sub-skill has no table of its own, so that its sub-skills are looked up in this one.
             return msgspec.structs.replace(self.skills[skill_of(node)], skills=self.skills).entry_inputs
         return self.phases[node].inputs
 
 
 def is_skill_node(node: str) -> bool:
-    """Whether a node of the graph is another skill: `@name`, or `@name[isolated]`, `@name[shared]`."""
+    """Return whether a graph node is a sub-skill: `@name`, `@name[isolated]` or `@name[shared]`."""
     return node.startswith("@")
 
 
 def skill_of(node: str) -> str:
+    """Return the skill name of a sub-skill node."""
     return node[1:].partition("[")[0]

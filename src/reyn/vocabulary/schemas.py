@@ -1,4 +1,4 @@
-"""Helpers to write the JSON Schemas of ops: bounded fields, closed arguments, the result envelope."""
+"""Build the JSON Schemas of ops: bounded fields, closed arguments, the result envelope."""
 
 from __future__ import annotations
 
@@ -11,52 +11,57 @@ Fields = dict[str, dict[str, Any]]
 
 
 def text(most: int, *, least: int = 0, **more: Any) -> dict[str, Any]:
+    """Return the schema of a string with a length limit."""
     bounds: dict[str, Any] = {"minLength": least} if least else {}
     return {"type": "string", **bounds, "maxLength": most, **more}
 
 
 def path(**more: Any) -> dict[str, Any]:
+    """Return the schema of a file path."""
     return text(PATH_LENGTH, least=1, **more)
 
 
 def whole(least: int, most: int, **more: Any) -> dict[str, Any]:
+    """Return the schema of an integer in a range."""
     return {"type": "integer", "minimum": least, "maximum": most, **more}
 
 
 def flag(*, default: bool) -> dict[str, Any]:
+    """Return the schema of a boolean."""
     return {"type": "boolean", "default": default}
 
 
 def many(item: dict[str, Any], most: int) -> dict[str, Any]:
+    """Return the schema of an array with a length limit."""
     return {"type": "array", "items": item, "maxItems": most}
 
 
 def arguments(
     kind: str, op: str | None, required: Fields, optional: Fields | None = None, one_of: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """The closed schema of a whole op object. Of the fields in `one_of`, exactly one must be there."""
-    named = _named(kind, op)
+    """Return the closed schema of an op object. Exactly one of the fields in `one_of` is required."""
+    constants = _constants(kind, op)
     choice = {"oneOf": [{"required": [name]} for name in one_of]} if one_of else {}
     return {
         "type": "object",
-        "properties": named | required | (optional or {}),
-        "required": [*named, *required],
+        "properties": constants | required | (optional or {}),
+        "required": [*constants, *required],
         "additionalProperties": False,
         **choice,
     }
 
 
 def result(kind: str, op: str | None, fields: Fields) -> dict[str, Any]:
-    """The closed schema of a result: the envelope, what went wrong if something did, and what the form adds."""
-    envelope = _named(kind, op) | {"status": {"enum": list(STATUSES)}}
-    wrong = {name: {"type": "string"} for name in ("error", "rule", "reason", "note")}
+    """Return the closed schema of a result: the envelope, the error fields and the fields of the form."""
+    envelope = _constants(kind, op) | {"status": {"enum": list(STATUSES)}}
+    error_fields = {name: {"type": "string"} for name in ("error", "rule", "reason", "note")}
     return {
         "type": "object",
-        "properties": envelope | fields | wrong,
+        "properties": envelope | fields | error_fields,
         "required": list(envelope),
         "additionalProperties": False,
     }
 
 
-def _named(kind: str, op: str | None) -> Fields:
+def _constants(kind: str, op: str | None) -> Fields:
     return {"kind": {"const": kind}} | ({"op": {"const": op}} if op else {})

@@ -67,6 +67,7 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The specification of an op kind. A run records the specifications that it was offered."""
 
     kind: str
+    """The name; a reserved kind that ends in `*` stands for every name with that prefix."""
     summary: str
     effect: Effect
     """The most severe effect of its forms."""
@@ -87,9 +88,15 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_available(self) -> bool:
+        """Whether this version can execute it."""
         return bool(self.forms)
 
+    def matches(self, kind: str) -> bool:
+        """Return whether this is the specification of a kind."""
+        return kind.startswith(self.kind[:-1]) if self.kind.endswith("*") else kind == self.kind
+
     def form(self, op: str | None) -> OpForm | None:
+        """Return the form with a name, or `None`."""
         return next((form for form in self.forms if form.op == op), None)
 
     @property
@@ -144,10 +151,16 @@ class Vocabulary(msgspec.Struct, frozen=True):
     permissions: tuple[PermissionKey, ...]
 
     def op(self, kind: str) -> OpSpec | None:
-        return next((spec for spec in self.ops if spec.kind == kind), None)
+        """Return the specification of an op kind, or `None` if it is unknown."""
+        return next((spec for spec in self.ops if spec.matches(kind)), None)
+
+    def is_reserved(self, kind: str) -> bool:
+        """Return whether an op kind is known but cannot be executed by this version."""
+        spec = self.op(kind)
+        return spec is not None and not spec.is_available
 
     def form_of(self, args: dict[str, Any]) -> OpForm | None:
-        """The form that an op's arguments belong to."""
+        """Return the form that an op's arguments belong to, or `None`."""
         spec = self.op(str(args.get("kind")))
         return spec.form(args.get("op")) or spec.form(None) if spec else None
 

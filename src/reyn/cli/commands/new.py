@@ -8,7 +8,7 @@ from reyn.cli.project import project_root
 from reyn.cli.templates import TEMPLATES
 from reyn.cli.writing import write_new
 from reyn.skills import Library
-from reyn.skills.names import is_usable_name
+from reyn.skills.names import is_valid_name
 
 
 @click.group(epilog="Example: reyn new skill menu_line --template loop")
@@ -25,7 +25,7 @@ def new_skill(name: str, template: str, local: bool) -> None:
 
     It lints clean; change its phases, its artifacts and its graph to what you want.
     """
-    if not is_usable_name(name):
+    if not is_valid_name(name):
         message = (
             f"`{name}` cannot be used: letters, digits, `_` and `-`, beginning with a letter, and no word like `end`."
         )

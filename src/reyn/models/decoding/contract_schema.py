@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from reyn.jsonschema.flattening import flattened
+from reyn.jsonschema.flattening import flatten
 from reyn.models.decoding.narrowing import SMALL_TEXT_LENGTH, DecodingLimits, restrict, steps
 
 MAX_SMALL_OPS = 2
@@ -40,7 +40,7 @@ def _convert(contract: bytes, is_small: bool, is_one_object: bool) -> dict[str, 
 
 
 def _branches(contract: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
-    flat = flattened(contract, is_ended=limits.is_small)
+    flat = flatten(contract, unroll=limits.is_small)
     if "anyOf" not in flat or not all("properties" in branch for branch in flat["anyOf"]):
         return restrict(flat, limits)
     schema: dict[str, Any] = {"anyOf": [_branch(branch, limits) for branch in flat["anyOf"]]}

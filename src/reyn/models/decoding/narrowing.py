@@ -12,8 +12,8 @@ import re
 from typing import Any, NamedTuple
 
 from reyn.jsonschema import compile_schema
-from reyn.jsonschema.flattening import UNDERSTOOD, is_choice
-from reyn.jsonschema.references import with_parts
+from reyn.jsonschema.flattening import SUPPORTED_KEYWORDS, is_required_only
+from reyn.jsonschema.references import map_subschemas
 from reyn.models.decoding.patterns import to_grammar_regex
 
 MAX_TEXT_LENGTH = 4_000
@@ -68,14 +68,16 @@ def restrict(schema: Any, limits: DecodingLimits) -> dict[str, Any]:
         return {"const": schema["const"]}
     if "enum" in schema:
         return {"enum": _valid_choices(schema)}
-    supported = _add_type({key: value for key, value in schema.items() if key in UNDERSTOOD and key != "allOf"}, limits)
+    supported = _add_type(
+        {key: value for key, value in schema.items() if key in SUPPORTED_KEYWORDS and key != "allOf"}, limits
+    )
     supported |= {key: int(supported[key]) for key in _COUNT_KEYWORDS if key in supported}
     if isinstance(supported.get("type"), list):
         return {"anyOf": [restrict(_of_type(supported, kind), limits) for kind in supported["type"]]}
     choices = {
-        key: supported.pop(key) for key in ("anyOf", "oneOf") if all(map(is_choice, supported.get(key, (None,))))
+        key: supported.pop(key) for key in ("anyOf", "oneOf") if all(map(is_required_only, supported.get(key, (None,))))
     }
-    return _bound(with_parts(_drop_impossible(supported), lambda part: restrict(part, limits)) | choices, limits)
+    return _bound(map_subschemas(_drop_impossible(supported), lambda part: restrict(part, limits)) | choices, limits)
 
 
 def steps(low: float, high: float) -> list[float]:
@@ -286,7 +288,7 @@ def _object(schema: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
     """
     for key in ("oneOf", "anyOf"):
         choices = schema.get(key)
-        if choices and all(map(is_choice, choices)):
+        if choices and all(map(is_required_only, choices)):
             rest = {name: value for name, value in schema.items() if name != key}
             others = choices if key == "oneOf" else []
             return {"anyOf": [_object(_apply_choice(rest, choice, others), limits) for choice in choices]}

@@ -1,6 +1,6 @@
-"""Layers become columns: how wide each box is and where it stands, and where each line leaves it and enters the next.
+"""Assign columns: the position and width of each box, and where each line leaves and enters a layer.
 
-A column between two layers belongs to one line only. That is why lines never meet by accident. Knows nothing of rows.
+A column between two layers belongs to one line only, so that lines never overlap.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from reyn.skills.drawing.graph import Edge
     from reyn.skills.drawing.layers import Layers
 
-_MOST_LABEL = 24
-_STRAIGHT = 100  # how much more a line wants to go straight on than a box wants to stand in the middle
+_MAX_LABEL = 24
+_STRAIGHT = 100  # weight of a straight line against that of a centred box
 
 
 class Columns:
-    """Found layer by layer from the top; the margin for loops, on the right of everything, comes last."""
+    """Columns of all layers, assigned from the top; the margins for loops are on the far right."""
 
     def __init__(self, layers: Layers) -> None:
         self._layers = layers
         self.leaves: dict[tuple[Edge, int], int] = {}  # the column in which an edge leaves a layer
         self.enters: dict[tuple[Edge, int], int] = {}  # the column in which it enters one
-        self.sides: dict[str, int] = {}  # the column beside a node in which loops come to it
+        self.sides: dict[str, int] = {}  # the column beside a node in which loops arrive
         self.extent: dict[str, tuple[int, int]] = {}
         self.labels: list[tuple[int, int, str]] = []  # layer, column and text
         for number in range(len(layers.rows)):
@@ -40,7 +40,7 @@ class Columns:
         row = self._layers.rows[number]
         taken = {column: edge for (edge, layer), column in self.leaves.items() if layer == number - 1}
         beside = {column for node, column in self.sides.items() if self._layers.layer[node] == number - 1}
-        lefts = spread(map(self._wish, row), map(self._room, row))
+        lefts = spread(map(self._preference, row), map(self._total_width, row))
         for stop, left in zip(row, lefts, strict=True):
             if stop.is_node:
                 self._place_node(stop.source, left, taken, beside)
@@ -50,8 +50,8 @@ class Columns:
                 self.enters[edge, number] = self.leaves[edge, number] = left if is_free else left + 1
         self._label(number)
 
-    def _wish(self, stop: Stop) -> tuple[float, int]:
-        """The left end that would be best, and how much it matters: a box has room for a line, a line has none."""
+    def _preference(self, stop: Stop) -> tuple[float, int]:
+        """Return the preferred left end of a stop and its weight; a line has a single column, so it weighs more."""
         if not stop.is_node:
             return self.leaves[self._layers.edge_of(stop), stop.layer - 1], _STRAIGHT
         above = [self.leaves[edge, stop.layer - 1] for edge in self._layers.arriving(stop.source)]
@@ -70,17 +70,17 @@ class Columns:
             self.sides[node] = right + 2 if right + 2 not in taken and right + 2 not in beside else right + 3
 
     def _enter(self, node: str, inside: range, taken: Mapping[int, Edge], beside: set[int]) -> None:
-        """A column for each edge that arrives: straight down if it can be, in order, and not close to another line."""
+        """Assign a column to each incoming edge: straight down if possible, in order, apart from other lines."""
         above = self._layers.layer[node] - 1
         arriving = sorted(self._layers.arriving(node), key=lambda edge: self.leaves[edge, above])
         used: set[int] = set()
         for place, edge in enumerate(arriving):
             source = self.leaves[edge, above]
-            wish = source if source in inside else port(inside, place, len(arriving))
+            preferred = source if source in inside else port(inside, place, len(arriving))
             others = beside | used | {column for column, other in taken.items() if other != edge}
-            # In order: right of those before, and with room for those that follow.
+            # In order: to the right of earlier edges, with room for later ones.
             fit = range(max(used, default=inside[0] - 1) + 1, inside[-1] + 1 - 2 * (len(arriving) - 1 - place))
-            column = nearest(wish, inside, fit, others)
+            column = nearest(preferred, inside, fit, others)
             used.add(column)
             self.enters[edge, above + 1] = column
 
@@ -93,8 +93,8 @@ class Columns:
         )
         return max(len(title_of(stop.source)) + 4, ports + 2) | 1  # odd, so that it has a middle
 
-    def _room(self, stop: Stop) -> int:
-        """The width with what hangs over on the right: the label of the arrow, loops that come in."""
+    def _total_width(self, stop: Stop) -> int:
+        """Return the width including what extends to the right: the label of the arrow and incoming loops."""
         width = self._width(stop)
         if not stop.is_node:
             return width
@@ -105,10 +105,10 @@ class Columns:
 
     def _label_of(self, node: str) -> str:
         text = next((edge.artifact for edge in self._layers.incoming.get(node, ())), "")
-        return text if len(text) <= _MOST_LABEL else text[: _MOST_LABEL - 1] + "…"
+        return text if len(text) <= _MAX_LABEL else text[: _MAX_LABEL - 1] + "…"
 
     def _label(self, number: int) -> None:
-        """Beside the arrows of each node, where nothing is in the way; all of them carry the same."""
+        """Place a label beside the arrows of each node if there is room; all its edges have the same artifact."""
         cells = {column for (_, layer), column in self.enters.items() if layer == number}
         cells |= {self.sides[node] for node in self._layers.roundabout(number)}
         for node in (stop.source for stop in self._layers.rows[number] if stop.is_node):
@@ -123,7 +123,7 @@ class Columns:
                     break
 
     def _margins(self) -> dict[str, int]:
-        """A column on the right for each node that loops come to from afar; short ones inside long ones."""
+        """Return a column on the right for each target of loops from other nodes; shorter loops are further inside."""
         spans: dict[str, int] = {}
         for edge in self._layers.edges:
             if edge.is_loop and edge.source != edge.target:

@@ -1,7 +1,4 @@
-"""A skill becomes the nodes and edges that are drawn: its phases, its sub-skills, `end`, and what leads where.
-
-Knows nothing of where on a page anything stands.
-"""
+"""Nodes and edges of a drawing: phases, sub-skills, `end`, and the edges between them."""
 
 from __future__ import annotations
 
@@ -15,12 +12,12 @@ from reyn.skills.values import END
 if TYPE_CHECKING:
     from reyn.skills.values import Skill
 
-START = ""  # where the arrow into the entry comes from; no phase has this name
+START = ""  # the source of the arrow into the entry; no phase has this name
 ENTRY_MARK = "● entry"
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """One step that the graph allows, and the artifact type that travels along it (of a sub-skill, unknown)."""
+    """An edge of the graph with its artifact type; empty for an edge to a sub-skill."""
 
     source: str
     target: str
@@ -29,22 +26,22 @@ class Edge(msgspec.Struct, frozen=True):
 
 
 def nodes(skill: Skill) -> tuple[str, ...]:
-    """Everything that is drawn, `end` included, in the order in which it is met from the entry."""
+    """Return all nodes, `end` included, in depth-first order from the entry."""
     return tuple(walk(skill)[0])
 
 
 def edges(skill: Skill) -> tuple[Edge, ...]:
-    """Every edge once, by source; a loop is an edge back to a node that led here."""
-    met, _, loops = walk(skill)
+    """Return every edge once, ordered by source; a loop is an edge back to an ancestor."""
+    discovered, _, loops = walk(skill)
     return tuple(
         Edge(node, target, artifact_into(skill, target), (node, target) in loops)
-        for node in met
+        for node in discovered
         for target in targets_of(skill, node)
     )
 
 
 def entry_edge(skill: Skill) -> Edge:
-    """The arrow from the start mark."""
+    """Return the edge from the start mark to the entry."""
     return Edge(START, skill.entry, artifact_into(skill, skill.entry))
 
 
@@ -53,7 +50,7 @@ def is_sub_skill(node: str) -> bool:
 
 
 def kind_of(node: str) -> str:
-    """`phase`, `skill` (a sub-skill) or `end`."""
+    """Return `phase`, `skill` (a sub-skill) or `end`."""
     if node == END:
         return "end"
     return "skill" if is_sub_skill(node) else "phase"
@@ -76,29 +73,33 @@ def targets_of(skill: Skill, node: str) -> tuple[str, ...]:
 
 
 def walk(skill: Skill) -> tuple[list[str], list[str], set[tuple[str, str]]]:
-    """Depth first: the nodes as they are met, the same with sources before targets, and the edges that lead back."""
-    met: dict[str, None] = {}
-    left: dict[str, None] = {}
+    """Traverse the graph depth first.
+
+    Returns:
+        The nodes in order of discovery, the nodes in topological order, and the back edges.
+    """
+    discovered: dict[str, None] = {}
+    finished: dict[str, None] = {}
     loops: set[tuple[str, str]] = set()
-    # By name, because skills that are equal may hold their phases in different orders.
+    # Sorted by name, because equal skills may have their phases in different orders.
     others = {*skill.phases, *skill.graph, *(name for names in skill.graph.values() for name in names)} - {END}
     for root in (skill.entry, *sorted(others)):
-        if root in met:
+        if root in discovered:
             continue
-        met[root] = None
+        discovered[root] = None
         path = [(root, iter(targets_of(skill, root)))]
         while path:
             node, targets = path[-1]
             target = next(targets, None)
             if target is None:
-                left[node] = None
+                finished[node] = None
                 path.pop()
-            elif target not in met:
-                met[target] = None
+            elif target not in discovered:
+                discovered[target] = None
                 path.append((target, iter(targets_of(skill, target))))
-            elif target not in left:
+            elif target not in finished:
                 loops.add((node, target))
-    return list(met), list(reversed(left)), loops
+    return list(discovered), list(reversed(finished)), loops
 
 
 def _finishes(skill: Skill, node: str) -> bool:

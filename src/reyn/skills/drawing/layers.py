@@ -1,6 +1,6 @@
-"""A graph becomes layers, from the start mark downwards, each in an order that makes few lines cross.
+"""Assign nodes to layers, from the start mark down, and order each layer to reduce crossings.
 
-An edge that passes a layer has a place in it, as a node has. Knows nothing of columns, rows or widths.
+An edge that passes through a layer has a stop in it, like a node.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SWEEPS = 4
 
 
 class Stop(NamedTuple):
-    """A place in a layer: of a node (`source` is `target`), or of an edge that passes the layer."""
+    """A position in a layer: a node (`source` is `target`), or an edge that passes through."""
 
     layer: int
     source: str
@@ -33,35 +33,35 @@ class Stop(NamedTuple):
 
 
 class Layers:
-    """The stops of every layer from left to right, and what arrives at a node and leaves it."""
+    """The stops of every layer from left to right, and the edges of every node."""
 
     def __init__(self, skill: Skill) -> None:
         self.edges = (entry_edge(skill), *edges(skill))
         self.layer = _layers_of(skill)
-        self.ways = {edge: _stops(edge, self.layer) for edge in self.edges if not edge.is_loop}
+        self.routes = {edge: _stops(edge, self.layer) for edge in self.edges if not edge.is_loop}
         self.outgoing: dict[str, list[Edge]] = {}
         self.incoming: dict[str, list[Edge]] = {}
         for edge in self.edges:
             self.outgoing.setdefault(edge.source, []).append(edge)
             self.incoming.setdefault(edge.target, []).append(edge)
-        met = dict.fromkeys(stop for node in (START, *nodes(skill)) for stop in self._stops_from(node))
+        found = dict.fromkeys(stop for node in (START, *nodes(skill)) for stop in self._stops_from(node))
         rows: list[list[Stop]] = [[] for _ in range(max(self.layer.values()) + 1)]
-        for stop in met:
+        for stop in found:
             rows[stop.layer].append(stop)
-        self.rows = _order(rows, [link for way in self.ways.values() for link in pairwise(way)])
+        self.rows = _order(rows, [link for route in self.routes.values() for link in pairwise(route)])
         self.place = _places(self.rows)
 
     def arriving(self, node: str) -> list[Edge]:
         return [edge for edge in self.incoming.get(node, ()) if not edge.is_loop]
 
     def leaving(self, node: str) -> list[Edge]:
-        """From left to right as they go on; loops turn off on the right, the one to itself last."""
+        """Return outgoing edges from left to right; loops come last, and a self-loop after the others."""
         leaving = self.outgoing.get(node, [])
-        on = sorted((edge for edge in leaving if not edge.is_loop), key=lambda edge: self.place[self.ways[edge][1]])
+        on = sorted((edge for edge in leaving if not edge.is_loop), key=lambda edge: self.place[self.routes[edge][1]])
         return on + sorted((edge for edge in leaving if edge.is_loop), key=lambda edge: edge.target == node)
 
     def spare(self, node: str) -> int:
-        """Ports left free on the left for loops on the right, so that what leads on leaves from the middle."""
+        """Return the number of unused ports on the left that balance loops on the right."""
         return min(2, sum(edge.is_loop for edge in self.outgoing.get(node, ())))
 
     def edge_of(self, stop: Stop) -> Edge:
@@ -72,22 +72,22 @@ class Layers:
         return node in sources or (bool(sources) and not self.is_last(node))
 
     def is_last(self, node: str) -> bool:
-        """Whether no other node stands between it and the margin."""
+        """Return whether a node is the rightmost of its layer."""
         return [stop.source for stop in self.rows[self.layer[node]] if stop.is_node][-1] == node
 
     def roundabout(self, number: int) -> list[str]:
-        """The nodes of a layer whose loops come from above, because other nodes stand between them and the margin."""
+        """Return the nodes of a layer whose loops arrive from above, because other nodes block the margin."""
         here = [stop.source for stop in (self.rows[number] if number < len(self.rows) else ()) if stop.is_node]
         return [node for node in here[:-1] if any(e.is_loop and e.source != node for e in self.incoming.get(node, ()))]
 
     def _stops_from(self, node: str) -> Iterator[Stop]:
         yield Stop(self.layer[node], node, node)
         for edge in self.outgoing.get(node, ()):
-            yield from self.ways.get(edge, ())[1:-1]
+            yield from self.routes.get(edge, ())[1:-1]
 
 
 def _layers_of(skill: Skill) -> dict[str, int]:
-    """Each node one layer below the lowest node that leads to it; layer 0 is the start mark's."""
+    """Return the layer of each node: one below its lowest predecessor. Layer 0 has the start mark."""
     _, ordered, loops = walk(skill)
     layers = dict.fromkeys(ordered, 1) | {START: 0}
     for node in ordered:
@@ -98,14 +98,14 @@ def _layers_of(skill: Skill) -> dict[str, int]:
 
 
 def _stops(edge: Edge, layers: Mapping[str, int]) -> list[Stop]:
-    """The way of an edge that leads on, layer by layer."""
+    """Return the stops of an edge, layer by layer."""
     first, last = layers[edge.source], layers[edge.target]
     between = [Stop(layer, edge.source, edge.target) for layer in range(first + 1, last)]
     return [Stop(first, edge.source, edge.source), *between, Stop(last, edge.target, edge.target)]
 
 
 def _order(rows: list[list[Stop]], links: list[tuple[Stop, Stop]]) -> list[list[Stop]]:
-    """The author's order, or one with fewer crossings: each stop moves to the mean of its neighbours."""
+    """Return the author's order, or one with fewer crossings, found by the barycentre heuristic."""
     above: dict[Stop, list[Stop]] = {}
     below: dict[Stop, list[Stop]] = {}
     for upper, lower in links:
@@ -117,8 +117,8 @@ def _order(rows: list[list[Stop]], links: list[tuple[Stop, Stop]]) -> list[list[
         rows = [list(row) for row in rows]
         place = _places(rows)
         for row in reversed(rows) if sweep % 2 else rows:
-            wish = {stop: fmean(place[near] for near in neighbours.get(stop, [stop])) for stop in row}
-            row.sort(key=wish.__getitem__)
+            mean = {stop: fmean(place[near] for near in neighbours.get(stop, [stop])) for stop in row}
+            row.sort(key=mean.__getitem__)
             place |= _places([row])
         count = _crossings(rows, links)
         if count < fewest:
@@ -131,7 +131,7 @@ def _places(rows: list[list[Stop]]) -> dict[Stop, int]:
 
 
 def _crossings(rows: list[list[Stop]], links: list[tuple[Stop, Stop]]) -> int:
-    """How many pairs of links between the same two layers stand in opposite orders above and below."""
+    """Return the number of pairs of links that cross."""
     place = _places(rows)
     by_layer: dict[int, list[tuple[int, int]]] = {}
     for upper, lower in links:

@@ -1,4 +1,4 @@
-"""A skill becomes a list of its nodes, each with the edges that leave it: for graphs that no terminal has room for."""
+"""List the nodes of a graph with their outgoing edges, for graphs that are too large to draw in a terminal."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 
 def to_listing(skill: Skill, size: str) -> str:
-    """`size` says what is too large about it."""
-    lines = [f"{skill.name}: too large to draw here ({size}), so as a list; `--format svg` draws it", "", ENTRY_MARK]
+    """Return the list; `size` describes what is too large."""
+    lines = [f"{skill.name}: too large to draw as text ({size}); use `--format svg` for a drawing", "", ENTRY_MARK]
     leaving: dict[str, list[Edge]] = {node: [] for node in nodes(skill) if node != END}
     for edge in edges(skill):
         leaving[edge.source].append(edge)
-    for node, found in leaving.items():
+    for node, outgoing in leaving.items():
         lines.append(f"[[{node}]]" if is_sub_skill(node) else node)
-        for edge in found:
-            branch = "└─" if edge is found[-1] else "├─"
+        for edge in outgoing:
+            branch = "└─" if edge is outgoing[-1] else "├─"
             words = [branch + ("↺" if edge.is_loop else "▶"), title_of(edge.target)]
             lines.append("  " + " ".join(words + ([f"({edge.artifact})"] if edge.artifact else [])))
     return "\n".join(lines) + "\n"

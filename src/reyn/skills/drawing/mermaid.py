@@ -1,4 +1,4 @@
-"""A skill becomes the source of a Mermaid flowchart, which finds places for everything by itself."""
+"""Write the graph as a Mermaid flowchart."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _SHAPES = {"phase": '["{}"]', "skill": '[["{}"]]', "end": '((("{}")))'}
 
 
 def to_mermaid(skill: Skill) -> str:
-    """Source for a flowchart. Ids are numbers, because words like `end` mean something else there."""
+    """Return the source of a flowchart. Ids are numbered, because words such as `end` are Mermaid keywords."""
     ids = {node: f"n{number}" for number, node in enumerate(nodes(skill))}
     lines = ["flowchart TD", '    start(["entry"])']
-    lines += [f"    {ids[node]}{_SHAPES[kind_of(node)].format(_quoted(node))}" for node in ids]
+    lines += [f"    {ids[node]}{_SHAPES[kind_of(node)].format(_escape(node))}" for node in ids]
     for edge in (entry_edge(skill), *edges(skill)):
         arrow = "-.->" if edge.is_loop else "-->"
-        label = f'|"{_quoted(edge.artifact)}"|' if edge.artifact else ""
+        label = f'|"{_escape(edge.artifact)}"|' if edge.artifact else ""
         lines.append(f"    {ids.get(edge.source, 'start')} {arrow}{label} {ids[edge.target]}")
     return "\n".join(lines) + "\n"
 
 
-def _quoted(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("#", "#35;").replace('"', "#quot;")

@@ -1,6 +1,6 @@
-"""What a drawing is made of, on a grid of character cells: boxes, lines and labels, each at its place.
+"""The layout of a drawing: boxes, lines and labels on a grid of character cells.
 
-Values only: `routing` makes them, `text` and `svg` draw them.
+`routing` creates it, `text` and `svg` draw it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Box(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """An edge from border to border; the head of the arrow is where it ends."""
+    """The line of an edge from border to border; the arrowhead is at its last point."""
 
     edge: Edge
     points: tuple[Point, ...]
@@ -57,17 +57,17 @@ class Plan(msgspec.Struct, frozen=True):
     height: int
 
 
-def shifted(plan: Plan, least: int) -> Plan:
-    """The same plan, with its left end at column 0."""
+def shift_left(plan: Plan, columns: int) -> Plan:
+    """Return the plan moved to the left by a number of columns."""
 
     def move(point: Point) -> Point:
-        return Point(point.row, point.column - least)
+        return Point(point.row, point.column - columns)
 
     return Plan(
         move(plan.start),
-        [Box(box.node, box.left - least, box.right - least, box.top) for box in plan.boxes],
+        [Box(box.node, box.left - columns, box.right - columns, box.top) for box in plan.boxes],
         [Line(line.edge, tuple(map(move, line.points))) for line in plan.lines],
         [Label(move(label.at), label.text) for label in plan.labels],
-        plan.width - least,
+        plan.width - columns,
         plan.height,
     )

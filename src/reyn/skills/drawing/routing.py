@@ -1,7 +1,4 @@
-"""Columns become a plan: a row for every piece of a line that runs sideways, and with it every line from box to box.
-
-Knows nothing of characters or pixels.
-"""
+"""Route lines: assign rows to the horizontal segments between layers, and build the plan."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from reyn.skills.drawing.columns import Columns
 from reyn.skills.drawing.graph import ENTRY_MARK, START
 from reyn.skills.drawing.layers import Layers
-from reyn.skills.drawing.plan import Box, Label, Line, Plan, Point, shifted
+from reyn.skills.drawing.plan import Box, Label, Line, Plan, Point, shift_left
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,13 +16,14 @@ if TYPE_CHECKING:
     from reyn.skills.values import Skill
 
 
-def plan_of(skill: Skill) -> Plan:
+def layout(skill: Skill) -> Plan:
+    """Return the layout of a skill's graph."""
     layers = Layers(skill)
     return _Routing(layers, Columns(layers)).plan()
 
 
-class _Run(NamedTuple):
-    """A horizontal piece between two layers, from one column to another."""
+class _Segment(NamedTuple):
+    """A horizontal piece of a line between two layers, from one column to another."""
 
     key: tuple[str, str]
     start: int
@@ -33,7 +31,7 @@ class _Run(NamedTuple):
 
 
 class _Routing:
-    """The rows between the layers, then the lines."""
+    """Assigns rows to segments, then builds the lines."""
 
     def __init__(self, layers: Layers, columns: Columns) -> None:
         self._layers = layers
@@ -54,34 +52,38 @@ class _Routing:
         columns += [end for label in labels for end in (label.at.column, label.at.column + len(label.text) - 1)]
         start = Point(0, self._columns.extent[START][0])
         columns += [start.column + len(ENTRY_MARK) - 1]
-        return shifted(Plan(start, list(boxes.values()), lines, labels, max(columns) + 1, self.tops[-1]), min(columns))
+        return shift_left(
+            Plan(start, list(boxes.values()), lines, labels, max(columns) + 1, self.tops[-1]), min(columns)
+        )
 
-    def _runs(self, number: int) -> Iterator[_Run]:
-        """What runs sideways below a layer."""
+    def _segments(self, number: int) -> Iterator[_Segment]:
+        """Yield the segments below a layer."""
         for edge in self._layers.edges:
             key = edge.source, edge.target
             if not edge.is_loop:
                 start, stop = self._columns.leaves.get((edge, number)), self._columns.enters.get((edge, number + 1))
                 if start is not None and stop is not None and start != stop:
-                    yield _Run(key, start, stop)
+                    yield _Segment(key, start, stop)
             elif self._layers.layer[edge.source] == number:
                 aside = self._columns.sides if edge.source == edge.target else self._columns.margins
-                yield _Run(key, self._columns.leaves[edge, number], aside[edge.target])
+                yield _Segment(key, self._columns.leaves[edge, number], aside[edge.target])
         for node in self._layers.roundabout(number + 1):
-            yield _Run((node, node), self._columns.margins[node], self._columns.sides[node])
+            yield _Segment((node, node), self._columns.margins[node], self._columns.sides[node])
 
     def _route(self, number: int) -> dict[tuple[str, str], int]:
-        """A row for each run. In this order, lines that go the same way do not cross."""
-        runs = sorted(self._runs(number), key=lambda run: (0, -run.start) if run.start < run.stop else (1, run.start))
-        rows: list[tuple[_Run, int]] = []
-        for run in runs:
-            low, high = min(run.start, run.stop) - 1, max(run.start, run.stop) + 1
+        """Return a row for each segment, ordered so that lines in the same direction do not cross."""
+        segments = sorted(
+            self._segments(number), key=lambda one: (0, -one.start) if one.start < one.stop else (1, one.start)
+        )
+        rows: list[tuple[_Segment, int]] = []
+        for segment in segments:
+            low, high = min(segment.start, segment.stop) - 1, max(segment.start, segment.stop) + 1
             near = [row for other, row in rows if low <= max(other[1:]) and min(other[1:]) <= high]
-            rows.append((run, max(near, default=0) + 1))
-        return {run.key: row for run, row in rows}
+            rows.append((segment, max(near, default=0) + 1))
+        return {segment.key: row for segment, row in rows}
 
     def _tops(self) -> list[int]:
-        """The first row of each layer, and the row after the last: a mark is one row high, a box three."""
+        """Return the first row of each layer, and the row after the last: a mark is one row high, a box three."""
         tops = [0]
         for number, tracks in enumerate(self.tracks):
             heads = 1 if number + 1 < len(self.tracks) else 0

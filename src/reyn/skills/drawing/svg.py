@@ -1,4 +1,4 @@
-"""A skill becomes an SVG picture: the plan that `text` draws too, with a size in pixels for each cell."""
+"""Draw a layout as SVG, with a fixed size in pixels for each cell."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from xml.sax.saxutils import escape
 
 from reyn.skills.drawing.graph import kind_of
 from reyn.skills.drawing.plan import Point
-from reyn.skills.drawing.routing import plan_of
+from reyn.skills.drawing.routing import layout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from reyn.skills.drawing.plan import Box, Line
     from reyn.skills.values import Skill
 
-_ACROSS, _DOWNWARDS, _PADDING = 9, 18, 12
-_ROUND, _ROUND_LOOP = 8, 18
+_CELL_WIDTH, _CELL_HEIGHT, _PADDING = 9, 18, 12
+_RADIUS, _LOOP_RADIUS = 8, 18
 _STYLE = """\
 svg:root { color: #1f2328 }
 @media (prefers-color-scheme: dark) { svg:root { color: #e6edf3 } }
 text { font: 13px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; fill: currentColor }
 .label { font-size: 11px; opacity: 0.75 }"""
-# A polygon, so that every path of the picture is an edge.
+# A polygon, so that every `path` element is an edge.
 _HEAD = (
     '<defs><marker id="head" viewBox="0 0 10 10" refX="10" refY="5" markerWidth="8" markerHeight="8"'
     ' orient="auto-start-reverse"><polygon points="0,1 10,5 0,9" fill="currentColor"/></marker></defs>'
@@ -30,9 +30,9 @@ _HEAD = (
 
 
 def to_svg(skill: Skill) -> str:
-    """A picture that needs nothing else: it takes the colour of the text around it and has no ground of its own."""
-    plan = plan_of(skill)
-    width, height = plan.width * _ACROSS + 2 * _PADDING, plan.height * _DOWNWARDS + 2 * _PADDING
+    """Return a standalone SVG with a transparent background and the colour of the surrounding text."""
+    plan = layout(skill)
+    width, height = plan.width * _CELL_WIDTH + 2 * _PADDING, plan.height * _CELL_HEIGHT + 2 * _PADDING
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" fill="none" stroke-width="1.3">',
@@ -49,7 +49,10 @@ def to_svg(skill: Skill) -> str:
 
 
 def _xy(point: Point) -> tuple[float, float]:
-    return point.column * _ACROSS + _ACROSS / 2 + _PADDING, point.row * _DOWNWARDS + _DOWNWARDS / 2 + _PADDING
+    return (
+        point.column * _CELL_WIDTH + _CELL_WIDTH / 2 + _PADDING,
+        point.row * _CELL_HEIGHT + _CELL_HEIGHT / 2 + _PADDING,
+    )
 
 
 def _svg_line(line: Line) -> str:
@@ -59,15 +62,15 @@ def _svg_line(line: Line) -> str:
         return f'<polyline points="{spots}" stroke="currentColor" marker-end="url(#head)"/>'
     title = f"{edge.source} → {edge.target}" + (f": {edge.artifact}" if edge.artifact else "")
     if edge.is_loop:
-        # From its end, so that the dashes of loops that come together fall on each other.
-        way, look = _curve(line.points[::-1], _ROUND_LOOP), 'stroke-dasharray="5 4" marker-start="url(#head)"'
+        # Drawn from its end, so that the dashes of merging loops coincide.
+        data, style = _curve(line.points[::-1], _LOOP_RADIUS), 'stroke-dasharray="5 4" marker-start="url(#head)"'
     else:
-        way, look = _curve(line.points, _ROUND), 'marker-end="url(#head)"'
-    return f'<path d="{way}" stroke="currentColor" {look}><title>{escape(title)}</title></path>'
+        data, style = _curve(line.points, _RADIUS), 'marker-end="url(#head)"'
+    return f'<path d="{data}" stroke="currentColor" {style}><title>{escape(title)}</title></path>'
 
 
 def _curve(points: Sequence[Point], radius: float) -> str:
-    """A line with rounded corners."""
+    """Return path data for a line with rounded corners."""
     spots = [_xy(point) for point in points]
     parts = [f"M{spots[0][0]:g} {spots[0][1]:g}"]
     for before, corner, after in zip(spots, spots[1:], spots[2:], strict=False):
@@ -104,10 +107,10 @@ def _rectangle(left: float, top: float, right: float, bottom: float, radius: flo
 
 def _svg_start(start: Point) -> str:
     x, y = _xy(start)
-    beside = _svg_label(Point(start.row, start.column + 2), "entry")
-    return f'<circle cx="{x:g}" cy="{y:g}" r="5" fill="currentColor"/>{beside}'
+    label = _svg_label(Point(start.row, start.column + 2), "entry")
+    return f'<circle cx="{x:g}" cy="{y:g}" r="5" fill="currentColor"/>{label}'
 
 
 def _svg_label(at: Point, text: str) -> str:
     x, y = _xy(at)
-    return f'<text class="label" x="{x - _ACROSS / 2:g}" y="{y:g}" dy="0.35em">{escape(text)}</text>'
+    return f'<text class="label" x="{x - _CELL_WIDTH / 2:g}" y="{y:g}" dy="0.35em">{escape(text)}</text>'

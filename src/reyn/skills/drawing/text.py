@@ -1,4 +1,4 @@
-"""A skill becomes boxes and lines of Unicode characters; one that is too large for a terminal becomes a list."""
+"""Draw a layout with Unicode box-drawing characters; list the nodes of a graph that is too large for a terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from reyn.skills.drawing.graph import ENTRY_MARK, kind_of, nodes
 from reyn.skills.drawing.listing import to_listing
 from reyn.skills.drawing.plan import Point
-from reyn.skills.drawing.routing import plan_of
+from reyn.skills.drawing.routing import layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from reyn.skills.drawing.plan import Box, Line, Plan
     from reyn.skills.values import Skill
 
-MOST_NODES = 30
-MOST_COLUMNS = 100
+MAX_NODES = 30
+MAX_COLUMNS = 100
 
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
 _SOLID = dict(zip((3, 12, 5, 6, 9, 10, 7, 11, 13, 14, 15), "│─┘┐└┌┤├┴┬┼", strict=True))
@@ -26,12 +26,12 @@ _BORDERS = {"phase": "┌─┐││└─┘┬", "skill": "╔═╗║║╚
 
 
 def to_text(skill: Skill) -> str:
-    """A drawing of boxes and lines; of a graph that is too large for a terminal, a list."""
+    """Return a drawing of the graph, or a list of its nodes if the drawing would be too large."""
     count = len(nodes(skill))
-    if count > MOST_NODES:
+    if count > MAX_NODES:
         return to_listing(skill, f"{count} nodes")
-    plan = plan_of(skill)
-    if plan.width > MOST_COLUMNS:
+    plan = layout(skill)
+    if plan.width > MAX_COLUMNS:
         return to_listing(skill, f"{plan.width} columns")
     return _draw(plan)
 
@@ -66,7 +66,7 @@ def _border(box: Box) -> Iterator[tuple[Point, str]]:
 
 
 def _strokes(lines: Iterable[Line]) -> Iterator[tuple[Point, str]]:
-    """The lines as characters: each cell knows in which directions it is left."""
+    """Yield the cells of all lines; the directions of the lines in a cell determine its character."""
     masks: dict[Point, int] = {}
     solid: set[Point] = set()
     for line in lines:

@@ -1,0 +1,88 @@
+"""Features that a skill uses: op kinds, and features that this version cannot execute.
+
+The runtime refuses to start a skill with an unavailable feature; lint reports each at its line. An unavailable op in
+`allowed_ops` is not one of them: the phase runs, and the op is not offered to the model.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from reyn.skills.values import Iterate, PythonCall, RunOp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reyn.skills.values import AnyStep, Skill
+    from reyn.vocabulary import Vocabulary
+
+
+class Feature(NamedTuple):
+    """A feature that a skill uses, and the key that asks for it.
+
+    Attributes:
+        name: The feature, for messages: ``a `python` step``.
+        phase: The phase that uses it; `None` if skill.md does.
+        path: The path of the key in the front matter.
+        reason: Why no run can execute it.
+        skill: The sub-skill that uses it; `None` for the skill itself.
+    """
+
+    name: str
+    phase: str | None
+    path: tuple[str | int, ...]
+    reason: str
+    skill: str | None = None
+
+    def __str__(self) -> str:
+        file = f"phase `{self.phase}`" if self.phase else "skill.md"
+        return f"{self.name} in {file}" + (f" of skill `{self.skill}`" if self.skill else "")
+
+
+def unavailable_features(skill: Skill, vocabulary: Vocabulary) -> list[Feature]:
+    """Return every feature of a skill and its sub-skills that this version cannot execute."""
+    features = list(_unavailable(skill, vocabulary))
+    for name, sub_skill in skill.skills.items():
+        features += [feature._replace(skill=name) for feature in _unavailable(sub_skill, vocabulary)]
+    return features
+
+
+def op_kinds_of(skill: Skill) -> frozenset[str]:
+    """Return the op kinds that a skill or one of its sub-skills may use."""
+    kinds: set[str] = set()
+    for one in (skill, *skill.skills.values()):
+        lists = [phase.preprocessor for phase in one.phases.values()]
+        lists += [one.postprocessor.steps] if one.postprocessor else []
+        steps = [step.apply if isinstance(step, Iterate) else step for steps in lists for step in steps]
+        kinds |= {kind for phase in one.phases.values() for kind in phase.allowed_ops}
+        kinds |= {str(step.op.get("kind")) for step in steps if isinstance(step, RunOp)}
+    return frozenset(kinds)
+
+
+_NO_CONTEXT = "this version has no context manifests"
+_NO_PYTHON = "this version does not run python steps"
+
+
+def _unavailable(skill: Skill, vocabulary: Vocabulary) -> Iterator[Feature]:
+    if skill.context is not None:
+        yield Feature("`context`", None, ("context",), _NO_CONTEXT)
+    if skill.postprocessor is not None:
+        yield from _unavailable_steps(skill.postprocessor.steps, None, ("postprocessor", "steps"), vocabulary)
+    for name, phase in skill.phases.items():
+        if phase.context is not None:
+            yield Feature("`context`", name, ("context",), _NO_CONTEXT)
+        yield from _unavailable_steps(phase.preprocessor, name, ("preprocessor",), vocabulary)
+
+
+def _unavailable_steps(
+    steps: tuple[AnyStep, ...], phase: str | None, path: tuple[str | int, ...], vocabulary: Vocabulary
+) -> Iterator[Feature]:
+    for index, step in enumerate(steps):
+        inner = step.apply if isinstance(step, Iterate) else step
+        if isinstance(inner, PythonCall):
+            yield Feature("a `python` step", phase, (*path, index), _NO_PYTHON)
+        elif isinstance(inner, RunOp):
+            kind = str(inner.op.get("kind"))
+            if vocabulary.is_reserved(kind):
+                reason = f"the op `{kind}` is reserved for a later version"
+                yield Feature(f"a `run_op` step of `{kind}`", phase, (*path, index), reason)
