@@ -12,7 +12,7 @@ from reyn.kernel.op_performer import roots_of
 from reyn.kernel.run_state import fold
 from reyn.runs.family import descendants
 from reyn.runs.fork import files_at, rebuild
-from reyn.runs.undo import UndoReport, own_events, touched, undone_changes
+from reyn.runs.undo import UndoReport, created, own_events, touched, undone_changes
 from reyn.workspace.restore import Files, preview_restore, restore
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class RunFiles:
         for workspace, own in _by_workspace(changes):
             would, would_not = preview_restore(own, self._in(workspace))
             restored, left = [*restored, *would], [*left, *would_not]
-        return UndoReport(run_id, tuple(dict.fromkeys(restored)), tuple(dict.fromkeys(left)), is_dry=True)
+        return _report(run_id, changes, restored, left, is_dry=True)
 
     def _undone(self, run_id: str, changes: list[tuple[str, kinds.Change]]) -> UndoReport:
         """Recorded in the run that was named: what is about to be put back, then what was."""
@@ -86,13 +86,22 @@ class RunFiles:
             # The same token when an undo that was cut short is done again: it finds what it left half written.
             done, not_done = restore(own, f"{run_id}/undo/{workspace}", self._in(workspace))
             restored, left = [*restored, *done], [*left, *not_done]
-        unique = tuple(dict.fromkeys(restored)), tuple(dict.fromkeys(left))
-        tape.record(kinds.UndoCompleted(*unique), self._clock.now())
+        report = _report(run_id, changes, restored, left)
+        tape.record(kinds.UndoCompleted(report.restored, report.left), self._clock.now())
         tape.flush_now(self._journal)
-        return UndoReport(run_id, *unique)
+        return report
 
     def _in(self, workspace: str) -> Files:
         return Files(roots_of(self._root, self._state, workspace), self._journal.blob, self._file_bytes)
+
+
+def _report(
+    run_id: str, changes: list[tuple[str, kinds.Change]], restored: list[str], left: list[str], *, is_dry: bool = False
+) -> UndoReport:
+    new = created(change for _, change in changes)
+    unique = tuple(dict.fromkeys(restored))
+    deleted = tuple(path for path in unique if path in new)
+    return UndoReport(run_id, unique, tuple(dict.fromkeys(left)), is_dry=is_dry, deleted=deleted)
 
 
 def _by_workspace(changes: list[tuple[str, kinds.Change]]) -> list[tuple[str, tuple[kinds.Change, ...]]]:

@@ -15,12 +15,21 @@ if TYPE_CHECKING:
 
 
 class UndoReport(msgspec.Struct, frozen=True):
-    """What an undo did, or would do."""
+    """The files that an undo restored or would restore, and those it leaves alone.
+
+    Attributes:
+        run_id: The run.
+        restored: Files that are as they were before the run.
+        left: Files that another program changed since.
+        is_dry: Whether nothing was changed.
+        deleted: Those of `restored` that the run had created.
+    """
 
     run_id: str
     restored: tuple[str, ...]
     left: tuple[str, ...]
     is_dry: bool = False
+    deleted: tuple[str, ...] = ()
 
 
 def undone_changes(events: Iterable[Event]) -> Iterator[tuple[tuple[int, int], kinds.Change]]:
@@ -37,6 +46,12 @@ def undone_changes(events: Iterable[Event]) -> Iterator[tuple[tuple[int, int], k
 def own_events(run_id: str, read: Callable[[str], Iterable[Event]]) -> Iterator[Event]:
     """The events of a run without those of the run that it was forked from."""
     return (event for event in read(run_id) if event.run_id == run_id)
+
+
+def created(changes: Iterable[kinds.Change]) -> set[str]:
+    """Return the files that did not exist before these changes, which are given newest first."""
+    oldest = {change.path: change.before for change in changes}
+    return {path for path, before in oldest.items() if before is None}
 
 
 def touched(changes: Iterable[kinds.Change]) -> dict[str, str]:
