@@ -77,11 +77,16 @@ def config() -> Iterator[str]:
 
 
 def cli() -> Iterator[str]:
-    yield "# Command line\n\nHow a command ends, and what `--help` says of each.\n\n## Exit codes\n\n"
+    yield "# Command line\n\n## Exit codes\n\n"
     yield from table(("code", "when"), [(str(code), when) for code, when in EXITS])
     yield (
-        "\nPaths of skills, scripts and `@FILE` are meant from where you stand. A project is the nearest folder here "
-        "or above with a `reyn.yaml`.\n"
+        "\nPaths of skills, scripts and `@FILE` are relative to the current folder. The project is the nearest parent "
+        "folder with a `reyn.yaml`, else the current folder.\n\n## Output\n\nResults go to standard output, errors to "
+        "standard error. With `--json`, a command prints one JSON value (`events`: one object a line), an error is "
+        '`{"error": {"code", "message", "hint", "more"}}` on standard output, and progress goes to '
+        'standard error. With `--stream --json`, standard output has one object a line: `{"delta": {"run_id", '
+        '"call", "text"}}` for each piece of the model\'s text, then the result. A non-empty `NO_COLOR`, or '
+        "`TERM=dumb`, turns off colour and the live progress line.\n"
     )
     context = click.Context(app, info_name="reyn", terminal_width=100, help_option_names=["-h", "--help"])
     yield f"\n## reyn\n\n```text\n{app.get_help(context)}\n```\n"
@@ -166,16 +171,16 @@ def _field_docs(cls: type) -> dict[str, str]:
 
 
 EXITS = (
-    (0, "the run finished; the command did what it says"),
-    (1, "the run failed; a mismatch of `replay`, `verify` or `diff`; an error that is not about usage"),
+    (0, "the run finished; the command succeeded"),
+    (1, "the run failed; `replay`, `verify` or `diff` found a difference; another error"),
     (2, "bad usage, invalid input, unknown skill or run; nothing was started"),
     (3, "the run stopped at a limit"),
     (4, "the run waits for an answer"),
     (5, "the model aborted the run, or a rollback made no progress"),
     (6, "the run was cancelled"),
-    (7, "the run is blocked: its rules are not carried here, or its own copy cannot be read"),
-    (130, "interrupted with Ctrl-C; the run stays as it is recorded and can be resumed"),
-    (141, "whoever read the output closed it"),
+    (7, "the run is blocked: its rules version is not supported, or its copy of the skill is unreadable"),
+    (130, "interrupted with Ctrl-C; the run can be resumed"),
+    (141, "the reader of the output closed the pipe; a run continues until it ends or stops"),
 )
 
 PAGES = {

@@ -60,7 +60,8 @@ Every error a user can meet, in one tree. A code is stable for good; a hint says
     │   ├── SecretNameInvalid      RYN706
     │   ├── SecretValueInvalid     RYN707
     │   ├── OpInvalid              RYN708
-    │   └── OpUnknown              RYN709
+    │   ├── OpUnknown              RYN709
+    │   └── UsageError             RYN710
     └── InternalError              RYN900  a fault of Reyn itself
         └── ForeignAwait           RYN901
 """
@@ -169,12 +170,13 @@ class ReynError(Exception):
         return "" if self.hint == type(self).hint else self.hint
 
     @property
-    def docs(self) -> str:
-        """Where the error is explained."""
-        return f"docs/reference/errors.md#{self.code.lower()}"
+    def more(self) -> str:
+        """The command that explains the error."""
+        return f"reyn explain {self.code}"
 
     def as_json(self) -> dict[str, object]:
-        return {"code": self.code, "message": self.message, "hint": self.hint, "docs": self.docs}
+        """Return the error as the object that `--json` prints."""
+        return {"code": self.code, "message": self.message, "hint": self.hint, "more": self.more}
 
 
 class FindingsError(ReynError):
@@ -569,7 +571,7 @@ class ConfigInvalid(ConfigError, FindingsError):
     """`reyn.yaml`, `reyn.local.yaml`, a `REYN_*` variable or a flag holds what is not understood."""
 
     code = "RYN701"
-    hint = "docs/reference/config.md lists every key."
+    hint = "`reyn config` lists every key."
 
 
 class ProjectNotFound(ConfigError):
@@ -621,7 +623,7 @@ class OpInvalid(ConfigError):
     """An op cannot be registered: its kind is taken, or its specification is invalid."""
 
     code = "RYN708"
-    hint = "Change the op's kind or specification; docs/guides/add-an-op.md shows a complete op."
+    hint = "Change the op's kind or specification; `reyn ops KIND` shows a complete one."
 
 
 class OpUnknown(ConfigError):
@@ -629,6 +631,20 @@ class OpUnknown(ConfigError):
 
     code = "RYN709"
     hint = "`reyn ops` lists the op kinds."
+
+
+class UsageError(ConfigError):
+    """The command line is invalid: an unknown command or option, a missing argument, or a value out of range."""
+
+    code = "RYN710"
+    hint = "`reyn --help` lists the commands, `reyn COMMAND --help` the arguments of one."
+
+    def __init__(self, message: str, *, usage: str = "", hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.usage = usage
+
+    def as_json(self) -> dict[str, object]:
+        return super().as_json() | {"usage": self.usage}
 
 
 class InternalError(ReynError):

@@ -31,7 +31,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_secret_goes_in_is_listed_and_goes_out(reyn, piped, path: Path):
-    assert reyn("secret", "list").out == "no secrets yet; `reyn secret set NAME` stores one\n"
+    assert reyn("secret", "list").out == "no secrets; store one with `reyn secret set NAME`\n"
     piped(f"{VALUE}\n".encode())
     said = reyn("secret", "set", "TOKEN")
     assert (said.code, said.err) == (0, "")
@@ -74,8 +74,8 @@ def test_a_variable_that_wins_is_told(reyn, piped, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("REYN_SECRET_TOKEN", "from-the-variable")
     piped(VALUE.encode())
     said = reyn("secret", "set", "TOKEN")
-    assert "note: the variable REYN_SECRET_TOKEN is set, and wins" in said.out
-    assert reyn("secret", "list").out == "TOKEN  environment (over file)\n"
+    assert "note: the variable REYN_SECRET_TOKEN is set and takes precedence" in said.out
+    assert reyn("secret", "list").out == "TOKEN  environment (overrides file)\n"
     assert "note: the variable REYN_SECRET_TOKEN" in reyn("secret", "rm", "TOKEN").out
     said = reyn("secret", "rm", "TOKEN")
     assert (said.code, "hint: Run: unset REYN_SECRET_TOKEN" in said.err) == (2, True)
@@ -86,7 +86,7 @@ def test_an_older_value_elsewhere_is_removed_and_told(reyn, piped, path: Path, r
     reyn("secret", "set", "TOKEN")
     request.getfixturevalue("fake")
     piped(b"another-value")
-    assert f"removed an older one from {path}\n" in reyn("secret", "set", "TOKEN").out
+    assert f"removed the previous value from {path}\n" in reyn("secret", "set", "TOKEN").out
     assert "another-value" not in path.read_text()
 
 

@@ -1,4 +1,4 @@
-"""Writing files: new ones all or none, and never over somebody's work; a large one whole or not at all."""
+"""Write files of the user: new ones without overwriting any, large ones atomically."""
 
 from __future__ import annotations
 
@@ -12,13 +12,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def write_new(root: Path, files: Mapping[str, str], keep: Mapping[str, str] = {}) -> None:
-    """Write new files; one that exists is an error before anything is written. Files to `keep` are written only if
-    they do not exist."""
+def write_new_files(root: Path, files: Mapping[str, str], optional: Mapping[str, str] = {}) -> None:
+    """Write new files below a folder: all of them or none.
+
+    Args:
+        root: The folder; created if it does not exist.
+        files: Text by path.
+        optional: Further files, which are skipped if they exist.
+
+    Raises:
+        FileTaken: One of `files` exists.
+        ProjectNotFound: The folder cannot be written.
+    """
     taken = [name for name in files if (root / name).exists()]
     if taken:
-        raise FileTaken(f"`{taken[0]}` exists already; nothing was written")
-    missing = {name: text for name, text in keep.items() if not (root / name).exists()}
+        raise FileTaken(f"`{taken[0]}` already exists; nothing was written")
+    missing = {name: text for name, text in optional.items() if not (root / name).exists()}
     written: list[Path] = []
     try:
         for name, text in {**files, **missing}.items():
@@ -32,20 +41,20 @@ def write_new(root: Path, files: Mapping[str, str], keep: Mapping[str, str] = {}
         raise ProjectNotFound(f"cannot write below `{root}`: {error}") from error
 
 
-def write_whole(path: Path, lines: Iterable[bytes]) -> int:
-    """Write a file that is there whole or not at all; how many bytes it has."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+def write_atomically(path: Path, lines: Iterable[bytes]) -> int:
+    """Write a file by renaming a complete temporary one; return its size in bytes."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         try:
-            with beside.open("wb") as file:
+            with temporary.open("wb") as file:
                 file.writelines(lines)
                 size = file.tell()
                 file.flush()
                 os.fsync(file.fileno())
-            beside.replace(path)
+            temporary.replace(path)
         except BaseException:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise ProjectNotFound(f"cannot write `{path}`: {error.strerror}", hint="Give a place you may write.") from error
+        raise ProjectNotFound(f"cannot write `{path}`: {error.strerror}", hint="Choose a writable path.") from error
     return size

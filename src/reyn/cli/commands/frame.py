@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reyn.cli.output import echo_lines, json_option, print_json
-from reyn.cli.project import look_at_project, parse_input, skill_name
+from reyn.cli.project import open_existing_project, parse_input, skill_name
 from reyn.context import messages_of
 from reyn.errors import RunNotFound
 
@@ -23,34 +23,33 @@ if TYPE_CHECKING:
 @click.argument("input_or_seq", metavar="[INPUT|SEQ]", required=False)
 @json_option
 def command(skill_or_run: str, input_or_seq: str | None, as_json: bool) -> None:
-    """Show the exact text of the first prompt of SKILL with INPUT, or of the prompt at event SEQ of RUN and its answer.
+    """Show the first prompt of SKILL for INPUT, or the prompt of RUN at event SEQ with its answer.
 
-    Without INPUT, the input is empty. Without SEQ, the last prompt of the run is shown; with SEQ, the last one at or
-    before that event. With --json, the context frame of a skill is one object. Nothing is executed or recorded. On a
-    terminal, control characters are escaped.
+    INPUT is empty by default. SEQ is the last event by default; the prompt shown is the last one at or before it.
+    Nothing is executed or recorded. On a terminal, control characters are escaped.
     """
-    with look_at_project() as runtime:
-        is_of_run = input_or_seq is None or _is_number(input_or_seq)
-        run = _named_run(runtime, skill_or_run) if is_of_run else None
+    with open_existing_project() as runtime:
+        may_be_run = input_or_seq is None or _is_number(input_or_seq)
+        run = _find_run(runtime, skill_or_run) if may_be_run else None
         if run is not None:
-            seen = runtime.frame_at(run, None if input_or_seq is None else int(input_or_seq))
-            _print(seen, [{"role": role, "text": text} for role, text in seen] if as_json else None)
+            messages = runtime.frame_at(run, None if input_or_seq is None else int(input_or_seq))
+            _print(messages, [{"role": role, "text": text} for role, text in messages] if as_json else None)
         else:
             frame = runtime.first_frame(skill_name(skill_or_run), parse_input(input_or_seq))
             _print(messages_of(frame), frame.as_json() if as_json else None)
 
 
-def _is_number(words: str | None) -> bool:
-    return words is not None and words.isascii() and words.isdigit() and len(words) < 19
+def _is_number(argument: str) -> bool:
+    return argument.isascii() and argument.isdigit() and len(argument) < 19
 
 
-def _named_run(runtime: SyncRuntime, words: str) -> str | None:
-    """The run of this id or prefix, if there is one. A skill of the same name wins over a prefix."""
-    is_skill = any(name == words for name, _, _ in runtime.library)
-    if is_skill and not runtime.is_recorded(words):
+def _find_run(runtime: SyncRuntime, argument: str) -> str | None:
+    """Return the run with this id or prefix, if there is one. A skill name takes precedence over a prefix."""
+    is_skill = any(name == argument for name, _, _ in runtime.library)
+    if is_skill and not runtime.is_recorded(argument):
         return None
     with suppress(RunNotFound):
-        return runtime.find(words).run_id
+        return runtime.find(argument).run_id
     return None
 
 
