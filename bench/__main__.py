@@ -122,7 +122,7 @@ def targets(count: int, rounds: int, *, compare: bool) -> list[Target]:
     if compare:
         ours, theirs, ratio = against_langgraph(count, rounds)
         found += [
-            Target("CPU of a visit / LangGraph step", ratio, 0.7, note=f"{ours:.0f} µs / {theirs:.0f} µs"),
+            Target("CPU of a visit / LangGraph step", ratio, 0.5, note=f"{ours:.0f} µs / {theirs:.0f} µs"),
             Target("CPU of a visit, µs (aim)", ours, 500, is_aim=True),
         ]
     print("one run …", file=sys.stderr)

@@ -17,7 +17,7 @@ CODES = sorted({cls.code for cls in all_errors() if cls is not ReynError} | set(
     ("arguments", "message"),
     [
         (("run",), "missing argument 'SKILL'"),
-        (("sing",), "no such command 'sing'"),
+        (("sing",), "no such command `sing`"),
         (("run", "pair", "--colour"), "no such option"),
         (("fork", "r", "--at", "0"), "invalid value for '--at'"),
         (("events", "r", "--kind", "x"), "invalid value for --kind: no event kind `x`"),
@@ -41,6 +41,10 @@ def test_a_usage_error_prints_usage_and_help_command(here: Path, reyn):
         "  fix: See `reyn run --help`.",
         "  more: reyn explain RYN710",
     ]
+
+
+def test_an_unknown_command_suggests_the_nearest(here: Path, reyn):
+    assert "error RYN710: no such command `rnus`. Did you mean `runs`?\n" in reyn("rnus").err
 
 
 def test_json_after_a_double_dash_is_an_argument(here: Path, reyn):

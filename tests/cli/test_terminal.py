@@ -99,6 +99,18 @@ def test_every_command_with_closed_output_exits_quietly(here: Path, arguments):
     assert (done.returncode, done.stdout, done.stderr) == (141, "", "")
 
 
+@pytest.mark.parametrize("arguments", [("runs", "--json"), ("run", "pair", IN, "--stream"), ("show", "r")])
+def test_a_command_works_with_stdout_closed_from_the_start(here: Path, reyn, arguments):
+    reyn("run", "pair", IN, "--run-id", "r")
+    done = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", sys.executable, "-m", "reyn", *arguments],
+        cwd=here,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 # -- streaming ----------------------------------------------------------------------------------------------
 
 
@@ -144,6 +156,13 @@ def test_stream_with_json_prints_one_object_a_line_and_the_result_last(streaming
     text = "".join(delta["delta"]["text"] for delta in deltas[:2])
     assert json.loads(text) == streaming[0]
     assert result["status"] == "finished"
+
+
+def test_stream_prints_the_answers_of_a_model_that_does_not_stream(here: Path, reyn):
+    lines = reyn("run", "pair", IN, "--stream").out.splitlines()
+    first = lines.index("  first (visit 1)")
+    assert json.loads(lines[first + 1]) == go("second")
+    assert lines[first + 2] == "    → second (0.50) to second"
 
 
 @pytest.mark.parametrize("arguments", [("resume", "r", "--retry"), ("fork", "r"), ("rerun", "r")])

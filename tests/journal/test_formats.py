@@ -30,6 +30,7 @@ def root(tmp_path: Path) -> Path:
 def downgrade(root: Path, to: int) -> None:
     """Make the list of runs what an earlier release wrote."""
     with closing(sqlite3.connect(root / ".reyn" / "journal.db", isolation_level=None)) as db:
+        db.execute("DROP TABLE approvals")
         db.execute("ALTER TABLE runs RENAME COLUMN messages_taken TO heard")
         db.execute("ALTER TABLE runs ADD COLUMN rejoins INTEGER NOT NULL DEFAULT 0")
         db.execute("UPDATE runs SET wait = coalesce(json_extract(nullif(wait, ''), '$.id'), '')")

@@ -12,13 +12,16 @@ import pytest
 
 from reyn import OSRuntime
 from reyn.errors import OpInvalid, OpMissing, SkillInvalid
+from reyn.journal import Blob, Cancel
 from reyn.journal.sqlite import SqliteJournal
+from reyn.kernel.live import InboxPolling
 from reyn.lint import lint_skill
-from reyn.ops import AskRequest, Call, Denied, Env, OpForm, OpSpec, Plan, standard_ops
+from reyn.ops import AskRequest, Call, Denied, Env, OpFailed, OpForm, OpSpec, Plan, RunRequest, standard_ops
 from reyn.ops.docs import op_page
 from reyn.testing import CountingIds, ScriptedModel
 from reyn.testing.crash import KILLED, Failpoints, in_child
 from reyn.vocabulary.schemas import arguments, result, text
+from reyn.workspace import Change
 from tests.kernel.doing import Project
 from tests.support import act, finish, write_skill
 
@@ -108,7 +111,7 @@ def test_it_is_gated_by_request_and_grant(project: Project, log: Path):
     assert project.run("wire", [act(SEND), finish()], run_id="asked", ops=[op]).ok
     assert project.run("wire", [act(SEND), finish()], run_id="no", ops=[op], permissions={"tool": "deny"}).ok
     rules = [project.events("permission_denied", run_id=run)[0]["rule"] for run in ("none", "asked", "no")]
-    assert rules == ["default: no request", "default: no grant", "permissions: tool: deny"]
+    assert rules == ["default: no request", "default: no grant", "permissions.tool: deny"]
     assert not log.exists()
     assert project.run("wire", [act(SEND), finish()], run_id="yes", ops=[op], permissions={"tool": "allow"}).ok
     assert log.read_text() == "yes/1.1.1 Ada: STOP\n"
@@ -130,6 +133,7 @@ def test_it_is_recovered_after_a_kill_at_every_point(tmp_path: Path, effect: Any
                 ids=CountingIds(),
                 ops=[points.wrap(op, "op", ("perform",))],
             )
+            runtime._polling = InboxPolling(seconds=0)  # the same points every time
             async with runtime:
                 result = await runtime.run("wire", {"text": "in"}, run_id="k")
                 if result.status == "waiting":
@@ -218,6 +222,15 @@ class Odd(Telegraph):
         return self._perform(call) if self._perform else call.ok(sent=1)
 
 
+TEXT = Blob.of(b"text")
+CHANGE = Change("output/a.txt", None, TEXT.hash)
+
+
+class Indescribable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
 def fail(error: BaseException) -> Any:
     def raising(_: Call) -> Any:
         raise error
@@ -240,6 +253,14 @@ def fail(error: BaseException) -> Any:
         (lambda call: call.ok(sent=float("nan")), "not JSON"),
         (lambda call: call.ok(sent={1: 2}), "not JSON"),
         (lambda call: call.ok(sent=object()), "not JSON"),
+        (lambda call: call.ok(other=1), "a result that its specification excludes"),
+        (fail(Indescribable()), "the op failed: Indescribable"),
+        (fail(OSError("x", "y")), "Input/output error"),
+        (fail(OpFailed("no", status="ok", error="yes", obj=object())), "not JSON"),
+        (fail(OpFailed("no", status="ok", error="yes")), '"error":"no"'),
+        (fail(ValueError("\udc80")), "ValueError: \\\\udc80"),
+        (fail(GeneratorExit()), "the op failed: GeneratorExit"),
+        (lambda call: call.args.clear() or call.ok(sent=1), "the op failed: KeyError"),
     ],
 )
 def test_whatever_perform_raises_or_returns_is_the_result(project: Project, log: Path, wrong: Any, words: str):
@@ -252,9 +273,22 @@ def test_whatever_perform_raises_or_returns_is_the_result(project: Project, log:
         (fail(ValueError("no wire")), "the op failed: ValueError: no wire"),
         (fail(SystemExit(3)), "the op failed: SystemExit: 3"),
         (fail(asyncio.CancelledError()), "the op failed: CancelledError"),
-        (lambda call: None, "the op planned a NoneType"),
+        (lambda call: None, "the op's plan is malformed: it is a NoneType"),
         (lambda call: Plan(result={"kind": "file", "status": "ok"}), "a result of another kind"),
         (lambda call: Plan(result=call.ok(sent={1})), "not JSON"),
+        (lambda call: Denied(7, "x"), "a rule or reason is a int"),
+        (lambda call: Plan(7), "a rule or reason is a int"),
+        (lambda call: Plan("\udc80"), "lone surrogate"),
+        (lambda call: Plan("r", changes=(CHANGE,), blobs=(TEXT,)), "it has changes but no result"),
+        (lambda call: Plan("r", changes=(CHANGE,), result=call.ok()), "content that the plan does not bring"),
+        (lambda call: Plan("r", changes=("x",), result=call.ok()), "Expected `object`"),
+        (lambda call: Plan("r", changes=(CHANGE,), result=call.error("no"), blobs=(TEXT,)), '"error":"no"'),
+        (lambda call: Plan("r", blobs=(Blob(TEXT.hash, b"evil"),)), "does not have the hash of its content"),
+        (lambda call: Plan("r", request="x"), "its request is a str"),
+        (lambda call: Plan("r", request=AskRequest("?", {"type": "zzz"})), "the schema of its question is invalid"),
+        (lambda call: Plan("r", request=AskRequest(7, {})), "Expected `str`"),
+        (lambda call: Plan("r", request=RunRequest("s", "0" * 64)), "content that the plan does not bring"),
+        (lambda call: Plan("r", (CHANGE,), call.ok(), (TEXT,), AskRequest("?", {})), "both changes and a request"),
     ],
 )
 def test_whatever_plan_raises_or_returns_is_the_result(project: Project, log: Path, wrong: Any, words: str):
@@ -269,6 +303,54 @@ def check_error(project: Project, op: Odd, words: str) -> None:
     assert "/secret/path" not in shown
     with project.open([], ops=[op]) as rt:
         assert rt.replay("k").events == rt.verify("k").events
+
+
+def test_an_op_cannot_change_what_is_recorded_of_its_call(project: Project, log: Path):
+    class Forging(Telegraph):
+        def plan(self, call: Call, env: Env) -> Plan:
+            call.args["kind"] = "file"
+            call.args["to"] = "Eve"
+            with pytest.raises(TypeError):
+                env.kept["x"] = "y"
+            return Plan("r")
+
+    assert project.run("wire", [act(SEND), finish()], ops=[Forging(log)]).ok
+    assert [kind for kind in project.kinds() if kind.startswith(("file", "telegraph"))] == [
+        "telegraph_started",
+        "telegraph_completed",
+    ]
+    assert log.read_text() == "k/1.1.1 Ada: STOP\n"
+
+
+def test_the_answer_that_asked_for_an_op_is_durable_before_foreign_code_runs(project: Project, log: Path):
+    class Looking(Telegraph):
+        def plan(self, call: Call, env: Env) -> Plan:
+            assert project.kinds()[-1] == "llm_responded"
+            return Plan("r")
+
+    assert project.run("wire", [act(SEND), finish()], ops=[Looking(log)]).ok
+
+
+def test_an_op_that_hangs_ends_with_the_cancellation_of_its_run(project: Project, log: Path):
+    class Hanging(Telegraph):
+        async def perform(self, call: Call, plan: Plan, env: Env) -> Any:
+            project.journal.post("k", Cancel("enough"))
+            await asyncio.Event().wait()
+
+    assert project.run("wire", [act(SEND), finish()], ops=[Hanging(log)]).status == "cancelled"
+
+
+def test_a_later_version_cannot_drop_the_permission_that_a_run_recorded(project: Project, log: Path):
+    question = {"kind": "ask_user", "question": "Now?"}
+    keys = "permissions: {tool: true}\n"
+    write_skill(project.root, "wire", {"a": ["end"]}, ops={"a": "telegraph, ask_user"}, skill_keys=keys)
+    answers = [act(question), act(SEND), finish()]
+    assert project.run("wire", answers, ops=[Telegraph(log, permission="tool")]).status == "waiting"
+    with project.open(answers, ops=[Telegraph(log)]) as rt:
+        rt.answer("k", "1.1.1", "yes")
+        assert rt.resume("k").ok
+    assert not log.exists()
+    assert [event["rule"] for event in project.events("permission_denied")] == ["default: no grant"]
 
 
 def test_an_op_may_ask_a_person_through_the_kernel(project: Project, log: Path):
@@ -397,4 +479,5 @@ def test_an_entry_point_that_cannot_be_loaded_is_named(tmp_path: Path):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
     (info / "entry_points.txt").write_text("[reyn.ops]\nbroken = no_such_module:Op\n")
     code, told = run_reyn(tmp_path, "ops", cwd=tmp_path)
-    assert (code, "error RYN708: the op `broken` of the entry point" in told) == (2, True), told
+    assert (code, "warning: op `broken` (`no_such_module:Op`): it cannot be loaded" in told) == (0, True), told
+    assert run_reyn(tmp_path, "runs", cwd=tmp_path)[0] == 0

@@ -1,60 +1,159 @@
-"""Who asks the gate gets a verdict, and the verdict names its rule."""
+"""The gate decides about every file and capability, and its verdict names the rule."""
+
+from __future__ import annotations
 
 import pytest
 
-from reyn.permissions import Allowed, Denied, Gate
+from reyn.permissions import Allowed, Denied, Gate, NeedsApproval, Policy, parse_requests, parse_rules
 from reyn.workspace import locate
 
+KEYS = ("file.read", "file.write", "tool")
 
-def verdicts(roots, text):
-    gate, place = Gate(roots), locate(text, roots)
-    return gate.read(place), gate.write(place)
+
+def gate(roots, rules: dict | None = None, *requests: dict) -> Gate:
+    asked = tuple(parse_requests(one) for one in requests) or (parse_requests({}),)
+    return Gate(roots, Policy(parse_rules(rules or {}, KEYS)), asked, "triage")
+
+
+def read(roots, text: str, rules: dict | None = None, *requests: dict):
+    return gate(roots, rules, *requests).read(locate(text, roots))
+
+
+def write(roots, text: str, rules: dict | None = None, *requests: dict):
+    return gate(roots, rules, *requests).write(locate(text, roots))
+
+
+# -- the default zones --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["output/a.md", "output/x/y.csv", "workspace:a.md", "workspace:run.py"])
+def test_output_and_the_workspace_can_be_written(roots, text):
+    assert isinstance(write(roots, text), Allowed)
+
+
+@pytest.mark.parametrize("text", ["README.md", "src/a.py", "reyn/local/a.md", "reyn.yaml", "Makefile"])
+def test_the_project_can_be_read(roots, text):
+    assert read(roots, text) == Allowed("default: read ./")
+
+
+@pytest.mark.parametrize("text", [".env", ".git/config", "src/.hidden/a.md", ".github/workflows/ci.yml"])
+def test_hidden_names_cannot_be_read(roots, text):
+    assert isinstance(read(roots, text), Denied)
 
 
 @pytest.mark.parametrize(
-    ("text", "rule"),
+    "text",
     [
-        ("reyn/local/a.md", "default: write below reyn/"),
-        ("workspace:a.md", "default: the run's own workspace"),
+        "README.md",
+        "reyn.yaml",
+        "reyn.local.yaml",
+        "reyn/__init__.py",
+        "reyn/local/evil/skill.md",
+        "reyn/.git/config",
+        "output",
+        "output/run.py",
+        "output/Makefile",
+        "output/.git/hooks/pre-commit",
+        "output/.env",
+        "OUTPUT/a.md",
+        "workspace:",
+        "workspace:.git/config",
     ],
 )
-def test_below_reyn_and_in_its_workspace_a_run_may_write(roots, text, rule):
-    read, write = verdicts(roots, text)
-    assert isinstance(read, Allowed)
-    assert write == Allowed(rule)
-
-
-@pytest.mark.parametrize("text", ["README.md", "reyn.yaml", "reyn.local.yaml", "reyn", "Reyn/a.md", "src/reyn/a.md"])
-def test_the_rest_of_the_project_may_only_be_read(roots, text):
-    read, write = verdicts(roots, text)
-    assert read == Allowed("default: read the project")
-    assert isinstance(write, Denied)
-    assert "`file.write`" in write.reason
-    assert "grant" in write.reason
-    assert f"`{text}`" in write.reason
+def test_everything_else_cannot_be_written_without_a_grant(roots, text):
+    verdict = write(roots, text)
+    assert isinstance(verdict, Denied)
+    assert "the skill must request it" in verdict.reason
 
 
 @pytest.mark.parametrize("text", [".reyn", ".reyn/journal.db", "workspace:../run-2/theirs.md"])
-def test_the_state_directory_is_out_of_reach(roots, text):
-    read, write = verdicts(roots, text)
-    assert read == write
-    assert isinstance(read, Denied)
-    assert read.rule == "the state directory is out of reach"
+def test_the_state_directory_is_out_of_reach_whatever_is_granted(roots, text):
+    rules, request = (
+        {"file.read": "allow", "file.write": "allow"},
+        {"file.read": ["./"], "file.write": ["./", ".reyn/"]},
+    )
+    for verdict in (read(roots, text, rules, request), write(roots, text, rules, request)):
+        assert isinstance(verdict, Denied)
+        assert verdict.rule == "the state directory is out of reach"
 
 
-def test_what_is_kept_may_only_be_read(roots):
-    read, write = verdicts(roots, "workspace:.kept/call-1")
-    assert read == Allowed("kept by this run")
-    assert isinstance(write, Denied)
+def test_recorded_content_is_read_only(roots):
+    assert isinstance(read(roots, "workspace:.kept/call-1"), Allowed)
+    assert isinstance(write(roots, "workspace:.kept/call-1"), Denied)
 
 
 @pytest.mark.parametrize("text", ["/etc/passwd", "../beside/secret.md", "workspace:../../../README.md"])
-def test_beyond_the_project_nothing_is_allowed(roots, text):
-    read, write = verdicts(roots, text)
-    assert isinstance(read, Denied)
-    assert isinstance(write, Denied)
-    assert "`file.read`" in read.reason
+def test_outside_the_project_nothing_is_allowed_by_default(roots, text):
+    assert isinstance(read(roots, text), Denied)
+    assert isinstance(write(roots, text), Denied)
 
 
-def test_a_folder_itself_is_not_written_to(roots):
-    assert isinstance(verdicts(roots, "workspace:")[1], Denied)
+# -- requests and rules -------------------------------------------------------------------------------------
+
+
+REQUEST = {"file.write": ["tickets/"]}
+GRANT = {"file.write": [{"allow": "tickets/"}]}
+
+
+def test_a_request_with_a_grant_widens_what_a_skill_may_write(roots):
+    assert write(roots, "tickets/a.md", GRANT, REQUEST) == Allowed("permissions.file.write: allow tickets/")
+
+
+def test_a_request_or_a_grant_alone_does_not(roots):
+    assert write(roots, "tickets/a.md", {}, REQUEST).rule == "default: no grant"
+    assert write(roots, "tickets/a.md", GRANT).rule == "default: no write outside the zones"
+
+
+def test_every_run_above_must_request_it_too(roots):
+    assert isinstance(write(roots, "tickets/a.md", GRANT, REQUEST, REQUEST), Allowed)
+    assert isinstance(write(roots, "tickets/a.md", GRANT, REQUEST, {}), Denied)
+
+
+def test_a_grant_must_name_a_protected_file(roots):
+    request = {"file.write": ["tools/", "tools/*.py"]}
+    assert isinstance(write(roots, "tools/run.py", {"file.write": [{"allow": "tools/"}]}, request), Denied)
+    assert isinstance(write(roots, "tools/run.py", {"file.write": [{"allow": "tools/*.py"}]}, request), Allowed)
+
+
+def test_an_unconditional_grant_does_not_name_protected_files(roots):
+    request = {"file.write": ["./", "docs/run.py"]}
+    assert isinstance(write(roots, "docs/a.md", {"file.write": "allow"}, request), Allowed)
+    assert isinstance(write(roots, "docs/run.py", {"file.write": "allow"}, request), Denied)
+
+
+def test_deny_wins_also_inside_the_zones(roots):
+    assert isinstance(read(roots, "secrets/a.md", {"file.read": [{"deny": "secrets/"}]}), Denied)
+    rules = {"file.write": [{"deny": "output/final/"}, {"allow": "output/"}]}
+    assert isinstance(write(roots, "output/final/a.md", rules, {"file.write": ["output/"]}), Denied)
+    assert isinstance(write(roots, "output/a.md", rules), Allowed)
+
+
+def test_ask_needs_approval(roots):
+    verdict = write(roots, "output/a.md", {"file.write": [{"ask": "output/"}]})
+    assert verdict == NeedsApproval("permissions.file.write: ask output/", "default: write output/")
+    verdict = write(roots, "tickets/a.md", {"file.write": [{"ask": "tickets/"}]}, REQUEST)
+    assert isinstance(verdict, NeedsApproval)
+
+
+def test_a_denial_names_the_line_to_add_and_the_file(roots):
+    reason = write(roots, "tickets/a.md", {}, REQUEST).reason
+    assert "add `file.write: [{allow: tickets/a.md}]` under `permissions` in reyn.yaml" in reason
+    reason = write(roots, "tickets/a.md").reason
+    assert "`file.write: [tickets/a.md]` under `permissions` in skill.md" in reason
+
+
+def test_outside_the_project_a_named_path_can_be_granted(roots):
+    outside = str(roots.project.parent / "elsewhere" / "a.csv")
+    request, grant = {"file.read": [outside]}, {"file.read": [{"allow": outside}]}
+    assert isinstance(read(roots, outside, grant, request), Allowed)
+    assert isinstance(read(roots, outside, grant), Denied)
+
+
+def test_other_capabilities_need_request_and_grant(roots):
+    assert gate(roots).capability("tool", "notify").rule == "default: no request"
+    assert gate(roots, {}, {"tool": True}).capability("tool", "notify").rule == "default: no grant"
+    assert gate(roots, {"tool": "allow"}, {"tool": True}).capability("tool", "notify") == Allowed(
+        "permissions.tool: allow"
+    )
+    assert isinstance(gate(roots, {"tool": "ask"}, {"tool": True}).capability("tool", "notify"), NeedsApproval)
+    assert isinstance(gate(roots, {"tool": "deny"}, {"tool": True}).capability("tool", "notify"), Denied)

@@ -78,7 +78,7 @@ def test_a_variable_that_wins_is_told(reyn, piped, monkeypatch: pytest.MonkeyPat
     assert reyn("secret", "list").out == "TOKEN  environment (overrides file)\n"
     assert "note: the variable REYN_SECRET_TOKEN" in reyn("secret", "rm", "TOKEN").out
     said = reyn("secret", "rm", "TOKEN")
-    assert (said.code, "hint: Run: unset REYN_SECRET_TOKEN" in said.err) == (2, True)
+    assert (said.code, "fix: Run: unset REYN_SECRET_TOKEN" in said.err) == (2, True)
 
 
 def test_an_older_value_elsewhere_is_removed_and_told(reyn, piped, path: Path, request: pytest.FixtureRequest):

@@ -82,6 +82,16 @@ class LazyGroup(click.Group):
         command: click.Command = import_module(f"reyn.cli.commands.{_MODULES.get(cmd_name, cmd_name)}").command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            from reyn.documents import nearest
+
+            ctx.fail(f"no such command `{name}`. {nearest(name, COMMANDS)}".strip())
+        return super().resolve_command(ctx, args)
+
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         with _pipe_closed():  # `--help` prints here
             return super().make_context(*args, **kwargs)
@@ -147,7 +157,8 @@ def _call(arguments: list[str], **flags: bool) -> int:
         return error.exit_code
     except click.ClickException as error:
         return _report(_usage_error(error), **flags)
-    sys.stdout.flush()
+    if sys.stdout is not None:
+        sys.stdout.flush()
     return result if isinstance(result, int) else 0
 
 

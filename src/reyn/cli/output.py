@@ -49,9 +49,14 @@ def short(text: str, length: int = 300) -> str:
     return clean(text if len(text) <= length else f"{text[: length - 1]}…")
 
 
+def is_terminal() -> bool:
+    """Return whether standard output is a terminal; it may also be closed."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
 def echo_lines(text: str) -> None:
     """Print a text of several lines. On a terminal, control characters are escaped."""
-    if not sys.stdout.isatty():
+    if not is_terminal():
         click.echo(text)
         return
     for line in text.split("\n"):

@@ -13,6 +13,8 @@ from reyn.cli.output import clean
 from reyn.cli.streaming import JsonStream, TextStream
 from reyn.cli.terminal import is_plain
 from reyn.cli.timeline import Timeline
+from reyn.journal import decode, kinds
+from reyn.models import Delta
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from reyn.cli.people import TerminalPeople
     from reyn.cli.timeline import Entry
     from reyn.journal import Event
-    from reyn.models import Delta
     from reyn.runtime import SyncRuntime
 
 _BEGINNINGS = {"started", "forked", "resumed"}
@@ -65,6 +66,7 @@ class Progress:
 
     def __call__(self, event: Event) -> None:
         self.run_id = self.run_id or event.run_id
+        self._stream_answer(event)
         self._received = 0
         entry = self._timeline.add(event)
         if entry is None or entry.type not in _BEGINNINGS:
@@ -83,6 +85,15 @@ class Progress:
             self._stream(delta)
         if self._live_line is not None:
             self._live_line.update(self._timeline.activity, f"{self._received:,} characters received")
+
+    def _stream_answer(self, event: Event) -> None:
+        """Print the whole answer of a model that does not stream, such as a scripted one."""
+        if self._stream is None or self._received or event.kind != kinds.LlmResponded.kind:
+            return
+        body = decode(event)
+        assert isinstance(body, kinds.LlmResponded)
+        text = self._runtime.content(body.text).decode(errors="replace")
+        self._stream(Delta(event.run_id, body.call, text))
 
     def introduce(self, run_id: str) -> None:
         """Print the id of the run before anything else, even if the run has no new event."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from reyn.cli.output import clean, print_json
+from reyn.cli.output import clean, is_terminal, print_json
 
 if TYPE_CHECKING:
     from reyn.models import Delta
@@ -24,8 +23,7 @@ class TextStream:
         if (delta.run_id, delta.call) != self._call:
             self.end_line()
         self._call = (delta.run_id, delta.call)
-        is_terminal = sys.stdout.isatty()
-        click.echo("\n".join(map(clean, delta.text.split("\n"))) if is_terminal else delta.text, nl=False)
+        click.echo("\n".join(map(clean, delta.text.split("\n"))) if is_terminal() else delta.text, nl=False)
         self._is_mid_line = not delta.text.endswith("\n")
 
     def end_line(self) -> None:

@@ -209,6 +209,9 @@ class Timeline:
             case kinds.OpCompleted(call=call, status=status, result=result):
                 name = run.ops.get(call)
                 return None if name == "" and status == "ok" else self._outcome_line(name, status, result)
+            case kinds.ApprovalDecided(decision=decision, by=by, remark=remark):
+                text = f"approval: {decision}{f' by {by}' if by else ''}{f': {remark}' if remark else ''}"
+                return _Line(2, "approval", text, {"decision": decision, "by": by})
             case kinds.PermissionDenied(op_kind=kind, op=op, reason=reason, rule=rule):
                 name = f"{kind} {op}".strip() or "op"
                 data = {"op": name, "status": "denied", "rule": rule}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.config.values import MODES, ONLY_FOR, Config, LimitKeys, ModelSettings, Sizes
+from reyn.config.values import MODES, ONLY_FOR, Config, FileZones, LimitKeys, ModelSettings, Sizes
 from reyn.documents import Document, DocumentError, check_keys, nearest, parse_yaml, read_text
 from reyn.errors import ConfigInvalid, Finding
 
@@ -22,7 +22,7 @@ SECRETS = "REYN_SECRET_"
 CODE = "RYN701"
 _TEXTS = ("model", "output_language")
 """Keys whose variables are taken as they are; the others are read as YAML."""
-_SECTIONS: dict[str, type[msgspec.Struct]] = {"limits": LimitKeys, "sizes": Sizes}
+_SECTIONS: dict[str, type[msgspec.Struct]] = {"limits": LimitKeys, "sizes": Sizes, "files": FileZones}
 
 
 def load_config(root: Path, flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None) -> Config:

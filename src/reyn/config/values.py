@@ -5,7 +5,7 @@ Only settings that something reads are here: a key without a reader is a promise
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -47,6 +47,7 @@ class LimitKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run_seconds: Positive | None = None
     tokens: Positive | None = None
     on_limit: Literal["decide", "stop"] = "decide"
+    approval_seconds: Positive = 86_400
 
 
 MODES = {
@@ -78,6 +79,13 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.timeout or (600 if self.model.partition(":")[0] == "local" else 120)
 
 
+class FileZones(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Path patterns that need no request."""
+
+    read: tuple[str, ...] = ("./",)
+    write: tuple[str, ...] = ("output/",)
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All that a project's operator can set."""
 
@@ -99,9 +107,13 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Caps that stop a run: `phase_seconds`, `run_seconds` (time spent driving, not waiting), `tokens`; a call that is
     under way is not cut, its `timeout` bounds it. And `on_limit`: when a visit's act turns are used up, `decide` offers
     no more ops, `stop` stops the run."""
-    permissions: dict[str, Literal["allow", "deny"]] = {}
-    """Rules for capabilities that skills request, by permission key: `allow` or `deny`. A capability without a rule is
-    denied."""
+    permissions: dict[str, Any] = {}
+    """Rules about what skills request, by permission key: `allow`, `ask` or `deny`, or a list of rules with patterns:
+    `file.write: [{allow: tickets/}, {ask: reports/*.md, skill: weekly}]`. Of several that match, `deny` wins, then
+    `ask`. A request without a rule is denied."""
+    files: FileZones = FileZones()
+    """Path patterns that every skill may `read` and `write` without a request. By default reading covers the project
+    without hidden names, and writing `output/`; a run's own `workspace:` can always be used."""
     output_language: str | None = None
     """The language of natural-language output; `null` leaves it to the model."""
     strict: bool = False
@@ -130,6 +142,7 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     strict: bool = False
     sizes: Sizes = Sizes()
     on_limit: Literal["decide", "stop"] = "decide"
+    approval_seconds: int = 86_400
     classes: dict[str, str] = {}
     """Which model is asked where a phase names a class."""
 
@@ -148,5 +161,6 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
             strict=config.strict,
             sizes=config.sizes,
             on_limit=config.limits.on_limit,
+            approval_seconds=config.limits.approval_seconds,
             classes={name: what if isinstance(what, str) else name for name, what in sorted(config.models.items())},
         )

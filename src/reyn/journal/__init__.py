@@ -7,7 +7,7 @@ from reyn.journal.canonical import Blob, canonical, check_json, digest, ordered
 from reyn.journal.event import GENESIS, Event, link
 from reyn.journal.lifecycle import ENDED
 from reyn.journal.memory import MemoryJournal
-from reyn.journal.port import Answer, Batch, Cancel, Journal, Message, RaiseLimit
+from reyn.journal.port import Answer, Approval, Batch, Cancel, Journal, Message, RaiseLimit
 from reyn.journal.projections import RunRow
 from reyn.journal.registry import Body, Status, decode, encode
 
@@ -15,6 +15,7 @@ __all__ = [
     "ENDED",
     "GENESIS",
     "Answer",
+    "Approval",
     "Batch",
     "Blob",
     "Body",

@@ -70,6 +70,7 @@ def check_json(value: Any, path: str = "$", depth: int = 0) -> None:
             for key, item in value.items():
                 if not isinstance(key, str):
                     raise ValueError(f"{path}: the key {key!r} is not a string")
+                check_json(key, f"{path} key", depth)
                 check_json(item, f"{path}.{key}", depth + 1)
         case _:
             raise ValueError(f"{path}: a {type(value).__name__} is not JSON")

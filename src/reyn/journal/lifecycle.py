@@ -81,6 +81,11 @@ def _answer(life: L, body: kinds.WaitAnswered) -> L:
     return life if life.status in ENDED else replace(life, status="running", reason="")
 
 
+def _expire(life: L, _: kinds.WaitExpired) -> L:
+    life = replace(life, wait=None)
+    return life if life.status in ENDED else replace(life, status="running", reason="")
+
+
 def _take_message(life: L, body: kinds.LimitRaised | kinds.MessageRefused) -> L:
     return replace(life, messages_taken=body.message)
 
@@ -108,6 +113,7 @@ _RULES: dict[type[Body], Callable[[Any, Any], Any]] = {
     kinds.RunCancelled: _cancel,
     kinds.WaitOpened: _open_wait,
     kinds.WaitAnswered: _answer,
+    kinds.WaitExpired: _expire,
     kinds.LimitRaised: _take_message,
     kinds.MessageRefused: _take_message,
     kinds.PhaseStarted: _enter_phase,

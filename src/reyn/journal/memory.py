@@ -6,10 +6,12 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from reyn.errors import BlobMissing, JournalError, RunBusy
 from reyn.journal.canonical import Blob, digest
 from reyn.journal.event import GENESIS
-from reyn.journal.port import Batch, Message, Said, check_batch, fork_point, read_message, write_message
+from reyn.journal.port import Approval, Batch, Message, Said, check_batch, fork_point, read_message, write_message
 from reyn.journal.projections import RunRow, project, rebuild
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ class MemoryJournal:
         self._blobs: dict[str, bytes] = {}
         self._inbox: list[tuple[str, Message]] = []
         self._claims: set[str] = set()
+        self._approvals: dict[int, Approval] = {}
+        self._last_approval = 0
 
     def append(self, run_id: str, expected_seq: int, events: Sequence[Event], blobs: Sequence[Blob] = ()) -> int:
         row, batch = self._rows.get(run_id), Batch(run_id, expected_seq, events, blobs)
@@ -97,6 +101,20 @@ class MemoryJournal:
     def runs(self, prefix: str = "") -> list[RunRow]:
         rows = [row for run_id, row in self._rows.items() if run_id.startswith(prefix)]
         return sorted(rows, key=lambda row: (row.started, row.run_id), reverse=True)
+
+    def approvals(self) -> list[Approval]:
+        return list(self._approvals.values())
+
+    def approve(self, approval: Approval) -> int:
+        for known in self._approvals.values():
+            if known.covers(approval.skill_hash, approval.op, approval.rule):
+                return known.id
+        number = self._last_approval = self._last_approval + 1
+        self._approvals[number] = msgspec.structs.replace(approval, id=number)
+        return number
+
+    def revoke(self, approval_id: int) -> bool:
+        return self._approvals.pop(approval_id, None) is not None
 
     def close(self) -> None:
         pass

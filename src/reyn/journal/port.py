@@ -52,6 +52,7 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     wait: str
     value: Any
+    by: str = ""
 
 
 Said = Cancel | RaiseLimit | Answer
@@ -65,6 +66,23 @@ class Message(msgspec.Struct, frozen=True):
 
     id: int
     said: Said
+
+
+class Approval(msgspec.Struct, frozen=True):
+    """A standing approval: this version of a skill may use an op where a rule asks. `id` is 0 until it is stored."""
+
+    skill: str
+    skill_hash: str
+    op: str
+    rule: str
+    by: str
+    at: int
+    run_id: str
+    id: int = 0
+
+    def covers(self, skill_hash: str, op: str, rule: str) -> bool:
+        """A change of the skill, the op or the rule asks again."""
+        return (self.skill_hash, self.op, self.rule) == (skill_hash, op, rule)
 
 
 class Journal(Protocol):
@@ -114,6 +132,18 @@ class Journal(Protocol):
 
     def runs(self, prefix: str = "") -> list[RunRow]:
         """Where every run stands, newest first; only those whose id begins with `prefix`."""
+        ...
+
+    def approvals(self) -> list[Approval]:
+        """Standing approvals, oldest first."""
+        ...
+
+    def approve(self, approval: Approval) -> int:
+        """Store a standing approval and return its id; one that exists already is not stored twice."""
+        ...
+
+    def revoke(self, approval_id: int) -> bool:
+        """Remove a standing approval. Returns whether it existed."""
         ...
 
     def close(self) -> None: ...

@@ -120,8 +120,9 @@ def kinds() -> dict[tuple[str, int], type[Body]]:
     return dict(sorted((key, cls) for key, cls in _TYPES.items() if cls.base is cls and cls not in _OLDER))
 
 
+@cache
 def fixed_kinds() -> frozenset[str]:
-    """The names of events that no op kind may take."""
+    """The names of events that no op kind may take. Called only after all of them are registered."""
     return frozenset(kind for kind, _ in kinds())
 
 

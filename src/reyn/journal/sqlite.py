@@ -24,7 +24,7 @@ from reyn.errors import AppendConflict, BlobMissing, JournalError, StoreDamaged,
 from reyn.journal.canonical import Blob, canonical, digest
 from reyn.journal.claims import FileClaims
 from reyn.journal.event import GENESIS, Event
-from reyn.journal.port import Batch, Message, Said, check_batch, fork_point, read_message, write_message
+from reyn.journal.port import Approval, Batch, Message, Said, check_batch, fork_point, read_message, write_message
 from reyn.journal.projections import RunRow, project, rebuild
 
 if TYPE_CHECKING:
@@ -58,6 +58,11 @@ CREATE TABLE blobs (id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, content B
 CREATE TABLE inbox (
     id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, kind TEXT NOT NULL, payload BLOB NOT NULL);
 CREATE INDEX inbox_by_run ON inbox (run_id, id);
+"""
+_APPROVALS = """
+CREATE TABLE approvals (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, skill TEXT NOT NULL, skill_hash TEXT NOT NULL, op TEXT NOT NULL,
+    rule TEXT NOT NULL, by TEXT NOT NULL, at INTEGER NOT NULL, run_id TEXT NOT NULL, UNIQUE (skill_hash, op, rule));
 """
 _FIELDS = (
     "run_id", "seq", "hash", "skill", "rules", "status", "phase", "reason", "started", "updated",
@@ -297,6 +302,32 @@ class SqliteJournal:
             ).fetchall()
         return [Message(number, read_message(kind, content)) for number, kind, content in rows]
 
+    def approvals(self) -> list[Approval]:
+        if self._columns != _ROW:  # an earlier format that is open for reading has none
+            return []
+        with self._read_lock, _translated(self.path):
+            found = self._reader.execute(
+                "SELECT skill, skill_hash, op, rule, by, at, run_id, id FROM approvals ORDER BY id"
+            ).fetchall()
+        return [Approval(*columns) for columns in found]
+
+    def approve(self, approval: Approval) -> int:
+        values = msgspec.structs.astuple(approval)[:7]
+        with self._write_lock, _translated(self.path), self._transaction():
+            self._writer.execute(
+                "INSERT OR IGNORE INTO approvals (skill, skill_hash, op, rule, by, at, run_id) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                values,
+            )
+            found = self._writer.execute(
+                "SELECT id FROM approvals WHERE skill_hash = ? AND op = ? AND rule = ?", values[1:4]
+            ).fetchone()
+        return int(found[0])
+
+    def revoke(self, approval_id: int) -> bool:
+        with self._write_lock, _translated(self.path), self._transaction():
+            return self._writer.execute("DELETE FROM approvals WHERE id = ?", (approval_id,)).rowcount == 1
+
     def find(self, run_id: str) -> RunRow | None:
         with self._read_lock, _translated(self.path):
             head = self._head(self._reader, run_id)
@@ -360,13 +391,13 @@ class SqliteJournal:
         if self._format() == 0 and not self._is_read_only:
             with self._transaction():
                 if self._format() == 0:  # nobody else made the tables meanwhile
-                    for statement in _SCHEMA.split(";")[:-1]:
+                    for statement in (_SCHEMA + _APPROVALS).split(";")[:-1]:
                         self._writer.execute(statement)
                     self._writer.execute(f"PRAGMA user_version = {FORMAT}")
         while not self._is_read_only and (found := self._format()) in _UPGRADES:
             with self._transaction():
                 if self._format() == found:  # no other process upgraded it meanwhile
-                    for statement in _UPGRADES[found].split(";")[:-1]:
+                    for statement in (_UPGRADES[found] + _APPROVALS).split(";")[:-1]:
                         self._writer.execute(statement)
                     self._writer.execute(f"PRAGMA user_version = {FORMAT}")
         if self._format() not in _COLUMNS:

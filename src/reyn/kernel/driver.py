@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from reyn.errors import ForeignAwait, InternalError, ReynError
 from reyn.journal import kinds
-from reyn.kernel.effects import UNKNOWN_OUTCOME, Ask, Effect, Pause, answer_of
+from reyn.kernel.effects import EXPIRED, UNKNOWN_OUTCOME, Ask, Effect, Pause, answer_of
 from reyn.kernel.phase_executor import postprocess, visit, visit_skill
 from reyn.kernel.run_orchestrator import Postprocess, Visit, next_move, stop_for
 from reyn.kernel.tape import RecordingEnded
@@ -159,11 +159,17 @@ class Driver:
             if answered is not None and answered.wait == effect.key:
                 self._ensure_running()
                 return answer_of(answered, self.tape.content)
+            if self.tape.state.expired == effect.key:
+                self._ensure_running()
+                return EXPIRED
             if wait is None:
                 self._ensure_running()
             self.tape.ensure_passed(f"an answer to `{effect.key}`")
             if self.world is None or wait is None:
                 raise _Stopped
+            if wait.expires_at is not None and self.world.now() >= wait.expires_at:
+                self.tape.record(kinds.WaitExpired(wait.id), self.world.now())
+                continue
             await self.world.flush(self.tape)
             if not await self.world.hear(wait, self.tape.state):
                 raise _Stopped

@@ -75,14 +75,22 @@ class CallModel(Effect[Reply]):
 
 
 @dataclass(frozen=True)
-class PlanOp(Effect[kinds.OpStarted | kinds.PermissionDenied]):
-    """Ask the gate, and plan what an op will do."""
+class PlanOp(Effect[kinds.OpStarted | kinds.PermissionDenied | kinds.ApprovalRequired]):
+    """Ask the gate, and plan what an op will do. `approved` is the digest of the action that a person approved."""
 
     key: str
     args: dict[str, Any]
+    approved: str = ""
 
-    outcomes = (kinds.OpStarted, kinds.PermissionDenied)
+    outcomes = (kinds.OpStarted, kinds.PermissionDenied, kinds.ApprovalRequired)
     needs_intent = False
+
+
+class Expired:
+    """Returned instead of an answer: the question expired."""
+
+
+EXPIRED = Expired()
 
 
 class UnknownOutcome:

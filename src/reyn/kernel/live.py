@@ -11,15 +11,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from reyn.errors import InternalError
-from reyn.journal import Answer, Blob, Cancel, RaiseLimit, canonical, check_json, kinds
+from reyn.journal import Answer, Approval, Blob, Cancel, RaiseLimit, canonical, check_json, decode, kinds
 from reyn.jsonschema import compile_schema
 from reyn.kernel import versions
 from reyn.kernel.effects import CallModel, ExecuteSubRun, PerformOp, PlanOp, PlanSubRun, Restore
 from reyn.kernel.llm_call_recorder import LlmCallRecorder
-from reyn.kernel.ports import Later
+from reyn.kernel.ports import Later, NamedPeople
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from reyn.journal import Body, Event, Journal, Message
     from reyn.kernel.commits import SharedCommits
@@ -41,6 +41,8 @@ _POLL_SECONDS = 0.02
 """Between effects, how often the inbox is read for messages of other processes."""
 _WAIT_POLL_SECONDS = 0.05
 """While the user is being asked, how often the inbox is read."""
+_ABANDON_SECONDS = 5.0
+"""How long work that was cancelled may take to end."""
 _CANCEL_POLL_SECONDS = 0.25
 """During a model call, how often the inbox is read for a cancellation."""
 _MOST_INVALID_ANSWERS = 3
@@ -107,7 +109,11 @@ class LiveWorld:
             case CallModel():
                 return await self._ask(effect, tape)
             case PlanOp():
+                if self._ops.is_foreign(effect):  # whatever foreign code does, the answer that asked for it is durable
+                    await self.flush(tape)
                 return self._ops.plan(effect, tape)
+            case PerformOp() if self._ops.is_foreign(effect):
+                return await self._unless_cancelled(self._ops.perform(effect, tape), tape)
             case PerformOp():
                 return await self._ops.perform(effect, tape)
             case Restore():
@@ -133,7 +139,11 @@ class LiveWorld:
         call = self._recorder.perform(effect, tape, record)
         if not self._recorder.may_take_time(effect, tape.state):
             return await call
-        task = asyncio.ensure_future(call)
+        return await self._unless_cancelled(call, tape)
+
+    async def _unless_cancelled(self, work: Coroutine[Any, Any, Recorded], tape: Tape) -> Recorded | None:
+        """Await work that may take long; give it up and return nothing once the run is cancelled."""
+        task = asyncio.ensure_future(work)
         try:
             while not task.done():
                 await asyncio.wait([task], timeout=_CANCEL_POLL_SECONDS)
@@ -142,8 +152,8 @@ class LiveWorld:
             return task.result()
         finally:
             task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await task
+            if not task.done():
+                await asyncio.wait([task], timeout=_ABANDON_SECONDS)  # foreign code may ignore its cancellation
 
     def _is_cancelled(self, state: RunState) -> bool:
         messages = self._journal.drain(state.run_id, state.messages_taken)
@@ -205,7 +215,8 @@ class LiveWorld:
             return False
         fault = answer_fault(wait, wait.id, asking.result())
         if not fault:
-            self._journal.post(state.run_id, Answer(wait.id, asking.result()))
+            by = self._people.name if isinstance(self._people, NamedPeople) else ""
+            self._journal.post(state.run_id, Answer(wait.id, asking.result(), by))
             return True
         self._invalid_answers += 1
         self.warnings.append(f"an answer to `{wait.id}` was refused: {fault}")
@@ -216,7 +227,18 @@ class LiveWorld:
     async def flush(self, tape: Tape) -> None:
         """Make buffered events durable, then show them to the listener."""
         for event in await tape.flush(self._commits.append):
+            if event.kind == kinds.ApprovalDecided.kind:
+                self._keep_standing(event, tape.state)
             self.show(event)
+
+    def _keep_standing(self, event: Event, state: RunState) -> None:
+        """Store an approval that a person gave for good."""
+        decided = decode(event)
+        if isinstance(decided, kinds.ApprovalDecided) and decided.always:
+            assert state.started is not None
+            skill, hashed = state.started.skill, state.started.skill_hash
+            approval = Approval(skill, hashed, decided.op, decided.rule, decided.by, event.ts, event.run_id)
+            self._journal.approve(approval)
 
     def show(self, event: Event) -> None:
         """Pass a durable event to the listener. A listener that raises is dropped with a warning."""
@@ -256,12 +278,12 @@ def to_event(message: Message, wait: kinds.Wait | None) -> Recorded:
             return kinds.RunCancelled(reason, message.id), ()
         case RaiseLimit(limit, value):
             return kinds.LimitRaised(limit, value, message.id), ()
-        case Answer(asked, value):
+        case Answer(asked, value, by):
             why = answer_fault(wait, asked, value)
             if why:
                 return kinds.MessageRefused(message.id, "answer", why), ()
             content = Blob.of(canonical(value))
-            return kinds.WaitAnswered(asked, content.hash, message.id), (content,)
+            return kinds.WaitAnswered(asked, content.hash, message.id, by), (content,)
 
 
 def answer_fault(wait: kinds.Wait | None, asked: str, value: Any) -> str:

@@ -11,7 +11,8 @@ import msgspec
 
 from reyn.context import next_digest, truncate
 from reyn.journal import Blob, canonical, kinds
-from reyn.kernel.effects import Ask, ExecuteSubRun, PerformOp, PlanOp, PlanSubRun, UnknownOutcome
+from reyn.kernel.approvals import Rejected, plan_op
+from reyn.kernel.effects import Ask, ExecuteSubRun, PerformOp, PlanSubRun, UnknownOutcome
 from reyn.ops import RunOutcome
 
 if TYPE_CHECKING:
@@ -73,9 +74,9 @@ class OpLog:
 
 async def run_op(args: dict[str, Any], call: str, around: Surroundings, tape: Tape) -> Done:
     """Execute an op that is well-formed and allowed. Whatever goes wrong is in its result."""
-    started = await PlanOp(call, args)
+    args, started = await plan_op(args, call, around, tape)
     kind = args["kind"]
-    if isinstance(started, kinds.PermissionDenied):
+    if isinstance(started, kinds.PermissionDenied | Rejected):
         return Done(kind, "denied", started.result, 0)
     request, answer, changes = started.request, None, started.changes
     match request:
@@ -87,7 +88,10 @@ async def run_op(args: dict[str, Any], call: str, around: Surroundings, tape: Ta
             answer, changes = _outcome(ended, tape), ended.changes
     form = around.vocabulary.form_of(args)
     is_unsafe = form is not None and form.effect == "unsafe"
-    completed = await PerformOp(call, args, started, answer, is_unsafe, needs_intent=request is None)
+    if request is not None and is_unsafe:
+        tape.emit(kinds.RequestFulfilled(call))
+    needs_intent = request is None or is_unsafe
+    completed = await PerformOp(call, args, started, answer, is_unsafe, needs_intent=needs_intent)
     attempts = 0
     while isinstance(completed, UnknownOutcome):
         attempts += 1

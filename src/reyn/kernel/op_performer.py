@@ -6,25 +6,27 @@ How an op is called is in `reyn.ops.execution`; in which order is in `op_dispatc
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.journal import Blob, canonical, kinds
+from reyn.journal import Blob, canonical, digest, kinds
 from reyn.journal.registry import op_event
 from reyn.jsonschema import compile_schema
 from reyn.ops import Call, Denied, Env, Plan
 from reyn.ops.execution import apply_changes, perform_op, plan_op
-from reyn.permissions import Gate
+from reyn.ops.preview import preview
+from reyn.permissions import Gate, Policy, parse_requests
 from reyn.secrets.file import secrets_path
 from reyn.workspace import Roots
 from reyn.workspace.restore import Files, restore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
-    from reyn.journal import Body
+    from reyn.journal import Approval, Body
     from reyn.kernel.briefs import Briefs
     from reyn.kernel.effects import PerformOp, PlanOp, Restore
     from reyn.kernel.tape import Tape
@@ -33,11 +35,21 @@ if TYPE_CHECKING:
     BriefsOf = Callable[[kinds.RunStarted, Callable[[str], bytes]], Briefs]
     Recorded = tuple[Body, tuple[Blob, ...]]
 
+_APPROVED = " (approved)"
+"""Ends the rule of an op that a person approved."""
+
 
 def roots_of(root: Path, state: Path, workspace: str) -> Roots:
     """The folders of a run: the project, the state directory, its workspace. The operator's secrets are out of reach,
     even if the project is the home directory."""
     return Roots(root, state, state / "workspace" / workspace, (secrets_path(os.environ).parent,))
+
+
+def requests_above(started: kinds.RunStarted, content: Callable[[str], bytes]) -> list[dict[str, Any]]:
+    """Return what the skills of the runs above a sub-run request."""
+    if started.requests is None:
+        return []
+    return msgspec.json.decode(content(started.requests), type=list[dict[str, Any]])
 
 
 class OpPerformer:
@@ -48,16 +60,22 @@ class OpPerformer:
         root: Path,
         state: Path,
         ops: OpTable,
-        grants: Mapping[str, str],
+        policy: Policy,
+        approvals: Callable[[], list[Approval]],
         briefs_of: BriefsOf,
     ) -> None:
         self._root = root
         self._state = state
         self._ops = ops
-        self._grants = grants
+        self._policy = policy
+        self._approvals = approvals
         self._briefs_of = briefs_of
-        self._gates: dict[tuple[str, str], Gate] = {}
+        self._gates: dict[tuple[str, str, str | None], Gate] = {}
         self._unchanged: dict[tuple[str | None, str], bool] = {}
+
+    def is_foreign(self, effect: PlanOp | PerformOp) -> bool:
+        """Whether an effect runs code from outside the package."""
+        return self._ops.is_foreign(str(effect.args["kind"]))
 
     # -- planning -------------------------------------------------------------------------------------
 
@@ -69,11 +87,20 @@ class OpPerformer:
             result = Blob.of(canonical(call.denied(plan)))
             denied = kinds.PermissionDenied(effect.key, call.op or "", plan.rule, plan.reason, result.hash, call.kind)
             return denied, (result, args)
+        if plan.approval is not None:
+            action = _digest(call, plan)
+            standing = self._standing(call, plan.approval, tape)
+            if standing is None and effect.approved != action:
+                shown = Blob.of(preview(call, plan, tape.content).encode())
+                required = kinds.ApprovalRequired(
+                    effect.key, call.kind, call.op or "", args.hash, plan.approval, action, shown.hash
+                )
+                return required, (args, shown, *plan.blobs)
         known = None if plan.result is None else Blob.of(canonical(plan.result))
         started = op_event(kinds.OpStarted, call.kind)(
             effect.key,
             args.hash,
-            plan.rule,
+            f"{plan.approval}{_APPROVED}" if plan.approval else plan.rule,
             call.op or "",
             plan.changes,
             known.hash if known else None,
@@ -81,13 +108,25 @@ class OpPerformer:
         )
         return started, (args, *((known,) if known else ()), *plan.blobs)
 
+    def _standing(self, call: Call, rule: str, tape: Tape) -> Approval | None:
+        """Return the standing approval that covers an action."""
+        started = tape.state.started
+        assert started is not None
+        op = f"{call.kind} {call.op or ''}".strip()
+        return next((one for one in self._approvals() if one.covers(started.skill_hash, op, rule)), None)
+
     def _plan(self, call: Call, tape: Tape) -> Plan | Denied:
         op = self._ops.get(call.kind)
         if op is None:
             return Plan(result=call.error(f"the op kind `{call.kind}` is not installed"))
         if wrong := self._changed_since(op, call, tape):
             return Plan(result=call.error(wrong))
-        return plan_op(op, call, self._env(tape))
+        started = tape.state.started
+        assert started is not None
+        offered = self._briefs_of(started, tape.content).vocabulary.op(call.kind)
+        needed = [offered.permission] if offered is not None and offered.permission else []
+        is_foreign = self._ops.is_foreign(call.kind)
+        return plan_op(op, call, self._env(tape), permissions=needed, is_foreign=is_foreign)
 
     def _changed_since(self, op: Op, call: Call, tape: Tape) -> str:
         """Return why an op that has changed since the run started does not accept these arguments any more."""
@@ -114,8 +153,9 @@ class OpPerformer:
         known = Blob(started.result, tape.content(started.result)) if started.result else None
         if effect.settled in ("done", "failed"):
             return self._settled(effect, call, known)
+        is_approved = started.rule.endswith(_APPROVED)
         if started.changes:
-            conflict = apply_changes(call, started.changes, self._env(tape))
+            conflict = apply_changes(call, started.changes, self._env(tape), is_approved=is_approved)
             if conflict is None:
                 assert known is not None
                 return _outcome(effect, call, "ok", known, changed=True), ()
@@ -123,11 +163,13 @@ class OpPerformer:
         if known is not None and started.request is None:
             status = msgspec.json.decode(known.content, type=_Status).status
             return _outcome(effect, call, status, known), ()
-        plan = Plan(started.rule, (), None, (), started.request, effect.answer)
+        plan = Plan(started.rule, (), None, (), started.request, effect.answer, is_approved=is_approved)
         op = self._ops.get(call.kind)
         if op is None:
             return _completed(effect, call, call.error(f"the op kind `{call.kind}` is not installed"))
-        return _completed(effect, call, await perform_op(op, call, plan, self._env(tape)))
+        is_foreign = self._ops.is_foreign(call.kind)
+        result = await perform_op(op, call, plan, self._env(tape), is_foreign=is_foreign)
+        return _completed(effect, call, result)
 
     def _settled(self, effect: PerformOp, call: Call, known: Blob | None) -> Recorded:
         """Record what a person says about an intent whose outcome is unknown."""
@@ -148,12 +190,23 @@ class OpPerformer:
         state = tape.state
         assert state.started is not None
         briefs = self._briefs_of(state.started, tape.content)
-        key = (state.workspace, state.started.skill_hash)
+        key = (state.workspace, state.started.skill_hash, state.started.requests)
         gate = self._gates.get(key)
         if gate is None:
-            requested = frozenset(briefs.skill.permissions)
-            gate = self._gates[key] = Gate(roots_of(self._root, self._state, state.workspace), requested, self._grants)
-        return Env(gate.roots, gate, tape.content, state.truncated, briefs.settings.sizes.file_bytes)
+            requests = (briefs.skill.permissions, *requests_above(state.started, tape.content))
+            gate = self._gates[key] = Gate(
+                roots_of(self._root, self._state, state.workspace),
+                self._policy,
+                tuple(parse_requests(one) for one in requests),
+                briefs.skill.name,
+            )
+        return Env(gate.roots, gate, tape.content, MappingProxyType(state.truncated), briefs.settings.sizes.file_bytes)
+
+
+def _digest(call: Call, plan: Plan) -> str:
+    """Identify an action: the run and call, the arguments, the contents, the files as they are, and the rule."""
+    changes = [(change.path, change.before, change.after) for change in plan.changes]
+    return digest(canonical([call.key, call.args, changes, plan.approval]))
 
 
 def _call(effect: PlanOp | PerformOp, tape: Tape) -> Call:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from reyn.journal.kinds import Wait
@@ -54,6 +54,14 @@ class People(Protocol):
     async def ask(self, run_id: str, wait: Wait) -> Any:
         """The JSON value of the answer, or `LATER`. Cancelled when the question is answered elsewhere."""
         ...
+
+
+@runtime_checkable
+class NamedPeople(Protocol):
+    """People whose name is recorded with their answers."""
+
+    @property
+    def name(self) -> str: ...
 
 
 class Unattended:

@@ -118,6 +118,8 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
     recovery: Recovery = Recovery()
     answered: kinds.WaitAnswered | None = None
     """The last answered question."""
+    expired: str | None = None
+    """The last question that expired."""
     raised: dict[str, int | None] = {}  # noqa: RUF012 - msgspec copies it
     """Limits that were raised."""
     truncated: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
@@ -274,6 +276,10 @@ def on_wait_answered(state: RunState, body: kinds.WaitAnswered) -> RunState:
     return replace(state, answered=body, recovery=replace(state.recovery, unknown_outcome=None))
 
 
+def on_wait_expired(state: RunState, body: kinds.WaitExpired) -> RunState:
+    return replace(state, expired=body.wait, recovery=replace(state.recovery, unknown_outcome=None))
+
+
 # -- one visit ----------------------------------------------------------------------------------------
 
 
@@ -423,6 +429,7 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.LimitReached: on_limit_reached,
     kinds.LimitRaised: on_limit_raised,
     kinds.WaitAnswered: on_wait_answered,
+    kinds.WaitExpired: on_wait_expired,
     kinds.PhaseStarted: on_phase_started,
     kinds.StepCompleted: on_step_completed,
     kinds.ContentCut: on_content_cut,
@@ -439,6 +446,7 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.PostprocessorCompleted: on_postprocessor_completed,
     kinds.PostprocessorFailed: on_postprocessor_failed,
     kinds.OpStarted: on_op_started,
+    kinds.RequestFulfilled: on_intent,
     kinds.OpCompleted: on_outcome,
     kinds.SubRunStarted: on_intent,
     kinds.SubRunStopped: on_sub_run_stopped,

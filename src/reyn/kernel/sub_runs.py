@@ -27,6 +27,7 @@ from reyn.kernel.changes import changes_of
 from reyn.kernel.inputs import check_supported, to_artifact
 from reyn.kernel.limits import nested, raises_for
 from reyn.kernel.loading import Resumption, check_ops, load_run, new_tape, pin_ops
+from reyn.kernel.op_performer import requests_above
 from reyn.kernel.run_state import Models, fold
 from reyn.skills import pin
 
@@ -177,15 +178,23 @@ class SubRuns:
                 input=started.input,
                 model=tape.state.models.name,
                 settings=(pinned := Blob.of(canonical(allowed))).hash,
+                requests=(requests := self._requests(tape)).hash,
                 rules=versions.RULES,
                 wording=versions.WORDING,
                 ops=started.ops,
                 parent=parent,
                 workspace=tape.state.workspace if started.shares_workspace else None,
             ),
-            (pinned,),
+            (pinned, requests),
             now=self._clock.now(),
         )
+
+    def _requests(self, tape: Tape) -> Blob:
+        """What the run itself and the runs above it request: the most that the sub-run may do."""
+        above = tape.state.started
+        assert above is not None
+        own = self._briefs_of(above, tape.content).skill.permissions
+        return Blob.of(canonical([own, *requests_above(above, tape.content)]))
 
     def _outcome(self, started: kinds.SubRunStarted, state: RunState) -> kinds.SubRunCompleted | kinds.SubRunStopped:
         call, run, stop = started.call, started.run, state.stop

@@ -1,6 +1,7 @@
 """Call an op and turn whatever happens into a plan or a result. The same for every kind.
 
-An op never ends a run: what it raises, and a result that is malformed, become error results here.
+An op never ends a run: what it raises, and a plan or result that is malformed, become error results here. Ops from
+outside the package are also checked against what they promise.
 """
 
 from __future__ import annotations
@@ -8,47 +9,72 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec.structs import replace
 
-from reyn.journal import check_json
+from reyn.journal import Blob, check_json, digest
+from reyn.journal.kinds import AskRequest, RunRequest
+from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.ops.op import Call, Env, Op, Plan, Result
-from reyn.permissions import Denied
+from reyn.permissions import Denied, NeedsApproval, refusal
 from reyn.vocabulary.schemas import STATUSES
 from reyn.workspace import Change, apply_change, locate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 
-def plan_op(op: Op, call: Call, env: Env) -> Plan | Denied:
-    """Plan an op. Kinds that need a permission are decided by the gate first."""
-    if op.spec.permission is not None:
-        verdict = env.gate.capability(op.spec.permission)
+def plan_op(op: Op, call: Call, env: Env, *, permissions: Iterable[str] = (), is_foreign: bool = True) -> Plan | Denied:
+    """Plan an op. The gate decides about the permissions that its kind needs first.
+
+    Args:
+        op: The op.
+        call: The call; the op gets a copy of its arguments.
+        env: What the op may use.
+        permissions: Permission keys that the kind needs besides those of its specification.
+        is_foreign: Whether the op comes from outside the package, so that its plan is checked.
+    """
+    approval = None
+    for key in {op.spec.permission, *permissions} - {None}:
+        verdict = env.gate.capability(str(key), call.kind)
         if isinstance(verdict, Denied):
             return verdict
+        approval = verdict.rule if isinstance(verdict, NeedsApproval) else approval
     try:
-        plan: Any = op.plan(call, env)
-    except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - becomes the result
-        return Plan(result=call.failed(error))
-    if isinstance(plan, Plan):
-        return plan if plan.result is None else replace(plan, result=checked(call, plan.result))
-    return plan if isinstance(plan, Denied) else Plan(result=call.error(f"the op planned a {type(plan).__name__}"))
+        plan: Any = op.plan(copied(call) if is_foreign else call, env)
+        plan = checked_plan(call, plan) if is_foreign else plan
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - becomes the result
+        return Plan(result=failed(call, error))
+    if isinstance(plan, Plan) and approval is not None:
+        return replace(plan, approval=approval)
+    assert isinstance(plan, Plan | Denied)
+    return plan
 
 
-async def perform_op(op: Op, call: Call, plan: Plan, env: Env) -> Result:
+async def perform_op(op: Op, call: Call, plan: Plan, env: Env, *, is_foreign: bool = True) -> Result:
     """Perform an op whose plan neither changes files nor is complete."""
     try:
-        return checked(call, await op.perform(call, plan, env))
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():  # the run is interrupted; otherwise the op cancelled itself
-            raise
-        return call.failed(error)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes the result
-        return call.failed(error)
+        result: Any = await op.perform(copied(call) if is_foreign else call, plan, env)
+        if is_foreign:
+            _raise_if_interrupted()
+        return checked(call, result, op if is_foreign else None)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - becomes the result
+        _raise_if_interrupted()
+        return failed(call, error)
 
 
-def apply_changes(call: Call, changes: Sequence[Change], env: Env) -> Result | None:
+def _raise_if_interrupted() -> None:
+    """Pass on a cancellation of the run; an op may have swallowed it, or cancelled itself."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
+def apply_changes(call: Call, changes: Sequence[Change], env: Env, *, is_approved: bool = False) -> Result | None:
     """Apply the changes of a plan. Returns a result only if one could not be applied.
 
     After a crash this may happen again; a change that took effect is left as it is.
@@ -57,28 +83,114 @@ def apply_changes(call: Call, changes: Sequence[Change], env: Env) -> Result | N
         for change in changes:
             place = locate(change.path, env.roots)
             verdict = env.gate.write(place)
-            if isinstance(verdict, Denied):
-                return call.denied(verdict)
+            if refused := refusal(verdict, is_approved=is_approved):
+                return call.denied(refused)
             if apply_change(change, env.roots, env.content, call.key, place) == "conflict":
-                return call.error(
-                    f"`{change.path}` was changed by another program and was left as it is; read it again"
-                )
+                return call.error(f"`{change.path}` was changed by another program and left as it is; read it again")
     except Exception as error:  # noqa: BLE001 - becomes the result
-        return call.failed(error)
+        return failed(call, error)
     return None
 
 
-def checked(call: Call, result: Any) -> Result:
-    """Return the result if it is a JSON envelope of this call, else an error result that says what is wrong."""
+# -- checks -------------------------------------------------------------------------------------------------
+
+
+def copied(call: Call) -> Call:
+    """Return the call with arguments of its own, so that an op cannot change what is recorded."""
+    return Call(call.key, msgspec.json.decode(msgspec.json.encode(call.args)))
+
+
+def failed(call: Call, error: BaseException) -> Result:
+    """Return the error result for an exception, whatever its message or fields are."""
+    try:
+        return checked(call, call.failed(error))
+    except Exception:  # noqa: BLE001 - an exception that cannot be described
+        return call.error(f"the op failed: {type(error).__name__}")
+
+
+def checked(call: Call, result: Any, op: Op | None = None) -> Result:
+    """Return the result if it is a JSON envelope of this call, else an error result that says what is wrong.
+
+    With an op, the result must also fit the schema of its form.
+    """
     if not isinstance(result, dict):
         return call.error(f"the op returned a {type(result).__name__} instead of a result")
     envelope = call.ok()
     if any(result.get(name) != envelope[name] for name in envelope if name != "status"):
         return call.error("the op returned a result of another kind")
-    if result.get("status") not in STATUSES:
+    if not isinstance(result.get("status"), str) or result["status"] not in STATUSES:
         return call.error(f"the op returned the unknown status {str(result.get('status'))[:40]!r}")
     try:
         check_json(result)
     except ValueError as error:
         return call.error(f"the op returned a result that is not JSON: {str(error)[:200]}")
+    form = (op.spec.form(call.op) or op.spec.form(None)) if op is not None else None
+    wrong = compile_schema(form.result).first_error(result) if form is not None else None
+    if wrong is not None:
+        return call.error(f"the op returned a result that its specification excludes: {wrong.path('result')}")
     return result
+
+
+class _Malformed(ValueError):
+    """A plan that cannot be executed."""
+
+
+def checked_plan(call: Call, plan: Any) -> Plan | Denied:
+    """Return a plan whose parts fit together, else one that is complete with an error result."""
+    try:
+        if isinstance(plan, Denied):
+            return Denied(_text(plan.rule), _text(plan.reason))
+        if not isinstance(plan, Plan):
+            raise _Malformed(f"it is a {type(plan).__name__}")
+        return _fitting(call, plan)
+    except (ValueError, TypeError, AttributeError, msgspec.MsgspecError) as error:
+        return Plan(result=call.error(f"the op's plan is malformed: {str(error)[:200]}"))
+
+
+def _fitting(call: Call, plan: Plan) -> Plan:
+    rule = _text(plan.rule)
+    changes = tuple(msgspec.convert(msgspec.to_builtins(change), Change) for change in plan.changes)
+    brought: tuple[Any, ...] = tuple(plan.blobs)
+    blobs = {blob.hash: blob for blob in brought if isinstance(blob, Blob) and digest(blob.content) == blob.hash}
+    if len(blobs) != len({id(blob) for blob in brought}):
+        raise _Malformed("a blob does not have the hash of its content")
+    missing = {name for change in changes for name in (change.before, change.after) if name} - blobs.keys()
+    if missing:
+        raise _Malformed("a change refers to content that the plan does not bring")
+    if changes and plan.request is not None:
+        raise _Malformed("it has both changes and a request")
+    if changes and plan.result is None:
+        raise _Malformed("it has changes but no result")
+    result = None if plan.result is None else checked(call, plan.result)
+    if changes and (result or {}).get("status") != "ok":
+        return Plan(rule, result=result if result and result["status"] != "ok" else call.error("no result"))
+    request = _request(plan.request, blobs)
+    return Plan(rule, changes, result, tuple(blobs.values()), request)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise _Malformed(f"a rule or reason is a {type(value).__name__}")
+    check_json(value)
+    return value
+
+
+def _request(request: Any, blobs: dict[str, Blob]) -> AskRequest | RunRequest | None:
+    match request:
+        case None:
+            return None
+        case AskRequest():
+            checked_request = msgspec.convert(msgspec.to_builtins(request), AskRequest)
+            check_json(msgspec.to_builtins(checked_request))
+            try:
+                compile_schema(checked_request.response_schema)
+            except SchemaInvalid as error:
+                raise _Malformed(f"the schema of its question is invalid: {error}") from error
+            return checked_request
+        case RunRequest():
+            run = msgspec.convert(msgspec.to_builtins(request), RunRequest)
+            if run.input not in blobs:
+                raise _Malformed("its request refers to content that the plan does not bring")
+            msgspec.json.decode(blobs[run.input].content)
+            return run
+    raise _Malformed(f"its request is a {type(request).__name__}")

@@ -16,7 +16,7 @@ import msgspec
 
 from reyn.journal import Blob
 from reyn.journal.kinds import AskRequest, RunRequest
-from reyn.permissions import Denied, Gate
+from reyn.permissions import Denied, Gate, NeedsApproval
 from reyn.workspace import Change, FileFault, PlaceInvalid, Roots
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Call(msgspec.Struct, frozen=True):
     def timeout(self, message: str, **fields: Any) -> Result:
         return self._result("timeout", **fields, error=message)
 
-    def denied(self, verdict: Denied) -> Result:
+    def denied(self, verdict: Denied | NeedsApproval) -> Result:
         return self._result("denied", error=verdict.reason, rule=verdict.rule)
 
     def _result(self, status: str, **fields: Any) -> Result:
@@ -76,14 +76,16 @@ class Call(msgspec.Struct, frozen=True):
         """
         match error:
             case OpFailed():
-                return self.error(str(error), **error.fields)
+                return {**error.fields, **self.error(str(error))}
             case FileFault() | PlaceInvalid():
                 return self.error(str(error))
             case OSError():
-                return self.error(os.strerror(error.errno or errno.EIO))
+                number = error.errno if isinstance(error.errno, int) and 0 < error.errno < 1_000 else errno.EIO
+                return self.error(os.strerror(number))
             case MemoryError() | RecursionError():
                 return self.error("the op needs more memory than is available")
-        return self.error(f"the op failed: {type(error).__name__}: {str(error)[:_LONGEST_ERROR]}")
+        message = str(error)[:_LONGEST_ERROR].encode("utf-8", "backslashreplace").decode()
+        return self.error(f"the op failed: {type(error).__name__}: {message}")
 
 
 _LONGEST_ERROR = 500
@@ -120,6 +122,9 @@ class Plan(msgspec.Struct, frozen=True):
     request: AskRequest | RunRequest | None = None
     answer: Any = None
     """What the request returned: the person's answer, or a `RunOutcome`."""
+    approval: str | None = None
+    """The rule that wants a person to approve this action."""
+    is_approved: bool = False
 
 
 class RunOutcome(msgspec.Struct, frozen=True):

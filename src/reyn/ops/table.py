@@ -11,14 +11,17 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from reyn.errors import OpInvalid
+from reyn.journal import check_json, ordered
 from reyn.journal.registry import fixed_kinds
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.ops.ask_user import AskUserOp
 from reyn.ops.file import FileOp
 from reyn.ops.op import Op
 from reyn.ops.run_skill import RunSkillOp
-from reyn.vocabulary import PERMISSIONS, STEPS, OpSpec, Vocabulary
+from reyn.vocabulary import EFFECT_ORDER, PERMISSIONS, STEPS, OpSpec, Vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,13 +48,19 @@ _KIND = re.compile(r"[a-z][a-z0-9_]{0,39}")
 class OpTable:
     """The ops of one runtime and the vocabulary that is derived from them."""
 
-    def __init__(self, ops: Iterable[Op]) -> None:
+    def __init__(self, ops: Iterable[Op], problems: Iterable[str] = ()) -> None:
         self._ops: dict[str, Op] = {op.spec.kind: op for op in ops}
+        self.problems = tuple(problems)
+        """Why ops of installed packages could not be registered. They are reported, and missing where they are used."""
         specs = (*(op.spec for op in self._ops.values()), *RESERVED)
         self.vocabulary = Vocabulary(specs, STEPS, PERMISSIONS)
 
     def get(self, kind: str) -> Op | None:
         return self._ops.get(kind)
+
+    def is_foreign(self, kind: str) -> bool:
+        """Whether a kind comes from outside the package."""
+        return self._ops.get(kind) not in BUILT_IN
 
     def with_ops(self, *ops: Any) -> OpTable:
         """Return a table that also has these ops.
@@ -63,13 +72,19 @@ class OpTable:
         for op in ops:
             _check(op, table)
             table[op.spec.kind] = op
-        return OpTable(table.values())
+        return OpTable(table.values(), self.problems)
 
 
 @cache
 def standard_ops() -> OpTable:
-    """The built-in ops and those of installed packages."""
-    return OpTable(BUILT_IN).with_ops(*(_load(entry) for entry in sorted(entry_points(group=ENTRY_POINTS))))
+    """The built-in ops and those of installed packages. A broken package does not keep the others from working."""
+    table, problems = OpTable(BUILT_IN), []
+    for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: (entry.name, entry.value)):
+        try:
+            table = table.with_ops(_load(entry))
+        except OpInvalid as error:
+            problems.append(f"op `{entry.name}` (`{entry.value}`): {error.message}")
+    return OpTable((op for spec in table.vocabulary.ops if (op := table.get(spec.kind)) is not None), problems)
 
 
 def _load(entry: Any) -> Any:
@@ -77,27 +92,50 @@ def _load(entry: Any) -> Any:
     try:
         found = entry.load()
         return found() if isinstance(found, type) else found
-    except Exception as error:
-        raise OpInvalid(
-            f"the op `{entry.name}` of the entry point `{entry.value}` cannot be loaded: {error}",
-            hint="Fix or uninstall the package that provides it.",
-        ) from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise OpInvalid(f"it cannot be loaded: {type(error).__name__}: {error}") from error
 
 
 def _check(op: Any, table: dict[str, Op]) -> None:
-    if not isinstance(op, Op) or not isinstance(op.spec, OpSpec):
-        raise OpInvalid(f"{op!r} is not an op: it needs `spec`, `plan` and `perform`")
-    spec = op.spec
-    if reason := _name_conflict(spec.kind, table):
+    try:
+        is_op = isinstance(op, Op) and isinstance(op.spec, OpSpec)
+    except Exception as error:
+        raise OpInvalid(f"{type(op).__name__} is not an op: {error}") from error
+    if not is_op:
+        raise OpInvalid(f"{type(op).__name__} is not an op: it needs `spec`, `plan` and `perform`")
+    spec: OpSpec = op.spec
+    if not isinstance(spec.kind, str):
+        raise OpInvalid(f"the op kind {spec.kind!r} is not a text")
+    if reason := _name_conflict(spec.kind, table) or _spec_fault(spec):
         raise OpInvalid(f"the op kind `{spec.kind}` cannot be registered: {reason}")
+
+
+def _spec_fault(spec: OpSpec) -> str:
+    """Return what is wrong with a specification, or an empty string."""
+    try:
+        check_json(msgspec.to_builtins(spec))
+        if msgspec.json.decode(ordered(spec), type=OpSpec) != spec:
+            return "its specification changes when it is recorded; use plain JSON values"
+    except (ValueError, TypeError, msgspec.MsgspecError) as error:
+        return f"its specification is invalid: {error}"
     if not spec.forms:
-        raise OpInvalid(f"the op kind `{spec.kind}` has no forms")
+        return "it has no forms"
+    names = [form.op for form in spec.forms]
+    if len(set(names)) != len(names) or (len(names) > 1 and None in names):
+        return "its forms need names of their own"
+    if max(EFFECT_ORDER.index(form.effect) for form in spec.forms) > EFFECT_ORDER.index(spec.effect):
+        return f"a form is more severe than its effect `{spec.effect}`"
     known = {entry.key for entry in PERMISSIONS}
     if wrong := {key for key in (spec.permission, *spec.optional_permissions) if key} - known:
-        raise OpInvalid(f"the op kind `{spec.kind}` names the unknown permission `{min(wrong)}`")
+        return f"it names the unknown permission `{min(wrong)}`"
+    if spec.skill_field and not all(spec.skill_field in form.arguments["properties"] for form in spec.forms):
+        return f"no field is called `{spec.skill_field}`"
     for form in (*spec.forms, *spec.when_truncated):
         if reason := _form_fault(spec.kind, form):
-            raise OpInvalid(f"the op kind `{spec.kind}`{f', form `{form.op}`' if form.op else ''}: {reason}")
+            return f"{f'form `{form.op}`: ' if form.op else ''}{reason}"
+    return ""
 
 
 def _name_conflict(kind: str, table: dict[str, Op]) -> str:
@@ -114,6 +152,8 @@ def _name_conflict(kind: str, table: dict[str, Op]) -> str:
 def _form_fault(kind: str, form: OpForm) -> str:
     """Return what is wrong with a form, or an empty string."""
     properties = form.arguments.get("properties", {})
+    if not isinstance(properties, dict) or not isinstance(form.arguments.get("required"), list):
+        return "build `arguments` with `reyn.vocabulary.schemas.arguments`"
     named = {"kind": {"const": kind}} | ({"op": {"const": form.op}} if form.op else {})
     if form.arguments.get("additionalProperties") is not False or any(
         properties.get(name) != schema for name, schema in named.items()

@@ -1,8 +1,24 @@
-"""May it?
+"""Permissions: rules, requests and the gate that decides about every side effect.
 
-One gate that answers with the rule it went by. Knows zones; touches nothing.
+The gate only decides; it touches nothing. Approvals by a person are the kernel's.
 """
 
-from reyn.permissions.gate import Allowed, Denied, Gate, Verdict
+from reyn.permissions.gate import Allowed, Denied, Gate, NeedsApproval, Verdict, refusal
+from reyn.permissions.paths import PathPattern
+from reyn.permissions.rules import Policy, Requests, Rule, RuleError, parse_requests, parse_rules
 
-__all__ = ["Allowed", "Denied", "Gate", "Verdict"]
+__all__ = [
+    "Allowed",
+    "Denied",
+    "Gate",
+    "NeedsApproval",
+    "PathPattern",
+    "Policy",
+    "Requests",
+    "Rule",
+    "RuleError",
+    "Verdict",
+    "parse_requests",
+    "parse_rules",
+    "refusal",
+]

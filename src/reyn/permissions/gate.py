@@ -1,18 +1,22 @@
-"""The gate: every side effect asks here first, and the verdict names the rule that decided.
+"""The gate: every side effect asks here, at the moment of execution, and the verdict names the rule that decided.
 
-Files are decided by zone. Other capabilities need a request of the skill and a grant of the operator.
+What a run may do is what its skill requests, within what the operator's rules grant, within what the runs above it may
+do. Inside the default zones nothing has to be requested. The state directory is out of reach for every skill.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from reyn.permissions.paths import protected_name
+from reyn.permissions.rules import Policy, Requests
 from reyn.workspace import Place, Roots
 
-WRITABLE = "reyn"
-"""The folder of the project that may be written to by default."""
+if TYPE_CHECKING:
+    from reyn.permissions.paths import Access
+    from reyn.permissions.rules import Rule
 
 
 class Allowed(msgspec.Struct, frozen=True):
@@ -24,68 +28,91 @@ class Denied(msgspec.Struct, frozen=True):
     reason: str
 
 
-Verdict = Allowed | Denied
+class NeedsApproval(msgspec.Struct, frozen=True):
+    """A rule says `ask`: a person decides about this one action."""
+
+    rule: str
+    reason: str
+
+
+Verdict = Allowed | Denied | NeedsApproval
+
+
+def refusal(verdict: Verdict, *, is_approved: bool = False) -> Denied | NeedsApproval | None:
+    """Return why an action may not be executed now; `None` if it is allowed, or a person approved it."""
+    if isinstance(verdict, Allowed) or (is_approved and isinstance(verdict, NeedsApproval)):
+        return None
+    return verdict
+
+
+_OWN = Allowed("default: the run's workspace")
+_KEPT = Allowed("default: content of this run")
 
 
 class Gate(msgspec.Struct, frozen=True):
     """What a run may do."""
 
     roots: Roots
-    requested: frozenset[str] = frozenset()
-    """The permission keys that the skill requests."""
-    grants: Mapping[str, str] = {}
-    """The operator's rule for each permission key: `allow` or `deny`."""
-
-    def capability(self, key: str) -> Verdict:
-        """Decide whether a run may use a capability other than files."""
-        if key not in self.requested:
-            return Denied("default: no request", f"the skill must request `{key}` under `permissions` in skill.md")
-        if self.grants.get(key) == "allow":
-            return Allowed(f"permissions: {key}: allow")
-        if key in self.grants:
-            return Denied(f"permissions: {key}: deny", f"the operator denies `{key}`")
-        reason = f"the operator must grant `{key}`: add `{key}: allow` under `permissions` in reyn.yaml"
-        return Denied("default: no grant", reason)
+    policy: Policy = Policy()
+    requests: tuple[Requests, ...] = (Requests(),)
+    """What the skill requests, and what the skills of the runs above it request: all of them have to."""
+    skill: str = ""
 
     def read(self, place: Place) -> Verdict:
-        match place.zone:
-            case "project":
-                return Allowed("default: read the project")
-            case "workspace":
-                return _OWN
-            case "kept":
-                return Allowed("kept by this run")
-            case "state":
-                return _state(place)
-            case "outside":
-                return _beyond(place, "read", "The project and `workspace:<path>` can be read.")
+        if place.zone == "kept":
+            return _KEPT
+        return self._file("read", place)
 
     def write(self, place: Place) -> Verdict:
-        match place.zone:
-            case "project" if len(place.parts) > 1 and place.parts[0] == WRITABLE:
-                return Allowed(f"default: write below {WRITABLE}/")
-            case "workspace" if place.parts:
-                return _OWN
-            case "kept":
-                return Denied(
-                    "what is kept is only read", f"`{place.shown}` is a result that was kept; it stays as it is"
-                )
-            case "state":
-                return _state(place)
-            case _:
-                return _beyond(place, "write", f"`{WRITABLE}/` and `workspace:<path>` can be written to.")
+        if place.zone == "kept":
+            return Denied("default: recorded content is read-only", f"`{place.shown}` is recorded content")
+        return self._file("write", place)
 
+    def capability(self, key: str, target: str = "") -> Verdict:
+        """Decide about a capability other than files."""
+        rule = self.policy.decide(key, self.skill, target)
+        if rule is not None and rule.effect == "deny":
+            return Denied(rule.text, f"the operator denies `{key}`{f' for `{target}`' if target else ''}")
+        if not all(requests.covers(key, target) for requests in self.requests):
+            return Denied("default: no request", f"the skill must request `{key}` under `permissions` in skill.md")
+        return self._granted(rule, key, f"{key}: allow")
 
-_OWN = Allowed("default: the run's own workspace")
+    def _file(self, access: Access, place: Place) -> Verdict:
+        if place.zone == "state":
+            return Denied("the state directory is out of reach", f"`{place.shown}` belongs to Reyn's own records")
+        key = f"file.{access}"
+        rule = self.policy.decide(key, self.skill, place)
+        if rule is not None and rule.effect == "deny":
+            return Denied(rule.text, f"the operator denies to {access} `{place.shown}`")
+        if (zone := self._zone(access, place)) is not None:
+            return NeedsApproval(rule.text, zone.rule) if rule is not None and rule.effect == "ask" else zone
+        if not all(requests.covers(key, place) for requests in self.requests):
+            return Denied(f"default: no {access} outside the zones", self._how_to(access, place))
+        return self._granted(rule, key, f"{key}: [{{allow: {place.shown}}}]")
 
+    def _zone(self, access: Access, place: Place) -> Allowed | None:
+        if place.zone == "workspace":
+            is_inside = bool(place.parts) and not protected_name(place.parts, "read")
+            return _OWN if is_inside or access == "read" else None
+        for pattern in self.policy.zone(access):
+            if pattern.covers(place, access) and (access == "read" or len(place.parts) > len(pattern.segments)):
+                return Allowed(f"default: {access} {pattern.text}")
+        return None
 
-def _state(place: Place) -> Denied:
-    return Denied("the state directory is out of reach", f"`{place.shown}` belongs to Reyn's own records")
+    def _granted(self, rule: Rule | None, key: str, line: str) -> Verdict:
+        if rule is None:
+            reason = f"the operator must grant it: add `{line}` under `permissions` in reyn.yaml"
+            return Denied("default: no grant", reason)
+        if rule.effect == "ask":
+            return NeedsApproval(rule.text, f"the operator wants to be asked about `{key}`")
+        return Allowed(rule.text)
 
-
-def _beyond(place: Place, deed: str, instead: str) -> Denied:
-    return Denied(
-        f"default: no {deed} elsewhere",
-        f"to {deed} `{place.shown}` the skill must request `file.{deed}` for it in its `permissions`, and the operator "
-        f"must grant it (not available in this version). {instead}",
-    )
+    def _how_to(self, access: Access, place: Place) -> str:
+        zones = ", ".join(f"`{pattern.text}`" for pattern in self.policy.zone(access))
+        named = protected_name(place.parts, access) if place.zone == "project" else ""
+        why = f" `{named}` is protected and must be named." if named else ""
+        return (
+            f"to {access} `{place.shown}` the skill must request it (`file.{access}: [{place.shown}]` under "
+            f"`permissions` in skill.md) and the operator must grant it in reyn.yaml.{why} "
+            f"Without a grant, {zones} and `workspace:` can be {'read' if access == 'read' else 'written'}."
+        )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from reyn.journal import Event
 
-_RESULTS = (kinds.OpCompleted, kinds.SubRunCompleted, kinds.PermissionDenied)
+_RESULTS = (kinds.OpCompleted, kinds.SubRunCompleted, kinds.PermissionDenied, kinds.ApprovalDecided)
 
 
 ANSWER = "answer"

@@ -92,7 +92,9 @@ def _find_question(journal: Journal, row: RunRow, wait_id: str) -> Question:
 # -- answering ----------------------------------------------------------------------------------------
 
 
-def post_answer(journal: Journal, row: RunRow, wait_id: str, value: Any, *, is_text: bool = False) -> PostedAnswer:
+def post_answer(
+    journal: Journal, row: RunRow, wait_id: str, value: Any, *, is_text: bool = False, by: str = ""
+) -> PostedAnswer:
     """Post an answer to a question of a run or of its descendants, then look whether a live process executes the run.
 
     Args:
@@ -101,6 +103,7 @@ def post_answer(journal: Journal, row: RunRow, wait_id: str, value: Any, *, is_t
         wait_id: The id of the question.
         value: The answer, a JSON value.
         is_text: Whether `value` is text as a user typed it, see `parse_answer`.
+        by: Who answers; it is recorded.
 
     Raises:
         WaitUnknown: The question is not open, or was answered already.
@@ -112,7 +115,7 @@ def post_answer(journal: Journal, row: RunRow, wait_id: str, value: Any, *, is_t
     fault = answer_fault(question.wait, wait_id, value)
     if fault:
         raise AnswerInvalid(fault)
-    message_id = journal.post(question.run_id, Answer(wait_id, value))
+    message_id = journal.post(question.run_id, Answer(wait_id, value, by))
     asking = journal.find(question.run_id)
     assert asking is not None
     rows = lineage(journal, asking)
@@ -174,7 +177,7 @@ def parse_answer(wait: Wait, text: str) -> Any:
     types = _types(wait.response_schema)
     if not text and "null" in types:
         return None
-    if "string" in types:
+    if "string" in types and not ("object" in types and text.lstrip().startswith("{")):
         return text
     try:
         return msgspec.json.decode(text)

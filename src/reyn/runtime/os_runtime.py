@@ -33,6 +33,7 @@ from reyn.kernel.sub_runs import SubRuns
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.models.roster import Roster
 from reyn.ops import standard_ops
+from reyn.permissions.policy import policy_of
 from reyn.runs.archive import import_runs
 from reyn.runs.family import descendants, root_run
 from reyn.runs.fork import cut_at, fork_input, forked_event, seal
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from reyn.models import Model
     from reyn.models.survey import Surveyed
     from reyn.ops import Op
+    from reyn.permissions import Policy
     from reyn.runs.archive import ImportReport
     from reyn.runs.diff import DiffReport
     from reyn.runs.fork import Cut
@@ -153,6 +155,11 @@ class OSRuntime:
         from reyn.journal.sqlite import SqliteJournal
 
         return SqliteJournal(self.root / STATE)
+
+    @cached_property
+    def _policy(self) -> Policy:
+        """The operator's rules and zones. Today's configuration holds for every run, whenever it was started."""
+        return policy_of(self.config, self.ops.vocabulary.permission_keys)
 
     @cached_property
     def _reader(self) -> RunReader:
@@ -275,7 +282,7 @@ class OSRuntime:
         if has_ended(loaded.state, retry=retry, raised=raised):
             return self._reader.to_result(loaded.state)
         settings = self._reader.briefs_of(loaded.started).settings
-        is_attended = not isinstance(self.people, Unattended)
+        is_attended = not isinstance(self.people, Unattended) or self._is_expired(loaded.state.wait)
         check_resume(self.journal, loaded.state, settings, retry=retry, raised=raised, is_attended=is_attended)
         upgraded = self._upgraded(loaded) if upgrade else None
         self._roster.ready(model or loaded.state.models.name)
@@ -388,6 +395,9 @@ class OSRuntime:
         )
         return await self._drive(loaded.tape, self._world(opened, resumption, observers))
 
+    def _is_expired(self, wait: kinds.Wait | None) -> bool:
+        return wait is not None and wait.expires_at is not None and self._clock.now() >= wait.expires_at
+
     def _world(self, model: str, resumption: Resumption | None, observers: _Observers) -> LiveWorld:
         """The world of one run; each of its sub-runs gets one like it, with its own resumption."""
 
@@ -400,7 +410,9 @@ class OSRuntime:
                     self._polling.notify(started.parent.run)  # what ended a sub-run may concern its parent, too
 
         sub_runs = SubRuns(self.journal, self._clock, self._ids, self.ops, self.load, self._reader.briefs_of, drive)
-        ops = OpPerformer(self.root, self.root / STATE, self.ops, self.config.permissions, self._reader.briefs_of)
+        ops = OpPerformer(
+            self.root, self.root / STATE, self.ops, self._policy, self.journal.approvals, self._reader.briefs_of
+        )
         return LiveWorld(
             self.journal,
             self._commits,
@@ -428,7 +440,7 @@ class OSRuntime:
 
     # -- messages to a run ----------------------------------------------------------------------------
 
-    def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False) -> PostedAnswer:
+    def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedAnswer:
         """Post an answer to an open question of a run or of its descendants.
 
         If a process executes the run, it continues with the answer. `resume_answered` resumes the run otherwise.
@@ -438,12 +450,13 @@ class OSRuntime:
             wait: The id of the question.
             value: The answer, a JSON value.
             is_text: Whether `value` is text as a user typed it: taken as text if the question takes text, else as JSON.
+            by: Who answers; it is recorded.
 
         Raises:
             WaitUnknown: The question is not open, or was answered already.
             AnswerInvalid: The answer does not fit the question.
         """
-        posted = post_answer(self.journal, self.find(run), wait, value, is_text=is_text)
+        posted = post_answer(self.journal, self.find(run), wait, value, is_text=is_text, by=by)
         self._polling.notify(posted.run_id)
         return posted
 

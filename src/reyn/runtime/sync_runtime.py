@@ -189,8 +189,8 @@ class SyncRuntime:
 
     # -- messages, files, archives --------------------------------------------------------------------
 
-    def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False) -> PostedAnswer:
-        return self.runtime.answer(run, wait, value, is_text=is_text)
+    def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedAnswer:
+        return self.runtime.answer(run, wait, value, is_text=is_text, by=by)
 
     def cancel(self, run: str, reason: str = "") -> None:
         self.runtime.cancel(run, reason)

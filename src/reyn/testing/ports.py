@@ -14,6 +14,10 @@ class SteppingClock:
         self._now += self._step
         return self._now
 
+    def advance(self, seconds: int) -> None:
+        """Let time pass."""
+        self._now += seconds * 1_000_000
+
 
 class CountingIds:
     """`run-1`, `run-2`, …"""

@@ -4,7 +4,17 @@ A `Vocabulary` is a frozen value that the loader, lint, the frame, the contract 
 specifications come from the op table in `reyn.ops`; nothing here executes anything.
 """
 
-from reyn.vocabulary.specs import Effect, OpForm, OpSpec, PermissionKey, StepSpec, Vocabulary
+from reyn.vocabulary.specs import EFFECT_ORDER, Effect, OpForm, OpSpec, PermissionKey, StepSpec, Vocabulary
 from reyn.vocabulary.tables import PERMISSIONS, STEPS
 
-__all__ = ["PERMISSIONS", "STEPS", "Effect", "OpForm", "OpSpec", "PermissionKey", "StepSpec", "Vocabulary"]
+__all__ = [
+    "EFFECT_ORDER",
+    "PERMISSIONS",
+    "STEPS",
+    "Effect",
+    "OpForm",
+    "OpSpec",
+    "PermissionKey",
+    "StepSpec",
+    "Vocabulary",
+]

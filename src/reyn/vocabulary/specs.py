@@ -11,6 +11,10 @@ Effect = Literal["pure", "idempotent", "reconcilable", "unsafe"]
 `reconcilable` one first checks whether it took effect, and an `unsafe` one asks a person."""
 
 
+EFFECT_ORDER: tuple[Effect, ...] = ("pure", "idempotent", "reconcilable", "unsafe")
+"""From the least to the most severe."""
+
+
 class OpForm(msgspec.Struct, frozen=True, omit_defaults=True):
     """One form of an op: its arguments, its result, and its effect class."""
 

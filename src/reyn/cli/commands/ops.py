@@ -19,6 +19,8 @@ def command(kind: str | None, as_json: bool) -> None:
     from reyn.ops.docs import op_page
 
     vocabulary = standard_ops().vocabulary
+    for problem in standard_ops().problems:
+        click.echo(f"warning: {clean(problem)}", err=True)
     if kind is None:
         if as_json:
             print_json([msgspec.to_builtins(spec) for spec in vocabulary.ops])

@@ -1,10 +1,12 @@
 """Every event kind with its data. `docs/reference/events.md` is generated from this package."""
 
 from reyn.journal.kinds import older as older
+from reyn.journal.kinds.approvals import ApprovalDecided, ApprovalRequired, WaitExpired
 from reyn.journal.kinds.ops import (
     OpCompleted,
     OpStarted,
     PermissionDenied,
+    RequestFulfilled,
     RestoreStarted,
     SubRunCompleted,
     SubRunStarted,
@@ -71,6 +73,8 @@ from reyn.journal.kinds.visit import (
 
 __all__ = [
     "AnswerUnwrapped",
+    "ApprovalDecided",
+    "ApprovalRequired",
     "ArtifactRef",
     "ArtifactStored",
     "AskRequest",
@@ -105,6 +109,7 @@ __all__ = [
     "PostprocessorCompleted",
     "PostprocessorFailed",
     "PostprocessorStarted",
+    "RequestFulfilled",
     "RestoreStarted",
     "RunBroken",
     "RunCancelled",
@@ -126,6 +131,7 @@ __all__ = [
     "ValidationError",
     "Wait",
     "WaitAnswered",
+    "WaitExpired",
     "WaitOpened",
     "WorkspaceRestored",
     "WorkspaceUpdated",

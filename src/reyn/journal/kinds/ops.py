@@ -63,6 +63,13 @@ class OpCompleted(Body, frozen=True):
     changed: bool = False
 
 
+@event("request_fulfilled", v=1, origin="derived")
+class RequestFulfilled(Body, frozen=True):
+    """What an unsafe op requested is available: it is about to be performed."""
+
+    call: str
+
+
 @event("workspace_updated", v=1, origin="derived")
 class WorkspaceUpdated(Body, frozen=True):
     """A file was created, changed or deleted."""

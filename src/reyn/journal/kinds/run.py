@@ -27,6 +27,8 @@ class RunStarted(Body, frozen=True):
     """The specifications of the ops that the run is offered."""
     wording: int = 0
     """The version of the derived texts: prompts, corrections, reasons."""
+    requests: ContentName | None = None
+    """What the skills of the runs above a sub-run request; the sub-run may do no more."""
 
 
 @event("run_forked", v=1, origin="outside", enters="running")
@@ -122,6 +124,8 @@ class WaitAnswered(Body, frozen=True):
     wait: str
     value: ContentName
     message: int
+    by: str = ""
+    """Who answered, as far as it is known."""
 
 
 @event("message_refused", v=1, origin="outside")

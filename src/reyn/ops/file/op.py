@@ -15,7 +15,7 @@ from reyn.ops.file.reading import read_file
 from reyn.ops.file.searching import grep_files
 from reyn.ops.file.writing import delete_draft, edit_draft, write_draft
 from reyn.ops.op import Call, Env, Plan
-from reyn.permissions import Denied
+from reyn.permissions import Denied, NeedsApproval, refusal
 from reyn.vocabulary import OpSpec
 from reyn.workspace import locate
 
@@ -58,18 +58,22 @@ class FileOp:
         verdict, place = _judge(call, arguments, env)
         if isinstance(verdict, Denied):
             return verdict
+        approval = verdict.rule if isinstance(verdict, NeedsApproval) else None
         if call.op in _LOOKS:
-            return Plan(verdict.rule)
+            return Plan(verdict.rule, approval=approval)
         try:
             draft = _DRAFTS[str(call.op)](arguments, place, env)
         except Exception as error:  # noqa: BLE001 - becomes the result, under the rule that allowed the op
             return Plan(verdict.rule, result=call.failed(error))
         if isinstance(draft, Denied):
             return draft
-        return Plan(verdict.rule, draft.changes, call.ok(**draft.fields), draft.blobs)
+        approval = approval if draft.changes else None
+        return Plan(verdict.rule, draft.changes, call.ok(**draft.fields), draft.blobs, approval=approval)
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
-        return await asyncio.to_thread(_look, call, env) if call.op in _SLOW else _look(call, env)
+        if call.op in _SLOW:
+            return await asyncio.to_thread(_look, call, plan, env)
+        return _look(call, plan, env)
 
 
 def _arguments(call: Call) -> Arguments:
@@ -90,9 +94,9 @@ def _judge(call: Call, arguments: Arguments, env: Env) -> tuple[Verdict, Place]:
     return (env.gate.read if call.op in _LOOKS else env.gate.write)(place), place
 
 
-def _look(call: Call, env: Env) -> Result:
+def _look(call: Call, plan: Plan, env: Env) -> Result:
     arguments = _arguments(call)
     verdict, place = _judge(call, arguments, env)
-    if isinstance(verdict, Denied):
-        return call.denied(verdict)
+    if refused := refusal(verdict, is_approved=plan.is_approved):
+        return call.denied(refused)
     return _LOOKS[str(call.op)](call, arguments, place, env)

@@ -1,0 +1,188 @@
+"""What skills request and what the operator's rules say about it. Pure values; `gate` decides with them.
+
+A request only widens what a skill may do together with a rule that grants it. Of several rules that match, the most
+restrictive decides: `deny`, then `ask`, then `allow`.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from reyn.permissions.paths import PathPattern, parse_patterns, protected_name
+from reyn.workspace import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from reyn.permissions.paths import Access
+
+RuleEffect = Literal["allow", "ask", "deny"]
+EFFECTS: tuple[RuleEffect, ...] = ("deny", "ask", "allow")
+"""In the order in which they win."""
+
+Target = Place | str
+"""What a capability is used on: a file, or the argument of an op (a host, a command, the name of a tool)."""
+
+
+class RuleError(ValueError):
+    """A rule or a request that is not understood. `path` leads to it in its mapping."""
+
+    def __init__(self, message: str, *path: str | int) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One rule of the operator. Without patterns it holds for every target, without skills for every skill."""
+
+    effect: RuleEffect
+    capability: str
+    patterns: tuple[str, ...] = ()
+    skills: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The rule as verdicts and explanations name it."""
+        targets = f" {', '.join(self.patterns)}" if self.patterns else ""
+        skills = f" (skill {', '.join(self.skills)})" if self.skills else ""
+        return f"permissions.{self.capability}: {self.effect}{targets}{skills}"
+
+    def applies(self, capability: str, skill: str, target: Target) -> bool:
+        if capability != self.capability or (self.skills and skill not in self.skills):
+            return False
+        if self.patterns:
+            return any(_covers(pattern, capability, target) for pattern in self.patterns)
+        # A grant for everything does not name what is protected.
+        is_protected = isinstance(target, Place) and protected_name(target.parts, access_of(capability))
+        return self.effect == "deny" or not is_protected
+
+
+_parsed = cache(PathPattern.parse)
+
+
+def _covers(pattern: str, capability: str, target: Target) -> bool:
+    if isinstance(target, Place):
+        return _parsed(pattern).covers(target, access_of(capability))
+    return fnmatchcase(target, pattern)
+
+
+def access_of(capability: str) -> Access:
+    return "write" if capability.endswith("write") else "read"
+
+
+def is_file(capability: str) -> bool:
+    return capability.startswith("file.")
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """The operator's rules, and the zones that need no request."""
+
+    rules: tuple[Rule, ...] = ()
+    read_zone: tuple[PathPattern, ...] = (PathPattern.parse("./"),)
+    write_zone: tuple[PathPattern, ...] = (PathPattern.parse("output/"),)
+
+    def decide(self, capability: str, skill: str, target: Target) -> Rule | None:
+        """Return the rule that decides, or `None` if no rule matches."""
+        matching = [rule for rule in self.rules if rule.applies(capability, skill, target)]
+        return min(matching, key=lambda rule: EFFECTS.index(rule.effect), default=None)
+
+    def zone(self, access: Access) -> tuple[PathPattern, ...]:
+        return self.read_zone if access == "read" else self.write_zone
+
+
+def parse_rules(value: Mapping[str, Any], known: Iterable[str]) -> tuple[Rule, ...]:
+    """Parse the `permissions` of a configuration.
+
+    A capability has one effect (`shell: deny`), or a list of rules with patterns (`- allow: tickets/`), each of which
+    may name the skills that it holds for (`skill: triage`).
+
+    Raises:
+        RuleError: names the key that is wrong.
+    """
+    capabilities = tuple(known)
+    rules: list[Rule] = []
+    for capability, entry in value.items():
+        if capability not in capabilities:
+            raise RuleError(f"unknown permission `{capability}`", capability)
+        if isinstance(entry, str):
+            rules.append(Rule(_effect(entry, capability), capability))
+            continue
+        entries = entry if isinstance(entry, list) else [entry]
+        for index, one in enumerate(entries):
+            rules.append(_rule(capability, one, (capability, index) if isinstance(entry, list) else (capability,)))
+    return tuple(rules)
+
+
+def _effect(word: str, *path: str | int) -> RuleEffect:
+    for effect in EFFECTS:
+        if word == effect:
+            return effect
+    raise RuleError(f"`{word}` is neither `allow`, `ask` nor `deny`", *path)
+
+
+def _rule(capability: str, entry: Any, path: tuple[str | int, ...]) -> Rule:
+    if not isinstance(entry, dict):
+        raise RuleError("a rule is `allow`, `ask` or `deny` with a pattern", *path)
+    effects = [key for key in entry if key in EFFECTS]
+    unknown = [key for key in entry if key not in (*EFFECTS, "skill")]
+    if unknown:
+        raise RuleError(f"unknown key `{unknown[0]}`", *path, unknown[0])
+    if len(effects) != 1:
+        raise RuleError("a rule has exactly one of `allow`, `ask` and `deny`", *path)
+    effect = _effect(effects[0], *path)
+    patterns = _texts(entry[effect], *path, effect)
+    for pattern in patterns if is_file(capability) else ():
+        try:
+            PathPattern.parse(pattern)
+        except ValueError as error:
+            raise RuleError(str(error), *path, effect) from error
+    return Rule(effect, capability, patterns, _texts(entry.get("skill", []), *path, "skill"))
+
+
+def _texts(value: Any, *path: str | int) -> tuple[str, ...]:
+    texts = value if isinstance(value, list) else [value]
+    if not all(isinstance(text, str) and text for text in texts):
+        raise RuleError("a pattern is a text, or a list of texts", *path)
+    return tuple(texts)
+
+
+class Requests(msgspec.Struct, frozen=True):
+    """What one skill requests, by capability: paths of files, names of anything else; empty means everything."""
+
+    files: dict[str, tuple[PathPattern, ...]] = {}
+    others: dict[str, tuple[str, ...]] = {}
+
+    def covers(self, capability: str, target: Target) -> bool:
+        if isinstance(target, Place):
+            patterns = self.files.get(capability, ())
+            return any(pattern.covers(target, access_of(capability)) for pattern in patterns)
+        names = self.others.get(capability)
+        return names is not None and (not names or any(fnmatchcase(target, name) for name in names))
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        return (*self.files, *self.others)
+
+
+def parse_requests(value: Mapping[str, Any]) -> Requests:
+    """Parse the `permissions` of a skill.
+
+    Raises:
+        RuleError: names the key that is wrong.
+    """
+    files: dict[str, tuple[PathPattern, ...]] = {}
+    others: dict[str, tuple[str, ...]] = {}
+    for capability, entry in value.items():
+        try:
+            if is_file(capability):
+                files[capability] = parse_patterns(entry)
+            elif entry not in (False, None):
+                named = isinstance(entry, str) or (isinstance(entry, list) and all(isinstance(x, str) for x in entry))
+                others[capability] = _texts(entry) if named else ()
+        except ValueError as error:
+            raise RuleError(str(error), capability) from error
+    return Requests(files, others)

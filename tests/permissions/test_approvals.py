@@ -1,0 +1,195 @@
+"""Approvals: a person decides about exactly one action, sees what would happen, and any difference asks again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reyn import RunResult
+from reyn.errors import AnswerInvalid
+from tests.kernel.doing import Project
+from tests.support import act, file, finish, write_skill
+
+ASK = {"permissions": {"file.write": [{"ask": "output/"}]}}
+WRITE = file("write", "output/a.md", content="new\n")
+ANSWERS = [act(WRITE), finish()]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"})
+    (tmp_path / "output").mkdir()
+    (tmp_path / "output" / "a.md").write_text("old\n")
+    return Project(tmp_path)
+
+
+def decide(project: Project, value: Any, answers: list = ANSWERS, **options: Any) -> RunResult:
+    with project.open(answers, **ASK | options) as rt:
+        wait = rt.result("k").wait
+        assert wait is not None
+        rt.answer("k", wait.id, value, by="ada")
+        return rt.resume("k")
+
+
+def text(project: Project) -> str:
+    return (project.root / "output" / "a.md").read_text()
+
+
+def test_a_rule_that_asks_opens_a_wait_that_shows_the_diff(project: Project):
+    result = project.run("s", ANSWERS, **ASK)
+    assert (result.status, result.wait.reason) == ("waiting", "approval")
+    assert result.wait.message == (
+        "Approve `file write`? (permissions.file.write: ask output/)\n"
+        "--- output/a.md\n+++ output/a.md\n@@ -1 +1 @@\n-old\n+new\n"
+    )
+    assert result.wait.expires_at is not None
+    assert text(project) == "old\n"
+
+
+def test_an_approved_action_is_executed_and_records_who_approved_it(project: Project):
+    project.run("s", ANSWERS, **ASK)
+    assert decide(project, "approve").ok
+    assert text(project) == "new\n"
+    [decided] = project.events("approval_decided")
+    assert (decided["decision"], decided["by"]) == ("approve", "ada")
+    [started] = project.events("file_started")
+    assert started["rule"] == "permissions.file.write: ask output/ (approved)"
+    assert project.is_sound()
+
+
+def test_a_rejected_action_is_a_result_that_the_model_sees(project: Project):
+    project.run("s", ANSWERS, **ASK)
+    assert decide(project, {"decision": "reject", "remark": "too short"}).ok
+    assert text(project) == "old\n"
+    shown = project.model.shown(0)
+    assert '"status":"denied"' in shown
+    assert "not approved: too short" in shown
+    assert project.is_sound()
+
+
+def test_a_file_that_changed_since_asks_again(project: Project):
+    project.run("s", ANSWERS, **ASK)
+    (project.root / "output" / "a.md").write_text("other\n")
+    again = decide(project, "approve")
+    assert (again.status, again.wait.reason) == ("waiting", "approval")
+    assert "-other" in again.wait.message
+    assert text(project) == "other\n"
+    assert decide(project, "approve").ok
+    assert text(project) == "new\n"
+    digests = [event["digest"] for event in project.events("approval_required")]
+    assert len(set(digests)) == 2
+
+
+def test_edited_arguments_are_a_new_action_that_is_shown_and_recorded(project: Project):
+    project.run("s", ANSWERS, **ASK)
+    edited = file("write", "output/a.md", content="edited\n")
+    again = decide(project, {"decision": "edit", "args": edited})
+    assert (again.status, again.wait.reason) == ("waiting", "approval")
+    assert "+edited" in again.wait.message
+    assert decide(project, "approve").ok
+    assert text(project) == "edited\n"
+    assert [event["decision"] for event in project.events("approval_decided")] == ["edit", "approve"]
+    assert project.is_sound()
+
+
+@pytest.mark.parametrize(
+    "args", [None, {"kind": "file"}, {"kind": "ask_user", "question": "x"}, {"kind": "file", "op": "sing"}]
+)
+def test_edited_arguments_that_are_invalid_are_a_rejection(project: Project, args: Any):
+    project.run("s", ANSWERS, **ASK)
+    value = {"decision": "edit"} | ({} if args is None else {"args": args})
+    assert decide(project, value).ok
+    assert text(project) == "old\n"
+    assert "the edited arguments are invalid" in project.model.shown(0)
+
+
+def test_an_edit_cannot_reach_what_the_skill_may_not(project: Project):
+    project.run("s", ANSWERS, **ASK)
+    assert decide(project, {"decision": "edit", "args": file("write", "reyn/__init__.py", content="x")}).ok
+    assert not (project.root / "reyn" / "__init__.py").exists()
+    assert '"status":"denied"' in project.model.shown(0)
+
+
+def test_a_deferred_approval_stays_open(project: Project):
+    project.run("s", ANSWERS, **ASK)
+    assert decide(project, "defer").status == "waiting"
+    assert decide(project, "approve").ok
+    assert text(project) == "new\n"
+
+
+@pytest.mark.parametrize("value", ["yes", 1, None, {"decision": "sure"}, {"decision": "approve", "more": 1}, {}])
+def test_any_other_answer_is_refused(project: Project, value: Any):
+    project.run("s", ANSWERS, **ASK)
+    with pytest.raises(AnswerInvalid):
+        decide(project, value)
+    assert text(project) == "old\n"
+
+
+def test_an_approval_that_expired_is_a_rejection(project: Project):
+    project.run("s", ANSWERS, **ASK, limits={"approval_seconds": 1})
+    project.clock.advance(10)
+    with project.open(ANSWERS, **ASK) as rt:
+        assert rt.resume("k").ok
+    assert text(project) == "old\n"
+    assert "the approval expired" in project.model.shown(0)
+    assert project.is_sound()
+
+
+def test_an_approval_counts_for_one_run_and_one_call(project: Project):
+    project.run("s", ANSWERS, **ASK)
+    assert decide(project, "approve").ok
+    (project.root / "output" / "a.md").write_text("old\n")
+    assert project.run("s", ANSWERS, run_id="other", **ASK).status == "waiting"
+    assert text(project) == "old\n"
+
+
+def test_reading_can_need_approval_too(project: Project):
+    ask = {"permissions": {"file.read": [{"ask": "output/"}]}}
+    result = project.run("s", [act(file("read", "output/a.md")), finish()], **ask)
+    assert result.wait.reason == "approval"
+    assert '"path": "output/a.md"' in result.wait.message
+    with project.open([act(file("read", "output/a.md")), finish()], **ask) as rt:
+        rt.answer("k", result.wait.id, "approve")
+        assert rt.resume("k").ok
+    assert '"content":"old' in project.model.shown(0)
+
+
+# -- standing approvals ---------------------------------------------------------------------------------------
+
+ALWAYS = {"decision": "approve", "always": True}
+
+
+def run_again(project: Project, run_id: str, **options: Any) -> RunResult:
+    (project.root / "output" / "a.md").write_text("old\n")
+    return project.run("s", ANSWERS, run_id=run_id, **ASK | options)
+
+
+def test_a_standing_approval_covers_the_same_skill_op_and_rule(project: Project):
+    project.run("s", ANSWERS, **ASK)
+    assert decide(project, ALWAYS).ok
+    [approval] = project.journal.approvals()
+    assert (approval.skill, approval.op, approval.by) == ("s", "file write", "ada")
+    assert run_again(project, "second").ok
+    assert text(project) == "new\n"
+
+
+def test_a_change_of_skill_op_or_rule_asks_again(project: Project):
+    project.run("s", ANSWERS, **ASK)
+    assert decide(project, ALWAYS).ok
+    other = {"permissions": {"file.write": [{"ask": "output/*"}]}}
+    assert run_again(project, "rule", **other).status == "waiting"
+    answers = [act(file("delete", "output/a.md")), finish()]
+    assert project.run("s", answers, run_id="op", **ASK).status == "waiting"
+    write_skill(project.root, "s", {"a": ["end"]}, ops={"a": "file"}, phase_keys={"a": "role: other\n"})
+    assert run_again(project, "skill").status == "waiting"
+
+
+def test_a_revoked_approval_asks_again(project: Project):
+    project.run("s", ANSWERS, **ASK)
+    assert decide(project, ALWAYS).ok
+    [approval] = project.journal.approvals()
+    assert project.journal.revoke(approval.id)
+    assert not project.journal.revoke(approval.id)
+    assert run_again(project, "second").status == "waiting"
