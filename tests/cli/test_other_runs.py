@@ -113,33 +113,34 @@ def test_diff_shows_a_rejected_answer(ran: Path, reyn):
 
 @pytest.fixture
 def wrote(here: Path, reyn) -> Path:
-    (here / "reyn" / "old.txt").write_text("before")
-    ops = (file("write", "reyn/new.txt", content="x"), file("write", "reyn/old.txt", content="after"))
+    (here / "output").mkdir()
+    (here / "output" / "old.txt").write_text("before")
+    ops = (file("write", "output/new.txt", content="x"), file("write", "output/old.txt", content="after"))
     write_answers(here, act(*ops), finish())
     output = reyn("run", "asking", IN, "--run-id", "w")
-    assert "    file write reyn/new.txt · ok\n    file write reyn/old.txt · ok\n" in output.out
-    assert "files: reyn/new.txt (new), reyn/old.txt (changed)" in output.out
+    assert "    file write output/new.txt · ok\n    file write output/old.txt · ok\n" in output.out
+    assert "files: output/new.txt (new), output/old.txt (changed)" in output.out
     return here
 
 
 def test_undo_restores_changed_files_and_deletes_created_ones(wrote: Path, reyn):
     dry = reyn("undo", "w", "--dry-run")
-    assert (dry.code, dry.out) == (0, "would restore reyn/old.txt\nwould delete reyn/new.txt\n")
-    assert (wrote / "reyn/old.txt").read_text() == "after"
+    assert (dry.code, dry.out) == (0, "would restore output/old.txt\nwould delete output/new.txt\n")
+    assert (wrote / "output/old.txt").read_text() == "after"
     report = reyn("undo", "w", "--json").json
-    assert (report["restored"], report["deleted"]) == (["reyn/old.txt", "reyn/new.txt"], ["reyn/new.txt"])
-    assert (wrote / "reyn/old.txt").read_text() == "before"
-    assert not (wrote / "reyn/new.txt").exists()
+    assert (report["restored"], report["deleted"]) == (["output/old.txt", "output/new.txt"], ["output/new.txt"])
+    assert (wrote / "output/old.txt").read_text() == "before"
+    assert not (wrote / "output/new.txt").exists()
     assert reyn("undo", "w").out == "w: nothing to undo\n"
-    assert "undone: reyn/old.txt, reyn/new.txt" in reyn("show", "w").out
+    assert "undone: output/old.txt, output/new.txt" in reyn("show", "w").out
 
 
 def test_undo_skips_files_that_changed_since(wrote: Path, reyn):
-    (wrote / "reyn/old.txt").write_text("mine")
+    (wrote / "output/old.txt").write_text("mine")
     assert reyn("undo", "w", "--dry-run").code == 1
     output = reyn("undo", "w")
-    assert (output.code, output.out) == (1, "deleted reyn/new.txt\nskipped reyn/old.txt: changed since the run\n")
-    assert (wrote / "reyn/old.txt").read_text() == "mine"
+    assert (output.code, output.out) == (1, "deleted output/new.txt\nskipped output/old.txt: changed since the run\n")
+    assert (wrote / "output/old.txt").read_text() == "mine"
 
 
 # -- export and import --------------------------------------------------------------------------------------
