@@ -1,11 +1,12 @@
-"""`make demo`: a real model in this process writes a headline, is killed in the middle of it, and goes on.
+"""`make demo`: run a skill on an embedded model, kill the process in the middle of an answer, resume the run.
 
-The skill is `headline` from the standard library, the model is the smallest there is: 135 million parameters, no key,
-no network at run time. Everything is what a user would type; the demo only does the killing.
+The skill is `headline` from the standard library. The model has 135 million parameters and needs no key, and no network
+once it is downloaded. The demo runs the commands that a user would type; only the kill is its own.
 """
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import subprocess
@@ -26,11 +27,11 @@ PROJECT = Path(__file__).parent / "headline"
 REYN = str(Path(sys.executable).parent / "reyn")
 TEXT = "The old mill opens again on Monday."
 WORDS = 40
-"""Characters of the second answer after which the run is killed."""
+"""The process is killed after this many characters of the second answer."""
 
 
 class Watched(Progress):
-    """Shows a run as `reyn run` does; says by a file when the model is in the middle of its second answer."""
+    """Prints progress as `reyn run` does; creates the file `mark` in the middle of the second answer."""
 
     mark: Path
     received = 0
@@ -52,7 +53,7 @@ def run_watched(run_id: str, mark: Path) -> None:
 
 
 def run_and_kill(run_id: str) -> None:
-    """Start the run; kill it with SIGKILL while the model writes its second answer."""
+    """Start the run; kill its process with SIGKILL while the model writes its second answer."""
     print(f"$ reyn run headline {shlex.quote(TEXT)} --run-id {run_id}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         mark = Path(folder) / "in-mid-answer"
@@ -62,11 +63,11 @@ def run_and_kill(run_id: str) -> None:
         run.kill()
         ended = run.wait()
     if ended > 0:
-        sys.exit(ended)  # it said why
-    print("\n*** kill -9 ***" if ended == -signal.SIGKILL else "\n(it was too fast to be killed)", flush=True)
+        sys.exit(ended)  # the child printed the error
+    print("\n*** kill -9 ***" if ended == -signal.SIGKILL else "\n(the run finished before the kill)", flush=True)
 
 
-def say(text: str) -> None:
+def heading(text: str) -> None:
     print(f"\n\033[1m{text}\033[0m" if sys.stdout.isatty() else f"\n{text}", flush=True)
 
 
@@ -78,24 +79,23 @@ def reyn(*words: str) -> None:
 def main() -> None:
     began = time.monotonic()
     run_id = TimedIds().new()
-    say("1. The model: fetched once, checked against its SHA-256, kept in your cache.")
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    heading(f"1. Download the model (100 MB, once), check its SHA-256, and store it in {cache}/reyn/models.")
     reyn("models", "pull", "smollm2")
-    say("2. The skill `headline` runs on it: two phases. It is killed while the model writes its second answer.")
+    heading("2. Run the skill `headline`, which has two phases. The process is killed during the second answer.")
     run_and_kill(run_id)
-    say("3. It is resumed. The first answer is in the journal and is not asked for again.")
+    heading("3. Resume the run. The first answer is in the journal, so the model is not called for it again.")
     reyn("resume", run_id)
-    say("4. What happened, as the journal tells it; the record is whole, and the rules derive every event of it again.")
+    heading("4. Show the recorded run, verify its hashes, and replay it without calling the model.")
     reyn("show", run_id)
     reyn("verify", run_id)
     reyn("replay", run_id)
-    say(f"That took {time.monotonic() - began:.0f} s. Try next, in examples/headline:")
+    heading(f"Done in {time.monotonic() - began:.0f} s. Try next, in examples/headline:")
     print("  ../../.venv/bin/reyn run headline 'Heavy rain has closed the bridge over the river.'")
-    print(f"  ../../.venv/bin/reyn frame {run_id}        # what the model saw last, and what it said")
+    print(f"  ../../.venv/bin/reyn frame {run_id}        # the last prompt and its answer")
     print(f"  ../../.venv/bin/reyn events {run_id}       # every event")
-    print(
-        "\nThe model is very small. Its answers have the right shape, because a grammar holds them to it; what they say"
-    )
-    print("is often poor. README.md tells what it can do, docs/guides/use-a-provider.md how to use a larger one.")
+    print("\nThe model is very small. A grammar guarantees valid JSON, but the content of its answers is often poor.")
+    print("Use it to check your installation. docs/guides/use-a-provider.md shows how to use a larger model.")
 
 
 if __name__ == "__main__":

@@ -8,31 +8,31 @@ from __future__ import annotations
 import hashlib
 import json
 
-from reyn.ops import Call, Env, OpForm, OpSpec, Plan, Result
+from reyn.ops import Call, Denied, Env, OpForm, OpSpec, Plan, Result, plan_write
 from reyn.vocabulary.schemas import arguments, result, text
 
 FORM = OpForm(
     op=None,
     summary="Queue a message for a channel.",
     arguments=arguments("notify", None, {"channel": text(80, least=1), "message": text(2_000, least=1)}),
-    effect="idempotent",
+    effect="reconcilable",
     result=result("notify", None, {"channel": {"type": "string"}, "queued_as": {"type": "string"}}),
     example={"kind": "notify", "channel": "ops", "message": "The nightly report is ready."},
 )
 
 
 class NotifyOp:
-    spec = OpSpec("notify", FORM.summary, "idempotent", permission="tool", forms=(FORM,))
+    spec = OpSpec("notify", FORM.summary, "reconcilable", permission="tool", forms=(FORM,))
 
-    def plan(self, call: Call, env: Env) -> Plan:
-        """Nothing to look at: the gate has checked the permission `tool`."""
-        return Plan("permission: tool")
+    def plan(self, call: Call, env: Env) -> Plan | Denied:
+        """Plan the file under a name derived from the call's key, so that a second attempt writes it once.
+
+        Reyn applies the planned change, records it and can undo it.
+        """
+        name = f"{hashlib.sha256(call.key.encode()).hexdigest()[:16]}.json"
+        body = json.dumps({"channel": call.args["channel"], "message": call.args["message"]})
+        return plan_write(call, env, f"workspace:outbox/{name}", body, channel=call.args["channel"], queued_as=name)
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
-        """Write the message under a name derived from the call's key, so that a second attempt writes it once."""
-        name = f"{hashlib.sha256(call.key.encode()).hexdigest()[:16]}.json"
-        outbox = env.roots.workspace / "outbox"
-        outbox.mkdir(parents=True, exist_ok=True)
-        body = {"channel": call.args["channel"], "message": call.args["message"]}
-        (outbox / name).write_text(json.dumps(body), encoding="utf-8")
-        return call.ok(channel=call.args["channel"], queued_as=name)
+        """Never called: every plan of this op is complete."""
+        raise NotImplementedError

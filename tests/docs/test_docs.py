@@ -1,4 +1,4 @@
-"""Every code block of README and docs runs, and says what the page says it says."""
+"""Run every code block of README and docs, and compare its output with the page."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FENCE = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.M | re.S)
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^( *)```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^\1```$", re.M | re.S)
 
 
 class Block:
@@ -26,25 +28,27 @@ class Block:
 
 def blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
-    found = [Block(*match.groups()) for match in FENCE.finditer(text)]
-    assert text.count("\n```") == 2 * len(found), f"{page.name}: a fence without a language, or not closed"
+    found = [Block(match[2], match[3], textwrap.dedent(match[4])) for match in FENCE.finditer(text)]
+    assert len(re.findall("^ *```", text, re.M)) == 2 * len(found), (
+        f"{page.name}: a fence without a language, or not closed"
+    )
     return found
 
 
-def matches(said: str, told: str) -> bool:
-    """Whether an output is what the page shows; `…` stands for anything."""
-    pattern = "".join(".*" if part == "…" else re.escape(part) for part in re.split("(…)", told.strip()))
-    return re.fullmatch(pattern, said.strip(), re.S) is not None
+def matches(output: str, expected: str) -> bool:
+    """Whether an output is the one that the page shows; `…` matches any text."""
+    pattern = "".join(".*" if part == "…" else re.escape(part) for part in re.split("(…)", expected.strip()))
+    return re.fullmatch(pattern, output.strip(), re.S) is not None
 
 
 def run_console(block: Block, folder: Path, environ: dict[str, str]) -> None:
     for session in re.split(r"^\$ ", block.text, flags=re.M)[1:]:
-        command, _, told = session.partition("\n")
+        command, _, expected = session.partition("\n")
         done = subprocess.run(
             command, shell=True, cwd=folder, env=environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
-        said = done.stdout + (f"[exit {done.returncode}]\n" if done.returncode else "")
-        assert matches(said, told), f"$ {command}\n{said}\nbut the page shows:\n{told}"
+        output = done.stdout + (f"[exit {done.returncode}]\n" if done.returncode else "")
+        assert matches(output, expected), f"$ {command}\n{output}\nbut the page shows:\n{expected}"
 
 
 def run_python(block: Block, folder: Path, environ: dict[str, str]) -> None:
@@ -77,21 +81,26 @@ def test_every_block_of_a_page_runs(page: Path, tmp_path: Path):
         elif block.language == "python":
             run_python(block, folder, environ)
         elif block.language == "sh":
-            check_make(block)
+            check_shell(block)
         elif block.language == "json":
             json.loads(block.text)
         elif block.language == "yaml":
             yaml.safe_load(block.text)
         else:
-            assert block.language == "text", f"nobody runs a block of `{block.language}`"
+            assert block.language == "text", f"blocks of `{block.language}` cannot be tested"
 
 
-def check_make(block: Block) -> None:
-    """Commands of the repository itself would call these tests; it is enough that make knows them."""
-    verbs = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M))
+def check_shell(block: Block) -> None:
+    """Check that make has the target, or pip the extras. Running them would install packages or run these tests."""
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M))
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"].keys()
     for line in block.text.splitlines():
-        assert line.split() == ["make", line.split()[1]]
-        assert line.split()[1] in verbs
+        if line.startswith("make "):
+            assert line.removeprefix("make ") in targets
+        else:
+            package = re.fullmatch(r"pip install (?:--editable )?'?(?:\.|reyn)(?:\[([\w,]+)\])?'?", line)
+            assert package, line
+            assert set(filter(None, (package[1] or "").split(","))) <= extras
 
 
 def test_the_makefile_has_at_most_eleven_verbs():
@@ -99,6 +108,13 @@ def test_the_makefile_has_at_most_eleven_verbs():
     verbs = set(re.findall(r"^## (\w+):", text, re.M))
     assert len(verbs) <= 11
     assert verbs == set(re.search(r"^\.PHONY: (.*)$", text, re.M).group(1).split())
+
+
+def test_the_readme_shows_the_files_of_the_example():
+    shown = {block.title: block.text for block in blocks(ROOT / "README.md") if block.title}
+    assert len(shown) == 3
+    for path, text in shown.items():
+        assert (ROOT / "examples" / "greeting" / path).read_text(encoding="utf-8") == text
 
 
 def test_the_readme_and_the_docs_have_something_to_run():
@@ -126,9 +142,17 @@ def test_every_name_in_the_code_that_a_page_uses_exists(page: Path):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_to_a_file_leads_somewhere(page: Path):
-    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+    for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", page.read_text(encoding="utf-8")):
         if not target.startswith("http"):
-            assert (page.parent / target).exists(), target
+            found = page.parent / target if target else page
+            assert found.exists(), target
+            assert not anchor or anchor in anchors(found), f"{target}#{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that the site and GitHub generate for headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
 def test_every_error_has_its_place_in_the_documentation():

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from reyn import OSRuntime, RunResult, SyncRuntime
+from reyn.errors import NextAction, RunBlocked
 from reyn.journal.sqlite import FORMAT, SqliteJournal
 from reyn.testing import ScriptedModel
 from tests.support import act, finish, go, question, write_skill
@@ -64,6 +65,51 @@ def test_format_1_is_upgraded(root: Path):
     downgrade(root, 1)
     assert rows(root, is_read_only=True)["done"] == before
     assert rows(root)["done"] == before
+
+
+# -- a database that an earlier release wrote -----------------------------------------------------------------
+
+
+@pytest.fixture
+def older(tmp_path: Path) -> Path:
+    """Runs of format 2 that wait, reached a limit, rolled back, failed, finished, and a fork."""
+    folder = tmp_path / ".reyn"
+    folder.mkdir()
+    with closing(sqlite3.connect(folder / "journal.db", isolation_level=None)) as db:
+        db.executescript((Path(__file__).parent / "format-2.sql").read_text())
+    return tmp_path
+
+
+def test_every_run_of_an_earlier_release_is_verified(older: Path):
+    read_only = rows(older, is_read_only=True)
+    with SyncRuntime.open(older) as rt:
+        assert {row.run_id: row.status for row in rt.runs()} == {
+            "done": "finished",
+            "limited": "limited",
+            "waits": "waiting",
+            "below": "waiting",
+            "below.1.1.1": "waiting",
+            "rolled": "finished",
+            "failed": "failed",
+            "forked": "finished",
+        }
+        for row in rt.runs():
+            assert rt.verify(row.run_id).events == row.seq
+            assert read_only[row.run_id] == row
+            assert rt.state(row.run_id).phase == row.phase
+
+
+def test_a_run_of_an_earlier_release_is_blocked_and_can_be_forked_cancelled_and_undone(older: Path):
+    with SyncRuntime.open(older, model=ScriptedModel([finish("on")] * 9)) as rt:
+        with pytest.raises(RunBlocked):
+            rt.resume("waits")
+        with pytest.raises(RunBlocked):
+            rt.answer("waits", "1.1.1", "x")
+        assert rt.next_action(rt.find("waits")) == NextAction("fork", "waits")
+        assert rt.undo("rolled", dry_run=True).restored == ()
+        rt.cancel("waits")
+        assert rt.find("waits").status == "cancelled"
+        rt.verify("waits")
 
 
 def continued(root: Path) -> RunResult:

@@ -160,6 +160,70 @@ def test_it_is_recovered_after_a_kill_at_every_point(tmp_path: Path, effect: Any
     assert bool(asked) == (effect == "unsafe")
 
 
+@pytest.mark.parametrize("request_of", ["a person", "a skill"])
+def test_an_unsafe_op_with_a_request_is_not_performed_twice(tmp_path: Path, request_of: str):
+    """Killed between its performance and the record of it, a person is asked."""
+    ops = {"a": "telegraph"}
+
+    class Requesting(Telegraph):
+        def plan(self, call: Call, env: Env) -> Plan:
+            if request_of == "a person":
+                return Plan("r", request=AskRequest("Send?", {"type": "string"}))
+            content = Blob.of(b'{"text": "x"}')
+            return Plan("r", request=RunRequest("inner", content.hash), blobs=(content,))
+
+        async def perform(self, call: Call, plan: Plan, env: Env) -> dict[str, Any]:
+            with self.log.open("a") as log:
+                log.write("sent\n")
+            return call.ok(sent=1)
+
+    def drive(folder: Path, kill_at: int = 0) -> tuple[list[str], str]:
+        points = Failpoints(kill_at)
+        op = Requesting(folder / "telegrams", effect="unsafe", forms=(form(effect="unsafe"),))
+        answers = [act(SEND), *([finish("inner")] if request_of == "a skill" else []), finish()]
+
+        async def work() -> str:
+            runtime = OSRuntime.open(
+                folder,
+                model=points.wrap(ScriptedModel(answers), "model"),
+                journal=points.wrap(SqliteJournal(folder / ".reyn"), "journal"),
+                ids=CountingIds(),
+                ops=[points.wrap(op, "op", ("perform",))],
+            )
+            runtime._polling = InboxPolling(seconds=0)
+            asked = ""
+            async with runtime:
+                result = await runtime.run("wire", {"text": "in"}, run_id="k")
+                while result.status == "waiting":
+                    if result.wait.reason == "unsafe":
+                        asked = "unsafe"
+                    is_pending = bool(runtime.journal.drain("k", runtime.find("k").messages_taken))
+                    if not is_pending:
+                        runtime.answer("k", result.wait.id, "done" if result.wait.reason == "unsafe" else "yes")
+                    result = await runtime.resume("k")
+                assert result.ok, result
+            return asked
+
+        return points.passed, asyncio.run(work())
+
+    def make(folder: Path) -> Path:
+        write_skill(folder, "wire", {"a": ["end"]}, ops=ops)
+        write_skill(folder, "inner", {"x": ["end"]})
+        return folder
+
+    points, _ = drive(make(tmp_path / "calm"))
+    asked = 0
+    for number in range(1, len(points) + 1):
+        folder = make(tmp_path / f"{number}")
+        assert in_child(lambda folder=folder, number=number: drive(folder, number)) == KILLED
+        _, reason = drive(folder)
+        sent = (folder / "telegrams").read_text() if (folder / "telegrams").exists() else ""
+        assert sent.count("sent") <= 1, points[number - 1]
+        assert sent or reason, "it was never sent, and nobody was asked"
+        asked += bool(reason)
+    assert asked > 2
+
+
 def test_it_is_documented(log: Path):
     page = op_page(Telegraph(log, permission="tool").spec)
     assert "## telegraph\n\nSend a telegram. Effect: *idempotent*. Permission: `tool`.\n" in page
@@ -463,13 +527,14 @@ def test_a_package_brings_an_op_through_an_entry_point(installed: Path, tmp_path
     assert (code, page.splitlines()[0]) == (0, "# notify")
     code, told = run_reyn(installed, "run", "report", '{"text": "in"}', "--run-id", "r", cwd=tmp_path)
     assert code == 0, told
-    assert "notify ops · ok" in told
+    assert "notify workspace:outbox" in told
     [queued] = (tmp_path / ".reyn" / "workspace" / "r" / "outbox").iterdir()
     assert json.loads(queued.read_text()) == {"channel": "ops", "message": "done"}
     assert run_reyn(installed, "replay", "r", cwd=tmp_path)[0] == 0
+    assert "outbox" in run_reyn(installed, "undo", "r", "--dry-run", cwd=tmp_path)[1]
     without = Path(sys.executable).parent  # any folder without the package
     code, told = run_reyn(without, "show", "r", cwd=tmp_path)
-    assert (code, "notify ops · ok" in told) == (0, True)
+    assert (code, "notify workspace:outbox" in told) == (0, True)
     assert run_reyn(without, "verify", "r", cwd=tmp_path)[0] == 0
 
 

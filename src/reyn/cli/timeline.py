@@ -57,6 +57,7 @@ class _Run:
         self.visit = 0
         self.called_at = 0
         self.ops: dict[str, str] = {}
+        self.sub_runs: dict[str, str] = {}
 
     @property
     def where(self) -> str:
@@ -221,10 +222,11 @@ class Timeline:
                     2, "restored", _restored_text("restored", restored, left), {"restored": restored, "left": left}
                 )
             case kinds.SubRunStarted(call=call, skill=skill, run=child):
+                run.sub_runs[call] = child
                 self.activity = f"sub-run {child}"
                 return _Line(2, "sub_run", f"{skill} → {child}", {"skill": skill, "run": child})
             case kinds.SubRunCompleted(call=call, run=child, error=error) if call not in run.ops:
-                status = "error" if error else "ok"
+                status, child = "error" if error else "ok", child or run.sub_runs.get(call, "")
                 text = f"sub-run {child} · {status}{f': {error}' if error else ''}"
                 return _Line(2, "op", text, {"op": f"sub-run {child}", "status": status})
         return None

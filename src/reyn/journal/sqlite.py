@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.errors import AppendConflict, BlobMissing, JournalError, StoreDamaged, StoreUnavailable
+from reyn.errors import (
+    AppendConflict,
+    BlobMissing,
+    EventInvalid,
+    JournalError,
+    StoreDamaged,
+    StoreUnavailable,
+)
 from reyn.journal.canonical import Blob, canonical, digest
 from reyn.journal.claims import FileClaims
 from reyn.journal.event import GENESIS, Event
@@ -331,7 +338,7 @@ class SqliteJournal:
     def find(self, run_id: str) -> RunRow | None:
         with self._read_lock, _translated(self.path):
             head = self._head(self._reader, run_id)
-        return head.row if head else None
+        return self._current(head.row) if head else None
 
     def runs(self, prefix: str = "") -> list[RunRow]:
         with self._read_lock, _translated(self.path):
@@ -339,7 +346,14 @@ class SqliteJournal:
                 f"SELECT {self._columns} FROM runs WHERE substr(run_id, 1, ?) = ? ORDER BY started DESC, run_id DESC",  # noqa: S608 - our own words
                 (len(prefix), prefix),
             ).fetchall()
-            return [_to_row(columns) for columns in found]
+            rows = [_to_row(columns) for columns in found]
+        return [self._current(row) for row in rows]
+
+    def _current(self, row: RunRow) -> RunRow:
+        """The row as today's fold derives it; a database of an earlier format that is only read holds another."""
+        if self._columns == _ROW:
+            return row
+        return rebuild(self.read(row.run_id)) or row
 
     def _head(self, connection: sqlite3.Connection, run_id: str) -> _Head | None:
         query = f"SELECT id, {self._columns} FROM runs WHERE run_id = ?"  # noqa: S608 - a constant
@@ -399,6 +413,7 @@ class SqliteJournal:
                 if self._format() == found:  # no other process upgraded it meanwhile
                     for statement in (_UPGRADES[found] + _APPROVALS).split(";")[:-1]:
                         self._writer.execute(statement)
+                    self._rebuild_rows()
                     self._writer.execute(f"PRAGMA user_version = {FORMAT}")
         if self._format() not in _COLUMNS:
             raise StoreUnavailable(
@@ -406,6 +421,29 @@ class SqliteJournal:
                 hint="Use the version of Reyn that wrote it.",
             )
         self._columns = _COLUMNS[self._format()]
+
+    def _rebuild_rows(self) -> None:
+        """Derive the list of runs again: an earlier release folded some events differently."""
+        self._columns = _ROW
+        for (run_id,) in self._writer.execute("SELECT run_id FROM runs ORDER BY id").fetchall():
+            head = self._head(self._writer, run_id)
+            assert head is not None
+            with suppress(EventInvalid):  # `verify` reports a damaged run
+                row = rebuild(self._all_events(run_id))
+                if row is not None:
+                    self._update_row(head, row)
+
+    def _all_events(self, run_id: str) -> Iterator[Event]:
+        """The events of a run and its origins, inside the transaction of an upgrade."""
+        head = self._head(self._writer, run_id)
+        assert head is not None
+        if head.row.fork_of:
+            yield from islice(self._all_events(head.row.fork_of), head.row.fork_seq)
+        found = self._writer.execute(
+            "SELECT seq, ts, kind, v, CAST(data AS BLOB), hash FROM events WHERE run = ? ORDER BY seq", (head.key,)
+        )
+        for seq, ts, kind, v, raw, hashed in found.fetchall():
+            yield Event(seq, run_id, ts, kind, v, raw, "", hashed.hex())
 
     def _format(self) -> int:
         (version,) = self._writer.execute("PRAGMA user_version").fetchone()

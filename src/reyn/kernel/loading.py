@@ -110,20 +110,21 @@ def unpin_ops(content: bytes) -> Vocabulary:
     return Vocabulary(specs, STEPS, PERMISSIONS)
 
 
-def check_ops(run_id: str, vocabulary: Vocabulary, ops: OpTable) -> None:
-    """Check that every op kind that a run may use is installed.
+def check_ops(run_id: str, skill: Skill, ops: OpTable) -> None:
+    """Check that every op kind that a skill may use is installed.
 
     Raises:
         OpMissing: one is not.
     """
-    missing = missing_ops(vocabulary, ops)
+    missing = missing_ops(skill, ops)
     if missing:
         names = ", ".join(f"`{kind}`" for kind in missing)
         raise OpMissing(f"run `{run_id}` uses the op {names}, which is not installed")
 
 
-def missing_ops(vocabulary: Vocabulary, ops: OpTable) -> tuple[str, ...]:
-    return tuple(spec.kind for spec in vocabulary.ops if spec.is_available and ops.get(spec.kind) is None)
+def missing_ops(skill: Skill, ops: OpTable) -> tuple[str, ...]:
+    """Return the op kinds that a skill may use and that are not installed."""
+    return tuple(sorted(op_kinds_of(skill) - ops.vocabulary.op_kinds))
 
 
 def load_run(journal: Journal, run_id: str) -> Loaded:
@@ -153,7 +154,8 @@ def load_head(journal: Journal, run_id: str) -> tuple[RunState, Tape]:
     for event in check_chain(journal.read(run_id)):
         state = apply(state, decode(event), event.ts)
         seq, hashed, ts = event.seq, event.hash, event.ts
-    check_drivable(run_id, state)
+    if state.started is None:
+        raise RunNotFound(f"no run `{run_id}`")
     return state, Tape(run_id, state, seq=seq, hash=hashed, ts=ts, recorded=(), content=journal.blob)
 
 
@@ -168,12 +170,19 @@ def check_chain(events: Iterable[Event]) -> Iterator[Event]:
 
 
 def check_drivable(run_id: str, state: RunState) -> kinds.RunStarted:
-    """How the run was started; an error if there is none, or if its rules are not known here."""
+    """Return how a run was started.
+
+    Raises:
+        RunNotFound: there is no such run.
+        RunBlocked: its rules are not supported.
+    """
     if state.started is None:
         raise RunNotFound(f"no run `{run_id}`")
-    if state.started.rules not in versions.SUPPORTED_RULES:
-        raise RunBlocked(
-            f"run `{run_id}` follows rules {state.started.rules}; this version executes rules "
-            f"{', '.join(map(str, sorted(versions.SUPPORTED_RULES)))}"
-        )
+    check_supported_rules(run_id, state.started.rules)
     return state.started
+
+
+def check_supported_rules(run_id: str, rules: int) -> None:
+    if rules not in versions.SUPPORTED_RULES:
+        supported = ", ".join(map(str, sorted(versions.SUPPORTED_RULES)))
+        raise RunBlocked(f"run `{run_id}` follows rules {rules}; this version executes rules {supported}")

@@ -150,7 +150,7 @@ class SubRuns:
         if loaded.state.status in ENDED or _is_final(loaded.state):
             return loaded.state
         briefs = self._briefs_of(loaded.started, self._journal.blob)
-        check_ops(started.run, briefs.vocabulary, self._ops)
+        check_ops(started.run, briefs.skill, self._ops)
         settings = briefs.settings
         for name, value in raises_for(above, loaded.state, settings, allowed.limits).items():
             self._journal.post(started.run, RaiseLimit(name, value))

@@ -7,6 +7,7 @@ Adding a kind is one module with such an object and one registration. Whether an
 from reyn.journal.kinds import AskRequest, RunRequest
 from reyn.ops.op import Call, Env, Op, OpFailed, Plan, Result, RunOutcome
 from reyn.ops.table import OpTable, standard_ops
+from reyn.ops.writing import plan_write
 from reyn.permissions import Denied
 from reyn.vocabulary import OpForm, OpSpec
 
@@ -24,5 +25,6 @@ __all__ = [
     "Result",
     "RunOutcome",
     "RunRequest",
+    "plan_write",
     "standard_ops",
 ]

@@ -28,9 +28,9 @@ def next_action(journal: Journal, row: RunRow) -> NextAction | None:
         return None if row.status in ENDED else next_action(journal, root)
     run, is_claimed = row.run_id, journal.is_claimed(row.run_id)
     match standing(row, is_claimed=is_claimed):
-        case "aborted" | "cancelled":
+        case "aborted" | "cancelled" | "blocked":
             return NextAction("fork", run)
-        case "finished" | "blocked":
+        case "finished":
             return None
     question = open_question(journal, row)
     if question is not None and not question.is_answered:

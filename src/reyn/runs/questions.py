@@ -15,6 +15,7 @@ from reyn.errors import AnswerInvalid, ModelError, NextAction, RunBusy, RunNotRe
 from reyn.journal import ENDED, Answer, Cancel
 from reyn.journal.kinds import Wait
 from reyn.kernel.live import answer_fault
+from reyn.kernel.loading import check_supported_rules
 from reyn.kernel.run_state import fold
 from reyn.runs.family import descendants, lineage
 
@@ -108,8 +109,10 @@ def post_answer(
     Raises:
         WaitUnknown: The question is not open, or was answered already.
         AnswerInvalid: The answer does not fit the question.
+        RunBlocked: The run follows rules that are not supported, so that it cannot continue.
     """
     question = _find_question(journal, row, wait_id)
+    check_supported_rules(row.run_id, row.rules)
     if is_text:
         value = parse_answer(question.wait, value)
     fault = answer_fault(question.wait, wait_id, value)

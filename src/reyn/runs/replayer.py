@@ -62,7 +62,7 @@ class Replayer:
         check_head(self._journal, run_id, tape.seq, tape.hash)
         assert state.status is not None
         assert state.started is not None
-        missing = missing_ops(self._briefs_of(state.started).vocabulary, self._ops)
+        missing = missing_ops(self._briefs_of(state.started).skill, self._ops)
         inherited = last.seq - 1
         return ReplayReport(
             run_id, tape.seq, state.history.total_steps, state.status, tape.reworded, inherited, missing

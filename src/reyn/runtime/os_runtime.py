@@ -383,7 +383,7 @@ class OSRuntime:
         model: str | None = None,
         upgraded: Skill | None = None,
     ) -> RunResult:
-        check_ops(loaded.state.run_id, self._reader.briefs_of(loaded.started).vocabulary, self.ops)
+        check_ops(loaded.state.run_id, upgraded or self._reader.briefs_of(loaded.started).skill, self.ops)
         opened = self._roster.ready(model or loaded.state.models.name)
         resumption = Resumption(
             self._ids.new(),
@@ -558,6 +558,7 @@ class OSRuntime:
         briefs = self._reader.briefs_of(cut.state.started)
         used = Briefs(loaded or briefs.skill, briefs.settings, self.ops.vocabulary)
         artifact = fork_input(cut, used, input, self.journal.blob, is_checked=loaded is not None)
+        check_ops(name, used.skill, self.ops)
         is_new = loaded is not None or cut.state.started.ops is None
         specs = pin_ops(used.skill, self.ops.vocabulary) if is_new else None
         return forked_event(name, origin, cut, model, artifact, loaded, specs)
@@ -589,6 +590,7 @@ class OSRuntime:
         artifact = Blob(started.input.hash, self.journal.blob(started.input.hash))
         if upgrade:
             to_artifact(msgspec.json.decode(artifact.content), skill, strict=briefs.settings.strict)
+        check_ops(name, skill, self.ops)
         opened = self._roster.ready(model or started.model)
 
         async def start() -> RunResult:
