@@ -68,8 +68,8 @@ def test_reading_commands_print_text_or_json(here: Path, reyn):
     assert reyn("runs").out.splitlines()[1].startswith("r1   pair   finished  ")
     assert reyn("runs", "--json").json[0]["standing"] == "finished"
     assert "→ second (0.50) to second" in reyn("show", "r1").out
-    shown = reyn("show", "r", "--json").json
-    assert [step["next"] for step in shown["steps"] if step["type"] == "decided"] == ["second", "finish"]
+    timeline = reyn("show", "r", "--json").json
+    assert [step["next"] for step in timeline["steps"] if step["type"] == "decided"] == ["second", "finish"]
     events = [json.loads(line) for line in reyn("events", "r1", "--json").out.splitlines()]
     assert [event["seq"] for event in events] == list(range(1, 17))
     assert set(events[0]) == {"seq", "run_id", "ts", "kind", "v", "data", "prev", "hash"}
@@ -88,9 +88,9 @@ def test_a_failed_run_prints_the_command_that_continues_it(here: Path, reyn):
     assert reyn("resume", "r1").code == 2
     (here / "answers.jsonl").write_text("\n".join(json.dumps(a) for a in (go("second"), finish("end"))))
     assert reyn("resume", "r1", "--retry").code == 0
-    shown = reyn("show", "r1").out
-    assert "failed: the script `scripted:answers.jsonl` has 1 answers" in shown
-    assert "resumed at second to retry" in shown
+    timeline = reyn("show", "r1").out
+    assert "failed: the script `scripted:answers.jsonl` has 1 answers" in timeline
+    assert "resumed at second to retry" in timeline
 
 
 def test_the_exit_code_reflects_the_status_of_the_run(here: Path, reyn):

@@ -112,14 +112,14 @@ def test_every_command_has_an_example_that_parses(path: tuple[str, ...], command
     assert command.epilog
     assert command.epilog.startswith("Example: reyn ")
     for example in command.epilog.removeprefix("Example: ").split("; "):
-        words = shlex.split(example.split(" >> ")[0].split(" < ")[0])
-        assert tuple(words[: len(path) + 1])[:2] == ("reyn", path[0])
+        arguments = shlex.split(example.split(" >> ")[0].split(" < ")[0])
+        assert tuple(arguments[: len(path) + 1])[:2] == ("reyn", path[0])
         parent = click.Context(app, info_name="reyn")
         parsed = app.get_command(parent, path[0])
         assert parsed is not None
-        context = parsed.make_context(path[0], words[2:], parent=parent)
-        if isinstance(parsed, click.Group) and len(words) > 2:
-            name, sub, rest = parsed.resolve_command(context, words[2:])
+        context = parsed.make_context(path[0], arguments[2:], parent=parent)
+        if isinstance(parsed, click.Group) and len(arguments) > 2:
+            name, sub, rest = parsed.resolve_command(context, arguments[2:])
             assert sub is not None
             sub.make_context(name, rest, parent=context)
 

@@ -65,8 +65,8 @@ def test_a_cancelled_run_is_forked(here: Path, reyn):
     assert reyn("run", "asking", IN, "--run-id", "r").code == 4
     output = reyn("cancel", "r", "--reason", "enough")
     assert (output.code, next_of(output)) == (0, ["fork", "r"])
-    shown = reyn("show", "r")
-    assert "cancelled: enough" in shown.out
+    timeline = reyn("show", "r")
+    assert "cancelled: enough" in timeline.out
     assert reyn("resume", "r").code == 6
     assert reyn("cancel", "r").code == 2
     assert reyn("fork", "r", "--json").json["status"] == "waiting"

@@ -60,9 +60,11 @@ def test_fork_continues_with_the_current_skill(ran: Path, reyn):
     assert "their skills differ" in reyn("diff", "r", "f").out
 
 
-@pytest.mark.parametrize("words", [("--run-id", "r"), ("--run-id", "a/b"), ("--model", "oracle"), ("--skill", "none")])
-def test_an_invalid_fork_is_rejected(ran: Path, reyn, words):
-    output = reyn("fork", "r", *words)
+@pytest.mark.parametrize(
+    "options", [("--run-id", "r"), ("--run-id", "a/b"), ("--model", "oracle"), ("--skill", "none")]
+)
+def test_an_invalid_fork_is_rejected(ran: Path, reyn, options):
+    output = reyn("fork", "r", *options)
     assert (output.code, output.out) == (2, "")
     assert len(reyn("runs", "--json").json) == 1
 
@@ -170,8 +172,8 @@ def test_runs_are_exported_and_imported_with_sub_runs_and_files(here: Path, else
 
 
 def test_export_to_stdout_and_import_from_stdin(ran: Path, elsewhere: Path):
-    words = f"{sys.executable} -m reyn export r | {sys.executable} -m reyn --project {elsewhere} import - --json"
-    done = subprocess.run(words, shell=True, cwd=ran, capture_output=True, text=True, check=True)
+    command = f"{sys.executable} -m reyn export r | {sys.executable} -m reyn --project {elsewhere} import - --json"
+    done = subprocess.run(command, shell=True, cwd=ran, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == {"imported": ["r"], "known": []}
 
 

@@ -54,10 +54,11 @@ def test_answer_resumes_the_run(asks: Path, reyn):
     output = reyn("answer", "r", "1.1.1", "plain")
     assert output.code == 0
     assert output.out.startswith("run r · resumed at work\n    answered: plain\n")
+    assert "ask_user" not in output.out
     assert "finished" in output.out
-    shown = reyn("show", "r").out
-    assert "asks: Which tone?" in shown
-    assert "answered: plain" in shown
+    timeline = reyn("show", "r").out
+    assert "asks: Which tone?" in timeline
+    assert "answered: plain" in timeline
 
 
 def test_answer_with_no_resume_stores_the_answer(asks: Path, reyn):
@@ -123,7 +124,7 @@ def test_resume_without_an_answer_prints_the_answer_command(asks: Path, reyn):
 
 
 @pytest.mark.parametrize(
-    ("schema", "words", "value"),
+    ("schema", "text", "value"),
     [
         ({"type": "string"}, "5", "5"),
         ({"type": "string"}, "", ""),
@@ -138,15 +139,15 @@ def test_resume_without_an_answer_prints_the_answer_command(asks: Path, reyn):
         ({}, '"quoted"', "quoted"),
     ],
 )
-def test_an_answer_is_text_if_the_question_takes_text_else_json(schema, words: str, value):
-    assert parse_answer(Wait("w", "question", "?", schema), words) == value
+def test_an_answer_is_text_if_the_question_takes_text_else_json(schema, text: str, value):
+    assert parse_answer(Wait("w", "question", "?", schema), text) == value
 
 
 # -- at a terminal ------------------------------------------------------------------------------------------
 
 
-def reyn_process(folder: Path, *words: str) -> str:
-    done = subprocess.run([sys.executable, "-m", "reyn", *words], cwd=folder, capture_output=True, text=True)
+def reyn_process(folder: Path, *arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-m", "reyn", *arguments], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

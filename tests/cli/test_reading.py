@@ -22,8 +22,8 @@ def test_show_lists_turns_ops_questions_and_decisions(here: Path, reyn):
     )
     reyn("run", "asking", IN, "--run-id", "r")
     reyn("answer", "r", "1.3.1", "yes")
-    shown = reyn("show", "r")
-    lines = [re.sub(r"^ +(\d+) +\d+\.\d s  ", r"\1 ", line) for line in shown.out.splitlines()]
+    timeline = reyn("show", "r")
+    lines = [re.sub(r"^ +(\d+) +\d+\.\d s  ", r"\1 ", line) for line in timeline.out.splitlines()]
     assert lines[0].startswith("r · asking · finished · started ")
     assert [re.sub(r" · \d\.\d s$", "", line) for line in lines[1:] if re.match(r"\d+ ", line)] == [
         "1 run r · asking · scripted:answers.jsonl",
@@ -75,9 +75,9 @@ def test_show_lists_rejections_rollbacks_and_restored_files(here: Path, reyn):
     )
     output = reyn("run", "careful", IN, "--run-id", "r", "--max-phase-retries", "0")
     assert output.code == 0
-    for words in ("rejected at $", "restored: workspace:x.txt", "visit failed: ", "rolled back from b to a: "):
-        assert words in output.out
-        assert words in reyn("show", "r").out
+    for text in ("rejected at $", "restored: workspace:x.txt", "visit failed: ", "rolled back from b to a: "):
+        assert text in output.out
+        assert text in reyn("show", "r").out
     assert "path: a → b → a → b" in output.out
     assert "files:" not in output.out
 

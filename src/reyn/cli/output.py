@@ -146,9 +146,9 @@ def print_next(action: NextAction | None) -> None:
 
 
 def _file_list(files: Mapping[str, str]) -> str:
-    shown = [f"{clean(path)} ({change})" for path, change in list(files.items())[:_MAX_FILES]]
+    listed = [f"{clean(path)} ({change})" for path, change in list(files.items())[:_MAX_FILES]]
     more = [f"and {len(files) - _MAX_FILES} more"] if len(files) > _MAX_FILES else []
-    return ", ".join([*shown, *more])
+    return ", ".join([*listed, *more])
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

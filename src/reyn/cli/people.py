@@ -38,7 +38,7 @@ class TerminalPeople:
 
     Attributes:
         before_output: Called before a question is printed.
-        asked: Run and question ids that were shown.
+        asked: Run and question ids that were printed.
         answered: Run and question ids that were answered here.
     """
 

@@ -209,7 +209,10 @@ class Timeline:
                 self.activity = run.ops[call]
             case kinds.OpCompleted(call=call, status=status, result=result):
                 name = run.ops.get(call)
-                return None if name == "" and status == "ok" else self._outcome_line(name, status, result)
+                line = self._outcome_line(name, status, result)
+                # The answer to a question has its own line, also if another process asked it.
+                is_question = not name and line.data["op"] in ("", "ask_user")
+                return None if is_question and status == "ok" else line
             case kinds.ApprovalDecided(decision=decision, by=by, remark=remark):
                 text = f"approval: {decision}{f' by {by}' if by else ''}{f': {remark}' if remark else ''}"
                 return _Line(2, "approval", text, {"decision": decision, "by": by})
