@@ -22,7 +22,7 @@ def pytest_report_header() -> str:
 
 @pytest.fixture(autouse=True)
 def no_sockets(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test opens a connection unless it says so."""
+    """Fail a test that opens a connection, unless it is marked with `sockets`."""
     if request.node.get_closest_marker("sockets"):
         return
 

@@ -1,4 +1,4 @@
-"""Small skills and the answers that drive them."""
+"""Small skills, and the answers to execute them with."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write_skill(
     final_output: str = "note",
     ops: dict[str, str] | None = None,
 ) -> Path:
-    """A skill of phases that all take a `note` and perform no ops, unless told otherwise."""
+    """Write a skill whose phases accept a `note` and have no ops, unless the arguments say otherwise."""
     folder = root / "reyn" / "project" / name
     (folder / "phases").mkdir(parents=True, exist_ok=True)
     (folder / "artifacts").mkdir(exist_ok=True)
@@ -41,13 +41,13 @@ def write_skill(
         f"graph: {edges}\n{skill_keys}---\nFor people.\n"
     )
     for phase in graph:
-        taken = (inputs or {}).get(phase, "note")
+        input_type = (inputs or {}).get(phase, "note")
         extra = (phase_keys or {}).get(phase, "")
         if phase.startswith("@"):
             continue
         allowed = (ops or {}).get(phase, "")
         (folder / "phases" / f"{phase}.md").write_text(
-            f"---\ntype: phase\nname: {phase}\ninput: {taken}\nallowed_ops: [{allowed}]\n{extra}---\n"
+            f"---\ntype: phase\nname: {phase}\ninput: {input_type}\nallowed_ops: [{allowed}]\n{extra}---\n"
             f"Do what {phase} does.\n"
         )
     for artifact, schema in ({"note": NOTE} | (artifacts or {})).items():
@@ -97,18 +97,18 @@ def file(op: str, path: str, **fields: Any) -> dict[str, Any]:
     return {"kind": "file", "op": op, "path": path} | fields
 
 
-def question(words: str, **fields: Any) -> dict[str, Any]:
-    return {"kind": "ask_user", "question": words} | fields
+def question(text: str, **fields: Any) -> dict[str, Any]:
+    return {"kind": "ask_user", "question": text} | fields
 
 
-def abort(why: str = "impossible") -> dict[str, Any]:
+def abort(reason: str = "impossible") -> dict[str, Any]:
     return {
         "control": {
             "type": "abort",
             "decision": "abort",
             "next_phase": None,
             "confidence": 1,
-            "reason": {"summary": why},
+            "reason": {"summary": reason},
         },
         "artifact": {},
     }

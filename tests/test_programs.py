@@ -1,4 +1,4 @@
-"""The slow programs work: a short pass of each, their figures printed but not judged here."""
+"""The benchmark and chaos programs work: a short run of each, without judging the figures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def call(*words: str, **variables: str) -> str:
     return done.stdout
 
 
-def test_the_benchmarks_run_and_tell_every_figure():
+def test_the_benchmarks_run_and_print_every_figure():
     figures = {row["name"]: row["figure"] for row in json.loads(call("bench", "--short", "--json"))}
     assert len(figures) == 16
     assert all(figure is None or figure > 0 for figure in figures.values())
@@ -37,7 +37,7 @@ def test_the_benchmarks_run_and_tell_every_figure():
 
 
 @real
-def test_the_small_model_is_measured_and_a_second_pass_asks_nothing_again(tmp_path: Path):
+def test_the_small_model_benchmark_caches_its_answers(tmp_path: Path):
     words = ("bench.small", "--inputs", "1", "--skill", "welcome", "--condition", "constrained", "--json")
     figures = json.loads(call(*words, "--project", str(tmp_path)))
     assert figures["constrained"]["all"] == {"valid": [1, 1], "finished": [1, 1]}
@@ -45,7 +45,7 @@ def test_the_small_model_is_measured_and_a_second_pass_asks_nothing_again(tmp_pa
     assert json.loads(call(*words, "--project", str(tmp_path), **without_the_model)) == figures
 
 
-def test_a_short_chaos_loses_nothing():
+def test_a_short_chaos_run_loses_nothing():
     figures = json.loads(call("tests.chaos", "--kills", "60", "--seed", "5", "--json"))
     assert figures["kills"] >= 60
     assert (figures["lost"], figures["doubled"], figures["stuck"], figures["wrong"]) == (0, 0, 0, [])

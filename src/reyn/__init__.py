@@ -1,6 +1,6 @@
 """Reyn: an operating system for LLM work. The model decides; the OS controls.
 
-The door is small; everything behind it is imported when first asked for.
+These names are the public API. Each is imported on first use, so that `import reyn` is fast.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
     "__version__",
 ]
 
-_HOMES = {
+_LOCATIONS = {
     "LATER": ("reyn.kernel.ports", "LATER"),
     "People": ("reyn.kernel.ports", "People"),
     "Usage": ("reyn.journal.kinds", "Usage"),
@@ -53,11 +53,11 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _LOCATIONS:
         raise AttributeError(f"module 'reyn' has no attribute {name!r}")
     from importlib import import_module
 
-    module, attribute = _HOMES[name]
+    module, attribute = _LOCATIONS[name]
     return getattr(import_module(module), attribute)
 
 

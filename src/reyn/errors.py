@@ -1,19 +1,19 @@
-"""What went wrong, and what now?
+"""Every error that Reyn raises, with a stable code and a hint.
 
-Every error a user can meet, in one tree. A code is stable for good; a hint says what to do next.
+Docstrings and hints are published in docs/reference/errors.md. A code is never reused.
 
     ReynError
-    ├── SkillError                 RYN1xx  what an author wrote
+    ├── SkillError                 RYN1xx  files of a skill
     │   ├── SkillNotFound          RYN101
-    │   ├── SkillInvalid           RYN102  carries every finding at once
+    │   ├── SkillInvalid           RYN102  lists all findings
     │   ├── SkillUnsupported       RYN103
     │   └── FixImpossible          RYN104
-    ├── ContractError              RYN2xx  what entered or left a phase
+    ├── ContractError              RYN2xx  inputs, answers, steps
     │   ├── InputInvalid           RYN201
     │   ├── AnswersRejected        RYN202
     │   ├── StepFailed             RYN203
     │   └── SubRunFailed           RYN204
-    ├── JournalError               RYN4xx  what is recorded
+    ├── JournalError               RYN4xx  runs and their storage
     │   ├── RunNotFound            RYN401
     │   ├── RunBusy                RYN402
     │   ├── AppendConflict         RYN403
@@ -32,8 +32,9 @@ Every error a user can meet, in one tree. A code is stable for good; a hint says
     │   ├── UpgradeUnfit           RYN416
     │   ├── ForkImpossible         RYN417
     │   ├── ArchiveInvalid         RYN418
-    │   └── OpMissing              RYN419
-    ├── ModelError                 RYN5xx  what a model could not do
+    │   ├── OpMissing              RYN419
+    │   └── RunInUse               RYN420
+    ├── ModelError                 RYN5xx  model calls
     │   ├── ModelUnknown           RYN501
     │   ├── ScriptInvalid          RYN502
     │   ├── ScriptExhausted        RYN503
@@ -49,9 +50,9 @@ Every error a user can meet, in one tree. A code is stable for good; a hint says
     │   ├── ModelTimeout           RYN513  transient
     │   ├── SchemaRefused          RYN514
     │   └── PullFailed             RYN515
-    ├── LimitError                 RYN6xx  which cap was reached
+    ├── LimitError                 RYN6xx  limits
     │   └── LimitUnknown           RYN601
-    ├── ConfigError                RYN7xx  what the operator set
+    ├── ConfigError                RYN7xx  configuration, secrets, installed ops
     │   ├── ConfigInvalid          RYN701
     │   ├── ProjectNotFound        RYN702
     │   ├── FileTaken              RYN703
@@ -62,7 +63,7 @@ Every error a user can meet, in one tree. A code is stable for good; a hint says
     │   ├── OpInvalid              RYN708
     │   ├── OpUnknown              RYN709
     │   └── UsageError             RYN710
-    └── InternalError              RYN900  a fault of Reyn itself
+    └── InternalError              RYN900  a bug in Reyn
         └── ForeignAwait           RYN901
 """
 
@@ -74,7 +75,7 @@ import msgspec
 
 
 class Finding(msgspec.Struct, frozen=True, order=True):
-    """One thing wrong at one place of a file; the currency of loader, config and lint."""
+    """A problem at one position of a file, found by the loader, the configuration or lint."""
 
     file: str
     line: int
@@ -122,7 +123,7 @@ FINDINGS = {
     "RYN137": "A permission that does not exist, or is not written as it should be.",
     "RYN701": "A key or value of the configuration that is not understood.",
 }
-"""What each code of a finding means."""
+"""The meaning of each finding code."""
 
 
 class NextAction(msgspec.Struct, frozen=True):
@@ -146,12 +147,18 @@ class NextAction(msgspec.Struct, frozen=True):
 
 
 class ReynError(Exception):
-    """The root of all errors. `code` and `hint` are the class's unless an instance has its own `hint`."""
+    """The base class of all errors.
+
+    Attributes:
+        code: The stable code of the class.
+        hint: What to do next; an instance can override the hint of its class.
+        action: The operation that continues the run, if the error is about a run and the operation is known.
+        exit_code: The exit code of a command that ends with this error.
+    """
 
     code: ClassVar[str] = "RYN000"
     hint: str = ""
     action: NextAction | None = None
-    """What continues the run that the error is about, if that is known."""
     exit_code: ClassVar[int] = 1
 
     def __init__(self, message: str, *, hint: str | None = None, action: NextAction | None = None) -> None:
@@ -166,7 +173,7 @@ class ReynError(Exception):
 
     @property
     def own_hint(self) -> str:
-        """The hint, where it says more than the class does."""
+        """The hint of the instance; empty if it is the hint of the class."""
         return "" if self.hint == type(self).hint else self.hint
 
     @property
@@ -180,7 +187,7 @@ class ReynError(Exception):
 
 
 class FindingsError(ReynError):
-    """An error that is a list of findings; the message holds them all."""
+    """An error with a list of findings, all of which are in the message."""
 
     def __init__(self, summary: str, findings: list[Finding]) -> None:
         self.findings = sorted(findings)
@@ -190,10 +197,12 @@ class FindingsError(ReynError):
         return super().as_json() | {"findings": [msgspec.to_builtins(finding) for finding in self.findings]}
 
 
-# -- RYN1xx: what an author wrote ---------------------------------------------------------------------
+# -- RYN1xx: files of a skill -------------------------------------------------------------------------
 
 
 class SkillError(ReynError):
+    """A skill cannot be loaded."""
+
     exit_code = 2
 
 
@@ -225,53 +234,55 @@ class FixImpossible(SkillError):
     hint = "Mend the errors first (`reyn lint`), or rewrite the named places by hand."
 
 
-# -- RYN2xx: what entered or left a phase -------------------------------------------------------------
+# -- RYN2xx: inputs, answers, steps -------------------------------------------------------------------
 
 
 class ContractError(ReynError):
+    """An input, an answer or a step violates the contract of its phase."""
+
     exit_code = 2
 
 
 class InputInvalid(ContractError):
-    """The input of a run does not fit what the entry phase takes."""
+    """The entry phase does not accept the input of the run."""
 
     code = "RYN201"
-    hint = "Give text, a JSON object of the entry phase's type, or an object with `type` and `data`."
+    hint = "Pass text, a JSON object that matches the entry phase's type, or an object with `type` and `data`."
 
 
 class AnswersRejected(ContractError):
-    """A phase's model gave only answers that its contract rejects, as often as `max_phase_retries` allows."""
+    """The model's answers in a phase were rejected until `max_phase_retries` was used up."""
 
     code = "RYN202"
-    hint = "`reyn show` tells why each was rejected, `reyn frame` what was said; trying again visits the phase anew."
+    hint = "`reyn show` lists the rejections, `reyn frame` shows the answers; `resume --retry` visits the phase again."
     exit_code = 1
 
 
 class StepFailed(ContractError):
-    """A step of a preprocessor or postprocessor failed, or what came out does not fit."""
+    """A step of a preprocessor or postprocessor failed, or the postprocessor's output is invalid."""
 
     code = "RYN203"
-    hint = "`reyn show` tells which step and why; it can be tried again, or `on_error` lets it pass."
+    hint = "`reyn show` names the step and the reason. Retry it, or set `on_error` to continue without its result."
     exit_code = 1
 
 
 class SubRunFailed(ContractError):
-    """A skill that stands as a node gave no artifact, or one that does not fit."""
+    """A skill used as a node returned no artifact, or one that the next node does not accept."""
 
     code = "RYN204"
-    hint = "`reyn show` names the sub-run; look at that one. Trying again visits the node anew."
+    hint = "`reyn show` names the sub-run; inspect that run. `resume --retry` visits the node again."
     exit_code = 1
 
 
-# -- RYN4xx: what is recorded -------------------------------------------------------------------------
+# -- RYN4xx: runs and their storage -------------------------------------------------------------------
 
 
 class JournalError(ReynError):
-    pass
+    """A run or its storage does not allow the operation."""
 
 
 class RunNotFound(JournalError):
-    """No run has that id or that prefix."""
+    """No run has this id or prefix, or the prefix is ambiguous."""
 
     code = "RYN401"
     hint = "`reyn runs` lists the runs of this project."
@@ -279,31 +290,31 @@ class RunNotFound(JournalError):
 
 
 class RunBusy(JournalError):
-    """Another process drives this run right now."""
+    """Another process is executing the run."""
 
     code = "RYN402"
-    hint = "Let it work, or stop it and say `reyn resume` again; `reyn events` shows what it does."
+    hint = "Wait for it, or stop it and run `reyn resume`; `reyn events` shows its progress."
 
 
 class AppendConflict(JournalError):
-    """Another driver appended first; this one stops so that the history stays single."""
+    """Another process appended to the run first; this one stops, so that the run has a single history."""
 
     code = "RYN403"
-    hint = "Nothing is lost: the other driver's history is whole. `reyn show` tells where it stands."
+    hint = "Nothing is lost: the events of the other process are complete. `reyn show` shows the run's state."
 
 
 class ChainBroken(JournalError):
-    """An event's stored bytes do not give its recorded hash, or the chain skips."""
+    """An event does not match its recorded hash, or an event is missing."""
 
     code = "RYN404"
-    hint = "The journal was changed from outside or damaged; restore it from a backup."
+    hint = "The journal was modified or is damaged; restore it from a backup."
 
 
 class ReplayMismatch(JournalError):
-    """Driving the recorded inputs again derives another event than the recorded one."""
+    """Re-executing the recorded inputs derives an event that differs from the recorded one."""
 
     code = "RYN405"
-    hint = "The journal was changed from outside, or the rules changed without a new rules version."
+    hint = "The journal was modified, or the rules changed without a new rules version."
 
     def __init__(self, message: str, *, seq: int, kind: str, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -312,17 +323,17 @@ class ReplayMismatch(JournalError):
 
 
 class BlobMissing(JournalError):
-    """Content that an event refers to is absent, or its bytes do not give its name."""
+    """Content that an event refers to is missing, or does not match its hash."""
 
     code = "RYN406"
     hint = "The journal is damaged; restore it from a backup."
 
 
 class EventInvalid(JournalError):
-    """An event of unknown kind or wrong shape was refused before it was stored."""
+    """An event or message has an unknown kind or invalid data."""
 
     code = "RYN407"
-    hint = "Nothing of it was stored. If it was read, the journal is damaged, or was written by a newer version."
+    hint = "It was not stored. If it was read from the journal, that is damaged or was written by a newer version."
 
 
 class StoreUnavailable(JournalError):
@@ -330,32 +341,34 @@ class StoreUnavailable(JournalError):
 
     code = "RYN408"
     hint = (
-        "Check that the disk has room, that the state directory is writable and that no other program holds the "
-        "database; then resume. What was recorded is kept."
+        "Check that the disk has free space, that the state directory is writable and that no other program locks the "
+        "database; then resume. Recorded events are not lost."
     )
 
 
 class RunKeyTaken(JournalError):
-    """`--run-id` names a run of another skill or another input."""
+    """The run id belongs to another run: of another skill, with another input, or from another project."""
 
     code = "RYN409"
-    hint = "Use another key, or the skill and input that the run was started with."
+    hint = "Use another run id, or the skill and input that the run was started with."
     exit_code = 2
 
 
 class RunNotResumable(JournalError):
-    """The run's state does not move on with what was asked."""
+    """The run cannot be continued in its current state with the given options."""
 
     code = "RYN410"
-    hint = "`reyn show RUN` tells what moves it on."
+    hint = "`reyn show RUN` names the command that continues it."
     exit_code = 2
 
 
 class RunBlocked(JournalError):
-    """The run cannot be driven here: its rules are no longer carried, or its pinned copy is unreadable."""
+    """This version cannot execute the run: its rules are not supported, or its own copies cannot be read."""
 
     code = "RYN411"
-    hint = "The journal stays readable: `reyn show` and `reyn verify` work. Drive it with the version it names."
+    hint = (
+        "The run stays readable (`reyn show`, `reyn verify`). Fork it, or execute it with a version that supports it."
+    )
     exit_code = 7
 
 
@@ -363,70 +376,83 @@ class StoreDamaged(JournalError):
     """The journal's file is not a database, or its pages are damaged."""
 
     code = "RYN412"
-    hint = "Nothing was written. Restore the file from a backup; do not delete the one you have."
+    hint = "Nothing was written. Restore the file from a backup; keep the damaged file."
 
 
 class RunIdInvalid(JournalError):
-    """A run cannot be called that."""
+    """The text is not a valid run id."""
 
     code = "RYN413"
-    hint = "Use letters, digits, `.`, `_` and `-`, at most 100, beginning with a letter or digit."
+    hint = "Use at most 100 letters, digits, `.`, `_` and `-`, starting with a letter or digit."
     exit_code = 2
 
 
 class WaitUnknown(JournalError):
-    """The run does not wait for that answer: the question was answered, or never asked."""
+    """The run has no open question with this id."""
 
     code = "RYN414"
-    hint = "`reyn runs` lists every open question with its id."
+    hint = "`reyn runs` lists the open questions with their ids."
     exit_code = 2
 
 
 class AnswerInvalid(JournalError):
-    """An answer does not fit what the question asks for."""
+    """The answer does not match the schema of the question."""
 
     code = "RYN415"
-    hint = "Give a value that fits; VALUE is JSON unless the question takes text."
+    hint = "Pass a value that matches; VALUE is JSON unless the question takes text."
     exit_code = 2
 
 
 class UpgradeUnfit(JournalError):
-    """The run cannot go on with its skill as it is today; it still goes on with its own copy."""
+    """The run cannot continue with the current version of its skill; it can continue with its own copy."""
 
     code = "RYN416"
-    hint = "Resume without --upgrade, or `reyn fork RUN --skill NAME`, which begins anew before what differs."
+    hint = "Resume without `--upgrade`, or use `reyn fork RUN --skill NAME` to continue from an earlier event."
     exit_code = 2
 
 
 class ForkImpossible(JournalError):
-    """There is no event at or before the one that was named from which another run could go on."""
+    """The run cannot be forked at this event: it does not exist, or nothing at or before it can be continued."""
 
     code = "RYN417"
-    hint = "`reyn show RUN` lists the visits with their numbers."
+    hint = "`reyn show RUN` lists the visits with their event numbers."
     exit_code = 2
 
 
 class ArchiveInvalid(JournalError):
-    """A file of exported runs is damaged, incomplete, or of a newer format; nothing of it was imported."""
+    """An archive of exported runs is damaged, incomplete, or of a newer format; nothing was imported."""
 
     code = "RYN418"
-    hint = "Export the runs again; `reyn verify` tells whether they are whole there."
+    hint = "Check the runs with `reyn verify` where they were exported, and export them again."
     exit_code = 2
 
 
-# -- RYN5xx: what a model could not do ----------------------------------------------------------------
-
-
 class OpMissing(JournalError):
-    """A run uses an op kind that is not installed here. The run stays readable: it can be shown, verified, exported."""
+    """A run uses an op kind that is not installed. It can still be shown, verified and exported."""
 
     code = "RYN419"
     hint = "Install the package that provides the op, then resume the run."
     exit_code = 7
 
 
+class RunInUse(JournalError):
+    """A run cannot be deleted, because other runs need it: a fork that continues from it, its parent or a sub-run."""
+
+    code = "RYN420"
+    hint = "Delete the runs that need it as well, or none of them."
+    exit_code = 2
+
+
+# -- RYN5xx: model calls ------------------------------------------------------------------------------
+
+
 class ModelError(ReynError):
-    """A model gave no answer. Transient errors are retried, after `retry_after` seconds if the provider names them."""
+    """A model call failed.
+
+    Attributes:
+        is_transient: Whether to retry the call.
+        retry_after: The delay in seconds that the provider asks for.
+    """
 
     is_transient: ClassVar[bool] = False
     retry_after: float | None = None
@@ -545,25 +571,29 @@ class PullFailed(ModelError):
     hint = "Check the package index that pip uses, then pull again; nothing of it was kept."
 
 
-# -- RYN6xx: which cap was reached --------------------------------------------------------------------
+# -- RYN6xx: limits -----------------------------------------------------------------------------------
 
 
 class LimitError(ReynError):
+    """A limit stopped the run, or cannot be changed as requested."""
+
     exit_code = 3
 
 
 class LimitUnknown(LimitError):
-    """`--raise` names no limit, or a value that does not raise it."""
+    """`--raise` names an unknown limit, or a value that does not raise it."""
 
     code = "RYN601"
-    hint = "Write `--raise NAME=N` with the name that `reyn show` gives and a larger number."
+    hint = "Use `--raise NAME=N` with the limit that `reyn show` names and a larger number."
     exit_code = 2
 
 
-# -- RYN7xx: what the operator set --------------------------------------------------------------------
+# -- RYN7xx: configuration, secrets, installed ops ----------------------------------------------------
 
 
 class ConfigError(ReynError):
+    """The project, its configuration, its secrets or an installed op is invalid."""
+
     exit_code = 2
 
 
@@ -616,9 +646,6 @@ class SecretValueInvalid(ConfigError):
     hint = "Give the value as whoever issued it wrote it: UTF-8 text of 6 to 8192 characters."
 
 
-# -- RYN9xx: a fault of Reyn itself -------------------------------------------------------------------
-
-
 class OpInvalid(ConfigError):
     """An op cannot be registered: its kind is taken, or its specification is invalid."""
 
@@ -647,11 +674,14 @@ class UsageError(ConfigError):
         return super().as_json() | {"usage": self.usage}
 
 
+# -- RYN9xx: internal errors --------------------------------------------------------------------------
+
+
 class InternalError(ReynError):
-    """Something happened that Reyn did not foresee."""
+    """An unexpected error in Reyn itself."""
 
     code = "RYN900"
-    hint = "This is a fault of Reyn: please report it with the output of the same command and `--debug`."
+    hint = "This is a bug in Reyn. Please report it with the output of the same command with `--debug`."
 
 
 class ForeignAwait(InternalError):
@@ -661,14 +691,14 @@ class ForeignAwait(InternalError):
 
 
 def hint_of(code: str) -> str:
-    """What to do about an error of which only the code is known."""
+    """Return the hint of an error code."""
     return next((cls.hint for cls in all_errors() if cls.code == code), "")
 
 
 def all_errors() -> list[type[ReynError]]:
-    """Every class with a code of its own, in the order of the codes."""
+    """Return every error class that has its own code, sorted by code."""
 
     def below(cls: type[ReynError]) -> list[type[ReynError]]:
-        return [cls, *(found for child in cls.__subclasses__() for found in below(child))]
+        return [cls, *(error for child in cls.__subclasses__() for error in below(child))]
 
     return sorted({cls for cls in below(ReynError) if "code" in vars(cls)}, key=lambda cls: cls.code)

@@ -1,1 +1,1 @@
-"""Kills at random moments, in numbers: `python -m tests.chaos --kills 2000`."""
+"""Statistics of kills at random moments: `python -m tests.chaos --kills 2000`."""

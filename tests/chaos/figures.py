@@ -1,4 +1,4 @@
-"""What an hour of kills amounts to: counted by what was killed, and written into the page that shows it."""
+"""Statistics of kills by scenario, and the table of them on the documentation page."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 import msgspec
 
-from tests.chaos.torment import Ordeal
+from tests.chaos.random_kills import KilledRun
 
 BEGIN, END = "<!-- figures: written by `python -m tests.chaos --write` -->", "<!-- end of figures -->"
 _LOST = re.compile(r"was lost")
 _DOUBLED = re.compile(
-    r"took place \d+ times|took place, but nobody asked for it|asked again although|calls were asked again after"
+    r"took place \d+ times|took place, but was not requested|asked again although|calls were asked again after"
 )
 
 
 class Tally(msgspec.Struct):
-    """One scenario's ordeals, added up. `wrong` holds every line that speaks against it, counted or not."""
+    """The sums of one scenario. `wrong` lists every violation, including those of no category."""
 
     scenario: str
     does: str
@@ -29,13 +29,13 @@ class Tally(msgspec.Struct):
     stuck: int = 0
     wrong: list[str] = []
 
-    def add(self, ordeal: Ordeal) -> None:
+    def add(self, run: KilledRun) -> None:
         self.runs += 1
-        self.kills += ordeal.kills
-        self.stuck += ordeal.is_stuck
-        self.lost += sum(bool(_LOST.search(line)) for line in ordeal.wrong)
-        self.doubled += sum(bool(_DOUBLED.search(line)) for line in ordeal.wrong)
-        self.wrong = [*self.wrong, *ordeal.wrong]
+        self.kills += run.kills
+        self.stuck += run.is_stuck
+        self.lost += sum(bool(_LOST.search(line)) for line in run.wrong)
+        self.doubled += sum(bool(_DOUBLED.search(line)) for line in run.wrong)
+        self.wrong = [*self.wrong, *run.wrong]
 
 
 class Figures(msgspec.Struct):
@@ -53,15 +53,15 @@ class Figures(msgspec.Struct):
         sums = {name: self.sum_of(name) for name in ("runs", "kills", "lost", "doubled", "stuck")}
         return {"seed": self.seed, **sums, "wrong": self.wrong, "scenarios": msgspec.to_builtins(self.tallies)}
 
-    def words(self) -> str:
+    def summary(self) -> str:
         return (
             f"{self.sum_of('kills')} kills in {self.sum_of('runs')} runs: {self.sum_of('lost')} lost, "
-            f"{self.sum_of('doubled')} doubled, {self.sum_of('stuck')} stuck, {len(self.wrong)} things wrong "
+            f"{self.sum_of('doubled')} doubled, {self.sum_of('stuck')} stuck, {len(self.wrong)} violations "
             f"(seed {self.seed})"
         )
 
     def table(self) -> str:
-        head = f"| what is killed | {' | '.join(_COLUMNS)} | wrong in any way |\n|{'---|' * (len(_COLUMNS) + 2)}\n"
+        head = f"| scenario | {' | '.join(_COLUMNS)} | violations |\n|{'---|' * (len(_COLUMNS) + 2)}\n"
         rows = [(tally.does, *(getattr(tally, name) for name in _COLUMNS), len(tally.wrong)) for tally in self.tallies]
         rows.append(("**all**", *(self.sum_of(name) for name in _COLUMNS), len(self.wrong)))
         return head + "".join("| " + " | ".join(_cell(value) for value in row) + " |\n" for row in rows)
@@ -75,10 +75,10 @@ def _cell(value: int | str) -> str:
 
 
 def write_into(page: Path, figures: Figures) -> None:
-    """Replace the figures of a page by these."""
+    """Replace the figures between the markers of a page."""
     before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
-        raise SystemExit(f"{page} has no place for figures: {BEGIN} … {END}")
-    told = f"\n\nSeed {figures.seed}.\n\n{figures.table()}\n"
-    page.write_text(before + begin + told + end + after, encoding="utf-8")
+        raise SystemExit(f"{page} has no markers for figures: {BEGIN} … {END}")
+    text = f"\n\nSeed {figures.seed}.\n\n{figures.table()}\n"
+    page.write_text(before + begin + text + end + after, encoding="utf-8")

@@ -186,7 +186,7 @@ def test_export_and_import_report_errors(ran: Path, reyn):
     text = (ran / "r.jsonl").read_text()
     (ran / "r.jsonl").write_text(text.replace('"scripted:answers.jsonl"', '"scripted:better.jsonl"', 1))
     output = reyn("import", "r.jsonl")
-    assert (output.code, "does not give its hash" in output.err) == (2, True)
+    assert (output.code, "does not match its hash" in output.err) == (2, True)
     assert [entry.name for entry in ran.iterdir() if entry.name.startswith(".r.jsonl")] == []
 
 

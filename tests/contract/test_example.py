@@ -1,4 +1,4 @@
-"""The example that a prompt ends with: it has the shape of the schema, and keeps to it."""
+"""The example answer in a prompt matches the schema of its artifact."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reyn.jsonschema import compile_schema
 NODE = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
 
 
-def shown(schema: dict[str, Any]) -> Any:
+def example_data(schema: dict[str, Any]) -> Any:
     return example_answer((Candidate("end", "finish", "note", schema, ""),))["artifact"]["data"]
 
 
@@ -34,27 +34,27 @@ def shown(schema: dict[str, Any]) -> Any:
         ({"type": "object", "properties": {"old": False, "a": {"const": 3}}}, {"a": 3}),
     ],
 )
-def test_an_example_keeps_to_its_schema(schema: dict[str, Any], value: Any):
-    assert shown(schema) == value
+def test_the_example_matches_its_schema(schema: dict[str, Any], value: Any):
+    assert example_data(schema) == value
     assert compile_schema(schema).is_valid(value)
 
 
-def test_what_holds_itself_is_shown_to_a_depth():
+def test_a_recursive_schema_is_expanded_to_a_fixed_depth():
     kids = {"type": "array", "items": {"$ref": "#"}}
     tree = {"type": "object", "properties": {"name": {"type": "string"}, "kids": kids}}
-    assert shown(tree) == {"name": "<name>", "kids": [{"name": "<name>", "kids": []}]}
-    assert compile_schema(tree).is_valid(shown(tree))
-    assert shown({"$ref": "#/$defs/x", "$defs": {"x": {"$ref": "#/$defs/x"}}}) == "<value>"
+    assert example_data(tree) == {"name": "<name>", "kids": [{"name": "<name>", "kids": []}]}
+    assert compile_schema(tree).is_valid(example_data(tree))
+    assert example_data({"$ref": "#/$defs/x", "$defs": {"x": {"$ref": "#/$defs/x"}}}) == "<value>"
 
 
-def test_a_long_list_is_shown_in_part():
-    assert len(shown({"type": "array", "items": {"type": "integer"}, "minItems": 50})) == 3
+def test_a_long_list_is_truncated():
+    assert len(example_data({"type": "array", "items": {"type": "integer"}, "minItems": 50})) == 3
 
 
-def test_odd_numbers_and_many_fields_do_not_hold_it_up():
-    assert shown({"type": "array", "items": {"type": "integer"}, "minItems": 2.0}) == [1, 1]
+def test_unusual_bounds_and_wide_schemas_are_fast():
+    assert example_data({"type": "array", "items": {"type": "integer"}, "minItems": 2.0}) == [1, 1]
     huge = {"type": "number", "minimum": -1.797e308, "maximum": 1.797e308, "multipleOf": 0.01}
-    assert isinstance(shown(huge), float)
+    assert isinstance(example_data(huge), float)
     many = {"type": "object", "properties": {name: {"$ref": "#"} for name in "abcdefghij"}}
-    assert len(str(shown(many))) < 20_000
-    assert shown({"type": "object", "properties": {"w": {"$ref": "#word"}}}) == {"w": "<w>"}
+    assert len(str(example_data(many))) < 20_000
+    assert example_data({"type": "object", "properties": {"w": {"$ref": "#word"}}}) == {"w": "<w>"}

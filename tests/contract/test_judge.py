@@ -1,4 +1,4 @@
-"""What the model may say: every class of rejection, its path, and that nothing slips through."""
+"""The contract: every class of rejection with its path, and agreement with the combined schema."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ CONTRACT = Contract(CANDIDATES)
 def changed(answer: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     answer = copy.deepcopy(answer)
     *way, last = path.split(".")
-    place = answer
+    node = answer
     for step in way:
-        place = place[step]
+        node = node[step]
     if value is ...:
-        del place[last]
+        del node[last]
     else:
-        place[last] = value
+        node[last] = value
     return answer
 
 
@@ -55,7 +55,7 @@ DEEP = json.dumps(changed(OK, "artifact.data.text", "x")).replace('"x"', "[" * 7
 
 
 @pytest.mark.parametrize(
-    ("answer", "rule", "path", "told"),
+    ("answer", "rule", "path", "message"),
     [
         ("", "empty", "$", "empty"),
         (" \n\t", "empty", "$", "empty"),
@@ -113,16 +113,16 @@ DEEP = json.dumps(changed(OK, "artifact.data.text", "x")).replace('"x"', "[" * 7
         (changed(OK, "control_ir", "none"), "shape", "$.control_ir", "array"),
     ],
 )
-def test_what_is_not_allowed_is_rejected_with_its_class_and_path(answer, rule: str, path: str, told: str):
+def test_an_invalid_answer_is_rejected_with_class_path_and_message(answer, rule: str, path: str, message: str):
     verdict = CONTRACT.judge(answer if isinstance(answer, str) else json.dumps(answer))
     assert isinstance(verdict, Rejected)
     assert (verdict.rule, verdict.path) == (rule, path)
-    assert told in verdict.message
+    assert message in verdict.message
     assert len(verdict.message) <= 500
 
 
 @pytest.mark.parametrize("answer", [OK, go("check", type="list"), finish(), abort(), changed(OK, "control_ir", ...)])
-def test_what_is_offered_is_accepted(answer):
+def test_a_valid_answer_is_accepted(answer):
     verdict = CONTRACT.judge(json.dumps(answer))
     assert isinstance(verdict, Accepted)
     assert verdict.dropped == 0
@@ -142,17 +142,17 @@ def test_what_is_offered_is_accepted(answer):
         ("<think>" + "[" * 70 + "</think>", ""),
     ],
 )
-def test_a_fence_or_prose_around_one_object_is_left_aside_and_counted(before: str, after: str):
+def test_a_code_fence_or_prose_around_one_object_is_dropped_and_counted(before: str, after: str):
     verdict = CONTRACT.judge(before + json.dumps(OK) + after)
     assert isinstance(verdict, Accepted)
     assert verdict.dropped == len(before) + len(after)
-    wrong = CONTRACT.judge(before + json.dumps(go("nowhere")) + after)
-    assert isinstance(wrong, Rejected)
-    assert wrong.dropped == len(before) + len(after)
+    rejected = CONTRACT.judge(before + json.dumps(go("nowhere")) + after)
+    assert isinstance(rejected, Rejected)
+    assert rejected.dropped == len(before) + len(after)
 
 
 @pytest.mark.parametrize("before", ["", "<think>so</think>"])
-def test_an_answer_may_speak_of_thoughts(before: str):
+def test_an_answer_may_contain_think_tags(before: str):
     answer = json.dumps(finish("a </think> {b}"))
     for written in (answer, f"Here: {answer}", f"```json\n{answer}\n```"):
         verdict = CONTRACT.judge(before + written)
@@ -176,7 +176,7 @@ def test_an_answer_may_speak_of_thoughts(before: str):
         'perhaps {} then</think>{"control": 2',
     ],
 )
-def test_what_is_not_one_object_in_prose_is_not_taken_apart(text: str):
+def test_text_without_exactly_one_object_is_not_unwrapped(text: str):
     verdict = CONTRACT.judge(text.replace("{}", json.dumps(OK)))
     assert isinstance(verdict, Rejected)
     assert verdict.rule in ("not_json", "not_object")
@@ -198,7 +198,7 @@ def test_brackets_inside_strings_do_not_count_as_depth():
     assert isinstance(CONTRACT.judge(many), Accepted)
 
 
-def test_a_draft_7_schema_that_is_a_reference_still_means_itself_in_the_combined_schema():
+def test_a_draft_7_schema_with_a_root_ref_keeps_its_meaning_in_the_combined_schema():
     tree = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "$ref": "#/definitions/node",
@@ -210,26 +210,26 @@ def test_a_draft_7_schema_that_is_a_reference_still_means_itself_in_the_combined
     assert not combined.is_valid(changed(go("b", type="tree"), "artifact.data", {}))
 
 
-def test_white_space_around_the_object_is_nothing():
+def test_white_space_around_the_object_is_not_counted():
     verdict = CONTRACT.judge(f"\n  {json.dumps(OK)}\n")
     assert isinstance(verdict, Accepted)
     assert verdict.dropped == 0
 
 
-def test_a_phase_that_cannot_finish_says_so():
+def test_finishing_in_a_phase_that_cannot_finish_is_rejected():
     verdict = Contract(CANDIDATES[:1]).judge(json.dumps(finish()))
     assert isinstance(verdict, Rejected)
     assert verdict.message == "finishing is not offered here; next_phase must be 'check'"
 
 
-def test_caps_come_from_the_settings():
+def test_size_limits_come_from_the_settings():
     contract = Contract(CANDIDATES, sizes=Sizes(answer_bytes=50, answer_depth=3))
     verdict = contract.judge(json.dumps(OK))
     assert isinstance(verdict, Rejected)
     assert verdict.rule == "size"
 
 
-def test_lenient_drops_required_below_the_top_and_strict_keeps_it():
+def test_lenient_mode_drops_nested_required_and_strict_mode_keeps_it():
     nested = changed(OK, "artifact.data.tags", [{}])
     assert isinstance(CONTRACT.judge(json.dumps(nested)), Accepted)
     verdict = Contract(CANDIDATES, strict=True).judge(json.dumps(nested))
@@ -237,7 +237,7 @@ def test_lenient_drops_required_below_the_top_and_strict_keeps_it():
     assert verdict.path == "$.artifact.data.tags[0]"
 
 
-def test_leniency_follows_plain_structure_only():
+def test_lenient_mode_does_not_enter_combinators():
     inner = {"type": "object", "required": ["x"]}
     schema = {
         "required": ["a"],
@@ -264,7 +264,7 @@ def test_leniency_follows_plain_structure_only():
     assert schema["properties"]["a"] == inner  # the author's schema is left as it was
 
 
-def test_references_inside_an_artifact_schema_still_mean_that_schema():
+def test_refs_in_an_artifact_schema_resolve_inside_that_schema():
     tree = {
         "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}, "required": ["id"]}},
         "$ref": "#/$defs/node",
@@ -292,19 +292,19 @@ FILES = Contract(CANDIDATES, offered_ops(VOCABULARY, ("file",)))
         (with_ops(OK, file("write", "a.txt", content="<content>")), "$.control_ir[0].content"),
     ],
 )
-def test_a_placeholder_that_comes_back_is_rejected(answer: dict, path: str):
+def test_a_copied_placeholder_is_rejected(answer: dict, path: str):
     verdict = FILES.judge(json.dumps(answer))
     assert isinstance(verdict, Rejected)
     assert (verdict.rule, verdict.path) == ("placeholder", path)
 
 
-def test_an_answer_that_was_cut_is_told_that_it_was_unless_it_is_whole():
+def test_a_truncated_answer_is_rejected_as_such_unless_it_is_complete():
     assert FILES.judge(json.dumps(OK)[:40], is_cut=True).rule == "size"
     assert FILES.judge(json.dumps(OK)[:40]).rule == "not_json"
     assert isinstance(FILES.judge(json.dumps(OK), is_cut=True), Accepted)
 
 
-def test_what_only_looks_like_a_placeholder_is_taken():
+def test_text_that_resembles_a_placeholder_is_accepted():
     for answer in (changed(OK, "artifact.data.text", "<other>"), act(file("write", "a.txt", content="<path>"))):
         assert not isinstance(FILES.judge(json.dumps(answer)), Rejected)
 
@@ -324,7 +324,7 @@ PATHS = st.sampled_from(["control", "artifact", "control_ir", "extra", *CONTROL,
 
 @given(st.sampled_from([OK, finish(), abort(), go("check", type="list")]), st.lists(st.tuples(PATHS, ANY), max_size=3))
 def test_the_staged_verdict_and_the_combined_schema_agree(answer, changes):
-    """Two ways to the same judgement: the stages that explain, and the schema that providers are given."""
+    """The staged checks and the schema sent to providers accept the same answers."""
     for path, value in changes:
         try:
             answer = changed(answer, path, value)
@@ -336,5 +336,5 @@ def test_the_staged_verdict_and_the_combined_schema_agree(answer, changes):
 
 
 @given(st.text())
-def test_no_text_whatsoever_is_more_than_rejected(text: str):
+def test_arbitrary_text_is_rejected_without_an_exception(text: str):
     assert isinstance(CONTRACT.judge(text), Rejected)

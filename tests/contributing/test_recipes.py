@@ -1,4 +1,4 @@
-"""The recipes of CONTRIBUTING.md, followed on a copy of the package: nothing else has to be touched."""
+"""Each recipe of CONTRIBUTING.md works on a copy of the package without any further edit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PACKAGE = Path(reyn.__file__).parent
 
 
 class Copy:
-    """A copy of the package that can be changed, and a project to try it in."""
+    """An editable copy of the package, and a project that uses it."""
 
     def __init__(self, folder: Path) -> None:
         self.source = folder / "src" / "reyn"
@@ -38,10 +38,10 @@ class Copy:
         assert count == 1, f"{file} does not hold {pattern!r}"
         path.write_text(text)
 
-    def reyn(self, *words: str) -> str:
+    def reyn(self, *args: str) -> str:
         env = {**os.environ, "PYTHONPATH": str(self.source.parent)}
         done = subprocess.run(
-            [sys.executable, "-m", "reyn", *words],
+            [sys.executable, "-m", "reyn", *args],
             cwd=self.project, env=env, capture_output=True, text=True, check=False, timeout=120,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
@@ -51,10 +51,10 @@ class Copy:
         (self.project / "answers.jsonl").write_text("\n".join(json.dumps(answer) for answer in answers))
         (self.project / "reyn.yaml").write_text(f"model: {model}\n")
         self.reyn("lint", "try")
-        told = self.reyn("run", "try", '{"text": "in"}', "--run-id", "r")
+        output = self.reyn("run", "try", '{"text": "in"}', "--run-id", "r")
         self.reyn("verify", "r")
         self.reyn("replay", "r")
-        return told
+        return output
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ from tests.support import act, file, finish, go
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    """A small disk of its own, in memory; where one cannot be mounted, there is nothing to test with."""
+    """A small tmpfs; skips the test if it cannot be mounted."""
     disk = Disk(tmp_path / "disk")
     try:
         disk.mount("1m")
     except (OSError, subprocess.CalledProcessError) as error:
-        said = getattr(error, "stderr", None) or error
-        pytest.skip(f"mounting a tmpfs is not permitted here (it takes root): {said}")
+        reason = getattr(error, "stderr", None) or error
+        pytest.skip(f"mounting a tmpfs is not permitted here (it requires root): {reason}")
     yield disk
     disk.unmount()
 

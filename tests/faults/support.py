@@ -1,4 +1,4 @@
-"""Disks that fill up or turn read-only, and the command line as a process of its own."""
+"""Disks that fill up or become read-only, and commands in a separate process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ IN = '{"text": "in"}'
 
 
 class Disk:
-    """A file system of a given size."""
+    """A file system of a fixed size."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -25,7 +25,7 @@ class Disk:
         self._do("mount", "-t", "tmpfs", "-o", f"size={size},mode=755", "tmpfs", str(self.folder))
 
     def move_to(self, folder: Path, size: str) -> None:
-        """Another disk, elsewhere, instead of this one."""
+        """Unmount the disk and mount a new one elsewhere."""
         self.unmount()
         self.mount(size, folder)
 
@@ -39,7 +39,7 @@ class Disk:
         self._do("mount", "-o", "remount,rw", str(self.folder))
 
     def fill(self) -> Path:
-        """Leave no room at all."""
+        """Use all free space."""
         filler = self.folder / "filler"
         handle = os.open(filler, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         with suppress(OSError):
@@ -55,8 +55,8 @@ class Disk:
         subprocess.run(words, check=True, capture_output=True, text=True)
 
 
-class Said:
-    """What a command said, and how it ended."""
+class CommandResult:
+    """The output and the exit code of a command."""
 
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err
@@ -69,8 +69,8 @@ class Said:
         return self.code == 1 and f"error {code}" in self.err and "Traceback" not in self.err
 
 
-def reyn(root: Path, *words: str) -> Said:
-    """A command in a process of its own."""
+def reyn(root: Path, *words: str) -> CommandResult:
+    """Execute a command in a separate process."""
     done = subprocess.run(
         [sys.executable, "-m", "reyn", "--project", str(root), *words],
         capture_output=True,
@@ -78,7 +78,7 @@ def reyn(root: Path, *words: str) -> Said:
         cwd=root,
         timeout=60,
     )
-    return Said(done.returncode, done.stdout, done.stderr)
+    return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
 def ask_and_write(root: Path) -> None:

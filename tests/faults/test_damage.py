@@ -1,5 +1,4 @@
-"""A damaged journal: every command ends with a code or with the truth, `verify` names what is wrong first, and nothing
-is written over what is left."""
+"""A damaged journal: every operation returns a correct result or an error code, and `verify` names the first damage."""
 
 from __future__ import annotations
 
@@ -25,8 +24,8 @@ ANSWERS = [act(file("write", "workspace:x.txt", content="hey")), act(question("s
 INTERNAL = InternalError.code
 
 
-class Kept:
-    """A project with two runs that finished and one that was answered and not resumed; and ways to damage it."""
+class StoredProject:
+    """A project with two finished runs and one that is answered but not resumed, and ways to damage its journal."""
 
     def __init__(self, folder: Path) -> None:
         self.root, self._saved = folder / "project", folder / "saved"
@@ -36,7 +35,7 @@ class Kept:
         asyncio.run(self._fill())
         shutil.copytree(self.root, self._saved)
         self.bytes = self.database.read_bytes()
-        self.truth = asyncio.run(self.tell())
+        self.truth = asyncio.run(self.collect())
         self.restore()
 
     async def _fill(self) -> None:
@@ -65,24 +64,24 @@ class Kept:
             db.execute(statement, values)
         db.close()
 
-    async def tell(self) -> dict[str, Any]:
+    async def collect(self) -> dict[str, Any]:
         """What the journal says to all that can be asked of it; the code, where it says that it cannot."""
-        told: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         try:
             runtime = OSRuntime.open(self.root, model=ScriptedModel(ANSWERS))
             assert runtime.journal
         except ReynError as error:
             return {"open": error.code}
         async with runtime as rt:
-            told["runs"] = await _said(rt.runs)
+            results["runs"] = await _result(rt.runs)
             for run in RUNS:
-                told[f"verify {run}"] = await _said(lambda run=run: rt.verify(run))
-                told[f"replay {run}"] = await _said(lambda run=run: rt.replay(run))
-                told[f"result {run}"] = await _said(lambda run=run: rt.result(run))
-                told[f"events {run}"] = await _said(lambda run=run: [event.raw for event in rt.events(run)])
-            told["resume"] = await _said(lambda: rt.resume("waits"))
-            told["resumed"] = await _said(lambda: rt.verify("waits").run_id)
-        return told
+                results[f"verify {run}"] = await _result(lambda run=run: rt.verify(run))
+                results[f"replay {run}"] = await _result(lambda run=run: rt.replay(run))
+                results[f"result {run}"] = await _result(lambda run=run: rt.result(run))
+                results[f"events {run}"] = await _result(lambda run=run: [event.raw for event in rt.events(run)])
+            results["resume"] = await _result(lambda: rt.resume("waits"))
+            results["resumed"] = await _result(lambda: rt.verify("waits").run_id)
+        return results
 
     def regions(self) -> dict[str, list[int]]:
         """The bytes that are in use, by the table or index whose root page they are on, or by their page."""
@@ -97,8 +96,8 @@ class Kept:
         }
 
 
-async def _said(ask: Callable[[], Any | Awaitable[Any]]) -> Any:
-    """An answer, or the code of an error. Anything else that is raised is a fault of Reyn."""
+async def _result(ask: Callable[[], Any | Awaitable[Any]]) -> Any:
+    """Return the result of a call, or the code of its error. Any other exception is a bug."""
     try:
         answer = ask()
         return await answer if isinstance(answer, Awaitable) else answer
@@ -106,117 +105,123 @@ async def _said(ask: Callable[[], Any | Awaitable[Any]]) -> Any:
         return error.code
 
 
-def is_code(told: Any) -> bool:
-    return isinstance(told, str) and told.startswith("RYN")
+def is_code(result: Any) -> bool:
+    return isinstance(result, str) and result.startswith("RYN")
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
-    return Kept(tmp_path_factory.mktemp("kept"))
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoredProject]:
+    return StoredProject(tmp_path_factory.mktemp("stored"))
 
 
-def told_after(kept: Kept, damaged: bytes) -> dict[str, Any]:
-    kept.write(damaged)
-    return asyncio.run(kept.tell())
+def results_after(stored: StoredProject, damaged: bytes) -> dict[str, Any]:
+    stored.write(damaged)
+    return asyncio.run(stored.collect())
 
 
-def untrue(kept: Kept, told: dict[str, Any]) -> dict[str, Any]:
-    """What is told, is no code and is not the truth."""
-    return {what: said for what, said in told.items() if not is_code(said) and said != kept.truth.get(what)}
+def wrong_results(stored: StoredProject, results: dict[str, Any]) -> dict[str, Any]:
+    """Return the results that are neither an error code nor correct."""
+    return {
+        what: result for what, result in results.items() if not is_code(result) and result != stored.truth.get(what)
+    }
 
 
 # -- the file ---------------------------------------------------------------------------------------------
 
 
-def test_the_truth_is_told_of_what_is_whole(kept: Kept):
-    kept.restore()
-    told = asyncio.run(kept.tell())
-    assert not any(is_code(said) for said in told.values())
-    assert told["resume"].ok
+def test_an_undamaged_journal_verifies(stored: StoredProject):
+    stored.restore()
+    results = asyncio.run(stored.collect())
+    assert not any(is_code(result) for result in results.values())
+    assert results["resume"].ok
 
 
 @pytest.mark.parametrize("share", range(4))
-def test_a_bit_that_flips_anywhere_is_told_or_does_not_matter(kept: Kept, share: int):
-    """Of every page: the first bytes, which say what it is, and a sample of the others that are in use.
+def test_a_flipped_bit_is_detected_or_harmless(stored: StoredProject, share: int):
+    """Flip bits in the first bytes of every page, which hold its type, and in a sample of the other used bytes.
 
-    The inbox is apart: what was said to a run is bound by no hash until the run has heard it. There, a flipped bit may
-    change or lose what was said, but nothing that was recorded.
+    The inbox is an exception: no hash covers a message until the run has taken it. A flipped bit there may change or
+    lose a message, but no recorded event.
     """
     chance = random.Random(5)
-    for place, (region, used) in enumerate(kept.regions().items()):
+    for place, (region, used) in enumerate(stored.regions().items()):
         offsets = sorted({*used[:8], *chance.sample(used, min(12, len(used)))})
         for at in offsets if place % 4 == share else ():
-            damaged = bytearray(kept.bytes)
+            damaged = bytearray(stored.bytes)
             damaged[at] ^= 1 << chance.randrange(8)
-            told = told_after(kept, bytes(damaged))
-            assert INTERNAL not in told.values(), (region, at)
-            wrong = untrue(kept, told)
+            results = results_after(stored, bytes(damaged))
+            assert INTERNAL not in results.values(), (region, at)
+            wrong = wrong_results(stored, results)
             if region in ("inbox", "inbox_by_run", "sqlite_sequence"):
                 assert wrong.keys() <= {"resume"}, (region, at)
                 continue
-            whole = [run for run in RUNS if not is_code(told.get(f"verify {run}", INTERNAL))]
-            # Wherever `verify` finds nothing, all that is told of the run is true.
+            whole = [run for run in RUNS if not is_code(results.get(f"verify {run}", INTERNAL))]
+            # If `verify` succeeds, every other result about the run is correct.
             assert not any(what.split()[-1] in whole for what in wrong), (region, at, wrong)
             assert whole != list(RUNS) or not wrong, (region, at, wrong)
 
 
 @pytest.mark.parametrize("pages", [0.5, 1, 1.5, 2, 3, 5, 8])
-def test_a_journal_that_was_cut_off_is_told(kept: Kept, pages: float):
-    told = told_after(kept, kept.bytes[: int(pages * PAGE)])
-    assert INTERNAL not in told.values()
-    assert is_code(told.get("open")) or is_code(told["runs"]) or all(is_code(told[f"verify {run}"]) for run in RUNS)
-    assert untrue(kept, told).keys() <= {"runs"}
+def test_a_truncated_journal_is_detected(stored: StoredProject, pages: float):
+    results = results_after(stored, stored.bytes[: int(pages * PAGE)])
+    assert INTERNAL not in results.values()
+    assert (
+        is_code(results.get("open"))
+        or is_code(results["runs"])
+        or all(is_code(results[f"verify {run}"]) for run in RUNS)
+    )
+    assert wrong_results(stored, results).keys() <= {"runs"}
 
 
-def test_garbage_is_left_as_it_is(kept: Kept):
+def test_a_file_that_is_not_a_journal_is_not_changed(stored: StoredProject):
     garbage = random.Random(3).randbytes(40_000)
-    kept.write(garbage)
+    stored.write(garbage)
     for words in (("runs",), ("show", "one"), ("verify", "one"), ("resume", "waits"), ("run", "pair", '{"text": ""}')):
-        assert reyn(kept.root, *words).is_error(StoreDamaged.code), words
-    assert kept.database.read_bytes() == garbage
+        assert reyn(stored.root, *words).is_error(StoreDamaged.code), words
+    assert stored.database.read_bytes() == garbage
 
 
 # -- one run's record -------------------------------------------------------------------------------------
 
 
-def test_verify_names_the_first_bad_event(kept: Kept):
-    last = kept.truth["verify one"].events
+def test_verify_names_the_first_bad_event(stored: StoredProject):
+    last = stored.truth["verify one"].events
     for seq in range(1, last + 1):
-        kept.change(
+        stored.change(
             "UPDATE events SET data = replace(CAST(data AS TEXT), '\"', '\"\"') "
             "WHERE seq >= ? AND run = (SELECT id FROM runs WHERE run_id = 'one')",
             seq,
         )
         with pytest.raises(ChainBroken, match=rf"\bevent {seq}\b"):
-            OSRuntime.open(kept.root).verify("one")
-    said = reyn(kept.root, "verify", "one")
-    assert said.is_error(ChainBroken.code)
-    assert f"event {last} " in said.err
-    assert reyn(kept.root, "verify", "two").code == 0
+            OSRuntime.open(stored.root).verify("one")
+    result = reyn(stored.root, "verify", "one")
+    assert result.is_error(ChainBroken.code)
+    assert f"event {last} " in result.err
+    assert reyn(stored.root, "verify", "two").code == 0
 
 
 @pytest.mark.parametrize("column", ["ts", "v", "kind", "hash", "data"])
-def test_an_event_that_was_changed_is_found_in_whatever_field(kept: Kept, column: str):
-    kept.change(f"UPDATE events SET {column} = 7 WHERE seq = 5 AND run = 1")
+def test_a_modified_event_is_detected_in_every_column(stored: StoredProject, column: str):
+    stored.change(f"UPDATE events SET {column} = 7 WHERE seq = 5 AND run = 1")
     with pytest.raises(ReynError, match=r"\bevent 5\b"):
-        OSRuntime.open(kept.root).verify("one")
+        OSRuntime.open(stored.root).verify("one")
 
 
-def test_an_event_that_is_gone_is_missed(kept: Kept):
-    last = kept.truth["verify one"].events
+def test_a_missing_event_is_detected(stored: StoredProject):
+    last = stored.truth["verify one"].events
     for seq in (1, 2, last - 1, last):
-        kept.change("DELETE FROM events WHERE seq = ? AND run = 1", seq)
+        stored.change("DELETE FROM events WHERE seq = ? AND run = 1", seq)
         with pytest.raises(ChainBroken, match=rf"\bevent {seq}\b"):
-            OSRuntime.open(kept.root).verify("one")
+            OSRuntime.open(stored.root).verify("one")
 
 
-def test_content_that_was_changed_or_is_gone_is_missed(kept: Kept):
+def test_modified_or_missing_content_is_detected(stored: StoredProject):
     for statement in ("UPDATE blobs SET content = x'00' WHERE id = ?", "DELETE FROM blobs WHERE id = ?"):
         for number in (1, 2, 5, 9):
-            kept.change(statement, number)
-            told = asyncio.run(kept.tell())
-            assert BlobMissing.code in [told[f"verify {run}"] for run in RUNS]
-            assert untrue(kept, told) == {}
+            stored.change(statement, number)
+            results = asyncio.run(stored.collect())
+            assert BlobMissing.code in [results[f"verify {run}"] for run in RUNS]
+            assert wrong_results(stored, results) == {}
 
 
 @pytest.mark.parametrize(
@@ -230,28 +235,28 @@ def test_content_that_was_changed_or_is_gone_is_missed(kept: Kept):
         "parent = 'x'",
     ],
 )
-def test_a_line_in_the_list_of_runs_that_its_events_do_not_say_is_told(kept: Kept, change: str):
-    kept.change(f"UPDATE runs SET {change} WHERE run_id = 'waits'")
-    with pytest.raises(ChainBroken, match="the list of runs does not agree"):
-        OSRuntime.open(kept.root).verify("waits")
+def test_a_row_that_contradicts_its_events_is_detected(stored: StoredProject, change: str):
+    stored.change(f"UPDATE runs SET {change} WHERE run_id = 'waits'")
+    with pytest.raises(ChainBroken, match="in the list of runs does not match"):
+        OSRuntime.open(stored.root).verify("waits")
 
 
-def test_a_run_under_another_name_is_told(kept: Kept):
-    kept.change("UPDATE runs SET run_id = 'another' WHERE run_id = 'one'")
+def test_a_renamed_run_is_detected(stored: StoredProject):
+    stored.change("UPDATE runs SET run_id = 'another' WHERE run_id = 'one'")
     with pytest.raises(ChainBroken, match="opens a run `one`"):
-        OSRuntime.open(kept.root).verify("another")
+        OSRuntime.open(stored.root).verify("another")
 
 
 @pytest.mark.parametrize("damage", ["kind = 'mumble'", "payload = x'ff'", "payload = 'no JSON'", "payload = NULL"])
-def test_something_that_was_said_and_cannot_be_read_stops_the_run_with_a_code(kept: Kept, damage: str):
-    kept.restore()
-    with sqlite3.connect(kept.database) as db:
+def test_an_unreadable_message_stops_the_run_with_a_code(stored: StoredProject, damage: str):
+    stored.restore()
+    with sqlite3.connect(stored.database) as db:
         db.execute("PRAGMA writable_schema = ON")
         db.execute("UPDATE sqlite_master SET sql = replace(sql, 'payload BLOB NOT NULL', 'payload BLOB')")
     db.close()
-    with sqlite3.connect(kept.database) as db:
+    with sqlite3.connect(stored.database) as db:
         db.execute(f"UPDATE inbox SET {damage} WHERE run_id = 'waits'")
     db.close()
-    told = asyncio.run(kept.tell())
-    assert told["resume"] == EventInvalid.code
-    assert untrue(kept, told) == {}
+    results = asyncio.run(stored.collect())
+    assert results["resume"] == EventInvalid.code
+    assert wrong_results(stored, results) == {}

@@ -1,4 +1,4 @@
-"""A disk that is full or read-only: an error with a code, nothing lost, and the run goes on when there is room."""
+"""A full or read-only disk: an error with a code, no lost events, and a run that continues when there is space."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from reyn.testing.crash import Claims, Ledger, LedgerJournal, LedgerModel, viola
 from tests.faults.support import IN, Disk, reyn, temporaries
 from tests.support import act, file, finish, go, write_skill
 
-GIVEN = {"text": "in"}
+INPUT = {"text": "in"}
 LONG = "long " * 8_000
 
 
 # -- the journal's disk -----------------------------------------------------------------------------------
 
 
-def test_without_any_room_no_run_starts_and_with_room_the_same_words_start_it(root: Path, disk: Disk):
+def test_on_a_full_disk_no_run_starts_and_with_space_the_same_command_starts_it(root: Path, disk: Disk):
     disk.move_to(root / ".reyn", "16k")
-    said = reyn(root, "run", "pair", IN, "--run-id", "r")
-    assert said.is_error("RYN408"), said
-    assert "disk" in said.err
+    result = reyn(root, "run", "pair", IN, "--run-id", "r")
+    assert result.is_error("RYN408"), result
+    assert "disk" in result.err
     disk.resize("4m")
     assert reyn(root, "run", "pair", IN, "--run-id", "r").code == 0
     assert reyn(root, "verify", "r").code == 0
 
 
-def test_a_disk_that_fills_up_in_a_run_costs_nothing_that_was_recorded(root: Path, disk: Disk):
+def test_a_disk_that_fills_up_during_a_run_loses_no_recorded_event(root: Path, disk: Disk):
     """Through the command line: answers of 40 KB each, a disk of 1 MB, then a larger one."""
     write_skill(root, "loop", {"turn": ["turn", "end"]})
     answers = [*(go("turn", f"{number} {LONG}") for number in range(12)), finish()]
     (root / "answers.jsonl").write_text("\n".join(json.dumps(answer) for answer in answers))
     disk.move_to(root / ".reyn", "1m")
-    said = reyn(root, "run", "loop", IN, "--run-id", "r")
-    assert said.is_error("RYN408"), said
+    result = reyn(root, "run", "loop", IN, "--run-id", "r")
+    assert result.is_error("RYN408"), result
     disk.resize("8m")
     before = reyn(root, "events", "r", "--json").out.splitlines()
     assert sum('"llm_responded"' in line for line in before) > 1
@@ -52,8 +52,8 @@ def test_a_disk_that_fills_up_in_a_run_costs_nothing_that_was_recorded(root: Pat
     assert reyn(root, "replay", "r").code == 0
 
 
-class Drives:
-    """Drives one run on a disk that is too small, and makes that larger whenever it is full."""
+class GrowingDisk:
+    """GrowingDisk one run on a disk that is too small, and makes that larger whenever it is full."""
 
     def __init__(self, root: Path, disk: Disk) -> None:
         self.root, self.disk = root, disk
@@ -75,7 +75,7 @@ class Drives:
         journal = LedgerJournal(SqliteJournal(self.root / ".reyn"), self.ledger)
         model = LedgerModel(ScriptedModel(answers), self.ledger)
         async with OSRuntime.open(self.root, journal=journal, model=model) as runtime:
-            return await runtime.run("pair", GIVEN, run_id="r")
+            return await runtime.run("pair", INPUT, run_id="r")
 
     def check(self) -> list[str]:
         with SyncRuntime.open(self.root) as runtime:
@@ -87,7 +87,7 @@ class Drives:
 
 
 @pytest.mark.parametrize("kilobytes", range(16, 240, 16))
-def test_wherever_it_fills_up_the_run_goes_on_as_room_comes(root: Path, disk: Disk, kilobytes: int):
+def test_wherever_the_disk_fills_up_the_run_continues_when_space_is_free(root: Path, disk: Disk, kilobytes: int):
     answers = [
         act(file("write", "workspace:a.txt", content=LONG)),
         act(file("edit", "reyn/log.txt", old_string="x", new_string="xx", replace_all=True)),
@@ -96,18 +96,18 @@ def test_wherever_it_fills_up_the_run_goes_on_as_room_comes(root: Path, disk: Di
     ]
     (root / "reyn/log.txt").write_text("x\n")
     disk.move_to(root / ".reyn", f"{kilobytes}k")
-    drives = Drives(root, disk)
+    drives = GrowingDisk(root, disk)
     drives.until_it_ends(answers, kilobytes)
     assert drives.failures or kilobytes > 100
     assert all("full" in why or "No space" in why or "disk I/O" in why for why in drives.failures), drives.failures
     assert drives.check() == []
     assert (root / "reyn/log.txt").read_text() == "xx\n"
     written = root / ".reyn/workspace/r/a.txt"
-    assert not written.exists() or written.read_text() == LONG  # where there was no room, the model was told
+    assert not written.exists() or written.read_text() == LONG  # without space, the op returned an error
     assert temporaries(root) == []
 
 
-def test_a_disk_that_fills_up_while_the_model_thinks(root: Path, disk: Disk):
+def test_a_disk_that_fills_up_during_a_model_call_loses_no_recorded_event(root: Path, disk: Disk):
     disk.move_to(root / ".reyn", "2m")
     fillers: list[Path] = []
 
@@ -119,12 +119,12 @@ def test_a_disk_that_fills_up_while_the_model_thinks(root: Path, disk: Disk):
 
     answers = [go("second", LONG), finish(LONG)]
     with SyncRuntime.open(root, model=Filling(answers)) as rt, pytest.raises(StoreUnavailable):
-        rt.run("pair", GIVEN, run_id="r")
+        rt.run("pair", INPUT, run_id="r")
     with SyncRuntime.open(root) as rt:
         kinds = [event.kind for event in rt.events("r")]
         assert kinds.count("llm_responded") == 1
         assert rt.verify("r").events == len(kinds)
-        with pytest.raises(StoreUnavailable):  # still no room
+        with pytest.raises(StoreUnavailable):  # still no space
             rt.resume("r", model="scripted:answers.jsonl")
     fillers[0].unlink()
     with SyncRuntime.open(root, model=ScriptedModel(answers)) as rt:
@@ -135,10 +135,10 @@ def test_a_disk_that_fills_up_while_the_model_thinks(root: Path, disk: Disk):
 # -- the disk that files are written to -------------------------------------------------------------------
 
 
-def drive_ops(root: Path, answers: list) -> list[dict]:
-    """What came of each file op that was performed."""
+def run_ops(root: Path, answers: list) -> list[dict]:
+    """Execute a run and return the results of its file ops."""
     with SyncRuntime.open(root, model=ScriptedModel(answers)) as rt:
-        result = rt.run("pair", GIVEN, run_id="r")
+        result = rt.run("pair", INPUT, run_id="r")
         assert result.ok, result
         done = [event.data["result"] for event in rt.events("r") if event.kind == "file_completed"]
         rt.verify("r")
@@ -156,34 +156,34 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_write_without_room_is_told_to_the_model_and_leaves_no_trace(root: Path, disk: Disk, change: str):
+def test_a_write_to_a_full_disk_is_an_op_error_and_leaves_no_file(root: Path, disk: Disk, change: str):
     disk.move_to(root / "reyn/out", "128k")
     original = root / "reyn/out/a.txt"
     original.write_text("original\n")
     small = file("write", "reyn/out/small.txt", content="small\n")
-    told, after = drive_ops(root, [act(CHANGES[change]), act(small), go("second"), finish()])
-    assert (told["status"], "No space left" in told["error"]) == ("error", True)
+    failed, after = run_ops(root, [act(CHANGES[change]), act(small), go("second"), finish()])
+    assert (failed["status"], "No space left" in failed["error"]) == ("error", True)
     assert after["status"] == "ok"
     assert original.read_text() == "original\n"
     assert temporaries(root) == []
     assert not (root / "reyn/out/new.txt").exists()
 
 
-def test_a_write_to_a_disk_that_is_read_only_is_told_to_the_model(root: Path, disk: Disk):
+def test_a_write_to_a_read_only_disk_is_an_op_error(root: Path, disk: Disk):
     disk.move_to(root / "reyn/out", "128k")
     original = root / "reyn/out/a.txt"
     original.write_text("original\n")
     disk.make_read_only()
     ops = [file("write", "reyn/out/a.txt", content="new"), file("delete", "reyn/out/a.txt")]
-    for told in drive_ops(root, [act(*ops), go("second"), finish()]):
-        assert (told["status"], "Read-only" in told["error"]) == ("error", True)
+    for failed in run_ops(root, [act(*ops), go("second"), finish()]):
+        assert (failed["status"], "Read-only" in failed["error"]) == ("error", True)
     assert original.read_text() == "original\n"
 
 
 # -- a state directory that is read-only ------------------------------------------------------------------
 
 
-def test_a_read_only_state_directory_stops_runs_and_not_readers(root: Path, disk: Disk):
+def test_a_read_only_state_directory_allows_reading_but_no_runs(root: Path, disk: Disk):
     disk.move_to(root / ".reyn", "4m")
     assert reyn(root, "run", "pair", IN, "--run-id", "done").code == 0
     (root / "answers.jsonl").write_text(json.dumps(go("second")))
@@ -198,7 +198,7 @@ def test_a_read_only_state_directory_stops_runs_and_not_readers(root: Path, disk
     assert reyn(root, "resume", "failed", "--retry").code == 0
 
 
-def test_a_file_that_cannot_be_put_back_for_want_of_room_is_named(root: Path, disk: Disk):
+def test_a_file_that_cannot_be_restored_on_a_full_disk_is_named(root: Path, disk: Disk):
     disk.move_to(root / "reyn/out", "256k")
     original = root / "reyn/out/a.txt"
     original.write_text(LONG)
@@ -211,7 +211,7 @@ def test_a_file_that_cannot_be_put_back_for_want_of_room_is_named(root: Path, di
 
     answers = [act(file("write", "reyn/out/a.txt", content="short\n")), "no", "no", go("second"), finish()]
     with SyncRuntime.open(root, model=Filling(answers), max_phase_retries=1) as rt:
-        result = rt.run("pair", GIVEN, run_id="r")
+        result = rt.run("pair", INPUT, run_id="r")
         assert result.status == "failed"
         assert result.warnings == (
             "`reyn/out/a.txt` was not restored: another program changed it, or it cannot be written",

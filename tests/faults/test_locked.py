@@ -1,4 +1,4 @@
-"""A database that another process holds: a run waits for it a while, then stops with a code, and goes on later."""
+"""A database that another process has locked: a run waits for some time, then stops with a code and can be resumed."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ ANSWERS = [go("second"), finish()]
 
 
 @contextmanager
-def held(root: Path, how: str = "BEGIN IMMEDIATE") -> Iterator[subprocess.Popen]:
-    """Another process that holds the database, until its standard input is closed."""
+def locked(root: Path, how: str = "BEGIN IMMEDIATE") -> Iterator[subprocess.Popen]:
+    """Lock the database in another process."""
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(root / ".reyn/journal.db"), how],
         stdin=subprocess.PIPE,
@@ -53,7 +53,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def begun(root: Path) -> Path:
+def failed_run(root: Path) -> Path:
     """A project with a run that failed after one answer."""
     with SyncRuntime.open(root, model=ScriptedModel(ANSWERS[:1])) as rt:
         assert rt.run("pair", {"text": "in"}, run_id="r").status == "failed"
@@ -62,29 +62,32 @@ def begun(root: Path) -> Path:
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("how", ["BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"])
-def test_a_run_that_cannot_write_stops_with_a_code_and_goes_on_later(
-    begun: Path, how: str, capsys: pytest.CaptureFixture[str]
+def test_a_run_that_cannot_write_stops_with_a_code_and_can_be_resumed(
+    failed_run: Path, how: str, capsys: pytest.CaptureFixture[str]
 ):
-    with held(begun, how):
-        for words in (["run", "pair", IN], ["resume", "r", "--retry", "--model", f"scripted:{begun}/answers.jsonl"]):
-            assert run_app(["--project", str(begun), *words]) == 1
-            said = capsys.readouterr().err
-            assert "error RYN408" in said
-            assert "locked" in said
-    with SyncRuntime.open(begun, model=ScriptedModel(ANSWERS)) as rt:
+    with locked(failed_run, how):
+        for words in (
+            ["run", "pair", IN],
+            ["resume", "r", "--retry", "--model", f"scripted:{failed_run}/answers.jsonl"],
+        ):
+            assert run_app(["--project", str(failed_run), *words]) == 1
+            errors = capsys.readouterr().err
+            assert "error RYN408" in errors
+            assert "locked" in errors
+    with SyncRuntime.open(failed_run, model=ScriptedModel(ANSWERS)) as rt:
         assert [row.run_id for row in rt.runs()] == ["r"]
         assert rt.resume("r", retry=True).ok
         assert rt.replay("r").status == "finished"
 
 
 @pytest.mark.usefixtures("impatient")
-def test_what_was_recorded_before_the_lock_stays(root: Path):
+def test_events_recorded_before_the_lock_are_durable(root: Path):
     holding = []
 
     class Slow(ScriptedModel):
         async def complete(self, request):
             if request.answered == 1:
-                holding.append(held(root))
+                holding.append(locked(root))
                 holding[0].__enter__()
             return await super().complete(request)
 
@@ -96,7 +99,7 @@ def test_what_was_recorded_before_the_lock_stays(root: Path):
         assert rt.resume("r").ok
 
 
-def test_a_lock_that_is_let_go_is_waited_for(begun: Path):
-    with held(begun) as holder, SyncRuntime.open(begun, model=ScriptedModel(ANSWERS)) as rt:
+def test_a_short_lock_only_delays_the_run(failed_run: Path):
+    with locked(failed_run) as holder, SyncRuntime.open(failed_run, model=ScriptedModel(ANSWERS)) as rt:
         threading.Timer(0.2, holder.stdin.close).start()
         assert rt.resume("r", retry=True).ok

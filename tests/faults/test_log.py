@@ -1,6 +1,6 @@
-"""The journal's log, `journal.db-wal`: what becomes of a run whose driver was killed, if its log is damaged or gone.
+"""The journal's log, `journal.db-wal`: a run whose driver was killed and whose log is damaged or missing.
 
-A log belongs to its database: SQLite finds no fault with a database without it, and goes on from the last checkpoint.
+A log belongs to its database: without it, SQLite opens the database as of the last checkpoint and reports no error.
 What is left then is a run as it was some commits ago, whole and resumable; what came after it is asked for again.
 """
 
@@ -75,7 +75,7 @@ class Killed:
         assert self.events[: len(found)] == found
         return found
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         async def work() -> None:
             async with OSRuntime.open(self.root, model=ScriptedModel(ANSWERS)) as runtime:
                 runtime.verify("r")
@@ -91,29 +91,29 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
     return Killed(tmp_path_factory.mktemp("killed"))
 
 
-def test_with_its_log_nothing_is_missing(killed: Killed):
+def test_a_journal_with_its_log_is_complete(killed: Killed):
     killed.restore(killed.log)
     assert killed.left() == killed.events
-    killed.go_on()
+    killed.resume()
 
 
-def test_without_its_log_the_run_is_what_it_was_at_the_last_checkpoint_and_goes_on(killed: Killed):
+def test_without_its_log_the_run_continues_from_the_last_checkpoint(killed: Killed):
     killed.restore(None)
     assert 0 < len(killed.left()) < len(killed.events)
-    killed.go_on()
+    killed.resume()
 
 
-def test_a_log_that_was_cut_off_costs_what_came_after_the_cut(killed: Killed):
+def test_a_truncated_log_loses_only_the_events_after_the_truncation(killed: Killed):
     lengths = []
     for length in range(0, len(killed.log), len(killed.log) // 25):
         killed.restore(killed.log[:length])
         lengths.append(len(killed.left()))
-        killed.go_on()
+        killed.resume()
     assert lengths == sorted(lengths)
     assert len(set(lengths)) > 5
 
 
-def test_a_bit_that_flips_in_the_log_mixes_no_histories(killed: Killed):
+def test_a_flipped_bit_in_the_log_does_not_mix_histories(killed: Killed):
     chance = random.Random(9)
     for at in sorted({*range(0, 32, 3), *(chance.randrange(len(killed.log)) for _ in range(40))}):
         damaged = bytearray(killed.log)
@@ -121,14 +121,14 @@ def test_a_bit_that_flips_in_the_log_mixes_no_histories(killed: Killed):
         killed.restore(bytes(damaged))
         try:
             killed.left()
-            killed.go_on()
+            killed.resume()
         except InternalError:
             raise
         except ReynError:
             continue
 
 
-def test_a_journal_that_never_got_beyond_its_log_is_gone_with_it(tmp_path: Path):
+def test_a_journal_that_was_never_checkpointed_is_lost_with_its_log(tmp_path: Path):
     write_skill(tmp_path, "loop", {"turn": ["turn", "end"]})
 
     def until_killed() -> None:
@@ -143,5 +143,5 @@ def test_a_journal_that_never_got_beyond_its_log_is_gone_with_it(tmp_path: Path)
     for name in ("journal.db-wal", "journal.db-shm"):
         (tmp_path / ".reyn" / name).unlink()
     for words in (("show", "r"), ("verify", "r"), ("resume", "r")):
-        said = reyn(tmp_path, *words)
-        assert (said.code, f"error {RunNotFound.code}" in said.err) == (2, True), said
+        result = reyn(tmp_path, *words)
+        assert (result.code, f"error {RunNotFound.code}" in result.err) == (2, True), result

@@ -1,5 +1,7 @@
-"""Write the golden journals of the present rules: `python -m tests.goldens`. Those of a version that is written already
-are never written again: other bytes need another version."""
+"""Write the golden journals of the current rules version: `python -m tests.goldens`.
+
+Existing journals are not overwritten: different bytes need a new rules version.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ GLOB = {"kind": "file", "op": "glob", "pattern": "*.txt"}
 
 
 def write_skills(root: Path) -> None:
-    """Between them: a branch, a loop, every kind of op and step, a rollback, sub-skills as op, node and step."""
+    """Write skills that together have a branch, a loop, every op and step kind, a rollback and sub-skills."""
     write_skill(
         root, "loop", {"write": ["check"], "check": ["write", "end"]}, skill_keys="finish_criteria: [it is good]\n"
     )
@@ -84,7 +86,7 @@ RUNS: dict[str, tuple[str, list, dict]] = {
 
 
 def play(root: Path, name: str) -> list[bytes]:
-    """One run, as somebody would operate it, and its export."""
+    """Execute one run as an operator would, and export it."""
     skill, answers, settings = RUNS[name]
     model = ScriptedModel(answers)
     with SyncRuntime.open(root, model=model, ids=CountingIds(name), clock=SteppingClock(), **settings) as rt:

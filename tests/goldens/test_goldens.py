@@ -29,13 +29,13 @@ def imported(path: Path, root: Path) -> tuple[SyncRuntime, tuple[str, ...]]:
     return rt, rt.import_(path.read_bytes().splitlines(keepends=True)).imported
 
 
-def test_every_version_has_its_journals():
+def test_every_rules_version_has_golden_journals():
     assert {rules_of(path) for path in FILES} == set(range(1, RULES + 1))
     assert {path.stem for path in FILES if rules_of(path) == RULES} == RUNS.keys()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_a_golden_journal_is_whole_and_derived_again(path: Path, tmp_path: Path):
+def test_a_golden_journal_verifies_and_replays(path: Path, tmp_path: Path):
     rt, runs = imported(path, tmp_path)
     with rt:
         for run in runs:
@@ -44,12 +44,12 @@ def test_a_golden_journal_is_whole_and_derived_again(path: Path, tmp_path: Path)
             if rules_of(path) in SUPPORTED_RULES:
                 assert rt.replay(run).events == rt.verify(run).events
             else:
-                with pytest.raises(RunBlocked, match=f"rules {rules_of(path)}"):
+                with pytest.raises(RunBlocked, match=f"rules version {rules_of(path)}"):
                     rt.replay(run)
 
 
 def test_a_fork_continues_a_run_of_rules_that_are_not_supported(tmp_path: Path):
-    """It starts between two visits, under today's rules; its replay derives what comes after the fork."""
+    """The fork starts between two visits under the current rules; its replay derives the events after the fork."""
     path = HERE / "rules-4" / "plain.jsonl"
     model = ScriptedModel([go("check"), finish("forked")] * 9)
     with SyncRuntime.open(tmp_path, journal=MemoryJournal(), model=model) as rt:
@@ -63,7 +63,7 @@ def test_a_fork_continues_a_run_of_rules_that_are_not_supported(tmp_path: Path):
         assert (report.inherited, report.events) == (at, rt.verify("fork").events)
 
 
-def test_the_same_runs_give_the_same_bytes_today(tmp_path: Path):
+def test_golden_runs_are_reproduced_byte_for_byte(tmp_path: Path):
     for name, lines in make_all(tmp_path).items():
         assert b"".join(lines) == (HERE / f"rules-{RULES}" / f"{name}.jsonl").read_bytes(), name
 
@@ -76,13 +76,13 @@ def loud_correction(answer: str, path: str, message: str) -> tuple:
     ("module", "name", "changed"),
     [
         (render, "CONTRACT", render.CONTRACT + "- Be nice.\n"),
-        (render, "KEPT", "workspace:.elsewhere/"),
+        (render, "FULL_CONTENT", "workspace:.elsewhere/"),
         (phase_executor, "correction", loud_correction),
         (phase_executor, "successors", lambda skill, phase: ()),
     ],
 )
-def test_a_rule_changed_on_purpose_is_found(tmp_path: Path, monkeypatch, module, name: str, changed):
-    """Any of these changes what is derived; without a new rules version it must not pass."""
+def test_a_changed_rule_is_detected(tmp_path: Path, monkeypatch, module, name: str, changed):
+    """Each of these changes derived events, so replay must detect it without a new rules version."""
     monkeypatch.setattr(module, name, changed)
     failed = []
     for path in FILES:

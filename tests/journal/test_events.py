@@ -1,4 +1,4 @@
-"""Kinds, canonical bytes and the chain."""
+"""Event kinds, canonical JSON and the hash chain."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn.journal import Blob, canonical, check_json, digest, encode, kinds, link
-from reyn.journal.registry import content_of
+from reyn.journal.registry import content_hashes
 from reyn.journal.registry import kinds as registered
 
 JSON = st.recursive(
@@ -35,7 +35,7 @@ def test_the_order_of_keys_does_not_matter(value: dict):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), [float("-inf")], {"a": {1}}, {2: 3}, "\udcff", b"x"])
-def test_what_json_cannot_hold_is_refused_with_its_place(value):
+def test_check_json_rejects_other_values_with_their_path(value):
     with pytest.raises(ValueError, match=r"^\$"):
         check_json(value)
 
@@ -47,7 +47,7 @@ def test_the_hash_is_that_of_the_documented_json_array():
     assert json.loads(f'[3,7,"phase_started",1,{raw.decode()},"{"0" * 64}"]')[4] == {"phase": "a"}
 
 
-def test_every_kind_says_what_it_is_and_has_a_schema():
+def test_every_kind_has_a_docstring_and_a_schema():
     assert len(registered()) >= 19
     for (kind, version), cls in registered().items():
         assert (cls.kind, cls.version) == (kind, version)
@@ -56,22 +56,22 @@ def test_every_kind_says_what_it_is_and_has_a_schema():
         assert schema["additionalProperties"] is False
 
 
-def test_only_named_states_are_entered():
+def test_events_enter_only_known_statuses():
     entered = {cls.enters for cls in registered().values()}
     assert entered == {None, "running", "finished", "failed", "aborted", "limited", "waiting", "cancelled"}
 
 
-def test_the_content_of_an_event_is_found_wherever_it_stands():
+def test_content_hashes_finds_nested_references():
     names = [digest(bytes([number])) for number in range(3)]
     message = kinds.FrameMessage(
         "user", (kinds.Part(text="between"), kinds.Part(blob=names[0]), kinds.Part(blob=names[1]))
     )
-    assert list(content_of(kinds.FrameBuilt((message,)))) == names[:2]
-    assert list(content_of(kinds.ArtifactStored(kinds.ArtifactRef("t", names[2]), 1))) == [names[2]]
+    assert list(content_hashes(kinds.FrameBuilt((message,)))) == names[:2]
+    assert list(content_hashes(kinds.ArtifactStored(kinds.ArtifactRef("t", names[2]), 1))) == [names[2]]
     requested = kinds.LlmRequested("1.1", "m", names[0], names[1])
-    assert list(content_of(requested)) == [names[0]]  # `request` is a hash, but of nothing that is kept
+    assert list(content_hashes(requested)) == [names[0]]  # `request` is a hash, but not of a stored blob
 
 
-def test_a_field_with_a_default_is_not_written():
+def test_fields_with_default_values_are_not_written():
     assert encode(kinds.RunResumed("me")) == b'{"driver":"me"}'
     assert Blob.of(b"x").hash == digest(b"x")

@@ -1,4 +1,4 @@
-"""Journals of earlier formats are upgraded when they are opened for writing, and read as they are otherwise."""
+"""Databases of earlier formats are upgraded when opened for writing, and stay readable in read-only mode."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ANSWERS = [act(question("Which one?")), go("b"), finish()]
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A project with one run that waits and one that finished."""
+    """A project with one waiting and one finished run."""
     write_skill(tmp_path, "s", {"a": ["b"], "b": ["end"]}, ops={"a": "ask_user"})
     with SyncRuntime.open(tmp_path, model=ScriptedModel(ANSWERS)) as rt:
         assert rt.run("s", {"text": "in"}, run_id="waits").status == "waiting"
@@ -29,7 +29,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def downgrade(root: Path, to: int) -> None:
-    """Make the list of runs what an earlier release wrote."""
+    """Convert the `runs` table to the format of an earlier release."""
     with closing(sqlite3.connect(root / ".reyn" / "journal.db", isolation_level=None)) as db:
         db.execute("DROP TABLE approvals")
         db.execute("ALTER TABLE runs RENAME COLUMN messages_taken TO heard")

@@ -1,4 +1,4 @@
-"""No answer whatsoever causes an effect outside the candidates, the allowed ops and the zones.
+"""No answer causes an effect outside of the candidates, the allowed ops and the zones.
 
 The oracle is not the gate: it hashes every file on the disk around the project before and after, listens to the
 interpreter's own audit events for sockets and processes, and reads the path of the run. The model may say anything.
@@ -23,7 +23,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reyn import SyncRuntime
-from reyn.contract.verdicts import CLASSES
+from reyn.contract.verdicts import REJECTION_CLASSES
 from reyn.journal import decode, kinds
 from reyn.testing import ScriptedModel
 from tests.support import abort, act, file, finish, go, question, with_ops, write_skill
@@ -31,30 +31,30 @@ from tests.support import abort, act, file, finish, go, question, with_ops, writ
 CANARY = "CANARY-7f3a"
 FORBIDDEN = ("socket.connect", "socket.bind", "subprocess.Popen", "os.exec", "os.system", "os.posix_spawn", "os.fork")
 GRAPH = {"plan": ["build", "plan"], "build": ["end"]}
-_heard: list[str] | None = None
+_audited: list[str] | None = None
 
 
-def _listen(event: str, args: tuple[Any, ...]) -> None:
-    if _heard is not None and event in FORBIDDEN:
-        _heard.append(f"{event} {args!r}"[:200])
+def _audit(event: str, args: tuple[Any, ...]) -> None:
+    if _audited is not None and event in FORBIDDEN:
+        _audited.append(f"{event} {args!r}"[:200])
 
 
-sys.addaudithook(_listen)
+sys.addaudithook(_audit)
 
 
 @contextmanager
-def spied() -> Iterator[list[str]]:
-    """What the process tried that leaves it."""
-    global _heard  # noqa: PLW0603 - an audit hook cannot be removed
-    _heard = []
+def audited_process() -> Iterator[list[str]]:
+    """Collect the attempts of this process to reach the network or other processes."""
+    global _audited  # noqa: PLW0603 - an audit hook cannot be removed
+    _audited = []
     try:
-        yield _heard
+        yield _audited
     finally:
-        _heard = None
+        _audited = None
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """Every path below a folder with what is there: content, target, mode."""
+    """Return content, link target and mode of every path below a folder."""
     found: dict[str, str] = {}
     for base, folders, files in os.walk(folder):
         for name in (*folders, *files):
@@ -68,7 +68,7 @@ def tree(folder: Path) -> dict[str, str]:
 
 
 def make_world(around: Path) -> Path:
-    """A project amid files that are none of its business, with links that lead to them."""
+    """Create a project next to unrelated files, with links that lead to them."""
     root = around / "project"
     write_skill(root, "s", GRAPH, ops={"plan": "file, ask_user"})
     outside = around / "outside"
@@ -142,9 +142,9 @@ ANSWERS = st.one_of(
 
 
 def violations(root: Path, around: Path, answers: list[Any]) -> tuple[list[str], set[str]]:
-    """What speaks against a run of these answers, and the classes of rules that rejected some."""
+    """Return the violations of a run with these answers, and the rules that rejected answers."""
     before, wrong = tree(around), []
-    with spied() as heard, SyncRuntime.open(root, model=ScriptedModel(map(as_text, answers))) as rt:
+    with audited_process() as attempts, SyncRuntime.open(root, model=ScriptedModel(map(as_text, answers))) as rt:
         result = rt.run("s", {"text": "in"}, run_id="k")
         for _ in range(10):
             if result.status == "waiting":
@@ -156,7 +156,7 @@ def violations(root: Path, around: Path, answers: list[Any]) -> tuple[list[str],
         rt.verify("k")
         rt.replay("k")
         resumable = result.status in ("finished", "aborted", "failed", "limited", "waiting")
-    wrong += [f"left the process: {what}" for what in heard]
+    wrong += [f"left the process: {what}" for what in attempts]
     wrong += [] if resumable else [f"the run is {result.status}"]
     for path in sorted({name for name, what in (before.items() ^ tree(around).items()) if what is not None}):
         inside = Path(path).resolve().is_relative_to(root / "reyn") or Path(path).is_relative_to(root / ".reyn")
@@ -202,7 +202,7 @@ def _shown(root: Path, bodies: list) -> Iterator[bytes]:
 @example([with_ops(go("build"), file("delete", "reyn/up/notes.txt")), finish()])
 @example([act({"kind": "file", "op": "grep", "pattern": "CANARY", "path": "."}), go("build"), finish()])
 @example([act({"kind": "file", "op": "glob", "pattern": "../**/*"}), go("abort"), go("build"), finish()])
-def test_whatever_a_model_says_nothing_happens_out_of_bounds(answers: list[Any]):
+def test_no_answer_has_an_effect_outside_of_what_is_allowed(answers: list[Any]):
     around = Path(tempfile.mkdtemp()).resolve()
     try:
         wrong, _ = violations(make_world(around), around, answers)
@@ -227,7 +227,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("rule", CLASSES)
+@pytest.mark.parametrize("rule", REJECTION_CLASSES)
 def test_every_class_of_rule_rejects_before_any_effect(tmp_path: Path, rule: str):
     root = make_world(tmp_path)
     wrong, classes = violations(root, tmp_path, [HOSTILE[rule]] * 3)
@@ -236,8 +236,8 @@ def test_every_class_of_rule_rejects_before_any_effect(tmp_path: Path, rule: str
         assert rt.resume("k", retry=True).ok
 
 
-def test_the_oracle_can_see(tmp_path: Path):
-    """A file changed outside, a process started, a canary read: each is told."""
+def test_the_oracle_detects_an_effect_outside_of_what_is_allowed(tmp_path: Path):
+    """A file changed outside of the zones, a started process and a canary in a frame are each detected."""
     root = make_world(tmp_path)
 
     class Meddling(ScriptedModel):
@@ -247,8 +247,8 @@ def test_the_oracle_can_see(tmp_path: Path):
             return await super().complete(request)
 
     before = tree(tmp_path)
-    with spied() as heard, SyncRuntime.open(root, model=Meddling([go("build"), finish()])) as rt:
+    with audited_process() as attempts, SyncRuntime.open(root, model=Meddling([go("build"), finish()])) as rt:
         rt.run("s", {"text": "in"})
         os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0)
-    assert any("posix_spawn" in what for what in heard)
+    assert any("posix_spawn" in what for what in attempts)
     assert str(tmp_path / "outside/secret.txt") in {name for name, _ in before.items() ^ tree(tmp_path).items()}

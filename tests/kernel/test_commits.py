@@ -1,4 +1,4 @@
-"""Shared commits: whatever happens around them, every append gets an answer and nothing is closed under its feet."""
+"""Shared commits: every append gets a result, also when tasks are cancelled or the runtime is closed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def check_all(root: Path, count: int = 6) -> None:
     asyncio.run(main())
 
 
-def test_a_sibling_that_fails_closes_the_runtime_in_the_middle_of_commits(spin: Path):
+def test_a_failing_task_can_close_the_runtime_during_commits(spin: Path):
     async def fail():
         await asyncio.sleep(0.05)
         raise ValueError("sibling")
@@ -63,19 +63,19 @@ def test_a_sibling_that_fails_closes_the_runtime_in_the_middle_of_commits(spin: 
     check_all(spin)
 
 
-def test_runs_left_in_the_background_do_not_keep_the_loop_from_ending(spin: Path):
+def test_background_runs_do_not_block_the_end_of_the_loop(spin: Path):
     async def main():
         rt = endless(spin, SlowJournal(spin / ".reyn"))
         tasks = [asyncio.create_task(rt.run("spin", IN, run_id=f"r{number}")) for number in range(4)]
         await asyncio.sleep(0.05)
-        return tasks  # returned while they run: the loop cancels them on its way out
+        return tasks  # still running: the loop cancels them when it ends
 
     asyncio.run(asyncio.wait_for(main(), 60))
     check_all(spin, 4)
 
 
 @pytest.mark.parametrize("after", [0.0, 0.003, 0.01, 0.02, 0.04])
-def test_a_run_that_is_cancelled_at_any_moment_can_be_resumed(spin: Path, after: float):
+def test_a_run_whose_task_is_cancelled_at_any_moment_can_be_resumed(spin: Path, after: float):
     async def main():
         async with endless(spin, SlowJournal(spin / ".reyn")) as rt:
             others = asyncio.create_task(drive_all(rt, 3))
@@ -89,7 +89,7 @@ def test_a_run_that_is_cancelled_at_any_moment_can_be_resumed(spin: Path, after:
     check_all(spin, 10)
 
 
-def test_a_journal_that_breaks_is_heard_by_every_run_that_waits(spin: Path):
+def test_every_waiting_run_gets_the_error_of_the_journal(spin: Path):
     class Breaking(MemoryJournal):
         def append_many(self, batches):
             raise MemoryError("no room")
@@ -102,13 +102,13 @@ def test_a_journal_that_breaks_is_heard_by_every_run_that_waits(spin: Path):
     assert all(isinstance(result, MemoryError) for result in results)
 
 
-def test_closing_twice_is_closing_once(tmp_path: Path):
+def test_closing_twice_is_allowed(tmp_path: Path):
     journal = SqliteJournal(tmp_path)
     journal.close()
     journal.close()
 
 
-def test_a_lone_run_lets_the_loop_breathe(spin: Path):
+def test_a_single_run_yields_to_the_event_loop(spin: Path):
     ticks = []
 
     async def tick():

@@ -1,17 +1,21 @@
-"""Forks, reruns, upgrades, undo, diff: other runs from this one."""
+"""Forks, reruns, upgrades, undo, diff, export and import."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reyn import SyncRuntime
 from reyn.errors import ArchiveInvalid, ForkImpossible, RunKeyTaken, UpgradeUnfit
 from reyn.journal.sqlite import SqliteJournal
-from tests.kernel.doing import Project
+from reyn.ops import Call, Env, OpForm, OpSpec, Plan
+from reyn.vocabulary.schemas import arguments as fields
+from reyn.vocabulary.schemas import result, text
+from tests.kernel.support import Project
 from tests.support import abort, act, file, finish, go, question, write_skill
 
 
@@ -34,7 +38,7 @@ def reopened(project: Project, answers: list, **options) -> SyncRuntime:
 ANSWERS = [act(file("write", "workspace:n.txt", content="1")), go("b", "one"), abort("stuck")]
 
 
-def test_a_fork_goes_on_from_an_event_and_reads_through(project: Project):
+def test_a_fork_continues_from_an_event_and_shares_the_events_before_it(project: Project):
     with reopened(project, ANSWERS) as rt:
         assert rt.run("s", {"text": "in"}, run_id="k").status == "aborted"
     before = list(project.journal.read("k"))
@@ -57,33 +61,33 @@ def test_a_fork_goes_on_from_an_event_and_reads_through(project: Project):
     assert (project.root / ".reyn/workspace/f/n.txt").read_text() == "1"
 
 
-def test_a_fork_can_change_the_input_of_the_phase_it_begins_with(project: Project):
+def test_a_fork_can_replace_the_input_of_its_first_phase(project: Project):
     with reopened(project, ANSWERS) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
     with reopened(project, [*ANSWERS[:2], finish()]) as rt:
         assert rt.fork("k", input={"text": "other"}, run_id="f").ok
-        assert '"text":"other"' in project.model.shown(0)
+        assert '"text":"other"' in project.model.turn_message(0)
         started = [event for event in rt.events("f") if event.kind == "phase_started"]
         assert [event.data["phase"] for event in started] == ["a", "b"]
         assert rt.replay("f").status == "finished"
         assert rt.fork("k", at=3, input={"text": "first"}, run_id="g").ok
-        assert '"text":"first"' in project.model.shown(1)
+        assert '"text":"first"' in project.model.turn_message(1)
 
 
-def test_a_fork_can_go_on_with_another_skill(project: Project):
+def test_a_fork_can_continue_with_another_skill(project: Project):
     with reopened(project, ANSWERS) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
     phase = project.root / "reyn/project/s/phases/b.md"
     phase.write_text(phase.read_text().replace("Do what b does.", "Do it better."))
     with reopened(project, [*ANSWERS[:2], finish()]) as rt:
         assert rt.fork("k", skill="s", run_id="f").ok
-        assert "Do it better." in project.model.stable(0)
+        assert "Do it better." in project.model.system_message(0)
         assert rt.replay("f").status == "finished"
         report = rt.diff("k", "f")
         assert report.cause == "skill"
 
 
-def test_a_fork_of_a_fork_reads_through_both(project: Project):
+def test_a_fork_of_a_fork_shares_the_events_of_both(project: Project):
     with reopened(project, ANSWERS) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
     with reopened(project, [*ANSWERS[:2], go("a", "round"), abort("again")]) as rt:
@@ -96,7 +100,7 @@ def test_a_fork_of_a_fork_reads_through_both(project: Project):
         assert {event.run_id for event in rt.events("g")} == {"k", "f", "g"}
 
 
-def test_there_must_be_something_to_go_on_from(project: Project):
+def test_a_fork_point_before_the_first_event_is_refused(project: Project):
     with reopened(project, ANSWERS) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
         with pytest.raises(ForkImpossible):
@@ -105,24 +109,38 @@ def test_there_must_be_something_to_go_on_from(project: Project):
             rt.fork("k", run_id="k")
 
 
-def test_a_rerun_begins_anew_with_the_same_input_and_skill(project: Project):
+def test_a_fork_point_after_the_last_event_is_refused(project: Project):
+    with reopened(project, ANSWERS) as rt:
+        rt.run("s", {"text": "in"}, run_id="k")
+        last = rt.find("k").seq
+        with pytest.raises(ForkImpossible, match=f"no event 999; its last event is {last}"):
+            rt.fork("k", at=999, run_id="f")
+        with pytest.raises(ForkImpossible, match=f"no event {last + 1}"):
+            rt.fork("k", at=last + 1, input={"text": "other"})
+        assert [row.run_id for row in rt.runs()] == ["k"]
+        assert len(project.model.requests) == len(ANSWERS)
+        assert not (project.root / ".reyn/workspace/f").exists()
+        rt.fork("k", at=last, run_id="f")
+
+
+def test_a_rerun_starts_with_the_same_input_and_skill(project: Project):
     with reopened(project, ANSWERS) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
     phase = project.root / "reyn/project/s/phases/a.md"
     phase.write_text(phase.read_text().replace("Do what a does.", "Do it better."))
     with reopened(project, ANSWERS) as rt:
         assert rt.rerun("k", run_id="again").status == "aborted"
-        assert "Do what a does." in project.model.stable(0)
+        assert "Do what a does." in project.model.system_message(0)
         assert rt.diff("k", "again").is_same
         rt.rerun("k", run_id="new", upgrade=True)
-        assert "Do it better." in project.model.stable(3)
+        assert "Do it better." in project.model.system_message(3)
         assert [event.data["rerun_of"] for event in rt.events("again") if event.kind == "run_started"] == ["k"]
 
 
 # -- diff ---------------------------------------------------------------------------------------------
 
 
-def test_the_first_decision_that_differs_is_named_with_its_cause(project: Project):
+def test_diff_names_the_first_different_decision_and_its_cause(project: Project):
     with reopened(project, ANSWERS) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
     with reopened(project, [*ANSWERS[:2], finish()]) as rt:
@@ -137,7 +155,7 @@ def test_the_first_decision_that_differs_is_named_with_its_cause(project: Projec
         assert rt.diff("k", "same").is_same
 
 
-def test_a_difference_in_the_frame_names_its_part(project: Project):
+def test_diff_names_the_frame_part_that_differs(project: Project):
     (project.root / "x.txt").write_text("before")
     answers = [act(file("read", "x.txt")), go("b"), finish()]
     with reopened(project, answers) as rt:
@@ -157,18 +175,18 @@ def edit(project: Project, phase: str) -> None:
     path.write_text(path.read_text().replace(f"Do what {phase} does.", "Do it better."))
 
 
-def test_a_run_that_waits_can_be_upgraded_where_the_phase_in_flight_is_the_same(project: Project):
+def test_a_waiting_run_can_be_upgraded_if_its_current_phase_is_unchanged(project: Project):
     answers = [act(question("ok?")), go("b"), finish()]
     with reopened(project, answers) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
         edit(project, "b")
         rt.answer("k", "1.1.1", "yes")
         assert rt.resume("k", upgrade=True).ok
-        assert "Do it better." in project.model.stable(2)
+        assert "Do it better." in project.model.system_message(2)
         assert rt.replay("k").status == "finished"
 
 
-def test_an_upgrade_that_does_not_fit_is_refused_and_the_run_goes_on_without(project: Project):
+def test_an_incompatible_upgrade_is_refused_and_the_run_continues_without_it(project: Project):
     answers = [act(question("ok?")), go("b"), finish()]
     with reopened(project, answers) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
@@ -179,20 +197,58 @@ def test_an_upgrade_that_does_not_fit_is_refused_and_the_run_goes_on_without(pro
         assert rt.resume("k").ok
 
 
+class Note:
+    """An op whose specification differs between two installed versions."""
+
+    def __init__(self, summary: str) -> None:
+        arguments = fields("note", None, {"text": text(80)})
+        form = OpForm(None, summary, arguments, "idempotent", result("note", None, {}), {"kind": "note", "text": "x"})
+        self.spec = OpSpec("note", summary, effect="idempotent", forms=(form,))
+
+    def plan(self, call: Call, env: Env) -> Plan:
+        return Plan("notes are allowed")
+
+    async def perform(self, call: Call, plan: Plan, env: Env) -> dict[str, Any]:
+        return call.ok()
+
+
+@pytest.mark.parametrize("summary", ["Take a note.", "Take a note and keep it."])
+def test_an_unedited_skill_can_be_upgraded_even_if_an_op_has_changed(project: Project, summary: str):
+    write_skill(project.root, "noting", {"a": ["b"], "b": ["end"]}, ops={"a": "note, ask_user", "b": "note"})
+    answers = [act({"kind": "note", "text": "1"}, question("ok?")), go("b"), finish()]
+    with reopened(project, answers, ops=[Note("Take a note.")]) as rt:
+        assert rt.run("noting", {"text": "in"}, run_id="k").status == "waiting"
+        rt.answer("k", "1.1.2", "yes")
+    with reopened(project, answers, ops=[Note(summary)]) as rt:
+        assert rt.resume("k", upgrade=True).ok
+        assert "Take a note." in project.model.system_message(0)  # the open visit keeps what it was offered
+        assert summary in project.model.system_message(1)
+        assert rt.replay("k").status == "finished"
+
+
+def test_an_upgrade_checks_the_input_of_a_phase_that_failed(project: Project):
+    with reopened(project, [go("b"), "no", "no", "no", finish()]) as rt:
+        assert rt.run("s", {"text": "in"}, run_id="k").status == "failed"
+        number = {"type": "object", "properties": {"text": {"type": "integer"}}}
+        (project.root / "reyn/project/s/artifacts/note.yaml").write_text(json.dumps(number))
+        with pytest.raises(UpgradeUnfit, match="phase `b` no longer accepts its input"):
+            rt.resume("k", retry=True, upgrade=True)
+
+
 def test_a_run_that_failed_between_visits_can_be_upgraded(project: Project):
     answers = [go("b"), "no", "no", "no", finish()]
     with reopened(project, answers) as rt:
         assert rt.run("s", {"text": "in"}, run_id="k").status == "failed"
         edit(project, "b")
         assert rt.resume("k", retry=True, upgrade=True).ok
-        assert "Do it better." in project.model.stable(4)
+        assert "Do it better." in project.model.system_message(4)
         assert rt.replay("k").status == "finished"
 
 
 # -- undo ---------------------------------------------------------------------------------------------
 
 
-def test_undo_puts_files_back_and_leaves_what_somebody_else_changed(project: Project):
+def test_undo_restores_files_except_those_that_were_changed_since(project: Project):
     first, second = project.root / "reyn/one.txt", project.root / "reyn/two.txt"
     first.write_text("old")
     writes = act(
@@ -203,7 +259,7 @@ def test_undo_puts_files_back_and_leaves_what_somebody_else_changed(project: Pro
     )
     with reopened(project, [writes, go("b"), finish()]) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
-        assert rt.touched("k") == {"reyn/one.txt": "changed", "reyn/deep/two.txt": "new", "reyn/two.txt": "new"}
+        assert rt.changed_files("k") == {"reyn/one.txt": "changed", "reyn/deep/two.txt": "new", "reyn/two.txt": "new"}
         second.write_text("mine")
         dry = rt.undo("k", dry_run=True)
         assert (sorted(dry.restored), dry.left) == (["reyn/deep/two.txt", "reyn/one.txt"], ("reyn/two.txt",))
@@ -218,7 +274,7 @@ def test_undo_puts_files_back_and_leaves_what_somebody_else_changed(project: Pro
         assert rt.verify("k")
 
 
-def test_undo_reaches_into_sub_runs(project: Project):
+def test_undo_includes_sub_runs(project: Project):
     write_skill(project.root, "outer", {"@s": ["end"]})
     with reopened(project, [act(file("write", "reyn/x.txt", content="1")), go("b"), finish()]) as rt:
         assert rt.run("outer", {"text": "in"}, run_id="o").ok
@@ -229,7 +285,7 @@ def test_undo_reaches_into_sub_runs(project: Project):
 # -- carrying runs elsewhere --------------------------------------------------------------------------
 
 
-def test_an_exported_run_is_the_same_elsewhere_and_goes_on_there(project: Project, tmp_path: Path):
+def test_an_exported_run_can_be_imported_and_continued_elsewhere(project: Project, tmp_path: Path):
     answers = [act(file("write", "workspace:n.txt", content="1")), act(question("ok?")), go("b"), finish()]
     with reopened(project, answers) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
@@ -244,11 +300,11 @@ def test_an_exported_run_is_the_same_elsewhere_and_goes_on_there(project: Projec
         rt.answer("k", "1.2.1", "yes")
         assert rt.resume("k").ok
         assert rt.replay("k").status == "finished"
-        with pytest.raises(RunKeyTaken, match="is not the same"):
+        with pytest.raises(RunKeyTaken, match="different run `k` exists"):
             rt.import_(lines)
 
 
-def test_forks_and_sub_runs_travel_with_the_run(project: Project, tmp_path: Path):
+def test_an_archive_contains_origins_and_sub_runs(project: Project, tmp_path: Path):
     write_skill(project.root, "outer", {"@s": ["end"]})
     with reopened(project, ANSWERS) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
@@ -268,7 +324,7 @@ def test_forks_and_sub_runs_travel_with_the_run(project: Project, tmp_path: Path
 
 
 @pytest.mark.parametrize("damage", range(7))
-def test_a_damaged_file_is_refused_whole(project: Project, tmp_path: Path, damage: int):
+def test_a_damaged_archive_imports_nothing(project: Project, tmp_path: Path, damage: int):
     with reopened(project, ANSWERS) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
         lines = list(rt.export("k"))
@@ -291,29 +347,29 @@ def test_a_damaged_file_is_refused_whole(project: Project, tmp_path: Path, damag
         assert rt.runs() == []
 
 
-def test_a_file_cannot_name_a_run_like_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The name of a run is the name of its folder of files; somebody else's file must not choose another one."""
+def test_an_archive_with_a_path_as_run_id_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A run id is a folder name, so an archive must not contain one that leads elsewhere."""
     write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"})
     project = Project(tmp_path)
     with project.open([act(file("write", "workspace:x.txt", content="1")), finish()]) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
         lines = list(rt.export("k"))
-    evil = resealed(
+    evil = with_new_checksum(
         [line.replace(b'"run":"k"', b'"run":"../../src"').replace(b'["k"]', b'["../../src"]') for line in lines]
     )
     elsewhere = Project(tmp_path / "elsewhere")
     elsewhere.root.mkdir()
-    with elsewhere.open([]) as rt, pytest.raises(ArchiveInvalid, match="cannot be called so"):
+    with elsewhere.open([]) as rt, pytest.raises(ArchiveInvalid, match="is not a valid run id"):
         rt.import_(evil)
     assert list(elsewhere.root.rglob("*.txt")) == []
 
 
-def resealed(lines: list[bytes]) -> list[bytes]:
+def with_new_checksum(lines: list[bytes]) -> list[bytes]:
     seal = hashlib.sha256(b"".join(lines[:-1])).hexdigest()
     return [*lines[:-1], json.dumps({"seal": seal}).encode() + b"\n"]
 
 
-def test_a_run_whose_id_only_begins_alike_is_no_sub_run(project: Project):
+def test_an_id_with_the_prefix_of_another_run_does_not_make_a_sub_run(project: Project):
     answers = [act(file("write", "reyn/x.txt", content="1")), go("b"), finish()]
     with reopened(project, [act(question("ok?"))]) as rt:
         rt.run("s", {"text": "in"}, run_id="a.b")
@@ -321,7 +377,7 @@ def test_a_run_whose_id_only_begins_alike_is_no_sub_run(project: Project):
         rt.run("s", {"text": "in"}, run_id="x.y")
         rt.run("s", {"text": "in"}, run_id="x")
         assert rt.undo("x", dry_run=True).restored == ()
-        assert rt.touched("x") == {}
+        assert rt.changed_files("x") == {}
         assert rt.run("s", {"text": "in"}, run_id="a").ok
         rt.run("s", {"text": "in"}, run_id="a")
         assert rt.result("a.b").status == "waiting"

@@ -1,4 +1,4 @@
-"""When a driver reads the inbox: seldom between effects, always before it stops and while it waits."""
+"""A driver polls the inbox between effects, and always reads it before the run stops and while it waits."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def loop(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_between_effects_the_inbox_is_read_once_in_an_interval(loop: Path):
+def test_between_effects_the_inbox_is_read_once_per_interval(loop: Path):
     reads = []
     for visits in (2, 12):
         journal = Counting()
@@ -61,14 +61,14 @@ def test_between_effects_the_inbox_is_read_once_in_an_interval(loop: Path):
     assert reads[0] == reads[1]
 
 
-def test_a_message_of_this_process_is_read_before_the_next_effect(loop: Path):
+def test_a_message_from_this_process_is_read_before_the_next_effect(loop: Path):
     model = Calling([go("a")] * 5, 2, lambda: rt.cancel("k", "enough"))
     with opened(loop, model, MemoryJournal()) as rt:
         assert rt.run("loop", IN, run_id="k").status == "cancelled"
     assert model.calls == 2
 
 
-def test_a_message_of_another_process_is_read_at_the_latest_before_the_run_stops(loop: Path):
+def test_a_message_from_another_process_is_read_before_the_run_stops(loop: Path):
     def fail() -> None:
         journal.post("k", Cancel("enough"))
         raise ModelUnavailable("down")
@@ -92,5 +92,5 @@ def test_a_resumed_run_reads_its_inbox_first(loop: Path):
     with opened(loop, Down([]), journal) as rt:
         assert rt.run("loop", IN, run_id="k").status == "failed"
         journal.post("k", Cancel("enough"))
-        rt.runtime._polling.is_due("k")  # the interval has just begun
+        rt.runtime._polling.is_due("k")  # starts the interval
         assert rt.resume("k", retry=True).status == "cancelled"

@@ -1,4 +1,4 @@
-"""Laws that hold for every run, whatever the model says: property tests over generated answers."""
+"""Property tests: laws that hold for every run, whatever the model answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reyn import OSRuntime
-from reyn.context import join
+from reyn.context import message_text
 from reyn.journal import GENESIS, decode
 from reyn.journal.projections import rebuild
 from reyn.kernel.run_state import EMPTY, RunState, apply, fold
@@ -63,7 +63,7 @@ def drive(root: Path, answers: list, journal: MemoryJournal, **options):
 
 
 def copy_of(journal: MemoryJournal, upto: int) -> MemoryJournal:
-    """A journal that was cut off after some events, wherever that falls."""
+    """Return a copy of a journal that ends after some events."""
     cut = MemoryJournal()
     cut.append("r", 0, list(journal.read("r"))[:upto], [])
     cut._blobs = dict(journal._blobs)
@@ -80,7 +80,7 @@ def replayed(root: Path, journal: MemoryJournal):
 
 @settings(max_examples=60)
 @given(answers=ANSWERS)
-def test_the_fold_of_every_prefix_is_total_and_unique(root: Path, answers: list):
+def test_every_prefix_of_a_run_folds_to_a_state(root: Path, answers: list):
     journal = MemoryJournal()
     drive(root, answers, journal)
     events = list(journal.read("r"))
@@ -109,7 +109,7 @@ def test_every_run_ends_in_an_explained_state_and_replays(root: Path, answers: l
 
 @settings(max_examples=25)
 @given(answers=ANSWERS, where=st.floats(0, 1))
-def test_a_run_cut_off_anywhere_goes_on_to_the_same_end(root: Path, answers: list, where: float):
+def test_a_run_interrupted_anywhere_resumes_to_the_same_end(root: Path, answers: list, where: float):
     journal = MemoryJournal()
     whole = drive(root, answers, journal)
     events = list(journal.read("r"))
@@ -148,7 +148,7 @@ def test_frames_are_byte_stable_and_share_their_prefix_across_visits(root: Path,
         if event.kind == "phase_started":
             phase = body.phase
         if event.kind == "frame_built":
-            texts = [join(message, first.blob) for message in body.messages]
+            texts = [message_text(message, first.blob) for message in body.messages]
             stable.setdefault(phase, set()).add(texts[0])
             assert texts[1].startswith("## input_artifact\n")
             assert len(texts[1]) < 1_000  # nothing in a frame grows with the run
@@ -157,7 +157,7 @@ def test_frames_are_byte_stable_and_share_their_prefix_across_visits(root: Path,
 
 @settings(max_examples=40)
 @given(answers=ANSWERS)
-def test_the_chain_covers_every_byte(root: Path, answers: list):
+def test_the_hash_chain_covers_every_byte(root: Path, answers: list):
     journal = MemoryJournal()
     drive(root, answers, journal)
     prev = GENESIS
@@ -167,7 +167,7 @@ def test_the_chain_covers_every_byte(root: Path, answers: list):
         prev = event.hash
 
 
-def test_path_and_input_of_the_frame_are_those_of_the_documentation(root: Path):
+def test_the_frame_has_the_documented_path_and_input(root: Path):
     journal = MemoryJournal()
     drive(root, [go("check"), go("write"), go("check"), finish()], journal)
     tails = [

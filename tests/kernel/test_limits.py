@@ -1,4 +1,4 @@
-"""Caps on time and tokens: they stop a run between two calls, and it goes on when they are raised."""
+"""Limits on time and tokens stop a run between two calls until they are raised."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECOND = 1_000_000
 
 
 class World:
-    """A clock that a model moves, and tokens that it counts."""
+    """A clock that advances with every model call, and a model that reports tokens."""
 
     name = "scripted"
 
@@ -42,14 +42,14 @@ def open_at(root: Path, world: World, journal, **limits) -> SyncRuntime:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "world", "said"),
+    ("name", "value", "world", "expected"),
     [
-        ("tokens", 250, {"tokens": 100}, "300 tokens were used, and `tokens` is 250"),
-        ("run_seconds", 25, {"seconds": 10}, "30 seconds were spent on the run, and `run_seconds` is 25"),
+        ("tokens", 250, {"tokens": 100}, "300 tokens used; `tokens` is 250"),
+        ("run_seconds", 25, {"seconds": 10}, "30 seconds spent in the run; `run_seconds` is 25"),
     ],
 )
-def test_a_cap_stops_the_run_before_the_next_call_and_raised_it_goes_on(
-    tmp_path: Path, name: str, value: int, world: dict, said: str
+def test_a_limit_stops_the_run_before_the_next_call_until_it_is_raised(
+    tmp_path: Path, name: str, value: int, world: dict, expected: str
 ):
     write_skill(tmp_path, "spin", {"a": ["a", "end"]})
     answers = [go("a", "1"), go("a", "2"), go("a", "3"), go("a", "4"), finish()]
@@ -57,25 +57,25 @@ def test_a_cap_stops_the_run_before_the_next_call_and_raised_it_goes_on(
     with open_at(tmp_path, made, journal, **{name: value}) as rt:
         result = rt.run("spin", {"text": "in"}, run_id="k")
         assert (result.status, result.exit_code) == ("limited", 3)
-        assert said in result.reason
+        assert expected in result.reason
         with pytest.raises(LimitUnknown):
             rt.resume("k", raise_limits={name: value})
         assert rt.resume("k", raise_limits={name: 10_000}).ok
         assert rt.replay("k").status == "finished"
 
 
-def test_the_time_of_one_visit_is_capped_by_itself(tmp_path: Path):
+def test_phase_seconds_limit_a_single_visit(tmp_path: Path):
     write_skill(tmp_path, "spin", {"a": ["a", "end"]}, ops={"a": "file"})
     glob = act({"kind": "file", "op": "glob", "pattern": "*"})
     world, journal = World([go("a"), go("a"), glob, glob, finish()], seconds=4), MemoryJournal()
     with open_at(tmp_path, world, journal, phase_seconds=7) as rt:
         result = rt.run("spin", {"text": "in"}, run_id="k")
-        assert "8 seconds were spent on the visit" in result.reason
+        assert "8 seconds spent in the visit" in result.reason
         assert rt.resume("k", raise_limits={"phase_seconds": 60}).ok
         assert rt.replay("k").status == "finished"
 
 
-def test_waiting_and_being_dead_cost_no_time(tmp_path: Path):
+def test_time_spent_waiting_or_interrupted_does_not_count(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["a", "end"]}, ops={"a": "ask_user"})
     answers = [go("a"), act(question("ok?")), finish()]
     world, journal = World(answers, seconds=10), MemoryJournal()
@@ -88,7 +88,7 @@ def test_waiting_and_being_dead_cost_no_time(tmp_path: Path):
         assert rt.state("k").active == 30 * SECOND
 
 
-def test_a_cap_that_is_not_set_cannot_be_raised(tmp_path: Path):
+def test_a_limit_that_is_not_set_cannot_be_raised(tmp_path: Path):
     write_skill(tmp_path, "spin", {"a": ["a", "end"]})
     world = World([go("a"), go("a"), finish()])
     with SyncRuntime.open(tmp_path, model=world, journal=MemoryJournal(), max_phase_visits=1) as rt:

@@ -1,4 +1,4 @@
-"""Two processes on one run: one history."""
+"""Two processes that execute one run produce a single history."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def open_runtime(root: Path, journal=None) -> OSRuntime:
     return OSRuntime.open(root, model=ScriptedModel([go("second"), finish()]), journal=journal)
 
 
-def test_the_second_process_is_turned_away_and_takes_over_when_the_first_dies(project: Path):
+def test_a_second_process_is_refused_until_the_first_dies(project: Path):
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(project)], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
     )
@@ -50,7 +50,7 @@ def test_the_second_process_is_turned_away_and_takes_over_when_the_first_dies(pr
 
         async def contend():
             async with open_runtime(project) as rt:
-                assert rt.standing(rt.find("shared")) == "running"
+                assert rt.display_status(rt.find("shared")) == "running"
                 with pytest.raises(RunBusy, match=f"driven by process {holder.pid}"):
                     await rt.resume("shared")
 
@@ -62,7 +62,7 @@ def test_the_second_process_is_turned_away_and_takes_over_when_the_first_dies(pr
 
     async def take_over():
         async with open_runtime(project) as rt:
-            assert rt.standing(rt.find("shared")) == "running (interrupted)"
+            assert rt.display_status(rt.find("shared")) == "running (interrupted)"
             result = await rt.resume("shared")
             assert result.ok
             resumed = [event.data for event in rt.events("shared") if event.kind == "run_resumed"]
@@ -72,8 +72,8 @@ def test_the_second_process_is_turned_away_and_takes_over_when_the_first_dies(pr
     asyncio.run(take_over())
 
 
-def test_without_the_lock_the_history_stays_single_and_the_loser_is_told(project: Path):
-    """The lock is a courtesy; the expected sequence number is the law."""
+def test_without_the_lock_one_process_wins_and_the_other_gets_a_conflict(project: Path):
+    """The lock only saves work; the expected sequence number guarantees a single history."""
 
     class Unlocked(SqliteJournal):
         def claim(self, run_id):
@@ -99,7 +99,7 @@ def test_without_the_lock_the_history_stays_single_and_the_loser_is_told(project
     asyncio.run(main())
 
 
-def test_looking_at_a_run_does_not_keep_a_driver_out(project: Path):
+def test_reading_a_run_does_not_block_a_driver(project: Path):
     journal = SqliteJournal(project / ".reyn")
     child = os.fork()
     if child == 0:
@@ -116,8 +116,8 @@ def test_looking_at_a_run_does_not_keep_a_driver_out(project: Path):
         journal.close()
 
 
-def test_a_look_that_takes_long_does_not_keep_a_driver_out(project: Path):
-    """The process that looks may be suspended while it holds the lock."""
+def test_a_suspended_reader_does_not_block_a_driver(project: Path):
+    """A reader may be suspended while it holds its shared lock."""
     journal = SqliteJournal(project / ".reyn")
     path = project / ".reyn" / "locks" / "r.lock"
     path.parent.mkdir(parents=True, exist_ok=True)

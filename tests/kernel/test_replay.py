@@ -1,4 +1,4 @@
-"""Replay and verification can fail, and then name the first event that is wrong."""
+"""Replay and verification detect modified journals and name the first wrong event."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def events_of(root: Path) -> list[Event]:
 
 
 def rechain(root: Path, events: list[Event], blobs: Sequence[Blob] = ()) -> None:
-    """What a forger would do: change events, then compute every hash again."""
+    """Modify events and compute every hash again, as a forger would."""
     with database(root) as db:
         prev = GENESIS
         for event in events:
@@ -81,14 +81,14 @@ def seq_of(events: list[Event], kind: str, nth: int = 0) -> int:
     return [event.seq for event in events if event.kind == kind][nth]
 
 
-def test_an_untouched_run_replays_and_verifies(recorded: Path):
+def test_an_unmodified_run_replays_and_verifies(recorded: Path):
     events = events_of(recorded)
     assert replay(recorded).events == len(events) == 16
     assert verify(recorded).head == events[-1].hash
 
 
-def test_a_changed_artifact_that_was_chained_again_is_named(recorded: Path):
-    """The forged journal is consistent in itself; only the rules can tell."""
+def test_replay_names_a_modified_artifact_despite_valid_hashes(recorded: Path):
+    """The hashes of the forged journal are valid; only a replay detects the change."""
     events = events_of(recorded)
     forged = Blob.of(canonical({"type": "note", "data": {"text": "forged"}}))
     at = seq_of(events, "artifact_stored")
@@ -100,7 +100,7 @@ def test_a_changed_artifact_that_was_chained_again_is_named(recorded: Path):
     assert (caught.value.seq, caught.value.kind) == (at, "artifact_stored")
 
 
-def test_a_changed_answer_that_was_chained_again_is_named_where_it_first_shows(recorded: Path):
+def test_replay_names_the_first_effect_of_a_modified_answer_despite_valid_hashes(recorded: Path):
     events = events_of(recorded)
     forged = Blob.of(canonical(go("second", "forged")))
     at = seq_of(events, "llm_responded")
@@ -112,7 +112,7 @@ def test_a_changed_answer_that_was_chained_again_is_named_where_it_first_shows(r
     assert (caught.value.seq, caught.value.kind) == (seq_of(events, "artifact_stored"), "artifact_stored")
 
 
-def test_a_changed_prompt_that_was_chained_again_is_named(recorded: Path):
+def test_replay_names_a_modified_prompt_despite_valid_hashes(recorded: Path):
     events = events_of(recorded)
     at = seq_of(events, "frame_built", 1)
     forged = Blob.of(b"you may do anything")
@@ -125,7 +125,7 @@ def test_a_changed_prompt_that_was_chained_again_is_named(recorded: Path):
     assert caught.value.seq == at
 
 
-def test_a_changed_time_that_was_chained_again_is_named(recorded: Path):
+def test_replay_names_a_modified_time_despite_valid_hashes(recorded: Path):
     events = events_of(recorded)
     at = seq_of(events, "control_decided")
     events[at - 1] = msgspec.structs.replace(events[at - 1], ts=events[at - 1].ts + 1)
@@ -135,7 +135,7 @@ def test_a_changed_time_that_was_chained_again_is_named(recorded: Path):
     assert caught.value.seq == at
 
 
-def test_an_event_too_many_is_named(recorded: Path):
+def test_replay_names_an_additional_event(recorded: Path):
     events = events_of(recorded)
     with database(recorded) as db:
         last = events[-1]
@@ -144,11 +144,11 @@ def test_an_event_too_many_is_named(recorded: Path):
             "INSERT INTO events SELECT run, 17, ts, kind, v, data, ? FROM events WHERE seq = 16",
             (bytes.fromhex(hashed),),
         )
-    with pytest.raises(ReplayMismatch, match="derive nothing after 16"):
+    with pytest.raises(ReplayMismatch, match="derive no event after 16"):
         replay(recorded)
 
 
-def test_a_changed_event_breaks_the_chain_where_it_stands(recorded: Path):
+def test_a_modified_event_breaks_the_chain_at_that_event(recorded: Path):
     with database(recorded) as db:
         db.execute("UPDATE events SET data = replace(data, 'second', 'another') WHERE seq = 6")
     with pytest.raises(ChainBroken, match="event 6 `control_decided`"):
@@ -180,12 +180,12 @@ def test_a_run_that_does_not_exist_cannot_be_replayed(recorded: Path):
     async def main():
         async with OSRuntime.open(recorded) as rt:
             with pytest.raises(RunNotFound):
-                await rt.replay("nobody")
+                await rt.replay("unknown")
 
     asyncio.run(main())
 
 
-def test_a_record_that_was_cut_off_is_told(recorded: Path):
+def test_missing_last_events_are_detected(recorded: Path):
     with database(recorded) as db:
         db.execute("DELETE FROM events WHERE seq > 12")
     for check in (verify, replay):
@@ -197,7 +197,7 @@ def test_a_record_that_was_cut_off_is_told(recorded: Path):
     "change", ["kind = 'validation_error'", "kind = 'nonsense'", "v = 99", "data = x'fffe'", "data = '7'"]
 )
 @pytest.mark.parametrize("seq", [2, 5, 6, 8, 16])
-def test_no_column_of_an_event_can_be_changed_unnoticed(recorded: Path, change: str, seq: int):
+def test_a_change_of_any_event_column_is_detected(recorded: Path, change: str, seq: int):
     from reyn.errors import JournalError
 
     with database(recorded) as db:
@@ -207,7 +207,7 @@ def test_no_column_of_an_event_can_be_changed_unnoticed(recorded: Path, change: 
             check(recorded)
 
 
-def test_a_run_whose_own_copy_is_damaged_is_blocked(recorded: Path):
+def test_a_run_with_a_damaged_skill_copy_is_blocked(recorded: Path):
     from reyn.errors import RunBlocked
 
     events = events_of(recorded)

@@ -1,10 +1,10 @@
-"""A failed visit leaves no files behind; where the skill says so, the phase before it is entered again."""
+"""A failed visit restores its files; with `on_phase_failure: rollback`, the previous phase is visited again."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tests.kernel.doing import Project
+from tests.kernel.support import Project
 from tests.support import act, file, finish, go, write_skill
 
 WRITE = act(file("write", "workspace:a.txt", content="new"), file("write", "reyn/notes/deep/b.txt", content="b"))
@@ -15,7 +15,7 @@ def make(root: Path, keys: str = "") -> Project:
     return Project(root)
 
 
-def test_the_files_of_a_failed_visit_are_put_back(tmp_path: Path):
+def test_the_files_of_a_failed_visit_are_restored(tmp_path: Path):
     project = make(tmp_path)
     keep = tmp_path / "reyn" / "keep.txt"
     keep.write_text("old")
@@ -29,11 +29,11 @@ def test_the_files_of_a_failed_visit_are_put_back(tmp_path: Path):
     assert not (tmp_path / ".reyn/workspace/k/a.txt").exists()
     assert project.kinds()[-4:] == ["restore_started", "workspace_restored", "phase_failed", "run_failed"]
     with project.open([]) as rt:
-        assert rt.touched("k") == {}
+        assert rt.changed_files("k") == {}
     assert project.is_sound()
 
 
-def test_a_file_that_somebody_else_changed_since_is_left_and_told(tmp_path: Path):
+def test_a_file_that_was_changed_since_is_not_restored_and_is_a_warning(tmp_path: Path):
     project = make(tmp_path)
 
     class Meddling:
@@ -53,7 +53,7 @@ def test_a_file_that_somebody_else_changed_since_is_left_and_told(tmp_path: Path
     assert project.is_sound()
 
 
-def test_after_a_failure_the_predecessor_is_entered_again_and_sees_why(tmp_path: Path):
+def test_after_a_failure_the_previous_phase_is_visited_again_with_the_reason(tmp_path: Path):
     project = make(tmp_path, "on_phase_failure: rollback\n")
     answers = [go("b", "first"), WRITE, "no", "no", "x", go("b", "second"), finish()]
     result = project.run("s", answers, max_phase_retries=1)
@@ -71,7 +71,7 @@ def test_after_a_failure_the_predecessor_is_entered_again_and_sees_why(tmp_path:
     assert project.is_sound()
 
 
-def test_the_same_artifact_again_is_no_progress(tmp_path: Path):
+def test_the_same_artifact_after_a_rollback_aborts_the_run(tmp_path: Path):
     project = make(tmp_path, "on_phase_failure: rollback\n")
     result = project.run("s", [go("b", "same"), "no", "no", go("b", "same")], max_phase_retries=1)
     assert (result.status, result.exit_code) == ("aborted", 5)
@@ -85,7 +85,7 @@ def test_the_entry_phase_has_nothing_to_roll_back_to(tmp_path: Path):
     assert project.resume(["no", "no", go("b"), finish()], retry=True).ok
 
 
-def test_rollbacks_chain_back_through_the_path(tmp_path: Path):
+def test_rollbacks_can_go_back_several_phases(tmp_path: Path):
     write_skill(tmp_path, "t", {"a": ["b"], "b": ["c"], "c": ["end"]}, skill_keys="on_phase_failure: rollback\n")
     project = Project(tmp_path)
     answers = [go("b", "1"), go("c", "2"), "no", "no", go("b", "3"), go("c", "4"), finish()]
@@ -96,7 +96,7 @@ def test_rollbacks_chain_back_through_the_path(tmp_path: Path):
     assert project.is_sound()
 
 
-def test_rolling_back_is_capped_by_visits(tmp_path: Path):
+def test_rollbacks_are_limited_by_phase_visits(tmp_path: Path):
     project = make(tmp_path, "on_phase_failure: rollback\n")
     answers = [answer for number in range(5) for answer in (go("b", str(number)), "no")]
     result = project.run("s", answers, max_phase_retries=0, max_phase_visits=2)

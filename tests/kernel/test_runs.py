@@ -1,4 +1,4 @@
-"""What a run does, through the public door, in memory."""
+"""Behaviour of runs, through the public API, with an in-memory journal."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def open_runtime(root: Path, answers: list, journal: MemoryJournal | None = None
     )
 
 
-def run(root: Path, answers: list, skill: str = "pair", given=IN, **settings) -> tuple[RunResult, list]:
+def run(root: Path, answers: list, skill: str = "pair", value=IN, **settings) -> tuple[RunResult, list]:
     with open_runtime(root, answers, **settings) as rt:
-        result = rt.run(skill, given)
+        result = rt.run(skill, value)
         return result, list(rt.events(result.run_id))
 
 
@@ -96,14 +96,14 @@ def test_derived_events_inherit_the_time_of_the_input_before_them(project: Path)
     assert times["llm_responded"] == times["control_decided"] == times["phase_completed"]
 
 
-def test_the_next_phase_takes_what_the_last_one_made(project: Path):
+def test_the_artifact_of_a_phase_is_the_input_of_the_next(project: Path):
     _, events = run(project, [go("second", "made by first"), finish()])
     stored = next(event for event in events if event.kind == "artifact_stored")
     entered = [event for event in events if event.kind == "phase_started"]
     assert entered[1].data["input"] == stored.data["artifact"]
 
 
-def test_a_union_takes_any_of_its_members(tmp_path: Path):
+def test_a_union_input_accepts_any_of_its_members(tmp_path: Path):
     short = {"type": "object", "properties": {"text": {"maxLength": 3}}, "required": ["text"]}
     write_skill(
         tmp_path, "either", {"a": ["b"], "b": ["end"]}, artifacts={"short": short}, inputs={"b": "note | short"}
@@ -118,7 +118,7 @@ def test_a_union_takes_any_of_its_members(tmp_path: Path):
 # -- answers that are not accepted --------------------------------------------------------------------------
 
 
-def test_a_rejected_answer_is_asked_for_again_with_what_was_wrong(project: Path):
+def test_after_a_rejected_answer_the_model_is_called_again_with_the_error(project: Path):
     result, events = run(project, [go("nowhere"), go("second"), finish()])
     assert result.ok
     [wrong] = [event.data for event in events if event.kind == "validation_error"]
@@ -131,14 +131,14 @@ def test_a_rejected_answer_is_asked_for_again_with_what_was_wrong(project: Path)
     assert "'nowhere' is not offered here" in error.parts[0].text
 
 
-def test_only_the_last_rejected_answer_is_shown_again(project: Path):
+def test_a_correction_contains_only_the_last_rejected_answer(project: Path):
     _, events = run(project, ["first nonsense", "second nonsense", go("second"), finish()])
     frames = [decode(event) for event in events if event.kind == "frame_built"]
     assert [len(frame.messages) for frame in frames[:3]] == [2, 4, 4]
     assert frames[1].messages[2] != frames[2].messages[2]
 
 
-def test_too_many_rejected_answers_fail_the_run_and_a_retry_visits_the_phase_anew(project: Path):
+def test_too_many_rejected_answers_fail_the_run_and_a_retry_visits_the_phase_again(project: Path):
     journal = MemoryJournal()
     with open_runtime(project, ["no", "no", "no", go("second"), finish()], journal) as rt:
         failed = rt.run("pair", IN)
@@ -156,13 +156,13 @@ def test_too_many_rejected_answers_fail_the_run_and_a_retry_visits_the_phase_ane
         assert rt.replay(failed.run_id).status == "finished"
 
 
-def test_retries_come_from_the_settings(project: Path):
+def test_the_number_of_retries_is_configurable(project: Path):
     result, events = run(project, ["no"], max_phase_retries=0)
     assert result.status == "failed"
     assert kinds_of(events).count("validation_error") == 1
 
 
-def test_prose_around_the_answer_is_left_aside_and_recorded(project: Path):
+def test_text_around_the_answer_is_dropped_and_recorded(project: Path):
     import json
 
     wrapped = f"Sure!\n```json\n{json.dumps(go('second'))}\n```"
@@ -181,7 +181,7 @@ def test_the_model_may_abort(project: Path):
     assert kinds_of(events)[-3:] == ["control_decided", "phase_completed", "skill_aborted"]
 
 
-def test_a_cap_on_visits_stops_the_run_and_a_raised_one_lets_it_go_on(tmp_path: Path):
+def test_the_visit_limit_stops_the_run_until_it_is_raised(tmp_path: Path):
     write_skill(tmp_path, "spin", {"turn": ["turn", "end"]})
     answers = [go("turn", str(number)) for number in range(4)] + [finish()]
     with open_runtime(tmp_path, answers, max_phase_visits=2) as rt:
@@ -201,7 +201,7 @@ def test_a_cap_on_visits_stops_the_run_and_a_raised_one_lets_it_go_on(tmp_path: 
         assert rt.replay(limited.run_id).status == "finished"
 
 
-def test_a_model_without_an_answer_fails_the_run_until_it_has_one(project: Path):
+def test_a_model_error_fails_the_run_and_a_retry_continues_it(project: Path):
     journal = MemoryJournal()
     with open_runtime(project, [go("second")], journal) as rt:
         failed = rt.run("pair", IN)
@@ -211,7 +211,7 @@ def test_a_model_without_an_answer_fails_the_run_until_it_has_one(project: Path)
         result = rt.resume(failed.run_id, retry=True)
         assert result.artifact == {"type": "note", "data": {"text": "at last"}}
         events = list(rt.events(failed.run_id))
-        assert kinds_of(events).count("phase_started") == 2  # the open visit goes on; it is not begun again
+        assert kinds_of(events).count("phase_started") == 2  # the open visit continues and is not started again
         [resumed] = [event.data for event in events if event.kind == "run_resumed"]
         assert resumed == {"driver": "run-1", "retry": True}  # the intent has an outcome: the failure
         assert rt.replay(failed.run_id).status == "finished"
@@ -232,7 +232,7 @@ def test_a_cancelled_run_stops_before_its_next_effect(project: Path):
         assert rt.resume("mine").status == "cancelled"
 
 
-def test_every_answer_is_kept_even_of_a_run_that_fails(project: Path):
+def test_every_answer_of_a_failed_run_is_recorded(project: Path):
     with open_runtime(project, ["one", "two", "three"]) as rt:
         failed = rt.run("pair", IN)
         texts = [event.data["text"] for event in rt.events(failed.run_id) if event.kind == "llm_responded"]
@@ -242,7 +242,7 @@ def test_every_answer_is_kept_even_of_a_run_that_fails(project: Path):
 # -- starting and finding -----------------------------------------------------------------------------------
 
 
-def test_a_key_starts_a_run_once(project: Path):
+def test_a_run_id_starts_a_run_once(project: Path):
     journal = MemoryJournal()
     with open_runtime(project, [go("second"), finish()], journal) as rt:
         first = rt.run("pair", IN, run_id="order-17")
@@ -256,24 +256,38 @@ def test_a_key_starts_a_run_once(project: Path):
                 rt.run("pair", IN, run_id=name)
 
 
-def test_a_run_is_found_by_the_beginning_of_its_id(project: Path):
+def test_the_run_id_of_another_skill_is_refused_whatever_the_input(project: Path):
+    folder = write_skill(project, "other", {"a": ["end"]}, inputs={"a": "user_message"})
+    with open_runtime(project, [go("second"), finish("end")]) as rt:
+        assert rt.run("pair", IN, run_id="k").ok
+        for value in ("text", {"text": 1}, {"type": "unknown", "data": {}}, None):
+            with pytest.raises(RunKeyTaken, match="a run of skill `pair`, not of `other`"):
+                rt.run("other", value, run_id="k")
+        with pytest.raises(RunKeyTaken, match="a run of skill `pair`"):
+            rt.run(str(folder), "text", run_id="k")
+        assert rt.run(str(project / "reyn/project/pair"), IN, run_id="k").ok
+        with pytest.raises(RunKeyTaken, match="different input"):
+            rt.run("pair", {"text": "different"}, run_id="k")
+
+
+def test_a_run_is_found_by_a_unique_prefix(project: Path):
     with open_runtime(project, [go("second"), finish()]) as rt:
         rt.run("pair", IN, run_id="alpha")
         rt.run("pair", IN, run_id="alps")
         assert rt.result("alph").run_id == "alpha"
-        with pytest.raises(RunNotFound, match="2 runs begin with"):
+        with pytest.raises(RunNotFound, match="2 runs have this prefix"):
             rt.result("al")
         with pytest.raises(RunNotFound):
             rt.result("beta")
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("value", "expected"),
     [
         ({}, "data: 'text' is missing"),
         ({"text": 3}, "data.text"),
-        ("plain text", "takes `note`"),
-        ({"type": "other", "data": {}}, "takes `note`"),
+        ("plain text", "accepts `note`"),
+        ({"type": "other", "data": {}}, "accepts `note`"),
         ([1], "text or a JSON object"),
         ({"text": float("nan")}, "not JSON"),
         ({"text": "\ud800"}, "surrogate"),
@@ -284,15 +298,15 @@ def test_a_run_is_found_by_the_beginning_of_its_id(project: Path):
         ({"text": 10**5000}, "too large"),
     ],
 )
-def test_an_input_that_does_not_fit_is_refused_before_the_run_exists(project: Path, given, told: str):
+def test_an_invalid_input_is_refused_before_the_run_exists(project: Path, value, expected: str):
     with open_runtime(project, []) as rt:
         with pytest.raises(InputInvalid, match=None) as caught:
-            rt.run("pair", given)
-        assert told in caught.value.message
+            rt.run("pair", value)
+        assert expected in caught.value.message
         assert rt.runs() == []
 
 
-def test_text_is_a_user_message_where_the_entry_takes_one(tmp_path: Path):
+def test_text_is_a_user_message_if_the_entry_phase_accepts_one(tmp_path: Path):
     write_skill(tmp_path, "chat", {"a": ["end"]}, inputs={"a": "user_message"})
     result, events = run(tmp_path, [finish()], "chat", "hello there")
     assert result.ok
@@ -313,13 +327,13 @@ def test_without_a_model_no_run_starts(project: Path):
         ({"ops": {"a": "shell"}, "skill_keys": "permissions: {shell: true}\n"}, "shell"),
     ],
 )
-def test_what_is_not_performed_is_refused_by_name(tmp_path: Path, keys, named: str):
+def test_unsupported_features_are_refused_by_name(tmp_path: Path, keys, named: str):
     write_skill(tmp_path, "more", {"a": ["end"]}, **keys)
     with open_runtime(tmp_path, []) as rt, pytest.raises(SkillUnsupported, match=named):
         rt.run("more", IN)
 
 
-def test_a_run_goes_on_with_its_own_copy_of_the_skill(project: Path):
+def test_a_run_continues_with_its_own_copy_of_the_skill(project: Path):
     journal = MemoryJournal()
     with open_runtime(project, [go("second")], journal) as rt:
         failed = rt.run("pair", IN)
@@ -329,7 +343,7 @@ def test_a_run_goes_on_with_its_own_copy_of_the_skill(project: Path):
         assert rt.resume(failed.run_id, retry=True).ok
 
 
-def test_a_run_goes_on_with_its_own_settings(project: Path):
+def test_a_run_continues_with_its_own_settings(project: Path):
     journal = MemoryJournal()
     with open_runtime(project, [go("second")], journal, output_language="fr") as rt:
         failed = rt.run("pair", IN)
@@ -344,7 +358,7 @@ def test_a_run_goes_on_with_its_own_settings(project: Path):
 # -- many at once, streams, drivers ---------------------------------------------------------------------------
 
 
-def test_many_runs_at_once_share_commits(project: Path, tmp_path: Path):
+def test_concurrent_runs_share_commits(project: Path, tmp_path: Path):
     commits = []
 
     class Counting(MemoryJournal):
@@ -364,7 +378,7 @@ def test_many_runs_at_once_share_commits(project: Path, tmp_path: Path):
     assert len(commits) < 15
 
 
-def test_an_event_stream_shows_what_is_durable_and_ends_with_the_result(project: Path):
+def test_a_stream_yields_durable_events_and_ends_with_the_result(project: Path):
     async def watch():
         async with OSRuntime.open(
             project, model=ScriptedModel([go("second"), finish()]), journal=MemoryJournal()
@@ -380,7 +394,7 @@ def test_an_event_stream_shows_what_is_durable_and_ends_with_the_result(project:
     asyncio.run(watch())
 
 
-def test_a_stream_that_is_closed_early_interrupts_the_run_resumably(project: Path):
+def test_closing_a_stream_early_leaves_a_run_that_can_be_resumed(project: Path):
     class Slow(ScriptedModel):
         async def complete(self, request):
             if request.answered == 1:
@@ -395,14 +409,14 @@ def test_a_stream_that_is_closed_early_interrupts_the_run_resumably(project: Pat
                 if event.kind == "phase_completed":
                     break
             await stream.aclose()
-            assert rt.standing(rt.find("s")) == "running (interrupted)"
+            assert rt.display_status(rt.find("s")) == "running (interrupted)"
         async with OSRuntime.open(project, model=ScriptedModel([go("second"), finish()]), journal=journal) as rt:
             assert (await rt.resume("s")).ok
 
     asyncio.run(watch())
 
 
-def test_a_second_driver_in_the_same_process_is_turned_away(project: Path):
+def test_a_second_driver_in_the_same_process_is_refused(project: Path):
     async def both():
         async with OSRuntime.open(
             project, model=ScriptedModel([go("second"), finish()]), journal=MemoryJournal()
@@ -417,7 +431,7 @@ def test_a_second_driver_in_the_same_process_is_turned_away(project: Path):
     asyncio.run(both())
 
 
-def test_a_visit_that_awaits_something_else_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_visit_that_awaits_anything_but_an_effect_is_an_error(project: Path, monkeypatch: pytest.MonkeyPatch):
     from reyn.errors import ForeignAwait
     from reyn.kernel import driver
 
@@ -429,7 +443,7 @@ def test_a_visit_that_awaits_something_else_is_refused(project: Path, monkeypatc
         rt.run("pair", IN)
 
 
-def test_a_run_under_rules_that_are_not_carried_is_blocked_but_readable(project: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_run_under_unsupported_rules_is_blocked_but_readable(project: Path, monkeypatch: pytest.MonkeyPatch):
     from reyn.kernel import versions
 
     journal = MemoryJournal()
@@ -437,13 +451,13 @@ def test_a_run_under_rules_that_are_not_carried_is_blocked_but_readable(project:
     with open_runtime(project, [go("second")], journal) as rt:
         failed = rt.run("pair", IN)
         for blocked in (lambda: rt.resume(failed.run_id, retry=True), lambda: rt.replay(failed.run_id)):
-            with pytest.raises(RunBlocked, match="rules 99"):
+            with pytest.raises(RunBlocked, match="rules version 99"):
                 blocked()
-        assert rt.standing(rt.runs()[0]) == "blocked"
+        assert rt.display_status(rt.runs()[0]) == "blocked"
         assert rt.verify(failed.run_id).events == len(list(rt.events(failed.run_id)))
 
 
-def test_the_reply_counts_tokens(project: Path):
+def test_token_usage_is_summed(project: Path):
     from reyn import ModelReply
 
     class Counting:
@@ -457,7 +471,7 @@ def test_the_reply_counts_tokens(project: Path):
         assert rt.run("pair", IN).usage == kinds.Usage(20, 6)
 
 
-def test_a_model_that_breaks_fails_the_run_with_what_it_raised(project: Path):
+def test_a_model_that_raises_fails_the_run_with_its_error(project: Path):
     class Broken:
         name = "broken"
 
@@ -473,7 +487,7 @@ def test_a_model_that_breaks_fails_the_run_with_what_it_raised(project: Path):
         assert rt.resume("r", retry=True).ok
 
 
-def test_a_listener_that_breaks_is_left_out_and_the_run_goes_on(project: Path):
+def test_a_listener_that_raises_is_dropped_and_the_run_continues(project: Path):
     seen = []
 
     def listener(event):
@@ -487,17 +501,17 @@ def test_a_listener_that_breaks_is_left_out_and_the_run_goes_on(project: Path):
         assert result.warnings == ("the listener failed at event 1 and was dropped: BrokenPipeError('gone')",)
 
 
-def test_a_key_whose_run_stopped_tells_how_it_stands_and_does_not_try_again(project: Path):
+def test_the_id_of_a_stopped_run_returns_its_result_without_a_retry(project: Path):
     with open_runtime(project, ["no"] * 3 + [go("second"), finish()]) as rt:
         failed = rt.run("pair", IN, run_id="k")
         assert failed.status == "failed"
         assert rt.run("pair", IN, run_id="k") == failed
         assert rt.resume("k", retry=True).ok
-        with pytest.raises(RunNotResumable, match="finished already"):
+        with pytest.raises(RunNotResumable, match="already finished"):
             rt.cancel("k")
 
 
-def test_a_key_continues_its_run_although_the_skill_is_gone(project: Path):
+def test_a_run_id_continues_its_run_even_if_the_skill_was_deleted(project: Path):
     class Gone(BaseException):
         pass
 
@@ -521,7 +535,7 @@ def test_a_key_continues_its_run_although_the_skill_is_gone(project: Path):
 
 
 class Interrupting(ScriptedModel):
-    """Says something to its own run before it answers."""
+    """Posts a message to its own run before it answers."""
 
     def __init__(self, answers: list, say) -> None:
         super().__init__(answers)
@@ -532,7 +546,7 @@ class Interrupting(ScriptedModel):
         return await super().complete(request)
 
 
-def test_a_cancelled_run_is_not_revived_by_its_key(project: Path):
+def test_the_id_of_a_cancelled_run_does_not_restart_it(project: Path):
     journal = MemoryJournal()
     model = Interrupting([go("second"), finish()], lambda request: rt.cancel("k", "enough"))
     with SyncRuntime.open(project, model=model, journal=journal) as rt:
@@ -551,7 +565,7 @@ def test_a_failed_run_can_be_cancelled(project: Path, answers: list):
         assert rt.replay("k").status == "cancelled"
 
 
-def test_nothing_malformed_is_ever_said_to_a_run(tmp_path: Path):
+def test_an_invalid_message_is_never_posted(tmp_path: Path):
     from reyn.errors import EventInvalid
 
     write_skill(tmp_path, "spin", {"turn": ["turn", "end"]})
@@ -567,7 +581,7 @@ def test_nothing_malformed_is_ever_said_to_a_run(tmp_path: Path):
 
 
 @pytest.mark.parametrize("usage", [kinds.Usage(-1, 0), kinds.Usage(1.5, 0), {"input_tokens": "x"}, object()])
-def test_a_count_of_tokens_that_is_wrong_costs_the_count_and_not_the_answer(project: Path, usage):
+def test_an_invalid_token_count_loses_the_count_and_not_the_answer(project: Path, usage):
     from reyn import ModelReply
 
     class Miscounting:
@@ -584,7 +598,7 @@ def test_a_count_of_tokens_that_is_wrong_costs_the_count_and_not_the_answer(proj
 
 
 @pytest.mark.parametrize("reply", [None, "text", b"bytes"])
-def test_a_reply_that_is_none_fails_the_run(project: Path, reply):
+def test_an_invalid_reply_fails_the_run(project: Path, reply):
     class Odd:
         name = "odd"
 
@@ -595,7 +609,7 @@ def test_a_reply_that_is_none_fails_the_run(project: Path, reply):
         assert rt.run("pair", IN).status == "failed"
 
 
-def test_another_model_on_resume_is_recorded(project: Path):
+def test_a_new_model_on_resume_is_recorded(project: Path):
     journal = MemoryJournal()
     with open_runtime(project, [go("second")], journal) as rt:
         rt.run("pair", IN, run_id="k")
@@ -609,7 +623,7 @@ def test_another_model_on_resume_is_recorded(project: Path):
         assert rt.replay("k").status == "finished"
 
 
-def test_a_lone_surrogate_in_an_answer_is_kept_readably(project: Path):
+def test_a_lone_surrogate_in_an_answer_is_replaced(project: Path):
     journal = MemoryJournal()
     with open_runtime(project, ["\ud800", go("second"), finish()], journal) as rt:
         rt.run("pair", IN, run_id="k")

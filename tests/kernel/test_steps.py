@@ -1,4 +1,4 @@
-"""Deterministic steps: what they bind, what a failure means, what is recorded of it."""
+"""Deterministic steps: their results, their failures, their events."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.doing import Project
+from tests.kernel.support import Project
 from tests.support import act, file, finish, go, write_skill
 
 OPEN = {"type": "object", "additionalProperties": True}
@@ -25,11 +25,11 @@ def make(root: Path, steps: str, *, where: str = "pre", **more) -> Project:
 
 def seen(project: Project, call: int = 0) -> dict:
     """The input artifact as the model saw it."""
-    text = project.model.shown(call).split("## input_artifact\n")[1].split("\n\n## execution")[0]
+    text = project.model.turn_message(call).split("## input_artifact\n")[1].split("\n\n## execution")[0]
     return json.loads(text)["data"]
 
 
-def test_an_op_before_the_model_binds_its_result(tmp_path: Path):
+def test_a_preprocessor_op_binds_its_result(tmp_path: Path):
     (tmp_path / "menu.txt").write_text("soup\n")
     project = make(
         tmp_path, "  - run_op: {op: {kind: file, op: read, path: x}, args_from: {path: data.name}, into: data.found}\n"
@@ -47,7 +47,7 @@ def test_an_op_before_the_model_binds_its_result(tmp_path: Path):
     assert project.is_sound()
 
 
-def test_iterating_gathers_one_result_an_item(tmp_path: Path):
+def test_iterate_binds_one_result_per_item(tmp_path: Path):
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text(name)
     project = make(
@@ -58,12 +58,12 @@ def test_iterating_gathers_one_result_an_item(tmp_path: Path):
     result = project.run("s", [finish()], {"names": ["a.txt", "nowhere", "b.txt"]})
     assert result.ok
     assert [text["content"] for text in seen(project)["texts"]] == ["a.txt", "b.txt"]
-    assert "_iter" not in project.model.shown(0)
+    assert "_iter" not in project.model.turn_message(0)
     assert "was left skipped" in result.warnings[0]
     assert project.is_sound()
 
 
-def test_an_item_that_fails_can_stand_empty_in_its_place(tmp_path: Path):
+def test_a_failing_item_can_be_null_in_the_results(tmp_path: Path):
     (tmp_path / "b.txt").write_text("b")
     project = make(
         tmp_path,
@@ -77,7 +77,7 @@ def test_an_item_that_fails_can_stand_empty_in_its_place(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("on_error", "bound"), [("skip", {"n": 1}), ("empty", {"n": 1, "found": None})])
-def test_a_step_that_fails_can_be_let_pass_and_is_told(tmp_path: Path, on_error: str, bound: dict):
+def test_a_failing_step_can_be_skipped_with_a_warning(tmp_path: Path, on_error: str, bound: dict):
     project = make(
         tmp_path, f"  - run_op: {{op: {{kind: file, op: read, path: no}}, into: data.found, on_error: {on_error}}}\n"
     )
@@ -88,7 +88,7 @@ def test_a_step_that_fails_can_be_let_pass_and_is_told(tmp_path: Path, on_error:
     assert project.is_sound()
 
 
-def test_a_step_that_fails_fails_the_visit_and_its_writes_are_put_back(tmp_path: Path):
+def test_a_failing_step_fails_the_visit_and_its_writes_are_restored(tmp_path: Path):
     project = make(
         tmp_path,
         "  - run_op: {op: {kind: file, op: write, path: 'workspace:x', content: y}}\n"
@@ -103,13 +103,13 @@ def test_a_step_that_fails_fails_the_visit_and_its_writes_are_put_back(tmp_path:
     assert project.is_sound()
 
 
-def test_an_op_that_is_not_well_formed_is_a_failure_of_the_step(tmp_path: Path):
+def test_an_invalid_op_fails_the_step(tmp_path: Path):
     project = make(tmp_path, "  - run_op: {op: {kind: file, op: read}, into: data.found}\n")
     result = project.run("s", [finish()], {})
     assert "'path' is missing" in result.reason
 
 
-def test_steps_pass_the_same_gate(tmp_path: Path):
+def test_steps_are_subject_to_permissions(tmp_path: Path):
     project = make(tmp_path, "  - run_op: {op: {kind: file, op: write, path: out.txt, content: y}}\n")
     result = project.run("s", [finish()], {})
     assert result.status == "failed"
@@ -117,7 +117,7 @@ def test_steps_pass_the_same_gate(tmp_path: Path):
     assert not (tmp_path / "out.txt").exists()
 
 
-def test_validating_gives_findings_or_stops(tmp_path: Path):
+def test_validate_binds_findings_or_fails(tmp_path: Path):
     schema = "{type: object, required: [a], properties: {b: {type: integer}}}"
     project = make(tmp_path, f"  - validate: {{schema: {schema}, into: data.findings}}\n")
     assert project.run("s", [finish()], {"b": "x"}).ok
@@ -128,7 +128,7 @@ def test_validating_gives_findings_or_stops(tmp_path: Path):
     assert "'a' is missing" in result.reason
 
 
-def test_a_plan_is_checked_for_its_structure(tmp_path: Path):
+def test_lint_plan_reports_structural_issues(tmp_path: Path):
     project = make(tmp_path, "  - lint_plan: {over: data.plan, into: data.issues}\n")
     plan = {
         "phases": [{"name": "x", "input_artifact": "nothing"}, {"name": "y", "input_artifact": "user_message"}],
@@ -147,7 +147,7 @@ def test_a_plan_is_checked_for_its_structure(tmp_path: Path):
     ]
 
 
-def test_the_postprocessor_makes_what_the_caller_gets(tmp_path: Path):
+def test_the_postprocessor_produces_the_result(tmp_path: Path):
     (tmp_path / "menu.txt").write_text("soup")
     project = make(
         tmp_path, "    - run_op: {op: {kind: file, op: read, path: menu.txt}, into: data.found}\n", where="post"
@@ -160,7 +160,7 @@ def test_the_postprocessor_makes_what_the_caller_gets(tmp_path: Path):
     assert project.is_sound()
 
 
-def test_a_postprocessor_that_fails_can_be_tried_again(tmp_path: Path):
+def test_a_failed_postprocessor_can_be_retried(tmp_path: Path):
     project = make(
         tmp_path, "    - run_op: {op: {kind: file, op: read, path: menu.txt}, into: data.found}\n", where="post"
     )
@@ -174,7 +174,7 @@ def test_a_postprocessor_that_fails_can_be_tried_again(tmp_path: Path):
     assert project.is_sound()
 
 
-def test_what_the_postprocessor_gives_must_fit(tmp_path: Path):
+def test_the_postprocessor_output_is_validated(tmp_path: Path):
     project = make(
         tmp_path,
         "    - run_op: {op: {kind: file, op: glob, pattern: '*'}, into: data.other}\n",

@@ -1,4 +1,4 @@
-"""Skills that run skills: linked journals, derived ids, nested limits, stops that bubble up."""
+"""Sub-runs: linked journals, derived ids, nested limits, stops that propagate to the parent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from reyn.journal.kinds import Usage
 from reyn.models import ModelReply
-from tests.kernel.doing import IN, Project
+from tests.kernel.support import IN, Project
 from tests.support import abort, act, file, finish, go, question, write_skill
 
 RUN = {"kind": "run_skill", "skill": "inner", "input": {"text": "for inner"}}
@@ -21,11 +21,11 @@ def make(root: Path, *, inner_ops: str = "", **keys) -> Project:
     return Project(root)
 
 
-def test_an_op_runs_a_skill_and_gives_its_result(tmp_path: Path):
+def test_run_skill_returns_the_result_of_a_sub_run(tmp_path: Path):
     project = make(tmp_path)
     result = project.run("outer", [act(RUN), finish("from inner"), go("b"), finish("end")])
     assert result.ok
-    assert '"final_output":{"text":"from inner"}' in project.model.shown(2)
+    assert '"final_output":{"text":"from inner"}' in project.model.turn_message(2)
     [begun] = project.events("sub_run_started")
     assert begun["run"] == "k.1.1.1"
     [started] = project.events("run_started", run_id="k.1.1.1")
@@ -35,7 +35,7 @@ def test_an_op_runs_a_skill_and_gives_its_result(tmp_path: Path):
     assert project.is_sound("k.1.1.1")
 
 
-def test_a_run_is_found_by_its_beginning_though_its_sub_runs_begin_alike(tmp_path: Path):
+def test_a_prefix_finds_the_parent_and_not_its_sub_runs(tmp_path: Path):
     project = make(tmp_path)
     project.run("outer", [act(RUN), finish(), go("b"), finish()], run_id="abcdef")
     with project.open([]) as rt:
@@ -44,30 +44,30 @@ def test_a_run_is_found_by_its_beginning_though_its_sub_runs_begin_alike(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("op", "said"),
+    ("op", "expected"),
     [
         (RUN | {"skill": "nowhere"}, "RYN101"),
         (RUN | {"input": {"txt": 1}}, "RYN201"),
     ],
 )
-def test_what_cannot_be_run_is_an_error_of_the_op(tmp_path: Path, op: dict, said: str):
+def test_a_skill_that_cannot_run_is_an_op_error(tmp_path: Path, op: dict, expected: str):
     project = make(tmp_path)
     assert project.run("outer", [act(op), go("b"), finish()]).ok
-    assert f'"error":"{said}' in project.model.shown(1)
+    assert f'"error":"{expected}' in project.model.turn_message(1)
     assert len(project.journal.runs()) == 1
     assert project.is_sound()
 
 
-def test_an_abort_or_a_failure_of_its_own_is_an_error_of_the_op(tmp_path: Path):
+def test_an_aborted_or_failed_sub_run_is_an_op_error(tmp_path: Path):
     project = make(tmp_path)
     answers = [act(RUN), abort("too hard"), act(RUN), "no", "no", go("b"), finish()]
     assert project.run("outer", answers, max_phase_retries=1).ok
-    assert "is aborted: too hard" in project.model.shown(2)
-    assert "2 answers rejected" in project.model.shown(5)
+    assert "is aborted: too hard" in project.model.turn_message(2)
+    assert "2 answers rejected" in project.model.turn_message(5)
     assert project.is_sound()
 
 
-def test_a_sub_run_whose_model_gives_no_answer_stops_both_and_both_go_on(tmp_path: Path):
+def test_a_model_error_in_a_sub_run_stops_both_runs_and_both_continue(tmp_path: Path):
     project = make(tmp_path)
     result = project.run("outer", [act(RUN)])
     assert result.status == "failed"
@@ -79,7 +79,7 @@ def test_a_sub_run_whose_model_gives_no_answer_stops_both_and_both_go_on(tmp_pat
     assert project.is_sound("k.1.1.1")
 
 
-def test_a_question_of_a_sub_run_bubbles_up_and_is_answered_through_either(tmp_path: Path):
+def test_a_question_of_a_sub_run_can_be_answered_through_either_run(tmp_path: Path):
     project = make(tmp_path, inner_ops="ask_user")
     answers = [act(RUN), act(question("Deep?")), finish(), go("b"), finish()]
     result = project.run("outer", answers)
@@ -95,7 +95,7 @@ def test_a_question_of_a_sub_run_bubbles_up_and_is_answered_through_either(tmp_p
     assert project.is_sound("k.1.1.1")
 
 
-def test_a_sub_run_that_was_driven_on_by_itself_is_taken_as_it_is(tmp_path: Path):
+def test_a_sub_run_that_was_resumed_separately_is_used_as_it_is(tmp_path: Path):
     project = make(tmp_path, inner_ops="ask_user")
     answers = [act(RUN), act(question("Deep?")), finish("alone"), go("b"), finish()]
     project.run("outer", answers)
@@ -103,11 +103,11 @@ def test_a_sub_run_that_was_driven_on_by_itself_is_taken_as_it_is(tmp_path: Path
         rt.answer("k.1.1.1", "1.1.1/1.1.1", "yes")
         assert rt.resume("k.1.1.1").ok
         assert rt.resume("k").ok
-    assert '"final_output":{"text":"alone"}' in project.model.shown(1)
+    assert '"final_output":{"text":"alone"}' in project.model.turn_message(1)
     assert project.is_sound()
 
 
-def test_visits_are_limited_in_a_sub_run_and_raised_from_above(tmp_path: Path):
+def test_the_visit_limit_of_a_sub_run_is_raised_through_its_parent(tmp_path: Path):
     project = make(tmp_path)
     answers = [act(RUN), go("x"), go("x"), go("x"), finish(), go("b"), finish()]
     result = project.run("outer", answers, max_phase_visits=2)
@@ -120,7 +120,7 @@ def test_visits_are_limited_in_a_sub_run_and_raised_from_above(tmp_path: Path):
 
 
 class Counting:
-    """A model that says how many tokens it used."""
+    """A model that reports token usage."""
 
     name = "scripted"
 
@@ -132,14 +132,14 @@ class Counting:
         return ModelReply(reply.text, Usage(90, 10))
 
 
-def test_tokens_are_drawn_from_the_run_above(tmp_path: Path):
+def test_sub_runs_use_the_token_limit_of_their_parent(tmp_path: Path):
     project = make(tmp_path)
     answers = [act(RUN), go("x"), go("x"), finish(), go("b"), finish()]
     with project.open(answers, limits={"tokens": 250}) as rt:
         rt.runtime._model = Counting(project.model)
         result = rt.run("outer", IN, run_id="k")
         assert result.status == "limited"
-        assert "200 tokens were used, and `tokens` is 150" in result.reason
+        assert "200 tokens used; `tokens` is 150" in result.reason
         result = rt.resume("k", raise_limits={"tokens": 10_000})
         assert result.ok
         assert result.usage == Usage(540, 60)
@@ -153,12 +153,12 @@ def test_a_node_of_the_graph_can_be_a_skill(tmp_path: Path):
     result = project.run("outer", [go("@inner", "to inner"), finish("inner says"), finish("end")])
     assert result.ok
     assert result.path == ("a", "@inner", "b")
-    assert '"text":"to inner"' in project.model.shown(1)
-    assert '"text":"inner says"' in project.model.shown(2)
+    assert '"text":"to inner"' in project.model.turn_message(1)
+    assert '"text":"inner says"' in project.model.turn_message(2)
     assert project.is_sound()
 
 
-def test_a_skill_as_entry_and_as_end_needs_no_phase_of_ones_own(tmp_path: Path):
+def test_a_skill_can_consist_of_skill_nodes_only(tmp_path: Path):
     write_skill(tmp_path, "inner", {"x": ["end"]})
     write_skill(tmp_path, "outer", {"@inner": ["end"]})
     project = Project(tmp_path)
@@ -167,7 +167,7 @@ def test_a_skill_as_entry_and_as_end_needs_no_phase_of_ones_own(tmp_path: Path):
     assert project.is_sound()
 
 
-def test_a_node_whose_skill_gives_up_fails_its_visit_and_can_be_visited_anew(tmp_path: Path):
+def test_a_failed_skill_node_fails_the_visit_and_can_be_retried(tmp_path: Path):
     write_skill(tmp_path, "inner", {"x": ["end"]})
     write_skill(tmp_path, "outer", {"@inner": ["b"], "b": ["end"]})
     project = Project(tmp_path)
@@ -179,7 +179,7 @@ def test_a_node_whose_skill_gives_up_fails_its_visit_and_can_be_visited_anew(tmp
     assert project.is_sound()
 
 
-def test_a_step_runs_a_skill_with_what_its_input_names(tmp_path: Path):
+def test_a_run_skill_step_resolves_paths_in_its_input(tmp_path: Path):
     write_skill(tmp_path, "inner", {"x": ["end"]})
     write_skill(
         tmp_path,
@@ -195,13 +195,13 @@ def test_a_step_runs_a_skill_with_what_its_input_names(tmp_path: Path):
     project = Project(tmp_path)
     given = {"title": "T", "items": [{"text": "i"}, {"text": "j"}]}
     assert project.run("outer", [finish("1"), finish("2"), finish("3"), finish()], given).ok
-    shown = [project.model.shown(number) for number in range(4)]
+    shown = [project.model.turn_message(number) for number in range(4)]
     assert [text.split('"text":"')[1][0] for text in shown[:3]] == ["T", "i", "j"]
     assert '"one":{"data":{"text":"1"},"type":"note"}' in shown[3]
     assert project.is_sound()
 
 
-def test_a_sub_run_has_files_of_its_own_unless_it_shares(tmp_path: Path):
+def test_a_sub_run_has_its_own_workspace_unless_it_is_shared(tmp_path: Path):
     write_skill(tmp_path, "inner", {"x": ["end"]}, ops={"x": "file"})
     write_skill(tmp_path, "outer", {"@inner": ["@inner[shared]"], "@inner[shared]": ["end"]})
     project = Project(tmp_path)
@@ -211,7 +211,7 @@ def test_a_sub_run_has_files_of_its_own_unless_it_shares(tmp_path: Path):
     assert (tmp_path / ".reyn/workspace/k/f.txt").exists()
 
 
-def test_cancelling_a_run_cancels_what_it_asked_for(tmp_path: Path):
+def test_cancelling_a_run_cancels_its_sub_runs(tmp_path: Path):
     project = make(tmp_path, inner_ops="ask_user")
     project.run("outer", [act(RUN), act(question("Deep?"))])
     with project.open([]) as rt:
@@ -221,10 +221,10 @@ def test_cancelling_a_run_cancels_what_it_asked_for(tmp_path: Path):
     assert project.is_sound("k.1.1.1")
 
 
-def test_runs_that_ask_for_themselves_end(tmp_path: Path):
+def test_recursive_sub_runs_end_at_the_depth_limit(tmp_path: Path):
     write_skill(tmp_path, "self", {"a": ["end"]}, ops={"a": "run_skill"})
     project = Project(tmp_path)
     again = act({"kind": "run_skill", "skill": "self", "input": {"text": "again"}})
     assert project.run("self", [again] * 9 + [finish()] * 9).ok
     assert len(project.journal.runs()) == 9
-    assert "more than 8 deep" in project.model.requests[9].messages[1].text
+    assert "deeper than 8 levels" in project.model.requests[9].messages[1].text

@@ -1,4 +1,4 @@
-"""Questions: durable, answerable from anywhere, taken once."""
+"""Questions are durable, can be answered by any process, and take one answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reyn import OSRuntime
 from reyn.errors import AnswerInvalid, RunNotResumable, WaitUnknown
 from reyn.journal import Answer
 from reyn.testing import ScriptedModel
-from tests.kernel.doing import IN, Project
+from tests.kernel.support import IN, Project
 from tests.support import act, file, finish, go, question, with_ops, write_skill
 
 
@@ -37,13 +37,13 @@ def test_a_question_stops_the_run_until_it_is_answered(asking: Project):
         rt.answer("k", "1.1.1", "red")
         assert rt.resume("k").ok
         assert [row.wait for row in rt.runs()] == [None]
-    assert '"answer":"red"' in asking.model.shown(0)
-    assert '"current_visit":1,' in asking.model.shown(0)
+    assert '"answer":"red"' in asking.model.turn_message(0)
+    assert '"current_visit":1,' in asking.model.turn_message(0)
     assert [event["visit"] for event in asking.events("phase_started")] == [1, 1]
     assert asking.is_sound()
 
 
-def test_an_answer_that_does_not_fit_or_comes_twice_is_refused(asking: Project):
+def test_an_invalid_or_second_answer_is_refused(asking: Project):
     asking.run("s", ANSWERS)
     with asking.open(ANSWERS) as rt:
         with pytest.raises(AnswerInvalid, match="not string"):
@@ -63,7 +63,7 @@ def test_an_answer_that_does_not_fit_or_comes_twice_is_refused(asking: Project):
     assert asking.is_sound()
 
 
-def test_a_question_in_a_decision_defers_it(asking: Project):
+def test_a_question_in_a_decision_defers_the_decision(asking: Project):
     decision = with_ops(go("b", "early"), question("Sure?"), file("write", "workspace:x", content="after"))
     answers = [decision, go("b", "late"), finish()]
     asking.run("s", answers)
@@ -76,17 +76,17 @@ def test_a_question_in_a_decision_defers_it(asking: Project):
     assert asking.is_sound()
 
 
-def test_a_question_that_needs_no_answer_takes_null(asking: Project):
+def test_an_optional_question_accepts_null(asking: Project):
     answers = [act(question("Anything else?", required=False)), go("b"), finish()]
     asking.run("s", answers)
     with asking.open(answers) as rt:
         rt.answer("k", "1.1.1", None)
         assert rt.resume("k").ok
-    assert '"answer":null' in asking.model.shown(0)
+    assert '"answer":null' in asking.model.turn_message(0)
 
 
 class Clerk:
-    """Somebody who answers at once."""
+    """A user who answers immediately."""
 
     def __init__(self, *answers: object) -> None:
         self.asked: list[str] = []
@@ -97,14 +97,14 @@ class Clerk:
         return self._answers.pop(0)
 
 
-def test_somebody_who_is_there_is_asked_and_the_run_goes_on(asking: Project):
+def test_a_present_user_is_asked_and_the_run_continues(asking: Project):
     clerk = Clerk("", "red")
     assert asking.run("s", ANSWERS, people=clerk).ok
-    assert clerk.asked == ["Which one?", "Which one?"]  # an answer that does not fit is asked for again
+    assert clerk.asked == ["Which one?", "Which one?"]  # after an invalid answer, the user is asked again
     assert asking.is_sound()
 
 
-def test_whoever_answers_what_does_not_fit_is_not_asked_for_ever(asking: Project):
+def test_invalid_answers_of_the_user_end_in_a_waiting_run(asking: Project):
     clerk = Clerk(5, "\ud800", object(), 7)
     result = asking.run("s", ANSWERS, people=clerk)
     assert result.status == "waiting"
@@ -112,7 +112,7 @@ def test_whoever_answers_what_does_not_fit_is_not_asked_for_ever(asking: Project
     assert asking.events("message_refused") == []
 
 
-def test_whoever_breaks_while_being_asked_leaves_a_run_that_waits(asking: Project):
+def test_an_error_while_asking_the_user_leaves_a_waiting_run(asking: Project):
     class Broken:
         async def ask(self, run_id, wait):
             raise BrokenPipeError("gone")
@@ -122,7 +122,7 @@ def test_whoever_breaks_while_being_asked_leaves_a_run_that_waits(asking: Projec
     assert "the question could not be asked" in result.warnings[0]
 
 
-def test_an_answer_from_elsewhere_reaches_the_driver_that_waits(asking: Project):
+def test_an_answer_from_another_process_reaches_the_waiting_driver(asking: Project):
     class Patient:
         """Somebody who sits before the question and never answers."""
 
@@ -154,7 +154,7 @@ def test_an_answer_from_elsewhere_reaches_the_driver_that_waits(asking: Project)
     assert asking.is_sound()
 
 
-def test_a_run_that_waits_can_be_cancelled(asking: Project):
+def test_a_waiting_run_can_be_cancelled(asking: Project):
     asking.run("s", ANSWERS)
     with asking.open(ANSWERS) as rt:
         rt.cancel("k", "no more")
@@ -164,7 +164,7 @@ def test_a_run_that_waits_can_be_cancelled(asking: Project):
     assert asking.is_sound()
 
 
-def test_a_run_that_waits_goes_on_from_its_own_copy_though_its_skill_is_gone(asking: Project):
+def test_a_waiting_run_continues_even_if_its_skill_was_deleted(asking: Project):
     asking.run("s", ANSWERS)
     shutil.rmtree(asking.root / "reyn")
     with asking.open(ANSWERS) as rt:

@@ -1,4 +1,4 @@
-"""Derived texts have a version of their own: changing a sentence blocks no run."""
+"""Derived texts have their own version: a changed sentence blocks no run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from reyn.context import render
 from reyn.errors import ReplayMismatch
 from reyn.kernel import phase_executor, versions
-from tests.kernel.doing import Project
+from tests.kernel.support import Project
 from tests.support import act, file, finish, go, question, write_skill
 
 OTHER = versions.WORDING + 1
@@ -51,14 +51,14 @@ def test_a_run_in_flight_continues_under_a_new_wording(waiting: Project, monkeyp
         [resumed] = waiting.events("run_resumed")
         assert resumed["wording"] == OTHER
         assert list(waiting.journal.read("k"))[: len(recorded)] == recorded
-        assert waiting.model.stable(0).startswith("Choose a candidate")
+        assert waiting.model.system_message(0).startswith("Choose a candidate")
         report = rt.replay("k")
         assert report.events == rt.verify("k").events
         assert report.reworded > 3
 
 
-def test_turns_that_are_recorded_are_asked_as_recorded(waiting: Project, monkeypatch: pytest.MonkeyPatch):
-    """A driver that died in mid-answer left a frame of the old wording: that is what the model is asked again."""
+def test_recorded_turns_keep_their_texts(waiting: Project, monkeypatch: pytest.MonkeyPatch):
+    """A frame that was recorded before a crash is sent again with its old texts."""
     cut = [event for event in waiting.journal.read("k") if event.seq <= 4]
     assert cut[-1].kind == "llm_requested"
     other = Project(waiting.root)
@@ -67,20 +67,22 @@ def test_turns_that_are_recorded_are_asked_as_recorded(waiting: Project, monkeyp
     reword(monkeypatch)
     with other.open(ANSWERS) as rt:
         assert rt.resume("k").status == "waiting"
-        assert other.model.stable(0) == waiting.model.stable(0)
-        assert other.model.stable(1).startswith("Choose a candidate")
+        assert other.model.system_message(0) == waiting.model.system_message(0)
+        assert other.model.system_message(1).startswith("Choose a candidate")
         assert rt.replay("k").events == rt.verify("k").events
 
 
-def test_a_text_that_changed_without_a_new_version_is_found(waiting: Project, monkeypatch: pytest.MonkeyPatch):
+def test_a_text_that_changed_without_a_new_wording_version_is_detected(
+    waiting: Project, monkeypatch: pytest.MonkeyPatch
+):
     reword(monkeypatch)
     monkeypatch.setattr(versions, "WORDING", OTHER - 1)
     with waiting.open([]) as rt, pytest.raises(ReplayMismatch, match="event 3 `frame_built`: `messages`"):
         rt.replay("k")
 
 
-def test_a_rule_that_changed_is_found_under_any_wording(waiting: Project, monkeypatch: pytest.MonkeyPatch):
-    """Only texts are left out of the comparison: which part of an answer was rejected, and why, is not text."""
+def test_a_changed_rule_is_detected_under_any_wording(waiting: Project, monkeypatch: pytest.MonkeyPatch):
+    """Only derived texts are ignored; the rule and the path of a rejection are compared."""
     reword(monkeypatch)
     judged = phase_executor.kinds.ValidationError
     monkeypatch.setattr(
@@ -90,7 +92,7 @@ def test_a_rule_that_changed_is_found_under_any_wording(waiting: Project, monkey
         rt.replay("k")
 
 
-def test_a_run_that_was_resumed_under_several_wordings_is_replayed(waiting: Project, monkeypatch: pytest.MonkeyPatch):
+def test_a_run_resumed_under_several_wordings_replays(waiting: Project, monkeypatch: pytest.MonkeyPatch):
     reword(monkeypatch)
     with waiting.open(ANSWERS[:3]) as rt:
         rt.answer("k", "1.3.1", "this one")

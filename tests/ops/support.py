@@ -1,4 +1,4 @@
-"""One op, planned and performed as the kernel does it, its result held against its schema."""
+"""Plan and perform one op as the kernel does, and validate its result against the schema."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ FILE = standard_ops().get("file")
 
 
 class Desk:
-    """A run's view of its files."""
+    """The file op of one run."""
 
-    def __init__(self, roots: Roots, kept: Mapping[str, str] | None = None, file_bytes: int = FILE_BYTES) -> None:
+    def __init__(
+        self, roots: Roots, full_content: Mapping[str, str] | None = None, file_bytes: int = FILE_BYTES
+    ) -> None:
         self.roots = roots
         self.contents: dict[str, bytes] = {}
-        names = {name: self.keep(text.encode()) for name, text in (kept or {}).items()}
+        names = {name: self.keep(text.encode()) for name, text in (full_content or {}).items()}
         self.env = Env(roots, Gate(roots), self.contents.__getitem__, names, file_bytes)
         self.calls = 0
 

@@ -1,4 +1,4 @@
-"""Whatever an op says and however the folders lie: it writes only where it may, and shows nothing it may not."""
+"""Property: whatever ops a model requests in whatever file tree, they write and reveal only what the gate allows."""
 
 import hashlib
 import os
@@ -47,12 +47,12 @@ WORDS = st.sampled_from(
 STARTS = st.sampled_from(
     ["", "reyn/", "reyn/a/", "reyn/link/", "workspace:", "workspace:/", "/", "{project}/", "{state}/", "{beside}/"]
 )
-# Mostly paths that lead somewhere; now and then any text at all.
+# Mostly existing paths, sometimes arbitrary text.
 PATHS = st.integers(0, 9).flatmap(
     lambda die: (
         st.text(min_size=1, max_size=20)
         if die == 0
-        else st.builds(lambda start, words: start + "/".join(words) or ".", STARTS, st.lists(WORDS, max_size=4))
+        else st.builds(lambda start, names: start + "/".join(names) or ".", STARTS, st.lists(WORDS, max_size=4))
     )
 )
 
@@ -87,12 +87,12 @@ OPS = st.one_of(
 
 
 def plant(desk: Desk, entries, fill) -> None:
-    """A random tree; what cannot be planted is left out."""
+    """Create a random tree; skip entries that cannot be created."""
     for folder, name, what in entries:
         base = desk.roots.workspace if folder == "workspace:" else desk.roots.project / folder
         path = base / name
         try:
-            # Only plain folders: planting must not reach through a link itself.
+            # Only real folders: creating the tree must not follow symlinks itself.
             assert not any(above.is_symlink() for above in (base, *base.parents))
             base.mkdir(parents=True, exist_ok=True)
             if what == "file":
@@ -108,7 +108,7 @@ def plant(desk: Desk, entries, fill) -> None:
 
 
 def fingerprint(root: Path, *, without: tuple[Path, ...]) -> dict[str, str]:
-    """Every file, folder and link below a folder, except below some."""
+    """Return the content of every file, folder and symlink below a folder, except below some."""
     found = {}
     for folder, folders, files in os.walk(root):
         folders[:] = [name for name in folders if Path(folder, name) not in without]
@@ -125,7 +125,7 @@ def fingerprint(root: Path, *, without: tuple[Path, ...]) -> dict[str, str]:
 
 @settings(max_examples=400)
 @given(entries=ENTRIES, ops=st.lists(OPS, min_size=1, max_size=4), swaps=ENTRIES)
-def test_nothing_else_is_written_and_no_secret_is_shown(entries, ops, swaps):
+def test_ops_write_only_in_writable_zones_and_reveal_no_secret(entries, ops, swaps):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         desk = Desk(make_roots(folder))
@@ -133,8 +133,8 @@ def test_nothing_else_is_written_and_no_secret_is_shown(entries, ops, swaps):
         beside = folder / "beside"
 
         def fill(text: str) -> str:
-            known = {"{project}": roots.project, "{state}": roots.state, "{beside}": beside}
-            for word, path in known.items():
+            placeholders = {"{project}": roots.project, "{state}": roots.state, "{beside}": beside}
+            for word, path in placeholders.items():
                 text = text.replace(word, str(path))
             return text
 
@@ -143,7 +143,7 @@ def test_nothing_else_is_written_and_no_secret_is_shown(entries, ops, swaps):
         for op in ops:
             call = desk.call(**{key: fill(value) if isinstance(value, str) else value for key, value in op.items()})
             plan = desk.plan(call)
-            # Between the plan and its performance somebody else is busy.
+            # Another program changes the tree between plan and perform.
             plant(desk, swaps, fill)
             before = fingerprint(folder, without=mine)
             result = desk.perform(call, plan) if isinstance(plan, Plan) else {}
@@ -152,8 +152,8 @@ def test_nothing_else_is_written_and_no_secret_is_shown(entries, ops, swaps):
             assert CANARY.encode() not in b"".join(desk.contents.values())
 
 
-def test_the_property_above_can_fail(tmp_path):
-    """The tree, the canary and the fingerprint are worth something."""
+def test_the_property_detects_a_violation(tmp_path):
+    """Writing through the gate's back and reading the canary are both detected."""
     desk = Desk(make_roots(tmp_path))
     mine = (desk.roots.project / "reyn", desk.roots.workspace)
     before = fingerprint(tmp_path, without=mine)

@@ -1,4 +1,4 @@
-"""What `regenerate_index` lists."""
+"""The form `regenerate_index`."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def page(desk, path="reyn/notes/index.md"):
     return (desk.roots.project / path).read_text()
 
 
-def test_each_file_with_front_matter_has_a_line(notes):
+def test_each_file_with_front_matter_gets_a_line(notes):
     result = make(notes, "- [{title}]({slug}.md) {tags}{count}{none}", header="# Notes\n\n")
     assert without_envelope(result) == {
         "path": "reyn/notes",
@@ -57,12 +57,12 @@ def test_a_header_ends_its_line_and_an_empty_list_has_no_lines(notes):
         ("{ title } {", "{ title } {"),
     ],
 )
-def test_a_template_reaches_no_further_than_the_keys(notes, template, line):
+def test_a_template_can_only_access_front_matter_keys(notes, template, line):
     make(notes, template)
     assert page(notes).splitlines()[1] == line
 
 
-def test_a_list_that_is_as_it_was_changes_nothing(notes):
+def test_an_unchanged_index_is_not_written(notes):
     make(notes, "{title}")
     call = notes.call(
         "regenerate_index", path="reyn/notes", output_path="reyn/notes/index.md", entry_template="{title}"
@@ -70,7 +70,7 @@ def test_a_list_that_is_as_it_was_changes_nothing(notes):
     assert notes.plan(call).changes == ()
 
 
-def test_the_folder_must_be_there_and_within_reach(notes):
+def test_the_folder_must_exist_and_be_readable(notes):
     assert "no folder" in make(notes, "x", path="reyn/nowhere")["error"]
     assert make(notes, "x", path="../beside")["status"] == "denied"
     assert make(notes, "x", output_path="index.md")["status"] == "denied"
@@ -78,6 +78,6 @@ def test_the_folder_must_be_there_and_within_reach(notes):
     assert make(notes, "x", path="workspace:.kept")["status"] == "error"
 
 
-def test_a_list_that_grows_too_large_is_an_error(notes):
+def test_an_index_above_the_size_limit_is_an_error(notes):
     result = make(notes, "x" * 2_000, header="y" * 9_000)
     assert (result["status"], "10000 is the most" in result["error"]) == ("error", True)

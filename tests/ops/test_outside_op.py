@@ -22,7 +22,7 @@ from reyn.testing import CountingIds, ScriptedModel
 from reyn.testing.crash import KILLED, Failpoints, in_child
 from reyn.vocabulary.schemas import arguments, result, text
 from reyn.workspace import Change
-from tests.kernel.doing import Project
+from tests.kernel.support import Project
 from tests.support import act, finish, write_skill
 
 SEND = {"kind": "telegraph", "to": "Ada", "message": "STOP"}
@@ -84,8 +84,8 @@ def test_a_skill_that_uses_it_is_linted(project: Project, log: Path):
 def test_it_is_offered_executed_and_replayed(project: Project, log: Path):
     outcome = project.run("wire", [act(SEND), finish()], ops=[Telegraph(log)])
     assert outcome.ok
-    assert "Send a telegram. Fields: to, message." in project.model.stable(0)
-    assert '"sent":4' in project.model.shown(1)
+    assert "Send a telegram. Fields: to, message." in project.model.system_message(0)
+    assert '"sent":4' in project.model.turn_message(1)
     assert log.read_text() == "k/1.1.1 Ada: STOP\n"
     assert [kind for kind in project.kinds() if "telegraph" in kind] == ["telegraph_started", "telegraph_completed"]
     with project.open([], ops=[Telegraph(log)]) as rt:
@@ -142,7 +142,7 @@ def test_it_is_recovered_after_a_kill_at_every_point(tmp_path: Path, effect: Any
                     return await runtime.resume("k"), asked
                 return result, ""
 
-        return points.passed, asyncio.run(work())
+        return points.reached, asyncio.run(work())
 
     write_skill(tmp_path / "calm", "wire", {"a": ["end"]}, ops={"a": "telegraph"})
     points, (calm, _) = drive(tmp_path / "calm")
@@ -245,8 +245,8 @@ def test_a_later_version_of_an_op_does_not_change_a_run(project: Project, log: P
         rt.answer("k", "1.1.1", "yes")
         assert rt.resume("k").ok
         assert rt.replay("k").events == rt.verify("k").events
-    assert "Fields: to, message." in project.model.stable(0)
-    assert "has changed since the run started" in project.model.shown(1)
+    assert "Fields: to, message." in project.model.system_message(0)
+    assert "has changed since the run started" in project.model.turn_message(1)
 
 
 def test_a_run_of_a_kind_that_is_not_installed_stays_readable(project: Project, log: Path, tmp_path: Path):
@@ -361,7 +361,7 @@ def test_whatever_plan_raises_or_returns_is_the_result(project: Project, log: Pa
 
 def check_error(project: Project, op: Odd, words: str) -> None:
     assert project.run("wire", [act(SEND), finish()], ops=[op]).ok
-    shown = project.model.shown(1)
+    shown = project.model.turn_message(1)
     assert '"status":"error"' in shown
     assert words in shown
     assert "/secret/path" not in shown
@@ -432,7 +432,7 @@ def test_an_op_may_ask_a_person_through_the_kernel(project: Project, log: Path):
         rt.answer("k", waiting.wait.id, "yes")
         assert rt.resume("k").ok
         assert rt.replay("k").events == rt.verify("k").events
-    assert '"sent":3' in project.model.shown(0)
+    assert '"sent":3' in project.model.turn_message(0)
 
 
 # -- registration -----------------------------------------------------------------------------------------

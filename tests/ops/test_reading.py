@@ -1,4 +1,4 @@
-"""What `read` gives back."""
+"""The form `read`."""
 
 import os
 
@@ -8,7 +8,7 @@ from tests.ops.support import Desk, without_envelope
 from tests.workspace.support import CANARY
 
 
-def test_a_file_is_read_whole(desk):
+def test_read_returns_the_whole_file(desk):
     desk.put("reyn/a.md", "one\ntwo\nthree")
     assert desk.do("read", path="reyn/./a.md") == {
         "kind": "file",
@@ -30,13 +30,13 @@ def test_a_file_is_read_whole(desk):
         ({"offset": 9}, ""),
     ],
 )
-def test_lines_are_counted_from_zero_and_keep_their_ends(desk, args, content):
+def test_offset_and_limit_select_lines(desk, args, content):
     desk.put("a.md", "one\ntwo\r\nthree\x0bfour\n")
     result = desk.do("read", path="a.md", **args)
     assert (result["content"], result["total_lines"]) == (content, 3)
 
 
-def test_characters_are_counted_within_the_lines_that_were_asked_for(desk):
+def test_start_and_length_select_characters_of_the_selected_lines(desk):
     desk.put("a.md", "one\nzwölf Hühner\n")
     result = desk.do("read", path="a.md", offset=1, limit=1, start=2, length=3)
     assert (result["content"], result["total_chars"]) == ("ölf", 13)
@@ -48,7 +48,7 @@ def test_an_empty_file_has_no_lines(desk):
     assert without_envelope(desk.do("read", path="a.md")) == {"path": "a.md", "content": "", "total_lines": 0}
 
 
-def test_of_a_file_that_is_not_there_the_ones_most_like_it_are_told(desk):
+def test_a_missing_file_suggests_similar_names(desk):
     for name in ("notes.md", "nodes.md", "other.txt", "zebra/x"):
         desk.put(f"reyn/{name}", "")
     result = desk.do("read", path="reyn/note.md")
@@ -57,7 +57,7 @@ def test_of_a_file_that_is_not_there_the_ones_most_like_it_are_told(desk):
     assert result["suggestions"][:2] == ["reyn/notes.md", "reyn/nodes.md"]
 
 
-def test_where_nothing_is_like_it_some_names_are_told_but_none_out_of_reach(desk):
+def test_suggestions_never_include_unreadable_names(desk):
     for number in range(20):
         desk.put(f"f{number:02}", "")
     assert len(desk.do("read", path="nowhere/at/all.zip")["suggestions"]) == 8
@@ -66,7 +66,7 @@ def test_where_nothing_is_like_it_some_names_are_told_but_none_out_of_reach(desk
 
 
 @pytest.mark.parametrize(
-    ("path", "why"),
+    ("path", "reason"),
     [
         ("reyn", "is a folder"),
         ("binary", "not UTF-8"),
@@ -78,7 +78,7 @@ def test_where_nothing_is_like_it_some_names_are_told_but_none_out_of_reach(desk
         ("loop", "link"),
     ],
 )
-def test_what_is_no_text_is_an_error(desk, path, why):
+def test_reading_anything_but_text_is_an_error(desk, path, reason):
     desk.put("binary", b"\xff\x00")
     desk.put("nul", b"a\0b")
     desk.put("large", "x" * 10_001)
@@ -86,11 +86,11 @@ def test_what_is_no_text_is_an_error(desk, path, why):
     (desk.roots.project / "loop").symlink_to("loop")
     result = desk.do("read", path=path)
     assert result["status"] == "error"
-    assert why in result["error"]
+    assert reason in result["error"]
 
 
 @pytest.mark.parametrize("path", [".reyn/journal.db", "../beside/secret.md", "workspace:../run-2/theirs.md", "link"])
-def test_what_is_out_of_reach_is_denied_by_a_rule(desk, tmp_path, path):
+def test_reading_outside_the_readable_zones_is_denied(desk, tmp_path, path):
     (desk.roots.project / "link").symlink_to(tmp_path / "beside/secret.md")
     result = desk.do("read", path=path)
     assert result["status"] == "denied"
@@ -99,7 +99,7 @@ def test_what_is_out_of_reach_is_denied_by_a_rule(desk, tmp_path, path):
     assert str(tmp_path) not in str(result)
 
 
-def test_a_link_that_is_put_in_between_plan_and_performance_shows_nothing(desk, tmp_path):
+def test_a_symlink_created_between_plan_and_perform_is_not_followed(desk, tmp_path):
     desk.put("reyn/a.md", "mine")
     call = desk.call("read", path="reyn/a.md")
     plan = desk.plan(call)
@@ -108,8 +108,8 @@ def test_a_link_that_is_put_in_between_plan_and_performance_shows_nothing(desk, 
     assert desk.perform(call, plan)["status"] == "denied"
 
 
-def test_what_was_kept_is_read_by_its_name(tmp_path, desk):
-    desk = Desk(desk.roots, kept={"call-1": "long\n" * 9_000})
+def test_truncated_content_is_read_by_name(tmp_path, desk):
+    desk = Desk(desk.roots, full_content={"call-1": "long\n" * 9_000})
     result = desk.do("read", path="workspace:.kept/call-1", offset=8_999)
     assert (result["content"], result["total_lines"]) == ("long\n", 9_000)
     missing = desk.do("read", path="workspace:.kept/call-2")

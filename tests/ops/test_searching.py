@@ -1,4 +1,4 @@
-"""What `glob` and `grep` find, and when they give up."""
+"""The forms `glob` and `grep`."""
 
 import os
 import time
@@ -50,7 +50,7 @@ def tree(desk):
         (".r*/**/*", []),
     ],
 )
-def test_a_pattern_finds_files_in_order(tree, pattern, matches):
+def test_glob_returns_matching_files_in_order(tree, pattern, matches):
     result = tree.do("glob", pattern=pattern)
     assert (result["status"], result["pattern"]) == ("ok", pattern)
     assert result["matches"][: len(matches)] == matches
@@ -59,18 +59,18 @@ def test_a_pattern_finds_files_in_order(tree, pattern, matches):
         assert result["matches"] == matches
 
 
-def test_a_path_is_a_pattern_too_and_an_absolute_one_as_well(tree):
+def test_glob_accepts_path_and_absolute_patterns(tree):
     assert tree.do("glob", path="reyn/*.md")["matches"] == ["reyn/a.md"]
     assert tree.do("glob", pattern=f"{tree.roots.project}/reyn/*.md")["matches"] == ["reyn/a.md"]
 
 
-def test_the_run_finds_its_own_files(tree):
+def test_glob_lists_the_workspace(tree):
     tree.do("write", path="workspace:x/y.md", content="")
     assert tree.do("glob", pattern="workspace:**/*.md")["matches"] == ["workspace:x/y.md"]
     assert tree.do("glob", pattern="workspace:*")["matches"] == []
 
 
-def test_more_than_was_asked_for_is_told(tree):
+def test_glob_reports_truncation(tree):
     result = tree.do("glob", pattern="reyn/**", max_results=2)
     assert without_envelope(result) == {
         "pattern": "reyn/**",
@@ -82,19 +82,19 @@ def test_more_than_was_asked_for_is_told(tree):
 
 
 @pytest.mark.parametrize("pattern", ["../*", "/*", "../beside/secret.md", ".reyn/*", "workspace:../*", "out/*"])
-def test_a_pattern_that_starts_out_of_reach_is_denied(tree, tmp_path, pattern):
+def test_glob_outside_the_readable_zones_is_denied(tree, tmp_path, pattern):
     (tree.roots.project / "out").symlink_to(tmp_path / "beside")
     assert tree.do("glob", pattern=pattern)["status"] == "denied"
 
 
 @pytest.mark.parametrize("pattern", ["*/../../*", "reyn/*/..", "**/../../beside/*", "reyn/.."])
-def test_a_pattern_does_not_climb(tree, pattern):
+def test_a_pattern_with_parent_components_is_an_error(tree, pattern):
     result = tree.do("glob", pattern=pattern)
     assert result["status"] == "error"
     assert "`..`" in result["error"]
 
 
-def test_a_pattern_of_many_stars_does_not_take_for_ever(tree):
+def test_many_wildcards_match_in_bounded_time(tree):
     tree.put("reyn/" + "a" * 200, "")
     started = time.process_time()
     assert tree.do("glob", pattern="reyn/" + "*a" * 60 + "b")["matches"] == []
@@ -102,7 +102,7 @@ def test_a_pattern_of_many_stars_does_not_take_for_ever(tree):
     assert time.process_time() - started < 2
 
 
-def test_lines_are_found_with_their_numbers(tree):
+def test_grep_returns_lines_with_numbers(tree):
     result = tree.do("grep", pattern="TODO", path="reyn", glob="*.md")
     assert without_envelope(result) == {
         "pattern": "TODO",
@@ -115,7 +115,7 @@ def test_lines_are_found_with_their_numbers(tree):
     }
 
 
-def test_lines_around_a_match_are_shown_if_asked_for(tree):
+def test_grep_returns_context_lines(tree):
     [match] = tree.do("grep", pattern="TODO", path="reyn/a.md", context_before=5, context_after=1)["matches"]
     assert match["context"] == {"before": ["alpha"], "after": ["beta"]}
 
@@ -135,7 +135,7 @@ def test_lines_around_a_match_are_shown_if_asked_for(tree):
         ({"head_limit": 1}, ["reyn/a.md"]),
     ],
 )
-def test_the_files_that_are_searched_can_be_chosen(tree, args, files):
+def test_glob_and_file_type_select_the_searched_files(tree, args, files):
     (tree.roots.project / "reyn/h.log").unlink()
     result = tree.do("grep", **{"pattern": "TODO", "output_mode": "files_with_matches", **args})
     assert (result["files"][: len(files)], result["count"]) == (files, len(result["files"]))
@@ -145,25 +145,25 @@ def test_the_files_that_are_searched_can_be_chosen(tree, args, files):
         assert result["files"] == files
 
 
-def test_lines_are_counted(tree):
+def test_output_mode_count_counts_lines(tree):
     result = tree.do("grep", pattern="todo", path="reyn/b.txt", output_mode="count", case_insensitive=True)
     assert without_envelope(result) == {"pattern": "todo", "count": 2, "truncated": False}
 
 
-def test_files_that_are_no_text_or_too_large_are_passed_over_and_counted(tree):
+def test_binary_and_large_files_are_skipped_and_counted(tree):
     result = tree.do("grep", pattern="TODO", path="reyn", output_mode="count")
     assert (result["count"], result["skipped"]) == (3, 2)
     assert tree.do("grep", pattern="TODO", path="reyn/g.bin")["status"] == "error"
 
 
-def test_more_matches_than_were_asked_for_are_told(tree):
+def test_grep_reports_truncation(tree):
     result = tree.do("grep", pattern="O", head_limit=2, path="reyn")
     assert (len(result["matches"]), result["truncated"]) == (2, True)
     exact = tree.do("grep", pattern="TODO", head_limit=1, path="reyn/a.md")
     assert (len(exact["matches"]), exact["truncated"]) == (1, False)
 
 
-def test_of_a_very_long_line_the_part_around_the_match_is_shown(desk):
+def test_a_long_line_is_shortened_around_the_match(desk):
     desk.put("a.txt", "x" * 4_000 + "NEEDLE" + "y" * 4_000)
     [match] = desk.do("grep", pattern="NEEDLE")["matches"]
     assert "NEEDLE" in match["content"]
@@ -174,18 +174,18 @@ def test_of_a_very_long_line_the_part_around_the_match_is_shown(desk):
 @pytest.mark.parametrize(
     "pattern", ["(", "[a-", "(" * 499 + ")" * 499, "\\p{Foo}", "(a{39d<", "(?R)", "(a|(?1))*b", "(?&x)"]
 )
-def test_a_pattern_that_is_none_is_an_error(tree, pattern):
+def test_an_invalid_pattern_is_an_error(tree, pattern):
     result = tree.do("grep", pattern=pattern)
     assert result["status"] == "error"
     assert "pattern" in result["error"]
 
 
 @pytest.mark.parametrize("pattern", ["(?R)", "(a|(?1))*b", "(?P<x>a(?&x))", "(?P<x>a(?P>x))", "(a|(?-1))*b"])
-def test_a_pattern_that_calls_itself_is_an_error_before_it_takes_all_memory(tree, pattern):
+def test_a_recursive_pattern_is_an_error(tree, pattern):
     assert "calls itself" in tree.do("grep", pattern=pattern)["error"]
 
 
-def test_a_search_that_takes_too_long_is_given_up_with_what_it_found(desk):
+def test_grep_returns_partial_results_at_the_time_limit(desk):
     desk.put("reyn/a.txt", "a\n" + "a" * 60 + "b\n")
     started = time.process_time()
     result = desk.do("grep", pattern="(a|aa)+$")
@@ -195,19 +195,19 @@ def test_a_search_that_takes_too_long_is_given_up_with_what_it_found(desk):
     assert [match["line_number"] for match in result["matches"]] == [1]
 
 
-def test_a_listing_that_takes_too_long_is_given_up(tree, monkeypatch):
+def test_glob_stops_at_the_time_limit(tree, monkeypatch):
     monkeypatch.setattr(finding, "SECONDS", 0.0)
     result = tree.do("glob", pattern="**")
     assert (result["status"], result["truncated"]) == ("timeout", True)
 
 
 @pytest.mark.parametrize("path", ["..", ".reyn", "/", "workspace:..", "out"])
-def test_a_search_out_of_reach_is_denied(tree, tmp_path, path):
+def test_grep_outside_the_readable_zones_is_denied(tree, tmp_path, path):
     (tree.roots.project / "out").symlink_to(tmp_path / "beside")
     assert tree.do("grep", pattern=".", path=path)["status"] == "denied"
 
 
-def test_a_search_meets_nothing_that_is_out_of_reach(tree, tmp_path):
+def test_grep_never_enters_the_state_directory_or_follows_symlinks(tree, tmp_path):
     project = tree.roots.project
     (project / "out").symlink_to(tmp_path / "beside")
     (project / "reyn/secret.md").symlink_to(tmp_path / "beside/secret.md")
@@ -216,19 +216,19 @@ def test_a_search_meets_nothing_that_is_out_of_reach(tree, tmp_path):
         assert tree.do("grep", pattern=CANARY, glob=glob, output_mode="count")["count"] == 0
 
 
-def test_a_run_without_a_folder_of_its_own_finds_nothing_there(tree):
+def test_a_run_without_a_workspace_folder_finds_nothing(tree):
     tree.roots.workspace.rmdir()
     assert tree.do("grep", pattern="x", path="workspace:")["count"] == 0
     assert tree.do("glob", pattern="workspace:**")["count"] == 0
 
 
-def test_a_search_of_nothing_says_so(tree):
+def test_grep_of_a_missing_path_is_an_error(tree):
     result = tree.do("grep", pattern="x", path="reyn/subs")
     assert (result["status"], result["suggestions"]) == ("error", ["reyn/sub/"])
 
 
-def test_what_was_kept_can_be_found_and_searched(desk):
-    desk = Desk(desk.roots, kept={"call-1": "one\ntwo\n", "call-2": "three\n"})
+def test_truncated_content_can_be_listed_and_searched(desk):
+    desk = Desk(desk.roots, full_content={"call-1": "one\ntwo\n", "call-2": "three\n"})
     assert desk.do("glob", pattern="workspace:.kept/*")["matches"] == [
         "workspace:.kept/call-1",
         "workspace:.kept/call-2",

@@ -1,4 +1,4 @@
-"""What `write`, `edit` and `delete` change, and what they leave alone."""
+"""The forms `write`, `edit` and `delete`."""
 
 import os
 import resource
@@ -19,7 +19,7 @@ def text(desk, path):
     return (desk.roots.project / path).read_text()
 
 
-def test_a_file_is_written_with_the_folders_above_it(desk):
+def test_write_creates_parent_folders(desk):
     result = desk.do("write", path="reyn/a/b.md", content="zwölf\n")
     assert result == {"kind": "file", "op": "write", "status": "ok", "path": "reyn/a/b.md"}
     assert text(desk, "reyn/a/b.md") == "zwölf\n"
@@ -27,7 +27,7 @@ def test_a_file_is_written_with_the_folders_above_it(desk):
     assert (desk.roots.workspace / "c/d.md").read_text() == ""
 
 
-def test_planning_only_looks(desk):
+def test_plan_has_no_side_effects(desk):
     desk.put("reyn/a.md", "old")
     for call in (
         desk.call("write", path="reyn/new/b.md", content="x"),
@@ -42,7 +42,7 @@ def test_planning_only_looks(desk):
     assert not (desk.roots.project / "reyn/new").exists()
 
 
-def test_a_plan_from_the_journal_is_performed_like_any_other(desk):
+def test_a_plan_read_from_the_journal_can_be_performed(desk):
     call = desk.call("write", path="reyn/a/b.md", content="x")
     plan = desk.plan(call)
     recorded = Plan(plan.rule, plan.changes, plan.result)
@@ -53,7 +53,7 @@ def test_a_plan_from_the_journal_is_performed_like_any_other(desk):
     assert names(desk.roots.project / "reyn") == []
 
 
-def test_what_is_so_already_changes_nothing(desk):
+def test_writing_the_same_content_changes_nothing(desk):
     desk.put("reyn/a.md", "same")
     write = desk.plan(desk.call("write", path="reyn/a.md", content="same"))
     assert (write.changes, write.result["status"]) == ((), "ok")
@@ -61,14 +61,14 @@ def test_what_is_so_already_changes_nothing(desk):
     assert (edit.changes, edit.result["replacements"]) == ((), 1)
 
 
-def test_an_edit_replaces_what_is_there_once(desk):
+def test_edit_replaces_a_unique_string(desk):
     desk.put("reyn/a.md", "one two three\r\n")
     result = desk.do("edit", path="reyn/a.md", old_string="two", new_string="2")
     assert without_envelope(result) == {"path": "reyn/a.md", "replacements": 1}
     assert (desk.roots.project / "reyn/a.md").read_bytes() == b"one 2 three\r\n"
 
 
-def test_an_edit_of_all_replaces_all(desk):
+def test_replace_all_replaces_every_occurrence(desk):
     desk.put("reyn/a.md", "a b a b a")
     result = desk.do("edit", path="reyn/a.md", old_string="a", new_string="", replace_all=True)
     assert result["replacements"] == 3
@@ -76,7 +76,7 @@ def test_an_edit_of_all_replaces_all(desk):
 
 
 @pytest.mark.parametrize(
-    ("path", "old", "why"),
+    ("path", "old", "reason"),
     [
         ("reyn/a.md", "x", "is not found in `reyn/a.md`"),
         ("reyn/a.md", "a", "appears 2 times"),
@@ -85,7 +85,7 @@ def test_an_edit_of_all_replaces_all(desk):
         ("reyn/folder", "a", "is a folder"),
     ],
 )
-def test_an_edit_that_cannot_be_meant_is_an_error_and_changes_nothing(desk, path, old, why):
+def test_an_ambiguous_or_unmatched_edit_is_an_error(desk, path, old, reason):
     desk.put("reyn/a.md", "a a")
     desk.put("reyn/binary", b"\xffa")
     (desk.roots.project / "reyn/folder").mkdir()
@@ -94,23 +94,23 @@ def test_an_edit_that_cannot_be_meant_is_an_error_and_changes_nothing(desk, path
     assert plan.rule
     result = desk.perform(call, plan)
     assert result["status"] == "error"
-    assert why in result["error"]
+    assert reason in result["error"]
 
 
-def test_of_a_file_to_edit_that_is_not_there_others_are_told(desk):
+def test_editing_a_missing_file_suggests_similar_names(desk):
     desk.put("reyn/notes.md", "")
     result = desk.do("edit", path="reyn/note.md", old_string="a", new_string="b")
     assert result["suggestions"] == ["reyn/notes.md"]
 
 
-def test_a_file_is_deleted_once(desk):
+def test_delete_is_idempotent(desk):
     desk.put("reyn/a.md", b"\xff")
     assert without_envelope(desk.do("delete", path="reyn/a.md")) == {"path": "reyn/a.md", "deleted": True}
     assert without_envelope(desk.do("delete", path="reyn/a.md")) == {"path": "reyn/a.md", "deleted": False}
 
 
 @pytest.mark.parametrize(
-    ("path", "content", "why"),
+    ("path", "content", "reason"),
     [
         ("reyn/new", "x" * 10_001, "10000 is the most"),
         ("reyn/large", "x", "larger than 10000 bytes"),
@@ -123,7 +123,7 @@ def test_a_file_is_deleted_once(desk):
         ("reyn/" + "n" * 300, "x", "longer than 255"),
     ],
 )
-def test_what_cannot_be_written_is_an_error_and_changes_nothing(desk, path, content, why):
+def test_invalid_content_or_path_is_an_error(desk, path, content, reason):
     desk.put("reyn/large", "x" * 10_001)
     desk.put("reyn/file", "x")
     os.mkfifo(desk.roots.project / "reyn/pipe")
@@ -133,7 +133,7 @@ def test_what_cannot_be_written_is_an_error_and_changes_nothing(desk, path, cont
     plan = desk.plan(call)
     result = desk.perform(call, plan)
     assert (plan.changes, result["status"]) == ((), "error")
-    assert why in result["error"]
+    assert reason in result["error"]
 
 
 @pytest.mark.parametrize(
@@ -141,13 +141,13 @@ def test_what_cannot_be_written_is_an_error_and_changes_nothing(desk, path, cont
     ["README.md", "reyn.yaml", "reyn", ".reyn/journal.db", "../beside/x", "/tmp/x", "workspace:../x", "reyn/out/x"],
 )
 @pytest.mark.parametrize("op", ["write", "edit", "delete"])
-def test_elsewhere_nothing_is_written(desk, tmp_path, op, path):
+def test_writing_outside_the_writable_zones_is_denied(desk, tmp_path, op, path):
     (desk.roots.project / "reyn/out").symlink_to(tmp_path / "beside")
     args = {"write": {"content": "x"}, "edit": {"old_string": "a", "new_string": "b"}, "delete": {}}[op]
     assert isinstance(desk.plan(desk.call(op, path=path, **args)), Denied)
 
 
-def test_a_link_within_reach_is_written_through(desk):
+def test_a_symlink_inside_a_writable_zone_is_followed(desk):
     desk.put("reyn/real/a.md", "old")
     (desk.roots.project / "reyn/link").symlink_to("real")
     assert desk.do("write", path="reyn/link/a.md", content="new")["path"] == "reyn/real/a.md"
@@ -155,7 +155,7 @@ def test_a_link_within_reach_is_written_through(desk):
 
 
 @pytest.mark.parametrize("op", ["write", "edit", "delete"])
-def test_a_file_that_somebody_changed_meanwhile_is_left_as_it_is(desk, op):
+def test_a_file_changed_after_planning_is_not_overwritten(desk, op):
     desk.put("reyn/a.md", "old")
     args = {"write": {"content": "x"}, "edit": {"old_string": "old", "new_string": "b"}, "delete": {}}[op]
     call = desk.call(op, path="reyn/a.md", **args)
@@ -167,7 +167,7 @@ def test_a_file_that_somebody_changed_meanwhile_is_left_as_it_is(desk, op):
     assert text(desk, "reyn/a.md") == "theirs"
 
 
-def test_a_link_that_is_put_in_between_plan_and_performance_is_not_written_through(desk, tmp_path):
+def test_a_symlink_created_between_plan_and_perform_is_not_written_through(desk, tmp_path):
     desk.put("reyn/sub/a.md", "old")
     call = desk.call("write", path="reyn/sub/secret.md", content="new")
     plan = desk.plan(call)
@@ -181,7 +181,7 @@ def test_a_link_that_is_put_in_between_plan_and_performance_is_not_written_throu
     assert names(desk.roots.project / "reyn/gone") == ["a.md"]
 
 
-def test_where_the_disk_takes_no_more_the_file_is_as_before(desk):
+def test_a_full_disk_leaves_the_file_unchanged(desk):
     desk.put("reyn/a.md", "old")
     call = desk.call("write", path="reyn/a.md", content="x" * 9_000)
     plan = desk.plan(call)
@@ -196,7 +196,7 @@ def test_where_the_disk_takes_no_more_the_file_is_as_before(desk):
     assert desk.perform(call, plan)["status"] == "ok"
 
 
-def test_another_name_of_a_record_is_neither_read_nor_written(desk):
+def test_a_hard_link_to_the_state_directory_is_neither_read_nor_written(desk):
     os.link(desk.roots.state / "journal.db", desk.roots.project / "reyn/copy")
     for op, args in (("read", {}), ("write", {"content": "x"}), ("delete", {})):
         result = desk.do(op, path="reyn/copy", **args)

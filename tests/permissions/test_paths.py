@@ -6,11 +6,11 @@ import pytest
 
 from reyn.permissions import PathPattern
 from reyn.permissions.paths import parse_patterns
-from reyn.workspace import Place
+from reyn.workspace import Location
 
 
 def covers(pattern: str, path: str, access: str = "write", scope: str = "") -> bool:
-    return PathPattern.parse(pattern, scope).covers(Place.at("project", tuple(path.split("/"))), access)
+    return PathPattern.parse(pattern, scope).covers(Location.at("project", tuple(path.split("/"))), access)
 
 
 @pytest.mark.parametrize(
@@ -96,11 +96,11 @@ def test_an_unusable_pattern_is_an_error(text: str):
 
 
 def test_paths_outside_the_project_and_in_the_workspace_have_their_own_patterns():
-    outside = Place("outside", ("srv", "out.csv"), "/srv/out.csv")
+    outside = Location("outside", ("srv", "out.csv"), "/srv/out.csv")
     assert PathPattern.parse("/srv/").covers(outside, "write")
     assert not PathPattern.parse("./").covers(outside, "write")
-    assert not PathPattern.parse("/srv/").covers(Place.at("project", ("srv", "out.csv")), "write")
-    assert PathPattern.parse("workspace:a/").covers(Place.at("workspace", ("a", "b")), "write")
+    assert not PathPattern.parse("/srv/").covers(Location.at("project", ("srv", "out.csv")), "write")
+    assert PathPattern.parse("workspace:a/").covers(Location.at("workspace", ("a", "b")), "write")
 
 
 @pytest.mark.parametrize("wrong", [3, [3], [{"path": 3}], [{"path": "a", "scope": "all"}], [{"path": "a", "more": 1}]])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from reyn.permissions import Policy, RuleError, parse_requests, parse_rules
-from reyn.workspace import Place
+from reyn.workspace import Location
 
 KEYS = ("file.read", "file.write", "shell", "tool", "web", "mcp")
-TICKET = Place.at("project", ("tickets", "a.md"))
+TICKET = Location.at("project", ("tickets", "a.md"))
 
 
 def decided(rules: dict, capability: str, target: object = "", skill: str = "triage") -> str:
@@ -21,8 +21,8 @@ def test_the_most_restrictive_rule_decides():
     assert decided(rules, "file.write", TICKET) == "ask"
     rules["file.write"].append({"deny": "tickets/a.*"})
     assert decided(rules, "file.write", TICKET) == "deny"
-    assert decided(rules, "file.write", Place.at("project", ("tickets", "a.txt"))) == "deny"
-    assert decided(rules, "file.write", Place.at("project", ("tickets", "b.txt"))) == "allow"
+    assert decided(rules, "file.write", Location.at("project", ("tickets", "a.txt"))) == "deny"
+    assert decided(rules, "file.write", Location.at("project", ("tickets", "b.txt"))) == "allow"
     assert decided(rules, "file.read", TICKET) == "none"
 
 

@@ -1,4 +1,4 @@
-"""Two processes and one question: at whatever instant the second one acts, no answer and no cancellation is lost.
+"""Two processes and one question: whenever the second one acts, no answer and no cancellation is lost.
 
 One process passes through its journal calls; at one of them, the other one acts from beginning to end. Every call of
 the first is tried in turn, so the interleavings are explicit and nothing depends on time.
@@ -122,7 +122,7 @@ class Interposed:
 
 
 def in_another_process(work: Callable[[], None]) -> None:
-    """In a thread with an event loop of its own; the first process stands still meanwhile."""
+    """Do the work in a thread with its own event loop while the first process is blocked."""
     errors: list[BaseException] = []
 
     def guarded() -> None:
@@ -147,7 +147,7 @@ def stages(root: Path, case: str) -> Callable[[], Stage]:
 def interleavings(
     make: Callable[[], Stage], first: Callable[[Stage, Any], str], other: Callable[[Stage], str]
 ) -> Iterator[tuple[Stage, str, str, str]]:
-    """The stage, the point, and what became of the first and of the other process, for every point of the first."""
+    """Yield stage, point and the results of both processes for every point of the first one."""
     at = 0
     while True:
         at += 1
@@ -161,7 +161,7 @@ def interleavings(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_answer_at_any_instant_of_the_driver_is_taken(tmp_path: Path, case: str):
+def test_an_answer_is_taken_at_any_point_of_the_driver(tmp_path: Path, case: str):
     seen = set()
     for stage, point, outcome, answered in interleavings(stages(tmp_path, case), Stage.start, Stage.answer):
         seen.add((outcome, answered))
@@ -174,7 +174,7 @@ def test_an_answer_at_any_instant_of_the_driver_is_taken(tmp_path: Path, case: s
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_answer_at_any_instant_of_a_resume_that_is_refused_is_taken(tmp_path: Path, case: str):
+def test_an_answer_is_taken_at_any_point_of_a_refused_resume(tmp_path: Path, case: str):
     def waiting() -> Stage:
         stage = stages(tmp_path, case)()
         assert stage.start() == "waiting"
@@ -189,7 +189,7 @@ def test_an_answer_at_any_instant_of_a_resume_that_is_refused_is_taken(tmp_path:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_another_process_that_resumes_at_any_instant_of_the_answerer_does_no_harm(tmp_path: Path, case: str):
+def test_a_resume_at_any_point_of_the_answerer_does_no_harm(tmp_path: Path, case: str):
     def waiting() -> Stage:
         stage = stages(tmp_path, case)()
         assert stage.start() == "waiting"
@@ -204,8 +204,8 @@ def test_another_process_that_resumes_at_any_instant_of_the_answerer_does_no_har
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_driver_that_stops_at_any_instant_of_the_answerer_strands_no_answer(tmp_path: Path, case: str):
-    """The last thing a driver does: it releases its claim, then looks into the inbox."""
+def test_a_driver_that_stops_at_any_point_of_the_answerer_strands_no_answer(tmp_path: Path, case: str):
+    """A driver that stops releases its claim and then reads the inbox."""
     claims: list[ExitStack] = []
 
     def stopping() -> Stage:
@@ -228,7 +228,7 @@ def test_a_driver_that_stops_at_any_instant_of_the_answerer_strands_no_answer(tm
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_cancellation_at_any_instant_of_the_driver_ends_all_its_runs(tmp_path: Path, case: str):
+def test_a_cancellation_at_any_point_of_the_driver_ends_the_whole_family(tmp_path: Path, case: str):
     for stage, point, outcome, cancelled in interleavings(stages(tmp_path, case), Stage.start, Stage.cancel):
         if cancelled.startswith("RYN"):  # there was no run yet
             continue
@@ -236,7 +236,7 @@ def test_a_cancellation_at_any_instant_of_the_driver_ends_all_its_runs(tmp_path:
         assert stage.is_sound(), point
 
 
-def test_a_run_that_fails_while_it_is_cancelled_is_cancelled(tmp_path: Path):
+def test_a_run_that_fails_during_its_cancellation_is_cancelled(tmp_path: Path):
     class Down:
         name = "scripted"
 
@@ -267,7 +267,7 @@ def test_posting_an_answer_reads_the_events_of_one_run_once(tmp_path: Path, case
     assert journal.points.count("before post") == 1
 
 
-def test_another_process_that_claims_the_run_between_look_and_resume_continues_it(tmp_path: Path):
+def test_a_process_that_claims_the_run_between_check_and_resume_continues_it(tmp_path: Path):
     stage = stages(tmp_path, "own")()
     stage.start()
     with stage.open() as rt:
@@ -278,7 +278,7 @@ def test_another_process_that_claims_the_run_between_look_and_resume_continues_i
         assert rt.resume_answered(posted).ok
 
 
-def test_an_answer_that_another_process_took_is_no_error_though_the_run_waits_again(tmp_path: Path):
+def test_an_answer_that_another_process_took_is_no_error(tmp_path: Path):
     write_skill(tmp_path, "asking", {"work": ["end"]}, ops={"work": "ask_user"})
     answers = [act(question("One?")), act(question("Two?")), finish()]
     stage = Stage(tmp_path, "asking", answers, "1.1.1")
@@ -289,8 +289,8 @@ def test_an_answer_that_another_process_took_is_no_error_though_the_run_waits_ag
         assert rt.resume_answered(posted) is None
 
 
-def test_a_message_that_cannot_continue_a_run_is_acted_on_once(tmp_path: Path):
-    """The parent has continued without its failed sub-run, which therefore refuses to resume, message or not."""
+def test_a_message_that_cannot_continue_a_run_is_handled_once(tmp_path: Path):
+    """The parent has continued without its failed sub-run, so the sub-run cannot be resumed."""
     stage = stages(tmp_path, "sub_run")()
     stage.answers = [act(SUB_RUN), "no", "no", finish()]
     with SyncRuntime.open(
@@ -305,7 +305,7 @@ def test_a_message_that_cannot_continue_a_run_is_acted_on_once(tmp_path: Path):
     assert refused.value.action == NextAction("fork", sub_run)
 
 
-def test_an_error_of_the_model_after_an_answer_says_that_the_answer_is_stored(tmp_path: Path):
+def test_a_model_error_after_an_answer_reports_that_the_answer_is_stored(tmp_path: Path):
     stage = stages(tmp_path, "own")()
     stage.start()
     with SyncRuntime.open(stage.root, journal=stage.journal, model="nowhere:x") as rt:

@@ -1,4 +1,4 @@
-"""The public API: the two runtimes are alike, and errors carry actions instead of command lines."""
+"""Both runtimes have the same API, and errors carry actions instead of command lines."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_both_runtimes_have_the_same_attributes(project: Path):
             assert getattr(rt, name) is getattr(rt.runtime, name), name
 
 
-def test_code_that_does_not_await_streams_events_too(project: Path):
+def test_synchronous_code_can_stream_events(project: Path):
     with SyncRuntime.open(project, model=ScriptedModel([go("second"), finish("end")])) as rt:
         stream = rt.stream("pair", IN)
         with pytest.raises(reyn.ReynError, match="has not ended"):
@@ -69,7 +69,7 @@ def test_an_interrupt_without_a_run_does_nothing(project: Path):
         assert not rt.interrupt()
 
 
-def test_command_lines_about_a_run_are_made_in_the_cli_alone():
+def test_only_the_cli_renders_command_lines():
     verbs = "answer|cancel|events|export|fork|frame|replay|rerun|resume|run|show|undo|verify"
     made = re.compile(rf"reyn ({verbs}) \{{")
     package = Path(reyn.__file__).parent

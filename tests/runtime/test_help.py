@@ -1,4 +1,4 @@
-"""`help(OSRuntime)` can be read."""
+"""`help(OSRuntime)` is readable."""
 
 import pydoc
 

@@ -1,4 +1,4 @@
-"""A project with a state folder, a run's own folder in it, and a secret beside the project and in the journal."""
+"""A project with a state directory and a workspace, and secrets outside the project and in the state directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A change happens whole, once, only to the file it was planned for, and backwards as well."""
+"""Changes are atomic, idempotent, revertible, and never overwrite a modification."""
 
 import stat
 import sys
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reyn.journal import digest
-from reyn.workspace import Change, FileFault, apply_change, revert
+from reyn.workspace import Change, FileError, apply_change, revert
 
 OLD, NEW = b"old\n", b"new\n"
 CONTENT = {digest(content): content for content in (OLD, NEW)}
@@ -45,19 +45,19 @@ BELOW = Change("reyn/x/y/a.md", None, NEW_NAME, None, ("reyn/x", "reyn/x/y"))
 OWN = Change("workspace:x/a.md", None, NEW_NAME, None, ("workspace:x",))
 
 
-def test_a_file_is_replaced_and_keeps_its_permission_bits(roots, file):
+def test_replacing_a_file_keeps_its_mode(roots, file):
     assert apply(REPLACED, roots) == "done"
     assert (file.read_bytes(), mode_of(file)) == (NEW, 0o640)
     assert names(roots) == ["a.md"]
 
 
-def test_a_new_file_has_the_permission_bits_that_new_files_have(roots):
+def test_a_new_file_has_the_default_mode(roots):
     (roots.project / "reyn/like").touch()
     assert apply(CREATED, roots) == "done"
     assert mode_of(roots.project / "reyn/a.md") == mode_of(roots.project / "reyn/like")
 
 
-def test_bits_that_make_a_file_run_as_another_are_not_carried_over(roots, file):
+def test_setuid_bits_are_dropped(roots, file):
     assert apply(Change("reyn/a.md", OLD_NAME, NEW_NAME, 0o4755), roots) == "done"
     assert mode_of(file) == 0o755
 
@@ -68,7 +68,7 @@ def test_a_file_is_deleted(roots, file):
 
 
 @pytest.mark.parametrize("change", [REPLACED, DELETED])
-def test_what_is_so_already_is_left_alone(roots, file, change):
+def test_an_applied_change_is_not_applied_again(roots, file, change):
     apply(change, roots)
     before = {name: (roots.project / "reyn" / name).stat() for name in names(roots)}
     assert apply(change, roots) == "already"
@@ -76,7 +76,7 @@ def test_what_is_so_already_is_left_alone(roots, file, change):
 
 
 @pytest.mark.parametrize("change", [REPLACED, DELETED, CREATED])
-def test_a_file_that_somebody_changed_is_left_alone(roots, change):
+def test_a_modified_file_is_a_conflict(roots, change):
     file = roots.project / "reyn/a.md"
     file.write_bytes(b"theirs\n")
     assert apply(change, roots) == "conflict"
@@ -85,7 +85,7 @@ def test_a_file_that_somebody_changed_is_left_alone(roots, change):
 
 
 @pytest.mark.parametrize("change", [REPLACED, CREATED])
-def test_a_file_that_somebody_changes_while_the_new_one_is_written_is_left_alone(roots, change):
+def test_a_modification_during_the_write_is_a_conflict(roots, change):
     file = roots.project / "reyn/a.md"
     if change.before:
         file.write_bytes(OLD)
@@ -99,7 +99,7 @@ def test_a_file_that_somebody_changes_while_the_new_one_is_written_is_left_alone
     assert names(roots) == ["a.md"]
 
 
-def test_a_file_that_is_gone_is_not_made_anew(roots):
+def test_a_deleted_file_is_a_conflict(roots):
     assert apply(REPLACED, roots) == "conflict"
     assert apply(Change("reyn/gone/a.md", OLD_NAME, NEW_NAME, 0o640), roots) == "conflict"
     assert apply(Change("reyn/gone/a.md", OLD_NAME, None, 0o640), roots) == "already"
@@ -107,20 +107,20 @@ def test_a_file_that_is_gone_is_not_made_anew(roots):
 
 
 @pytest.mark.parametrize("change", [BELOW, OWN])
-def test_folders_are_made_and_with_the_change_unmade(roots, change):
+def test_revert_removes_the_folders_that_a_change_created(roots, change):
     assert apply(change, roots) == "done"
     assert apply(change, roots, revert) == "done"
     assert names(roots) == []
     assert list(roots.workspace.iterdir()) == []
 
 
-def test_a_run_gets_a_folder_of_its_own_when_it_writes_there(roots):
+def test_the_workspace_folder_is_created_on_the_first_write(roots):
     roots.workspace.rmdir()
     assert apply(OWN, roots) == "done"
     assert (roots.workspace / "x/a.md").read_bytes() == NEW
 
 
-def test_a_folder_with_something_else_in_it_is_not_unmade(roots):
+def test_revert_keeps_folders_that_are_not_empty(roots):
     apply(BELOW, roots)
     (roots.project / "reyn/x/theirs.md").touch()
     assert apply(BELOW, roots, revert) == "done"
@@ -129,19 +129,19 @@ def test_a_folder_with_something_else_in_it_is_not_unmade(roots):
 
 
 @pytest.mark.parametrize("change", [REPLACED, DELETED])
-def test_backwards_the_content_and_the_permission_bits_are_as_before(roots, file, change):
+def test_revert_restores_content_and_mode(roots, file, change):
     apply(change, roots)
     assert apply(change, roots, revert) == "done"
     assert (file.read_bytes(), mode_of(file)) == (OLD, 0o640)
     assert apply(change, roots, revert) == "already"
 
 
-def test_backwards_a_deleted_file_returns_even_if_its_folder_is_gone(roots):
+def test_revert_recreates_a_deleted_file_and_its_folder(roots):
     assert apply(Change("reyn/gone/a.md", OLD_NAME, None, 0o600), roots, revert) == "done"
     assert mode_of(roots.project / "reyn/gone/a.md") == 0o600
 
 
-def test_backwards_a_file_that_somebody_changed_since_is_left_alone(roots, file):
+def test_revert_of_a_modified_file_is_a_conflict(roots, file):
     apply(REPLACED, roots)
     file.write_bytes(b"theirs\n")
     assert apply(REPLACED, roots, revert) == "conflict"
@@ -161,29 +161,29 @@ def test_backwards_a_file_that_somebody_changed_since_is_left_alone(roots, file)
         "a\0b",
     ],
 )
-def test_a_path_that_leads_elsewhere_is_refused(roots, tmp_path, path):
+def test_a_recorded_path_that_leads_elsewhere_is_refused(roots, tmp_path, path):
     (roots.project / "reyn/out").symlink_to(tmp_path / "beside")
-    with pytest.raises(FileFault):
+    with pytest.raises(FileError):
         apply(Change(path, None, NEW_NAME, None), roots)
-    with pytest.raises(FileFault):
+    with pytest.raises(FileError):
         apply(Change(path, None, NEW_NAME, None), roots, revert)
 
 
-def test_a_link_in_the_place_of_the_file_is_refused(roots, file, tmp_path):
+def test_a_symlink_instead_of_the_file_is_refused(roots, file, tmp_path):
     file.unlink()
     file.symlink_to(roots.project / "README.md")
-    with pytest.raises(FileFault, match="elsewhere"):
+    with pytest.raises(FileError, match="elsewhere"):
         apply(REPLACED, roots)
     assert (roots.project / "README.md").read_text() == "# A project\n"
 
 
-def test_a_folder_in_the_place_of_the_file_is_refused(roots):
+def test_a_folder_instead_of_the_file_is_refused(roots):
     (roots.project / "reyn/a.md").mkdir()
-    with pytest.raises(FileFault, match="is a folder"):
+    with pytest.raises(FileError, match="is a folder"):
         apply(CREATED, roots)
 
 
-def test_what_an_earlier_attempt_left_behind_is_cleared(roots, file):
+def test_the_temporary_file_of_an_earlier_attempt_is_removed(roots, file):
     (roots.project / "reyn" / TEMPORARY).write_bytes(b"ne")
     assert apply(REPLACED, roots) == "done"
     assert names(roots) == ["a.md"]
@@ -194,7 +194,7 @@ def test_what_an_earlier_attempt_left_behind_is_cleared(roots, file):
 
 
 class Killed(BaseException):
-    """Nothing but descriptors is cleaned up on the way out: what is on the disk is what a kill leaves there."""
+    """Only descriptors are closed on the way out, so the files are as a kill would leave them."""
 
 
 def kill_at_line(number: int) -> Any:
@@ -215,12 +215,12 @@ def kill_at_line(number: int) -> Any:
 
 @pytest.mark.parametrize("change", [REPLACED, DELETED, BELOW, OWN])
 @pytest.mark.parametrize("do", [apply_change, revert])
-def test_killed_at_any_line_a_file_is_whole_and_the_next_attempt_completes_it(roots, change, do):
+def test_a_kill_at_any_line_leaves_a_whole_file_and_the_retry_completes(roots, change, do):
     file = roots.workspace / "x/a.md" if change is OWN else roots.project / change.path
     before, after = (OLD if change.before else None), (NEW if change.after else None)
     if do is revert:
         before, after = after, before
-    number, seen = 0, sys.gettrace()
+    number, previous_trace = 0, sys.gettrace()
     while True:
         if before is not None and not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -232,7 +232,7 @@ def test_killed_at_any_line_a_file_is_whole_and_the_next_attempt_completes_it(ro
         except Killed:
             pass
         finally:
-            sys.settrace(seen)
+            sys.settrace(previous_trace)
         assert (file.read_bytes() if file.exists() else None) in (before, after)
         assert apply(change, roots, do) in ("done", "already")
         assert (file.read_bytes() if file.exists() else None) == after
@@ -244,12 +244,12 @@ def test_killed_at_any_line_a_file_is_whole_and_the_next_attempt_completes_it(ro
     assert number > 30
 
 
-def test_no_descriptor_is_left_open(roots, file, tmp_path):
+def test_no_descriptor_leaks(roots, file, tmp_path):
     before = sum(1 for _ in Path("/dev/fd").iterdir())
     for change in (REPLACED, DELETED, BELOW, OWN):
         apply(change, roots)
         apply(change, roots, revert)
     (roots.project / "reyn/b.md").mkdir()
-    with pytest.raises(FileFault):
+    with pytest.raises(FileError):
         apply(Change("reyn/b.md", None, NEW_NAME, None), roots)
     assert sum(1 for _ in Path("/dev/fd").iterdir()) == before

@@ -1,11 +1,22 @@
-"""A file is reached by descriptors: what is put in its way is met, never followed."""
+"""Files are opened by descriptor, and symlinks are never followed."""
 
 import os
 import shutil
 
 import pytest
 
-from reyn.workspace import FileFault, Guard, Place, entries_of, kind_of, locate, missing_folders, read, text_of, walk
+from reyn.workspace import (
+    FileError,
+    Guard,
+    Location,
+    decode_text,
+    entries_of,
+    kind_of,
+    locate,
+    missing_folders,
+    read,
+    walk,
+)
 from tests.workspace.support import CANARY
 
 
@@ -16,33 +27,33 @@ def put(roots, path, content="x"):
     return locate(path, roots)
 
 
-def test_a_file_is_read_with_its_permission_bits(roots):
-    place = put(roots, "reyn/a.sh", "echo\n")
+def test_read_returns_content_and_mode(roots):
+    location = put(roots, "reyn/a.sh", "echo\n")
     (roots.project / "reyn/a.sh").chmod(0o750)
-    image = read(place, roots, 5)
+    image = read(location, roots, 5)
     assert (image.content, image.mode) == (b"echo\n", 0o750)
 
 
 @pytest.mark.parametrize("text", ["reyn/none", "none/none", "workspace:none", "workspace:a/none"])
-def test_what_is_not_there_is_none(roots, text):
+def test_a_missing_file_is_none(roots, text):
     assert read(locate(text, roots), roots, 10) is None
 
 
-def test_a_run_without_a_folder_of_its_own_has_no_files(roots):
+def test_a_run_without_a_workspace_folder_has_no_files(roots):
     roots.workspace.rmdir()
     assert read(locate("workspace:a", roots), roots, 10) is None
     assert list(walk(locate("workspace:", roots), roots)) == []
 
 
-def test_a_project_without_a_state_directory_is_read_like_any_other(roots):
+def test_a_project_without_a_state_directory_is_readable(roots):
     shutil.rmtree(roots.state)
     assert read(locate("README.md", roots), roots, 100).content == b"# A project\n"
     assert locate(".reyn/journal.db", roots).zone == "state"
-    assert [place.shown for place in walk(locate(".", roots), roots)] == ["README.md"]
+    assert [location.display_path for location in walk(locate(".", roots), roots)] == ["README.md"]
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "reason"),
     [
         ("reyn", "is a folder"),
         (".", "is a folder"),
@@ -50,82 +61,82 @@ def test_a_project_without_a_state_directory_is_read_like_any_other(roots):
         ("README.md/x", "a file where a folder should be"),
     ],
 )
-def test_what_cannot_be_read_is_told(roots, text, why):
-    with pytest.raises(FileFault, match=why):
+def test_an_unreadable_file_raises_file_error(roots, text, reason):
+    with pytest.raises(FileError, match=reason):
         read(locate(text, roots), roots, 3)
 
 
-def test_a_fifo_does_not_hold_anybody_up(roots):
+def test_opening_a_fifo_does_not_block(roots):
     os.mkfifo(roots.project / "reyn/pipe")
-    with pytest.raises(FileFault, match="not a plain file"):
+    with pytest.raises(FileError, match="not a plain file"):
         read(locate("reyn/pipe", roots), roots, 10)
 
 
 def test_text_is_utf8_without_nul(roots):
-    place = locate("README.md", roots)
-    with pytest.raises(FileFault, match="UTF-8"):
-        text_of(b"\xff\xfe", place)
-    with pytest.raises(FileFault, match="NUL"):
-        text_of(b"a\0b", place)
+    location = locate("README.md", roots)
+    with pytest.raises(FileError, match="UTF-8"):
+        decode_text(b"\xff\xfe", location)
+    with pytest.raises(FileError, match="NUL"):
+        decode_text(b"a\0b", location)
 
 
-def test_a_link_that_is_put_in_after_the_place_was_judged_is_not_followed(roots, tmp_path):
+def test_a_symlink_created_after_resolution_is_not_followed(roots, tmp_path):
     file, below = put(roots, "reyn/a.md"), put(roots, "reyn/sub/b.md")
     (roots.project / "reyn/a.md").unlink()
     (roots.project / "reyn/a.md").symlink_to(tmp_path / "beside" / "secret.md")
     (roots.project / "reyn/sub").rename(roots.project / "gone")
     (roots.project / "reyn/sub").symlink_to(tmp_path / "beside")
-    for place in (file, below):
-        with pytest.raises(FileFault, match="link"):
-            read(place, roots, 100)
+    for location in (file, below):
+        with pytest.raises(FileError, match="link"):
+            read(location, roots, 100)
 
 
-def test_the_state_directory_is_known_by_what_it_is(roots):
-    with pytest.raises(FileFault, match="out of reach"):
-        read(Place.at("project", (".reyn", "journal.db")), roots, 100)
-    assert entries_of(Place.at("project", (".reyn",)), Guard(roots)) == []
+def test_the_state_directory_is_recognised_by_inode(roots):
+    with pytest.raises(FileError, match="out of reach"):
+        read(Location.at("project", (".reyn", "journal.db")), roots, 100)
+    assert entries_of(Location.at("project", (".reyn",)), Guard(roots)) == []
     (roots.project / "reyn/moved").mkdir()
     roots.state.rename(roots.project / "reyn/moved/state")
-    moved = type(roots)(roots.project, roots.project / "reyn/moved/state", roots.workspace)
-    with pytest.raises(FileFault, match="out of reach"):
-        read(Place.at("project", ("reyn", "moved", "state", "journal.db")), moved, 100)
+    moved_roots = type(roots)(roots.project, roots.project / "reyn/moved/state", roots.workspace)
+    with pytest.raises(FileError, match="out of reach"):
+        read(Location.at("project", ("reyn", "moved", "state", "journal.db")), moved_roots, 100)
 
 
 @pytest.mark.parametrize("zone", ["state", "outside"])
-def test_what_is_out_of_reach_is_not_opened_whoever_asks(roots, tmp_path, zone):
-    with pytest.raises(FileFault, match="out of reach"):
-        read(Place(zone, (*tmp_path.parts[1:], "beside", "secret.md"), "x"), roots, 100)
+def test_locations_outside_the_zones_cannot_be_opened(roots, tmp_path, zone):
+    with pytest.raises(FileError, match="out of reach"):
+        read(Location(zone, (*tmp_path.parts[1:], "beside", "secret.md"), "x"), roots, 100)
 
 
-def test_another_name_of_a_record_is_refused_and_of_anything_else_is_not(roots):
+def test_only_hard_links_to_the_state_directory_are_refused(roots):
     os.link(roots.state / "journal.db", roots.project / "reyn/copy.db")
     os.link(roots.state / "workspace/run-2/theirs.md", roots.workspace / "theirs.md")
     os.link(roots.project / "README.md", roots.workspace / "mine.md")
     for text in ("reyn/copy.db", "workspace:theirs.md"):
-        with pytest.raises(FileFault, match="state directory"):
+        with pytest.raises(FileError, match="state directory"):
             read(locate(text, roots), roots, 100)
     assert read(locate("workspace:mine.md", roots), roots, 100).content == b"# A project\n"
 
 
-def test_what_is_said_names_no_path_of_this_machine(roots, tmp_path):
+def test_error_messages_contain_no_machine_paths(roots, tmp_path):
     (roots.project / "a").symlink_to("a")
-    with pytest.raises(FileFault) as caught:
+    with pytest.raises(FileError) as caught:
         read(locate("a", roots), roots, 100)
     assert str(tmp_path) not in str(caught.value)
 
 
-def test_folders_that_are_missing_come_outermost_first(roots):
+def test_missing_folders_are_listed_outermost_first(roots):
     assert missing_folders(locate("reyn/a/b/c.md", roots), roots) == ("reyn/a", "reyn/a/b")
     assert missing_folders(locate("workspace:a/c.md", roots), roots) == ("workspace:a",)
     assert missing_folders(locate("reyn/c.md", roots), roots) == ()
 
 
-def test_a_place_is_a_file_a_folder_or_nothing(roots):
+def test_kind_of_a_location(roots):
     kinds = [kind_of(locate(text, roots), roots) for text in ("README.md", "reyn", ".", "none")]
     assert kinds == ["file", "folder", "folder", None]
 
 
-def test_a_walk_is_sorted_and_passes_over_links_records_and_unfinished_files(roots, tmp_path):
+def test_walk_is_sorted_and_skips_symlinks_state_and_temporary_files(roots, tmp_path):
     for path in ("reyn/b/z.md", "reyn/b.md", "reyn/a.md", "reyn/.hidden", "reyn/.reyn-tmp-0123456789abcdef"):
         put(roots, path)
     (roots.project / "reyn/link.md").symlink_to(roots.project / "README.md")
@@ -133,6 +144,6 @@ def test_a_walk_is_sorted_and_passes_over_links_records_and_unfinished_files(roo
     (roots.project / "reyn/circle").symlink_to(roots.project)
     os.close(os.open(os.fsencode(roots.project) + b"/reyn/\xff.md", os.O_CREAT))
     os.mkfifo(roots.project / "reyn/pipe")
-    found = [place.shown for place in walk(locate(".", roots), roots)]
+    found = [location.display_path for location in walk(locate(".", roots), roots)]
     assert found == ["README.md", "reyn/.hidden", "reyn/a.md", "reyn/b/z.md", "reyn/b.md"]
     assert not any(CANARY in (roots.project / path).read_text() for path in found)

@@ -1,4 +1,4 @@
-"""A text leads to one place, whatever it is spelled like."""
+"""Path resolution: every spelling of a path resolves to one location."""
 
 import os
 
@@ -6,11 +6,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reyn.workspace import Place, PlaceInvalid, locate
+from reyn.workspace import Location, PathInvalid, locate
 
 
 @pytest.mark.parametrize(
-    ("text", "zone", "parts", "shown"),
+    ("text", "zone", "parts", "display_path"),
     [
         ("README.md", "project", ("README.md",), "README.md"),
         ("./reyn//a/./b.md", "project", ("reyn", "a", "b.md"), "reyn/a/b.md"),
@@ -24,13 +24,13 @@ from reyn.workspace import Place, PlaceInvalid, locate
         ("workspace:/a.md", "workspace", ("a.md",), "workspace:a.md"),
         ("workspace:", "workspace", (), "workspace:."),
         ("workspace:a/../b", "workspace", ("b",), "workspace:b"),
-        ("workspace:.kept/call-1", "kept", ("call-1",), "workspace:.kept/call-1"),
-        ("workspace:a/../.kept/call-1", "kept", ("call-1",), "workspace:.kept/call-1"),
-        ("workspace:.kept", "kept", (), "workspace:.kept/."),
+        ("workspace:.kept/call-1", "full_content", ("call-1",), "workspace:.kept/call-1"),
+        ("workspace:a/../.kept/call-1", "full_content", ("call-1",), "workspace:.kept/call-1"),
+        ("workspace:.kept", "full_content", (), "workspace:.kept/."),
     ],
 )
-def test_a_text_within_reach_has_one_spelling(roots, text, zone, parts, shown):
-    assert locate(text, roots) == Place(zone, parts, shown)
+def test_equivalent_paths_resolve_to_one_location(roots, text, zone, parts, display_path):
+    assert locate(text, roots) == Location(zone, parts, display_path)
 
 
 @pytest.mark.parametrize(
@@ -46,25 +46,25 @@ def test_a_text_within_reach_has_one_spelling(roots, text, zone, parts, shown):
         "workspace:../../journal.db",
     ],
 )
-def test_the_state_directory_is_told_by_any_spelling(roots, text):
+def test_every_spelling_of_the_state_directory_is_recognised(roots, text):
     assert locate(text, roots).zone == "state"
-    assert locate(text, roots).shown == text
+    assert locate(text, roots).display_path == text
 
 
 @pytest.mark.parametrize("text", ["..", "../beside/secret.md", "/", "/etc/passwd", "workspace:../../../README.md"])
-def test_what_leads_out_is_outside(roots, text):
-    place = locate(text, roots)
-    assert (place.zone, place.shown) == ("outside", text)
+def test_paths_that_leave_the_project_are_outside(roots, text):
+    location = locate(text, roots)
+    assert (location.zone, location.display_path) == ("outside", text)
 
 
-def test_absolute_paths_are_judged_by_where_they_lead(roots):
+def test_absolute_paths_are_resolved_to_their_zone(roots):
     assert locate(str(roots.project / "README.md"), roots) == locate("README.md", roots)
     assert locate(str(roots.state / "journal.db"), roots).zone == "state"
     assert locate(str(roots.workspace / "mine.md"), roots).zone == "state"
     assert locate(f"{roots.project}-2/README.md", roots).zone == "outside"
 
 
-def test_links_are_followed_before_a_place_is_judged(roots, tmp_path):
+def test_symlinks_are_resolved_before_the_zone_is_decided(roots, tmp_path):
     links = {
         "to_file": tmp_path / "beside" / "secret.md",
         "to_folder": tmp_path / "beside",
@@ -84,31 +84,31 @@ def test_links_are_followed_before_a_place_is_judged(roots, tmp_path):
     }
     assert locate("to_link/secret.md", roots).zone == "outside"
     assert locate("to_state/journal.db", roots).zone == "state"
-    assert locate("to_reyn/new/a.md", roots).shown == "reyn/new/a.md"
+    assert locate("to_reyn/new/a.md", roots).display_path == "reyn/new/a.md"
 
 
-def test_a_link_in_the_workspace_does_not_lead_out_of_it(roots):
+def test_a_symlink_in_the_workspace_cannot_leave_it(roots):
     (roots.workspace / "up").symlink_to(roots.project)
     (roots.workspace / "state").symlink_to(roots.state)
     assert locate("workspace:up/README.md", roots).zone == "outside"
     assert locate("workspace:state/journal.db", roots).zone == "state"
 
 
-def test_the_roots_may_themselves_be_links(roots, tmp_path):
+def test_the_roots_may_be_symlinks(roots, tmp_path):
     (tmp_path / "door").symlink_to(roots.project)
     through = type(roots)(tmp_path / "door", tmp_path / "door" / ".reyn", tmp_path / "door/.reyn/workspace/run-1")
     for text in ("README.md", ".reyn/journal.db", "workspace:a.md", "../beside"):
         assert locate(text, through) == locate(text, roots)
 
 
-def test_a_circle_of_links_is_a_place_where_nothing_is(roots):
+def test_a_symlink_loop_is_an_empty_location(roots):
     (roots.project / "a").symlink_to("b")
     (roots.project / "b").symlink_to("a")
     assert locate("a/x", roots).zone == "project"
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "reason"),
     [
         ("", "empty"),
         ("a\0b", "NUL"),
@@ -117,14 +117,14 @@ def test_a_circle_of_links_is_a_place_where_nothing_is(roots):
         ("a\ud800", "Unicode"),
     ],
 )
-def test_what_cannot_be_a_path_is_refused_with_the_reason(roots, text, why):
-    with pytest.raises(PlaceInvalid, match=why):
+def test_an_invalid_path_is_refused_with_the_reason(roots, text, reason):
+    with pytest.raises(PathInvalid, match=reason):
         locate(text, roots)
 
 
-def test_a_link_to_a_name_that_is_not_utf8_is_refused(roots):
+def test_a_symlink_to_a_non_utf8_name_is_refused(roots):
     (roots.project / "odd").symlink_to(os.fsdecode(b"\xff"))
-    with pytest.raises(PlaceInvalid, match="UTF-8"):
+    with pytest.raises(PathInvalid, match="UTF-8"):
         locate("odd", roots)
 
 
@@ -135,14 +135,14 @@ _TEXTS = st.lists(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
 @given(scheme=st.sampled_from(["", "workspace:"]), text=_TEXTS | st.text(max_size=12))
-def test_what_is_shown_leads_back_to_the_place(roots, scheme, text):
+def test_display_path_resolves_to_the_same_location(roots, scheme, text):
     for name, target in (("link", "reyn"), ("up", "..")):
         if not (roots.project / name).is_symlink():
             (roots.project / name).symlink_to(target)
     try:
-        place = locate(scheme + text, roots)
-    except PlaceInvalid:
+        location = locate(scheme + text, roots)
+    except PathInvalid:
         return
-    if place.zone in ("project", "workspace", "kept"):
-        assert locate(place.shown, roots) == place
-    assert not {"", ".", ".."} & set(place.parts)
+    if location.zone in ("project", "workspace", "full_content"):
+        assert locate(location.display_path, roots) == location
+    assert not {"", ".", ".."} & set(location.parts)

@@ -90,7 +90,7 @@ def _report(runtime: SyncRuntime, result: RunResult, *, took: str, as_json: bool
         print_json(result)
     else:
         action = runtime.next_action(runtime.find(result.run_id))
-        print_result(result, took=took, files=runtime.touched(result.run_id), action=action)
+        print_result(result, took=took, files=runtime.changed_files(result.run_id), action=action)
     return result.exit_code
 
 

@@ -16,7 +16,7 @@ import click
 
 from reyn.cli.output import clean, short
 from reyn.errors import AnswerInvalid
-from reyn.kernel.live import answer_fault
+from reyn.kernel.live import answer_error
 from reyn.kernel.ports import LATER
 from reyn.runs.questions import parse_answer
 
@@ -62,7 +62,7 @@ class TerminalPeople:
                 return LATER
             try:
                 value = parse_answer(wait, _pick(wait, line))
-                fault = answer_fault(wait, wait.id, value)
+                fault = answer_error(wait, wait.id, value)
             except AnswerInvalid as error:
                 fault = f"{error.message}. {error.hint}"
             if not fault:
@@ -83,7 +83,7 @@ def _print_question(wait: Wait) -> None:
 
 def _is_optional(wait: Wait) -> bool:
     """Return whether a question accepts `null`, so that it may go unanswered."""
-    return not answer_fault(wait, wait.id, None)
+    return not answer_error(wait, wait.id, None)
 
 
 def _pick(wait: Wait, line: str) -> str:

@@ -1,18 +1,17 @@
-"""What does the model see?
+"""The context frame: everything that the model sees in one turn, and its text.
 
-A phase, its input and the run so far become a frame; a frame becomes messages, stable parts first.
+The kernel decides what goes into a frame; `reyn.contract` decides which answers are valid.
 """
 
 from reyn.context.frame import ContextFrame, Execution, Rollback, StableFrame, stable_frame
 from reyn.context.render import (
-    Volatile,
+    TurnFrame,
     correction,
-    join,
-    messages_of,
+    message_text,
     next_digest,
     stable_text,
     truncate,
-    volatile_message,
+    turn_message,
 )
 
 __all__ = [
@@ -20,13 +19,12 @@ __all__ = [
     "Execution",
     "Rollback",
     "StableFrame",
-    "Volatile",
+    "TurnFrame",
     "correction",
-    "join",
-    "messages_of",
+    "message_text",
     "next_digest",
     "stable_frame",
     "stable_text",
     "truncate",
-    "volatile_message",
+    "turn_message",
 ]

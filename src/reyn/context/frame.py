@@ -1,4 +1,4 @@
-"""The context frame: everything the model gets to see in one visit, and nothing else."""
+"""The context frame as a value. `reyn.context.render` turns it into text."""
 
 from __future__ import annotations
 
@@ -13,15 +13,23 @@ if TYPE_CHECKING:
     from reyn.vocabulary import OpSpec
 
 PATH_LENGTH = 20
-"""How many phases `execution.path` holds; `total_steps` tells the rest, so that a frame's size stays constant."""
+"""Maximum length of `execution.path`, so that a frame's size stays constant. `total_steps` counts all visits."""
 
 
 class Constraints(msgspec.Struct, frozen=True):
+    """Limits that the model should know."""
+
     max_phase_visits: int | None
 
 
 class Execution(msgspec.Struct, frozen=True):
-    """Where the run stands: the last phases entered, visits of this one, visits in all."""
+    """The position in the run.
+
+    Attributes:
+        path: The phases entered, in order; the last `PATH_LENGTH` of them.
+        current_visit: The number of visits of the current phase.
+        total_steps: The number of visits in the whole run.
+    """
 
     path: tuple[str, ...]
     current_visit: int
@@ -42,26 +50,39 @@ class StableFrame(msgspec.Struct, frozen=True):
 
 
 class Rollback(msgspec.Struct, frozen=True):
-    """Why a phase is entered again: its artifact that was rejected, by the name it is kept under, and the reason."""
+    """The reason for a rollback, and the hash of the artifact that was rejected."""
 
     rejected_artifact: str
     reason: str
 
 
 class ContextFrame(msgspec.Struct, frozen=True):
-    """The frame as one value, with the keys of its documentation."""
+    """The frame of the first turn of a visit, as one value.
+
+    Attributes:
+        stable: The part that is the same on every visit of the phase.
+        input_artifact: The whole input; the text of a large one is truncated in `messages`.
+        execution: The position in the run.
+        remaining_act_turns: Turns left for ops; `None` if no ops are offered.
+        messages: Role and exact text of every message that the model receives.
+        warnings: Reasons why a real run may send a different text.
+    """
 
     stable: StableFrame
     input_artifact: dict[str, Any]
     execution: Execution
     remaining_act_turns: int | None = None
+    messages: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        frame: dict[str, Any] = msgspec.to_builtins(self.stable)
-        frame |= {
-            "input_artifact": self.input_artifact,
-            "execution": msgspec.to_builtins(self.execution),
-        }
+        """Return the frame as one JSON object with the documented keys, in their documented order."""
+        stable: dict[str, Any] = msgspec.to_builtins(self.stable)
+        frame = {name: stable[name] for name in ("current_phase", "current_phase_role", "instructions")}
+        frame["input_artifact"] = self.input_artifact
+        frame["execution"] = msgspec.to_builtins(self.execution)
+        for name in ("candidate_outputs", "finish_criteria", "constraints", "available_control_ops", "output_language"):
+            frame[name] = stable[name]
         if self.remaining_act_turns is not None:
             frame["remaining_act_turns"] = self.remaining_act_turns
         return frame
@@ -76,15 +97,16 @@ def stable_frame(
     max_phase_visits: int | None,
     output_language: str | None,
 ) -> StableFrame:
-    finishes = any(candidate.control_type == "finish" for candidate in candidates)
-    described = skill.phases[phase]
+    """Build the stable part of the frame of a phase. Finish criteria are included only if the phase may finish."""
+    can_finish = any(candidate.control_type == "finish" for candidate in candidates)
+    definition = skill.phases[phase]
     return StableFrame(
         current_phase=phase,
-        current_phase_role=described.role,
-        instructions=described.instructions,
+        current_phase_role=definition.role,
+        instructions=definition.instructions,
         candidate_outputs=candidates,
         available_control_ops=tuple(spec.offered() for spec in ops),
-        finish_criteria=skill.finish_criteria if finishes else (),
+        finish_criteria=skill.finish_criteria if can_finish else (),
         constraints=Constraints(max_phase_visits),
         output_language=output_language,
     )

@@ -1,8 +1,7 @@
-"""A frame becomes text. The only place that does.
+"""Render a frame as messages. All text that the model sees is built here.
 
-What is the same for every phase comes first, then what is stable for a phase, byte for byte the same on every visit, so
-that a prompt cache hits; what changes comes last. A message is a list of parts: contents that are kept anyway (the
-stable text, the input artifact, a rejected answer) by their hash, the little text between them as it is.
+Content that all phases share comes first, then content that is stable for a phase, then content that changes, so that
+provider prompt caches hit. A recorded message is a list of parts, which refer to stored content by hash.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from reyn.context.frame import Execution, Rollback
 from reyn.contract.example import example_answer
 from reyn.journal import canonical, digest
 from reyn.journal.kinds import FrameMessage, Part
-from reyn.workspace.paths import KEPT, WORKSPACE
+from reyn.workspace.paths import FULL_CONTENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from reyn.context.frame import ContextFrame, StableFrame
+    from reyn.context.frame import StableFrame
 
 CONTRACT = """\
 You decide one step of a workflow. Answer with exactly one JSON object and nothing else.
@@ -43,28 +42,36 @@ EXAMPLE = "\nFor example:\n{answer}\n"
 
 
 def stable_text(frame: StableFrame) -> str:
-    """The first message: the contract, an example, then the stable keys of the frame that say something, each under its
-    name."""
+    """Return the text of the first message: the contract, an example, and a section per stable key with a value."""
     sections = [
         ("current_phase", frame.current_phase),
         ("current_phase_role", frame.current_phase_role),
         ("instructions", frame.instructions),
-        ("candidate_outputs", _json_lines(frame.candidate_outputs)),
-        ("available_control_ops", _in_order(frame.available_control_ops)),
+        ("candidate_outputs", _canonical_lines(frame.candidate_outputs)),
+        ("available_control_ops", _ordered_lines(frame.available_control_ops)),
         ("finish_criteria", "\n".join(f"- {criterion}" for criterion in frame.finish_criteria)),
         ("constraints", canonical(frame.constraints).decode()),
         ("output_language", frame.output_language),
     ]
     contract = CONTRACT + (ACTING if frame.available_control_ops else "")
     answer = msgspec.json.encode(example_answer(frame.candidate_outputs)).decode()
-    shown = "".join(f"\n## {name}\n{text}\n" for name, text in sections if text)
-    return contract + EXAMPLE.replace("{answer}", answer) + shown
+    body = "".join(f"\n## {name}\n{text}\n" for name, text in sections if text)
+    return contract + EXAMPLE.replace("{answer}", answer) + body
 
 
-class Volatile(msgspec.Struct, frozen=True):
-    """What changes from turn to turn. `shown_input` and `results` name content; the digest covers all the results."""
+class TurnFrame(msgspec.Struct, frozen=True):
+    """The part of the frame that changes from turn to turn.
 
-    shown_input: str
+    Attributes:
+        input_hash: The hash of the input artifact, or of its truncated text.
+        execution: The position in the run.
+        rollback: Set if the phase was re-entered by a rollback.
+        results: The number of op results in this visit.
+        results_digest: The digest of their hashes (`next_digest`).
+        remaining_act_turns: Turns left for ops; `None` if no ops are offered.
+    """
+
+    input_hash: str
     execution: Execution
     rollback: Rollback | None = None
     results: int = 0
@@ -72,9 +79,9 @@ class Volatile(msgspec.Struct, frozen=True):
     remaining_act_turns: int | None = None
 
 
-def volatile_message(turn: Volatile) -> FrameMessage:
-    """The second message: what stays as it is during a visit first, then the results that only grow, then the count."""
-    parts = [_INPUT_HEADING, Part(blob=turn.shown_input)]
+def turn_message(turn: TurnFrame) -> FrameMessage:
+    """Build the second message: first the parts that are constant in a visit, then the results, then the turn count."""
+    parts = [_INPUT_HEADING, Part(blob=turn.input_hash)]
     if turn.rollback is not None:
         reason = canonical(turn.rollback.reason).decode()
         parts += [
@@ -94,28 +101,28 @@ def volatile_message(turn: Volatile) -> FrameMessage:
     return FrameMessage("user", (*parts, Part(text=tail)))
 
 
-def next_digest(digest_so_far: str | None, result: str) -> str:
-    """The digest of a list of results after one more: constant work, however long the list is."""
-    return digest(f"{digest_so_far or ''}{result}".encode())
+def next_digest(previous: str | None, result: str) -> str:
+    """Return the digest of a list of results with one more appended, in constant time."""
+    return digest(f"{previous or ''}{result}".encode())
 
 
-PART = 2_000
-"""How many characters of something kept a model is told to read at once: in any script, they still fit a result."""
+READ_LENGTH = 2_000
+"""Characters to read at once, as the truncation marker suggests. In any script, they fit the size cap of a result."""
 
 
 def truncate(content: bytes, limit: int, name: str) -> bytes:
-    """The beginning of something too large for a frame, with a mark that says where the whole is."""
-    shown = content[:limit].decode("utf-8", "ignore")
-    path = f"{WORKSPACE}{KEPT}/{name}"
-    mark = (
-        f"\n[cut: the first {len(shown)} characters of {len(content)} bytes. "
-        f'The rest: {{"kind": "file", "op": "read", "path": "{path}", "start": {len(shown)}, "length": {PART}}}]'
+    """Truncate content to `limit` bytes, and append a marker that says how to read the rest."""
+    beginning = content[:limit].decode("utf-8", "ignore")
+    path, start = f"{FULL_CONTENT}{name}", len(beginning)
+    marker = (
+        f"\n[cut: the first {start} characters of {len(content)} bytes. "
+        f'The rest: {{"kind": "file", "op": "read", "path": "{path}", "start": {start}, "length": {READ_LENGTH}}}]'
     )
-    return (shown + mark).encode()
+    return (beginning + marker).encode()
 
 
 def correction(answer_hash: str, path: str, message: str) -> tuple[FrameMessage, FrameMessage]:
-    """The two messages after a rejected answer: the answer itself, and what was wrong with it."""
+    """Build the two messages that follow a rejected answer: the answer itself, and the error."""
     text = f"Your answer was rejected.\n{path}: {message}\nAnswer again with one corrected JSON object."
     return (
         FrameMessage("assistant", (Part(blob=answer_hash),)),
@@ -123,33 +130,30 @@ def correction(answer_hash: str, path: str, message: str) -> tuple[FrameMessage,
     )
 
 
-def join(message: FrameMessage, content: Callable[[str], bytes], results: Sequence[str] = ()) -> str:
-    """The exact text of a message. `results` name what the visit's ops gave so far, as it is shown."""
-    return "".join(_text(part, content, results) for part in message.parts)
+def message_text(message: FrameMessage, content: Callable[[str], bytes], results: Sequence[str] = ()) -> str:
+    """Return the exact text of a message.
+
+    Args:
+        message: The message.
+        content: Returns stored content by its hash.
+        results: The hashes of the op results of the visit, as they appear in the frame.
+    """
+    return "".join(_part_text(part, content, results) for part in message.parts)
 
 
-def _text(part: Part, content: Callable[[str], bytes], results: Sequence[str]) -> str:
+def _part_text(part: Part, content: Callable[[str], bytes], results: Sequence[str]) -> str:
     if part.results:
         return "\n".join(content(name).decode() for name in results[: part.results])
     return part.text if part.blob is None else content(part.blob).decode()
 
 
-def messages_of(frame: ContextFrame) -> tuple[tuple[str, str], ...]:
-    """Role and exact text of every message that a frame becomes."""
-    artifact = canonical(frame.input_artifact)
-    changing = volatile_message(
-        Volatile(digest(artifact), frame.execution, remaining_act_turns=frame.remaining_act_turns)
-    )
-    return (("system", stable_text(frame.stable)), (changing.role, join(changing, lambda _: artifact)))
-
-
 _INPUT_HEADING = Part(text="## input_artifact\n")
 
 
-def _in_order(values: tuple[Any, ...]) -> str:
-    """With the fields in the order in which they are to be written."""
+def _ordered_lines(values: tuple[Any, ...]) -> str:
+    """Return one JSON line per value, with keys in the order in which the model should write them."""
     return "\n".join(msgspec.json.encode(value).decode() for value in values)
 
 
-def _json_lines(values: tuple[Any, ...]) -> str:
+def _canonical_lines(values: tuple[Any, ...]) -> str:
     return "\n".join(canonical(value).decode() for value in values)

@@ -1,6 +1,7 @@
-"""What may the model say?
+"""The output contract: which answers of the model are valid.
 
-The graph becomes candidates, candidates become one schema, an answer becomes a verdict. Pure; touches nothing.
+Candidates are derived from the graph, the answer schema from the candidates; `Contract.judge` returns a verdict on an
+answer. The package is pure: it has no state and does no I/O.
 """
 
 from reyn.contract.candidates import Candidate, candidates_of

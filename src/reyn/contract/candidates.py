@@ -1,4 +1,4 @@
-"""The exits that the OS offers from a phase, computed from the graph alone."""
+"""Candidate outputs: the transitions and the finish that the graph allows from a phase."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """One exit, as the model sees it. `artifact_schema` is the schema of the artifact's `data`."""
+    """One entry of `candidate_outputs`. `artifact_schema` is the schema of the artifact's `data`."""
 
     next_phase: str
     control_type: Literal["transition", "finish"]
@@ -25,14 +25,14 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 def candidates_of(skill: Skill, phase: str) -> tuple[Candidate, ...]:
-    """One per next phase and member of its union, in the author's order; then the finish, if there is one."""
-    onward = [
+    """Return one candidate per next phase and member of its input union, in the author's order; then the finish."""
+    transitions = [
         Candidate(name, "transition", artifact.name, artifact.schema, artifact.description or f"Go on to {name}.")
         for name in successors(skill, phase)
         for artifact in skill.inputs_of(name)
     ]
     if not may_finish(skill, phase):
-        return tuple(onward)
+        return tuple(transitions)
     final = skill.final_output
     description = skill.final_output_description or final.description or "Finish with the final output."
-    return (*onward, Candidate(END, "finish", final.name, final.schema, description.strip()))
+    return (*transitions, Candidate(END, "finish", final.name, final.schema, description.strip()))

@@ -1,7 +1,7 @@
-"""One example of an answer, built from the candidates themselves, and the placeholders in it that must not come back.
+"""The example answer in a prompt, and the detection of placeholders that were copied from it.
 
-A small model follows an example better than a rule, and copies from it; so its texts are marked, and an answer that
-still holds one of the marks is rejected.
+Small models follow an example better than a rule, but copy its values. So the example's strings are placeholders such
+as `<title>`, and an answer that contains one is rejected.
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ if TYPE_CHECKING:
     from reyn.jsonschema import Schema
 
 WHY = "<why, in one sentence>"
-_DEEPEST = 4
-_MOST_SHOWN = 3
-"""Entries of a list that must have more."""
-_MOST_VALUES = 200
-"""What is larger is shown less deep."""
+_MAX_DEPTH = 4
+_MAX_ITEMS = 3
+"""Maximum number of items in a list with a larger `minItems`."""
+_MAX_VALUES = 200
+"""After this many values, nested objects and lists are no longer expanded."""
 
 
 def example_answer(candidates: tuple[Candidate, ...]) -> dict[str, Any]:
-    """The answer that chooses a candidate: the finish where there is one. A model too small to choose takes what it is
-    shown, and a loop then ends instead of going round until its limit."""
-    candidate = next((one for one in candidates if one.control_type == "finish"), candidates[0])
+    """Return an example answer: the finish if the phase may finish, otherwise the first candidate.
+
+    A model too small to choose copies the example's choice. With the finish, a loop ends instead of reaching its limit.
+    """
+    finishes = (candidate for candidate in candidates if candidate.control_type == "finish")
+    candidate = next(finishes, candidates[0])
     finish = candidate.control_type == "finish"
-    shown = _Showing(candidate.artifact_schema).value(candidate.artifact_schema, "value", _DEEPEST)
+    data = _ExampleBuilder(candidate.artifact_schema).value(candidate.artifact_schema, "value", _MAX_DEPTH)
     return {
         "control": {
             "type": candidate.control_type,
@@ -37,41 +40,40 @@ def example_answer(candidates: tuple[Candidate, ...]) -> dict[str, Any]:
             "confidence": 0.8,
             "reason": {"summary": WHY},
         },
-        "artifact": {"type": candidate.schema_name, "data": shown},
+        "artifact": {"type": candidate.schema_name, "data": data},
     }
 
 
 def copied_placeholder(value: Any, path: str) -> tuple[str, str] | None:
-    """Where a placeholder of an example stands in a value, and which."""
-    return next(_copied(value, path, ""), None)
+    """Return the path and the text of the first placeholder in a value, or `None`."""
+    return next(_placeholders(value, path, ""), None)
 
 
-def _copied(value: Any, path: str, name: str) -> Iterator[tuple[str, str]]:
+def _placeholders(value: Any, path: str, name: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
         if value.strip() in (f"<{name}>", WHY):
             yield path, value.strip()
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from _copied(item, f"{path}.{key}", key)
+            yield from _placeholders(item, f"{path}.{key}", key)
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _copied(item, f"{path}[{index}]", name)
+            yield from _placeholders(item, f"{path}[{index}]", name)
 
 
-class _Showing:
-    """A value that shows the shape of a schema, and satisfies it as far as its marks can. What a schema refers to is
-    looked up in itself."""
+class _ExampleBuilder:
+    """Builds an example of a schema. It satisfies the schema, except for constraints on strings."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root
-        self._left = _MOST_VALUES
+        self._remaining = _MAX_VALUES
 
     def value(self, schema: Any, name: str, depth: int) -> Any:
         if not isinstance(schema, dict):
             return f"<{name}>"
-        self._left -= 1
-        depth = depth if self._left > 0 else 0
-        schema = self._whole(schema, ())
+        self._remaining -= 1
+        depth = depth if self._remaining > 0 else 0
+        schema = self._merged(schema, ())
         if "const" in schema:
             return schema["const"]
         if schema.get("enum"):
@@ -97,50 +99,50 @@ class _Showing:
         return {name: self.value(fields[name], name, depth - 1) for name in fields if name in required}
 
     def _array(self, schema: dict[str, Any], name: str, depth: int) -> list[Any]:
-        least, most = int(schema.get("minItems", 0)), int(schema.get("maxItems", _MOST_VALUES))
-        listed = [part for part in schema.get("prefixItems", ()) if part is not False][:most]
-        shown = [self.value(part, name, depth - 1) for part in listed]
+        min_items, max_items = int(schema.get("minItems", 0)), int(schema.get("maxItems", _MAX_VALUES))
+        prefix = [part for part in schema.get("prefixItems", ()) if part is not False][:max_items]
+        values = [self.value(part, name, depth - 1) for part in prefix]
         items = schema.get("items", {})
         if items is False or (depth == 1 and self._is_object(items)):
-            return shown
-        more = min(max(0 if shown else 1, min(least, _MOST_SHOWN) - len(shown)), most - len(shown))
-        return shown + [self.value(items, name, depth - 1)] * more
+            return values
+        more = min(max(0 if values else 1, min(min_items, _MAX_ITEMS) - len(values)), max_items - len(values))
+        return values + [self.value(items, name, depth - 1)] * more
 
     def _is_object(self, schema: Any) -> bool:
-        return isinstance(schema, dict) and _kind_of(self._whole(schema, ())) == "object"
+        return isinstance(schema, dict) and _kind_of(self._merged(schema, ())) == "object"
 
-    def _whole(self, schema: dict[str, Any], seen: tuple[str, ...]) -> dict[str, Any]:
-        """What a schema says in parts and by reference, and the first of its alternatives that is not nothing."""
-        whole = {key: value for key, value in schema.items() if key not in ("$ref", "allOf", "anyOf", "oneOf")}
+    def _merged(self, schema: dict[str, Any], visited: tuple[str, ...]) -> dict[str, Any]:
+        """Merge `$ref`, `allOf` and the first non-null alternative of `anyOf` and `oneOf` into one schema."""
+        merged = {key: value for key, value in schema.items() if key not in ("$ref", "allOf", "anyOf", "oneOf")}
         reference = schema.get("$ref")
         parts = list(schema.get("allOf", ()))
-        if isinstance(reference, str) and reference not in seen:
-            parts.append(_at(self._root, reference))
-            seen = (*seen, reference)
+        if isinstance(reference, str) and reference not in visited:
+            parts.append(_resolve_pointer(self._root, reference))
+            visited = (*visited, reference)
         for key in ("anyOf", "oneOf"):
             choices = [part for part in schema.get(key, ()) if isinstance(part, dict)]
             parts += [part for part in choices if part.get("type") != "null"][:1] or choices[:1]
         for part in parts:
             if isinstance(part, dict):
-                whole = _joined(whole, self._whole(part, seen))
-        return whole
+                merged = _merge(merged, self._merged(part, visited))
+        return merged
 
 
-def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    joined = one | {key: value for key, value in other.items() if key not in one}
+def _merge(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    merged = one | {key: value for key, value in other.items() if key not in one}
     if "properties" in one and "properties" in other:
         added = {name: field for name, field in other["properties"].items() if name not in one["properties"]}
-        joined["properties"] = one["properties"] | added
+        merged["properties"] = one["properties"] | added
     if "required" in one and "required" in other:
-        joined["required"] = list(dict.fromkeys([*one["required"], *other["required"]]))
-    return joined
+        merged["required"] = list(dict.fromkeys([*one["required"], *other["required"]]))
+    return merged
 
 
-def _at(root: Schema, reference: str) -> Any:
-    found: Any = root if reference == "#" or reference.startswith("#/") else None
+def _resolve_pointer(root: Schema, reference: str) -> Any:
+    target: Any = root if reference == "#" or reference.startswith("#/") else None
     for word in reference.split("/")[1:]:
-        found = found.get(word.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
-    return found
+        target = target.get(word.replace("~1", "/").replace("~0", "~")) if isinstance(target, dict) else None
+    return target
 
 
 def _kind_of(schema: dict[str, Any]) -> str:
@@ -148,32 +150,33 @@ def _kind_of(schema: dict[str, Any]) -> str:
     return str(kind[0]) if isinstance(kind, list) and kind else str(kind)
 
 
-def _number(schema: dict[str, Any], measure: float | None) -> float:
-    """The least that is allowed, or 1, or the nearest to them that fits."""
+def _number(schema: dict[str, Any], multiple: float | None) -> float:
+    """Return the minimum, or 1, or a nearby number that satisfies the bounds."""
     lows = [schema[key] for key in ("minimum", "exclusiveMinimum") if key in schema]
     highs = [schema[key] for key in ("maximum", "exclusiveMaximum") if key in schema]
-    measure = schema.get("multipleOf", measure)
-    step = measure or 1
-    tried: list[float] = [schema.get("minimum", 1), step, *highs]
+    multiple = schema.get("multipleOf", multiple)
+    step = multiple or 1
+    options: list[float] = [schema.get("minimum", 1), step, *highs]
     for bound in (*lows, *highs, 0):
-        if measure and math.isfinite(bound / step):
-            tried += [_plain(count * step) for count in range(math.ceil(bound / step) - 1, math.ceil(bound / step) + 2)]
-        elif not measure:
-            tried += [bound + 1, bound - 1]
+        if multiple and math.isfinite(bound / step):
+            first = math.ceil(bound / step) - 1
+            options += [_rounded(count * step) for count in range(first, first + 3)]
+        elif not multiple:
+            options += [bound + 1, bound - 1]
     if lows and highs:
-        tried.append(max(lows) / 2 + min(highs) / 2)
-    return next((number for number in tried if _fits(number, schema, measure)), tried[0])
+        options.append(max(lows) / 2 + min(highs) / 2)
+    return next((number for number in options if _fits(number, schema, multiple)), options[0])
 
 
-def _plain(number: float) -> float:
-    """Without the noise of its last digits."""
+def _rounded(number: float) -> float:
+    """Return a number without floating-point noise."""
     return number if isinstance(number, int) else float(f"{number:.12g}")
 
 
-def _fits(number: float, schema: dict[str, Any], measure: float | None) -> bool:
+def _fits(number: float, schema: dict[str, Any], multiple: float | None) -> bool:
     low, high = schema.get("minimum", number), schema.get("maximum", number)
     above, below = schema.get("exclusiveMinimum", -math.inf), schema.get("exclusiveMaximum", math.inf)
     if not (low <= number <= high and above < number < below):
         return False
-    counted = number / measure if measure else 0
-    return math.isfinite(counted) and math.isclose(counted, round(counted), abs_tol=1e-9)
+    ratio = number / multiple if multiple else 0
+    return math.isfinite(ratio) and math.isclose(ratio, round(ratio), abs_tol=1e-9)

@@ -1,8 +1,8 @@
-"""A model's text becomes a verdict: accepted, or rejected by a named class of rule at a JSON path.
+"""Judge an answer of the model: accept it, or reject it with the class of the violated rule and a JSON path.
 
-In stages, cheapest first and each naming what it refused: sizes, JSON, shape, consistency, candidate, artifact type,
-schema, placeholders, ops. A single check against the combined schema would be shorter but could not say which part is
-wrong. Nothing is repaired; thoughts, a code fence or prose around one object are left aside and counted.
+The checks run in stages: size, JSON, shape, consistency, candidate, artifact type, schema, placeholders, ops. A single
+check against the combined schema would be shorter, but a failing `oneOf` names no path. Answers are never repaired;
+reasoning, a code fence or prose around one object is dropped and counted.
 """
 
 from __future__ import annotations
@@ -87,11 +87,19 @@ _ACT = compile_schema(_closed({"control_ir": {"type": "array"}}))
 _ARTIFACT = compile_schema(_closed({"type": _TEXT, "data": {}}))
 
 
-_CUT = "the answer was cut off at the longest that the model may give (`max_tokens`, or its context); answer with less"
+_TRUNCATED = (
+    "the answer was cut off at the longest that the model may give (`max_tokens`, or its context); answer with less"
+)
 
 
 class Contract:
-    """The rules for one phase, compiled once."""
+    """The contract of one phase, compiled once.
+
+    Attributes:
+        candidates: The allowed transitions and finish.
+        schema: The JSON Schema of every allowed answer, for providers that can constrain their output.
+        ops: The rules for the offered ops.
+    """
 
     def __init__(
         self,
@@ -112,67 +120,69 @@ class Contract:
             self._branches.setdefault(target, {})[candidate.schema_name] = compile_schema(schema)
 
     def judge(self, text: str, *, is_cut: bool = False) -> Verdict:
-        """`is_cut` says that the answer ended at a limit of the model, which explains what it lacks."""
+        """Return the verdict on an answer. `is_cut` says that the answer ended at a length limit of the model."""
         parsed = parse(text, self._sizes)
         if isinstance(parsed, Rejected):
-            return Rejected("size", "$", _CUT) if is_cut else parsed
+            return Rejected("size", "$", _TRUNCATED) if is_cut else parsed
         value, dropped = parsed
-        # To look for placeholders in every text of every artifact would cost as much as all the rest.
-        verdict = self._judge_object(value) if "<" not in text else self._judge_object(value, may_copy=True)
+        # Searching every string for placeholders would cost as much as all other checks, so skip it where possible.
+        verdict = self._judge_object(value, has_markers="<" in text)
         return msgspec.structs.replace(verdict, dropped=dropped) if dropped else verdict
 
-    def _judge_object(self, value: dict[str, Any], *, may_copy: bool = False) -> Verdict:
+    def _judge_object(self, value: dict[str, Any], *, has_markers: bool) -> Verdict:
         if value.get("control_ir") and "control" not in value and "artifact" not in value:
-            return self._act(value, may_copy)
+            return self._act(value, has_markers)
         try:
             answer = msgspec.convert(value, _Answer)
         except msgspec.ValidationError:
-            return _misshapen(value, _DECISION)
-        copied = _copied(answer.control.reason.summary, "$.control.reason.summary") if may_copy else None
-        wrong = copied or self._too_many(answer.control_ir) or self._inconsistency(answer)
-        return wrong or self._decide(answer, may_copy)
+            return _shape_error(value, _DECISION)
+        placeholder = (
+            _placeholder_error(answer.control.reason.summary, "$.control.reason.summary") if has_markers else None
+        )
+        rejected = placeholder or self._too_many(answer.control_ir) or self._inconsistency(answer)
+        return rejected or self._decide(answer, has_markers)
 
-    def _act(self, value: dict[str, Any], may_copy: bool) -> Verdict:
+    def _act(self, value: dict[str, Any], has_markers: bool) -> Verdict:
         try:
             turn = msgspec.convert(value, _ActTurn)
         except msgspec.ValidationError:
-            return _misshapen(value, _ACT)
-        wrong = self._too_many(turn.control_ir) or self._wrong_op(turn.control_ir, "decide instead", may_copy)
-        return wrong or Acting(tuple(turn.control_ir))
+            return _shape_error(value, _ACT)
+        rejected = self._too_many(turn.control_ir) or self._op_error(turn.control_ir, "decide instead", has_markers)
+        return rejected or Acting(tuple(turn.control_ir))
 
     def _too_many(self, ops: list[Any]) -> Rejected | None:
         if len(ops) <= self._sizes.answer_ops:
             return None
         return Rejected("size", "$.control_ir", f"{len(ops)} ops are more than the {self._sizes.answer_ops} allowed")
 
-    def _wrong_op(self, ops: list[Any], instead: str, may_copy: bool) -> Rejected | None:
-        wrong = self.ops.first_error(ops, instead)
-        if wrong:
-            return Rejected("ops", short(wrong[0]), short(wrong[1]))
-        return _copied(ops, "$.control_ir") if may_copy else None
+    def _op_error(self, ops: list[Any], instead: str, has_markers: bool) -> Rejected | None:
+        error = self.ops.first_error(ops, instead)
+        if error:
+            return Rejected("ops", short(error[0]), short(error[1]))
+        return _placeholder_error(ops, "$.control_ir") if has_markers else None
 
     def _inconsistency(self, answer: _Answer) -> Rejected | None:
         control = answer.control
         if control.decision != _DECISION_OF[control.type]:
-            wanted = _DECISION_OF[control.type]
-            return Rejected("consistency", "$.control.decision", f"type {control.type!r} needs decision {wanted!r}")
+            required = _DECISION_OF[control.type]
+            return Rejected("consistency", "$.control.decision", f"type {control.type!r} needs decision {required!r}")
         if (control.type == "transition") != (control.next_phase is not None):
-            wanted = "the name of a phase" if control.type == "transition" else "null"
-            return Rejected("consistency", "$.control.next_phase", f"type {control.type!r} needs next_phase {wanted}")
+            required = "the name of a phase" if control.type == "transition" else "null"
+            return Rejected("consistency", "$.control.next_phase", f"type {control.type!r} needs next_phase {required}")
         if control.type == "abort" and answer.control_ir:
             return Rejected("ops", "$.control_ir", "an abort performs no ops; leave control_ir empty")
         return None
 
-    def _decide(self, answer: _Answer, may_copy: bool) -> Verdict:
+    def _decide(self, answer: _Answer, has_markers: bool) -> Verdict:
         control = answer.control
         artifact = None
         if control.type != "abort":
-            checked = self._check_artifact(answer, may_copy)
-            if isinstance(checked, Rejected):
-                return checked
-            artifact = {"type": checked.type, "data": checked.data}
-        wrong = self._wrong_op(answer.control_ir, "leave control_ir empty", may_copy)
-        return wrong or Accepted(
+            result = self._check_artifact(answer, has_markers)
+            if isinstance(result, Rejected):
+                return result
+            artifact = {"type": result.type, "data": result.data}
+        rejected = self._op_error(answer.control_ir, "leave control_ir empty", has_markers)
+        return rejected or Accepted(
             control.type,
             control.decision,
             control.next_phase,
@@ -182,7 +192,7 @@ class Contract:
             tuple(answer.control_ir),
         )
 
-    def _check_artifact(self, answer: _Answer, may_copy: bool) -> _Artifact | Rejected:
+    def _check_artifact(self, answer: _Answer, has_markers: bool) -> _Artifact | Rejected:
         target = answer.control.next_phase
         branches = self._branches.get(target)
         if branches is None:
@@ -190,17 +200,17 @@ class Contract:
         try:
             artifact = msgspec.convert(answer.artifact, _Artifact)
         except msgspec.ValidationError:
-            return _misshapen(answer.artifact, _ARTIFACT, "$.artifact")
+            return _shape_error(answer.artifact, _ARTIFACT, "$.artifact")
         validator = branches.get(artifact.type)
         if validator is None:
             names = " or ".join(repr(name) for name in branches)
             return Rejected("artifact_type", "$.artifact.type", f"{artifact.type!r} does not fit here; use {names}")
         if validator.is_valid(artifact.data):
-            copied = _copied(artifact.data, "$.artifact.data") if may_copy else None
-            return copied or artifact
-        wrong = validator.first_error(artifact.data)
-        assert wrong is not None
-        return Rejected("schema", short(wrong.path("$.artifact.data")), short(wrong.message))
+            placeholder = _placeholder_error(artifact.data, "$.artifact.data") if has_markers else None
+            return placeholder or artifact
+        error = validator.first_error(artifact.data)
+        assert error is not None
+        return Rejected("schema", short(error.path("$.artifact.data")), short(error.message))
 
     def _not_offered(self, target: str | None) -> str:
         names = [repr(name) for name in self._branches if name is not None]
@@ -210,17 +220,17 @@ class Contract:
         return short(f"{what}; {allowed}{finish}")
 
 
-def _copied(value: Any, path: str) -> Rejected | None:
-    copied = copied_placeholder(value, path)
-    if copied is None:
+def _placeholder_error(value: Any, path: str) -> Rejected | None:
+    found = copied_placeholder(value, path)
+    if found is None:
         return None
-    message = f"{copied[1]!r} is a placeholder of the example; put the value itself"
-    return Rejected("placeholder", short(copied[0]), short(message))
+    message = f"{found[1]!r} is a placeholder of the example; put the value itself"
+    return Rejected("placeholder", short(found[0]), short(message))
 
 
-def _misshapen(value: Any, shape: Validator, path: str = "$") -> Rejected:
-    """In our own words: another version of a library must not say it otherwise in a replay."""
-    wrong = shape.first_error(value)
-    if wrong is None:
+def _shape_error(value: Any, shape: Validator, path: str = "$") -> Rejected:
+    """Reject an answer of the wrong shape. The message does not depend on a library, so that replays agree."""
+    error = shape.first_error(value)
+    if error is None:
         return Rejected("shape", path, "it does not have the shape that was asked for")
-    return Rejected("shape", short(wrong.path(path)), short(wrong.message))
+    return Rejected("shape", short(error.path(path)), short(error.message))

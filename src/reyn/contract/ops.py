@@ -1,4 +1,4 @@
-"""The ops that a phase offers: which they are, and whether an op that a model requests is well-formed."""
+"""The ops that a phase offers, and the validation of the ops in an answer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def with_truncated_reads(vocabulary: Vocabulary, offered: tuple[OpSpec, ...]) ->
 
 
 class OpRules:
-    """Validates the ops of an answer against what is offered. Schemas are compiled on first use."""
+    """Validates the ops of an answer against the offered ops. Schemas are compiled on first use."""
 
     def __init__(self, offered: tuple[OpSpec, ...]) -> None:
         self._offered = {spec.kind: spec for spec in offered}
@@ -48,11 +48,14 @@ class OpRules:
         return all(any(read.is_valid(op) for read in self._truncated_reads) for op in ops)
 
     def first_error(self, ops: list[Any], instead: str) -> tuple[str, str] | None:
-        """The JSON path of the first op that is not offered or not well-formed, and why."""
+        """Return the JSON path and the error of the first op that is not offered or is malformed, or `None`.
+
+        `instead` tells the model what to do where no ops are offered.
+        """
         for index, op in enumerate(ops):
-            wrong = self._error(op, f"$.control_ir[{index}]", instead)
-            if wrong is not None:
-                return wrong
+            error = self._error(op, f"$.control_ir[{index}]", instead)
+            if error is not None:
+                return error
         return None
 
     def _error(self, op: Any, path: str, instead: str) -> tuple[str, str] | None:
@@ -67,8 +70,8 @@ class OpRules:
         form = next((form for form in spec.forms if form.op is None or form.op == op.get("op")), None)
         if form is None:
             return f"{path}.op", f"{op.get('op')!r} is no {spec.kind} op here; use {_either(names)}"
-        wrong = self._validator(spec.kind, form.op, form.arguments).first_error(op)
-        return (wrong.path(path), wrong.message) if wrong else None
+        error = self._validator(spec.kind, form.op, form.arguments).first_error(op)
+        return (error.path(path), error.message) if error else None
 
     def _validator(self, kind: str, op: str | None, arguments: dict[str, Any]) -> Validator:
         key = (kind, op)

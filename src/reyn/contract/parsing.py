@@ -1,7 +1,7 @@
-"""A model's text becomes one JSON object, or a rejection: size, depth, JSON, object, in this order.
+"""Parse the text of an answer into one JSON object.
 
-Thoughts before it (`</think>` ends them), one code fence, or prose around one object, are left aside and counted;
-nothing else is repaired. Every scan is one pass: the text may be as hostile as it is long.
+Reasoning before the object (up to `</think>`), one code fence, or prose around one object is dropped and counted.
+Nothing else is repaired. Every scan is linear, because the text may be hostile.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.S)
 _OPENING = re.compile(r"```[a-zA-Z]*")
-_THOUGHT = "</think>"
-"""Ends what some models say to themselves; where it begins, a server may have left out."""
-_JOINTS = ("[", "]", ",", '"', "{", "}", '":')
+_END_OF_REASONING = "</think>"
+"""Ends the reasoning of some models. Servers may omit the opening tag."""
+_JSON_PUNCTUATION = ("[", "]", ",", '"', "{", "}", '":')
 
 
 def parse(text: str, sizes: Sizes) -> tuple[dict[str, Any], int] | Rejected:
-    """The object, and how many characters around it were left aside."""
+    """Return the object and the number of dropped characters around it, or a rejection."""
     if not text or text.isspace():
         return Rejected("empty", "$", "the answer is empty")
     if len(text) > sizes.answer_bytes or len(text.encode()) > sizes.answer_bytes:
@@ -42,41 +42,43 @@ def parse(text: str, sizes: Sizes) -> tuple[dict[str, Any], int] | Rejected:
 
 def _load(text: str, depth: int) -> tuple[Any, int]:
     value = _decode(text, depth)
-    if not isinstance(value, Rejected) or (value.rule == "depth" and _THOUGHT not in text):
+    if not isinstance(value, Rejected) or (value.rule == "depth" and _END_OF_REASONING not in text):
         return value, 0
-    for inner in _inside(text):
+    for inner in _candidates(text):
         found = _decode(inner, depth)
         if not isinstance(found, Rejected) or found.rule == "depth":
             return found, len(text) - len(inner)
     return value, 0
 
 
-def _inside(text: str) -> Iterator[str]:
-    """Where the answer may be, the likeliest first. A thought ends once; an answer may speak of thoughts, too; what is
-    in a thought is no answer."""
-    if _THOUGHT in text:
-        for said in dict.fromkeys((text.partition(_THOUGHT)[2], text.rpartition(_THOUGHT)[2])):
-            yield said
-            inner = _unwrap(said)
+def _candidates(text: str) -> Iterator[str]:
+    """Yield the parts of a text that may be the answer, the most likely first.
+
+    The answer itself may contain `</think>`; text before the end of the reasoning is never the answer.
+    """
+    if _END_OF_REASONING in text:
+        for rest in dict.fromkeys((text.partition(_END_OF_REASONING)[2], text.rpartition(_END_OF_REASONING)[2])):
+            yield rest
+            inner = _unwrap(rest)
             if inner is not None:
                 yield inner
     inner = _unwrap(text)
-    if inner is not None and (_THOUGHT not in text or (_THOUGHT in inner and "<think>" not in text)):
+    if inner is not None and (_END_OF_REASONING not in text or (_END_OF_REASONING in inner and "<think>" not in text)):
         yield inner
 
 
 def _decode(text: str, depth: int) -> Any:
-    """The depth is counted before the parser sees the text: how deep a parser goes depends on the stack it runs on."""
+    """Decode JSON. Check the depth first: the depth that the parser accepts depends on its stack."""
     if _depth(text, depth) > depth:
         return Rejected("depth", "$", f"the answer is nested more than {depth} deep")
     try:
         return msgspec.json.decode(text)
     except msgspec.MsgspecError:
-        return Rejected("not_json", "$", f"the answer is not one JSON object{_place(text)}")
+        return Rejected("not_json", "$", f"the answer is not one JSON object{_error_position(text)}")
 
 
-def _place(text: str) -> str:
-    """Where the JSON goes wrong: a number, not a library's words, which may change."""
+def _error_position(text: str) -> str:
+    """Return the position of a JSON error as text. It does not quote the library, whose messages may change."""
     try:
         json.loads(text)
     except json.JSONDecodeError as error:
@@ -88,16 +90,16 @@ def _place(text: str) -> str:
     return ""
 
 
-def _depth(text: str, enough: int) -> int:
-    """How deep the brackets outside strings nest; counted only where there are enough of them to matter."""
-    if text.count("{") + text.count("[") <= enough:
+def _depth(text: str, limit: int) -> int:
+    """Return the nesting depth of brackets outside strings; 0 if there are too few brackets to exceed the limit."""
+    if text.count("{") + text.count("[") <= limit:
         return 0
     level = deepest = 0
     for token in _BRACKETS.finditer(text):
         if token[0] in "{[":
             level += 1
             deepest = max(deepest, level)
-            if deepest > enough:
+            if deepest > limit:
                 break
         elif token[0] in "}]":
             level -= 1
@@ -105,7 +107,7 @@ def _depth(text: str, enough: int) -> int:
 
 
 def _unwrap(text: str) -> str | None:
-    """The inside of the one code fence, or the one object that prose stands around; `None` if there is neither."""
+    """Return the content of the only code fence, or the object surrounded by prose; `None` if there is neither."""
     fences = _fences(text)
     if fences:
         return fences[0] if len(fences) == 1 else None
@@ -113,25 +115,25 @@ def _unwrap(text: str) -> str | None:
     before, after = text[:start].rstrip(), text[end:].lstrip()
     if start < 0 or end <= start or not (before or after):
         return None
-    if before.endswith(_JOINTS) or after.startswith(_JOINTS):
+    if before.endswith(_JSON_PUNCTUATION) or after.startswith(_JSON_PUNCTUATION):
         return None  # a part of other JSON, not an object in prose
     return text[start:end]
 
 
 def _fences(text: str) -> list[str]:
-    """What stands inside each code fence that is closed."""
-    found: list[str] = []
+    """Return the content of each closed code fence."""
+    fences: list[str] = []
     inside: list[str] | None = None
     for line in text.split("\n"):
         bare = line.rstrip(" \t")
         if inside is None:
             inside = [] if _OPENING.fullmatch(bare) else None
         elif bare.endswith("```"):
-            found.append("\n".join([*inside, bare[:-3]] if bare != "```" else inside))
+            fences.append("\n".join([*inside, bare[:-3]] if bare != "```" else inside))
             inside = None
         else:
             inside.append(line)
-    return found
+    return fences
 
 
 def _json_name(value: Any) -> str:

@@ -11,11 +11,10 @@ if TYPE_CHECKING:
 
 
 def answer_schema(candidates: tuple[Candidate, ...], ops: tuple[OpSpec, ...] = ()) -> dict[str, Any]:
-    """One branch per candidate, a fixed one for abort, and one for acting where ops are offered. For providers that can
-    constrain what they generate."""
-    listed = {"type": "array", "items": {"anyOf": [form.arguments for spec in ops for form in spec.forms]}}
-    act = [_closed({"control_ir": listed | {"minItems": 1}})] if ops else []
-    decide = [_branch(candidate, listed if ops else _NO_OPS) for candidate in candidates]
+    """Return a schema with one branch per candidate, one for abort, and one for an act turn if ops are offered."""
+    op_list = {"type": "array", "items": {"anyOf": [form.arguments for spec in ops for form in spec.forms]}}
+    act = [_closed({"control_ir": op_list | {"minItems": 1}})] if ops else []
+    decide = [_branch(candidate, op_list if ops else _NO_OPS) for candidate in candidates]
     return {"anyOf": [*decide, _abort_branch(), *act]}
 
 
@@ -57,10 +56,10 @@ def _closed(properties: dict[str, Any], optional: tuple[str, ...] = ()) -> dict[
 
 
 def _standalone(schema: Schema, name: str) -> Schema:
-    """A name of its own, so that `#/…` inside the schema still means the schema and not what it is put into."""
+    """Give a schema its own `$id`, so that `#/…` references resolve inside it after it is embedded."""
     if isinstance(schema, bool) or "$id" in schema:
         return schema
-    named = {"$id": f"urn:reyn:artifact:{name}", **schema}
-    if "$ref" in schema:  # draft 7 ignores a name that stands beside a reference
-        named["allOf"] = [*schema.get("allOf", []), {"$ref": named.pop("$ref")}]
-    return named
+    standalone = {"$id": f"urn:reyn:artifact:{name}", **schema}
+    if "$ref" in schema:  # draft 7 ignores `$id` beside `$ref`
+        standalone["allOf"] = [*schema.get("allOf", []), {"$ref": standalone.pop("$ref")}]
+    return standalone

@@ -1,4 +1,4 @@
-"""What an answer comes to: a decision, ops to perform first, or a rejection with its class, place and reason."""
+"""Verdicts on an answer: a decision, an act turn, or a rejection."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import msgspec
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """A decision the OS may carry out. `artifact` is `None` only for an abort; `dropped` counts the characters around
-    the object that were left aside."""
+    """A valid decision. `artifact` is `None` only for an abort; `dropped` counts characters around the object."""
 
     type: Literal["transition", "finish", "abort"]
     decision: Literal["continue", "finish", "abort"]
@@ -22,14 +21,14 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class Acting(msgspec.Struct, frozen=True):
-    """Ops to perform before the model is asked again; no decision yet."""
+    """A valid act turn: ops to perform before the model is called again."""
 
     ops: tuple[dict[str, Any], ...]
     dropped: int = 0
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """Why not, where, and in words that the model can act on."""
+    """An invalid answer: the class of the violated rule, the JSON path, and a message for the model."""
 
     rule: str
     path: str
@@ -39,7 +38,7 @@ class Rejected(msgspec.Struct, frozen=True):
 
 Verdict = Accepted | Acting | Rejected
 
-CLASSES = (
+REJECTION_CLASSES = (
     "empty",
     "size",
     "depth",
@@ -53,12 +52,12 @@ CLASSES = (
     "placeholder",
     "ops",
 )
-"""The classes of rules by which an answer can be rejected."""
+"""The classes of rules that an answer can violate."""
 
 
 def short(message: str) -> str:
-    """A message that a journal and a prompt can bear, whatever it quotes."""
-    return message if len(message) <= _LONGEST_MESSAGE else message[: _LONGEST_MESSAGE - 1] + "…"
+    """Shorten a message, which may quote a long answer, for journal and prompt."""
+    return message if len(message) <= _MAX_MESSAGE_CHARS else message[: _MAX_MESSAGE_CHARS - 1] + "…"
 
 
-_LONGEST_MESSAGE = 500
+_MAX_MESSAGE_CHARS = 500

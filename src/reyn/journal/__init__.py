@@ -1,13 +1,14 @@
-"""The journal: events, their hash chain, the content they refer to, and the port behind which they are stored.
+"""The journal: event kinds, canonical bytes, the hash chain, blobs, and storage behind one port.
 
-It knows event kinds and the lifecycle of a run. What happens next is decided in `reyn.kernel`.
+The journal validates and stores events and derives a run's lifecycle from them. `reyn.kernel` decides what a run does
+next.
 """
 
 from reyn.journal.canonical import Blob, canonical, check_json, digest, ordered
 from reyn.journal.event import GENESIS, Event, link
 from reyn.journal.lifecycle import ENDED
 from reyn.journal.memory import MemoryJournal
-from reyn.journal.port import Answer, Approval, Batch, Cancel, Journal, Message, RaiseLimit
+from reyn.journal.port import Answer, Approval, Batch, Cancel, Deletion, InboxMessage, Journal, RaiseLimit
 from reyn.journal.projections import RunRow
 from reyn.journal.registry import Body, Status, decode, encode
 
@@ -20,10 +21,11 @@ __all__ = [
     "Blob",
     "Body",
     "Cancel",
+    "Deletion",
     "Event",
+    "InboxMessage",
     "Journal",
     "MemoryJournal",
-    "Message",
     "RaiseLimit",
     "RunRow",
     "Status",

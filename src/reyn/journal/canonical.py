@@ -1,6 +1,6 @@
-"""A JSON value becomes the one sequence of bytes that stands for it; bytes become the name they are kept under.
+"""Canonical JSON and content hashes.
 
-The bytes written here are the bytes that are stored and hashed; nothing is ever encoded again to check a hash.
+The journal stores and hashes exactly these bytes. Verification hashes the stored bytes and never encodes again.
 """
 
 from __future__ import annotations
@@ -16,27 +16,29 @@ _ordered = msgspec.json.Encoder()
 
 
 class Blob(msgspec.Struct, frozen=True):
-    """Content and its name. Make one with `Blob.of`."""
+    """Content and its SHA-256 hash. Create one with `Blob.of`."""
 
     hash: str
     content: bytes
 
     @classmethod
     def of(cls, content: bytes) -> Blob:
+        """Return the blob of some content."""
         return cls(digest(content), content)
 
 
 def canonical(value: Any) -> bytes:
-    """The canonical JSON of a value made of JSON types, structs and tuples."""
+    """Return the canonical JSON (sorted keys) of a value made of JSON types, structs and tuples."""
     return _encoder.encode(value)
 
 
 def ordered(value: Any) -> bytes:
-    """The JSON of a value with its keys in their own order, for copies in which the order is part of the value."""
+    """Return JSON that preserves the order of keys, for values whose order matters, such as skills."""
     return _ordered.encode(value)
 
 
 def digest(content: bytes) -> str:
+    """Return the SHA-256 of content, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -45,16 +47,19 @@ MAX_BITS = 1_024
 
 
 def check_json(value: Any, path: str = "$", depth: int = 0) -> None:
-    """Refuse what JSON cannot hold, before the encoder writes NaN as null. For values that come from Python code;
-    text that was parsed as JSON holds none of it."""
+    """Check that a value from Python code is JSON. The encoder would silently write NaN as null.
+
+    Raises:
+        ValueError: The value is not JSON; the message names the path.
+    """
     if depth > MAX_DEPTH:
-        raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
+        raise ValueError(f"the value is nested more than {MAX_DEPTH} levels deep")
     match value:
         case None | bool():
             return
         case int():
             if value.bit_length() > MAX_BITS:
-                raise ValueError(f"{path}: a number of {value.bit_length()} bits is too large")
+                raise ValueError(f"{path}: an integer of {value.bit_length()} bits is too large")
         case str():
             try:
                 value.encode("utf-8")

@@ -1,4 +1,7 @@
-"""One driver per run on one machine: a lock file that the kernel frees when its holder dies, however it dies."""
+"""File locks that admit one driver per run on one machine.
+
+The operating system releases a lock when its process dies. Across machines, `expected_seq` prevents a second history.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +17,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_PATIENCE = 0.1
-"""Seconds to wait for another driver, which may be about to release the run."""
+_WAIT_SECONDS = 0.1
+"""How long to wait for another driver, which may be about to release the run."""
 
 
 class FileClaims:
+    """Claims on runs, one lock file each."""
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     @contextmanager
     def hold(self, run_id: str) -> Iterator[None]:
+        """Hold the claim on a run during the block. Raises `RunBusy` if another process holds it."""
         path = self._folder / f"{run_id}.lock"
         handle = self._acquire(path, run_id)
         try:
-            with suppress(OSError):  # on a full disk the lock holds all the same; only its holder is not named
-                # Of fixed width, so that nothing is truncated: file systems may flush such a file when it is closed.
+            with suppress(OSError):  # on a full disk the lock works; only its holder stays unnamed
+                # Fixed width, so that the file is never truncated: some file systems flush truncated files on close.
                 os.pwrite(handle, f"{os.getpid():<20}".encode(), 0)
             yield
         finally:
@@ -37,6 +43,7 @@ class FileClaims:
             os.close(handle)
 
     def is_held(self, run_id: str) -> bool:
+        """Whether a live process holds the claim on a run."""
         try:
             handle = os.open(self._folder / f"{run_id}.lock", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -47,7 +54,7 @@ class FileClaims:
             os.close(handle)
 
     def _acquire(self, path: Path, run_id: str) -> int:
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _WAIT_SECONDS
         while True:
             handle = self._open(path)
             try:
@@ -56,14 +63,14 @@ class FileClaims:
                 holder = os.pread(handle, 20, 0).decode(errors="replace").strip() or "unknown"
                 is_driven = _is_exclusive(handle)
                 os.close(handle)
-                # `is_held` takes a shared lock for an instant, or longer if its process is suspended then.
+                # `is_held` takes a shared lock for an instant; that is not a driver.
                 if is_driven and time.monotonic() > deadline:
-                    raise RunBusy(f"run `{run_id}` is being driven by process {holder}") from None
+                    raise RunBusy(f"run `{run_id}` is being executed by process {holder}") from None
                 time.sleep(0.005)
                 continue
             if self._is_at(path, handle):
                 return handle
-            os.close(handle)  # the last holder removed the file while we waited: take the new one
+            os.close(handle)  # the previous holder removed the file meanwhile; lock the new one
 
     def _open(self, path: Path) -> int:
         try:
@@ -75,14 +82,14 @@ class FileClaims:
     @staticmethod
     def _is_at(path: Path, handle: int) -> bool:
         try:
-            there, here = path.stat(), os.fstat(handle)
+            on_disk, current = path.stat(), os.fstat(handle)
         except FileNotFoundError:
             return False
-        return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
+        return (on_disk.st_dev, on_disk.st_ino) == (current.st_dev, current.st_ino)
 
 
 def _is_exclusive(handle: int) -> bool:
-    """Whether another process holds the exclusive lock. Takes a shared lock, which closing the handle releases."""
+    """Whether another process holds the exclusive lock. Takes a shared lock; closing the handle releases it."""
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""One entry of a run's history, and the chain that binds it to the entry before."""
+"""One event of a run, and the hash that chains it to the event before."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import msgspec
 from reyn.errors import EventInvalid
 
 GENESIS = "0" * 64
-"""What the first event of a run chains on."""
+"""`prev` of the first event of a run."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """`raw` holds the stored bytes of the event's data; `hash` covers them, the other fields and `prev`."""
+    """One event as it is stored. `raw` holds the stored bytes of its data; `ts` is in microseconds since 1970, UTC."""
 
     seq: int
     run_id: str
@@ -27,7 +27,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def data(self) -> dict[str, Any]:
-        """The data as plain JSON."""
+        """The data as JSON values. Raises `EventInvalid` if the stored bytes are not JSON."""
         try:
             decoded: dict[str, Any] = msgspec.json.decode(self.raw)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -35,6 +35,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
         return decoded
 
     def as_json(self) -> dict[str, Any]:
+        """Return the documented JSON object of the event."""
         return {
             "seq": self.seq,
             "run_id": self.run_id,
@@ -48,10 +49,11 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_intact(self) -> bool:
+        """Whether the stored bytes match the recorded hash."""
         return link(self.seq, self.ts, self.kind, self.v, self.raw, self.prev) == self.hash
 
 
 def link(seq: int, ts: int, kind: str, v: int, raw: bytes, prev: str) -> str:
-    """The hash of an event: SHA-256 of the JSON array `[seq, ts, kind, v, data, prev]`, the data as stored."""
+    """Return the hash of an event: SHA-256 of the JSON array `[seq, ts, kind, v, data, prev]`, with data as stored."""
     preimage = b'[%d,%d,"%b",%d,%b,"%b"]' % (seq, ts, kind.encode(), v, raw, prev.encode())
     return hashlib.sha256(preimage).hexdigest()

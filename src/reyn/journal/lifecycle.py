@@ -1,7 +1,7 @@
-"""The lifecycle of a run: its status, why, where it is, what it waits for.
+"""The lifecycle of a run: status, reason, phase, open question.
 
-This is the part of the fold that both the kernel's state and the list of runs are made of, so that the two cannot
-disagree: `RunState` and `RunRow` extend `Lifecycle`, and both advance by the same rules.
+The kernel's `RunState` and the journal's `RunRow` both extend `Lifecycle` and advance by the rules here, so they cannot
+disagree.
 """
 
 from __future__ import annotations
@@ -19,28 +19,33 @@ if TYPE_CHECKING:
 
     from reyn.journal.registry import Body
 
-ENDED = ("finished", "aborted", "cancelled")
-"""Statuses that a run never leaves. A fork continues from it as another run."""
+ENDED: tuple[Status, ...] = ("finished", "aborted", "cancelled")
+"""Terminal statuses: a run never leaves them. A fork can continue from it as a new run."""
 
 
 class Lifecycle(msgspec.Struct, frozen=True):
-    """`status` is `None` only before the first event."""
+    """The lifecycle of one run.
+
+    Attributes:
+        status: The status; `None` only before the first event.
+        reason: Why the run is in this status.
+        phase: The phase in progress, or the next one.
+        wait: The open question, the run's own or that of a sub-run.
+        messages_taken: The id of the last inbox message that the run has processed.
+    """
 
     status: Status | None = None
     reason: str = ""
     phase: str = ""
-    """The phase in progress, or the next one."""
     wait: kinds.Wait | None = None
-    """The open question, the run's own or that of a sub-run."""
     messages_taken: int = 0
-    """The id of the last inbox message that the run took."""
 
 
 L = TypeVar("L", bound=Lifecycle)
 
 
 def advance(life: L, body: Body) -> L:
-    """Return the lifecycle after one more event. Every event has a meaning in every state."""
+    """Return the lifecycle after one more event. Every event is valid in every state."""
     rule = _RULES.get(type(body))
     if rule is not None:
         return cast("L", rule(life, body))
@@ -54,12 +59,12 @@ def _start(life: L, _: kinds.RunStarted) -> L:
 
 
 def _fork(life: L, _: kinds.RunForked) -> L:
-    """A fork runs, whatever became of its origin, and asks its questions itself."""
+    """Start running, whatever the status of the origin was. An open question of the origin is asked again."""
     return replace(life, status="running", reason="", wait=None)
 
 
 def _resume(life: L, _: kinds.RunResumed) -> L:
-    """A new driver asks the run's own question again; the question of a sub-run is asked by the sub-run."""
+    """Keep waiting for the run's own question; a sub-run asks its question again itself."""
     if life.status in ENDED:
         return life
     if life.wait is not None and life.wait.run is None:

@@ -1,4 +1,4 @@
-"""The in-memory journal: the same rules, nothing stored. For tests and throw-away runs."""
+"""The in-memory journal, for tests and runs that need not be stored. It enforces the same rules as any other."""
 
 from __future__ import annotations
 
@@ -11,22 +11,36 @@ import msgspec
 from reyn.errors import BlobMissing, JournalError, RunBusy
 from reyn.journal.canonical import Blob, digest
 from reyn.journal.event import GENESIS
-from reyn.journal.port import Approval, Batch, Message, Said, check_batch, fork_point, read_message, write_message
+from reyn.journal.port import (
+    Approval,
+    Batch,
+    Deletion,
+    InboxMessage,
+    InboxPayload,
+    check_batch,
+    check_deletable,
+    decode_payload,
+    encode_payload,
+    fork_point,
+    hashes_in,
+)
 from reyn.journal.projections import RunRow, project, rebuild
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from reyn.journal.event import Event
     from reyn.journal.kinds import ForkPoint
 
 
 class MemoryJournal:
+    """A journal in memory. `Journal` documents the methods."""
+
     def __init__(self) -> None:
         self._events: dict[str, list[Event]] = {}
         self._rows: dict[str, RunRow] = {}
         self._blobs: dict[str, bytes] = {}
-        self._inbox: list[tuple[str, Message]] = []
+        self._inbox: list[tuple[str, InboxMessage]] = []
         self._claims: set[str] = set()
         self._approvals: dict[int, Approval] = {}
         self._last_approval = 0
@@ -69,23 +83,23 @@ class MemoryJournal:
     def blob(self, hash: str) -> bytes:
         content = self._blobs.get(hash)
         if content is None or digest(content) != hash:
-            raise BlobMissing(f"blob `{hash}` is {'absent' if content is None else 'damaged'}")
+            raise BlobMissing(f"blob `{hash}` is {'missing' if content is None else 'damaged'}")
         return content
 
-    def post(self, run_id: str, said: Said) -> int:
+    def post(self, run_id: str, payload: InboxPayload) -> int:
         row = self._rows.get(run_id)
         last = max(self._inbox[-1][1].id if self._inbox else 0, row.messages_taken if row else 0)
-        message = Message(last + 1, read_message(*write_message(said)))
+        message = InboxMessage(last + 1, decode_payload(*encode_payload(payload)))
         self._inbox.append((run_id, message))
         return message.id
 
-    def drain(self, run_id: str, after: int = 0) -> list[Message]:
+    def drain(self, run_id: str, after: int = 0) -> list[InboxMessage]:
         return [message for to, message in self._inbox if to == run_id and message.id > after]
 
     @contextmanager
     def claim(self, run_id: str) -> Iterator[None]:
         if run_id in self._claims:
-            raise RunBusy(f"run `{run_id}` is being driven")
+            raise RunBusy(f"run `{run_id}` is being executed")
         self._claims.add(run_id)
         try:
             yield
@@ -115,6 +129,24 @@ class MemoryJournal:
 
     def revoke(self, approval_id: int) -> bool:
         return self._approvals.pop(approval_id, None) is not None
+
+    def delete(self, run_ids: Collection[str], *, dry_run: bool = False) -> Deletion:
+        wanted = {run_id for run_id in run_ids if run_id in self._rows}
+        if claimed := wanted & self._claims:
+            raise RunBusy(f"run `{min(claimed)}` is being executed")
+        check_deletable(wanted, ((row.run_id, row.parent, row.fork_of) for row in self._rows.values()))
+        events = [event.raw for run_id in wanted for event in self._events[run_id]]
+        unused = {name for raw in events for name in hashes_in(raw) if name in self._blobs}
+        for run_id, others in self._events.items():
+            if run_id not in wanted:
+                unused.difference_update(*(hashes_in(event.raw) for event in others))
+        size = sum(map(len, events)) + sum(len(self._blobs[name]) for name in unused)
+        if not dry_run:
+            self._events = {run_id: own for run_id, own in self._events.items() if run_id not in wanted}
+            self._rows = {run_id: row for run_id, row in self._rows.items() if run_id not in wanted}
+            self._blobs = {name: content for name, content in self._blobs.items() if name not in unused}
+            self._inbox = [(to, message) for to, message in self._inbox if to not in wanted]
+        return Deletion(len(events), len(unused), size)
 
     def close(self) -> None:
         pass

@@ -1,18 +1,19 @@
-"""The seam: what every journal does, whatever it is kept in. `reyn.testing.journal_conformance` proves one.
+"""The journal port: the interface of every journal, and the rules that all of them enforce.
 
-An append is all or nothing and names the sequence number it expects to follow, so that two drivers can never write two
-histories. Messages from outside go through the inbox, so that an outsider's append never costs a driver a paid answer.
+An append is atomic and names the last sequence number it expects, so two drivers cannot write two histories. Other
+processes send messages through the inbox instead of appending, so they never invalidate a driver's append after it has
+paid for a model answer. `reyn.testing.journal_conformance` tests an implementation.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from reyn.errors import AppendConflict, EventInvalid, JournalError
+from reyn.errors import AppendConflict, EventInvalid, JournalError, RunInUse
 from reyn.journal import kinds, registry
 from reyn.journal.canonical import Blob, canonical
 from reyn.journal.event import GENESIS, Event
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Events of one run that become durable together, with the content they refer to."""
+    """Events of one run to append in one transaction, with the blobs they refer to."""
 
     run_id: str
     expected_seq: int
@@ -35,37 +36,37 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Cancel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Stop for good."""
+    """Cancel the run."""
 
     reason: str = ""
 
 
 class RaiseLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A cap is larger from now on; `None` is no cap at all."""
+    """Raise a limit to `value`; `None` removes it."""
 
     limit: str
     value: int | None
 
 
 class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What somebody answers to an open question."""
+    """Answer the open question with the id `wait`."""
 
     wait: str
     value: Any
     by: str = ""
 
 
-Said = Cancel | RaiseLimit | Answer
+InboxPayload = Cancel | RaiseLimit | Answer
 
-MESSAGES: dict[str, type[Said]] = {"cancel": Cancel, "raise_limit": RaiseLimit, "answer": Answer}
-"""What can be said to a run, by the word it is stored under."""
+PAYLOADS: dict[str, type[InboxPayload]] = {"cancel": Cancel, "raise_limit": RaiseLimit, "answer": Answer}
+"""Payload types by the name under which they are stored."""
 
 
-class Message(msgspec.Struct, frozen=True):
-    """Something said to a run from outside. Ids grow; a run remembers the last one it took."""
+class InboxMessage(msgspec.Struct, frozen=True):
+    """A message to a run from another process. Ids increase; the run records the last one it processed."""
 
     id: int
-    said: Said
+    payload: InboxPayload
 
 
 class Approval(msgspec.Struct, frozen=True):
@@ -85,57 +86,64 @@ class Approval(msgspec.Struct, frozen=True):
         return (self.skill_hash, self.op, self.rule) == (skill_hash, op, rule)
 
 
+class Deletion(msgspec.Struct, frozen=True):
+    """What `Journal.delete` removed. `bytes` is the size of events and contents."""
+
+    events: int = 0
+    blobs: int = 0
+    bytes: int = 0
+
+
 class Journal(Protocol):
-    """All runs: their events, the content those refer to, and what was said to them."""
+    """Storage for runs: events, blobs, inbox messages, claims, and a row per run."""
 
     def append(self, run_id: str, expected_seq: int, events: Sequence[Event], blobs: Sequence[Blob] = ()) -> int:
-        """Store the events in one transaction and return the new last sequence number.
+        """Store events and blobs in one transaction; return the new last sequence number.
 
-        `AppendConflict` if the run's last event is not `expected_seq`; `EventInvalid` if an event is not known or not
-        chained; in both cases no event is stored.
+        Raises:
+            AppendConflict: The run's last event is not `expected_seq`. Nothing is stored.
+            EventInvalid: An event is unknown, malformed or not chained. Nothing is stored.
         """
         ...
 
     def append_many(self, batches: Sequence[Batch]) -> list[int | JournalError]:
-        """Store batches of different runs in one transaction. A batch that is refused does not touch the others."""
+        """Store batches of different runs in one transaction. A rejected batch does not affect the others."""
         ...
 
     def read(self, run_id: str, after: int = 0) -> Iterator[Event]:
-        """The events of a run in order; of a fork, first those of the run that it goes on from. An unknown run has
-        none."""
+        """Yield the events of a run in order, those of a fork's origin first. An unknown run has none."""
         ...
 
     def blob(self, hash: str) -> bytes:
-        """Content by its name; `BlobMissing` if it is absent or does not give its name."""
+        """Return a blob's content. Raises `BlobMissing` if it is missing or does not match its hash."""
         ...
 
-    def post(self, run_id: str, said: Said) -> int:
-        """Say something to a run; returns the message's id. `EventInvalid` if it is not well-formed."""
+    def post(self, run_id: str, payload: InboxPayload) -> int:
+        """Send a message to a run; return the message's id. Raises `EventInvalid` if it is malformed."""
         ...
 
-    def drain(self, run_id: str, after: int = 0) -> list[Message]:
-        """Every committed message to a run after message `after`, from any process. Draining removes nothing: an event
-        of the run records that it took a message."""
+    def drain(self, run_id: str, after: int = 0) -> list[InboxMessage]:
+        """Return the messages to a run with ids above `after`. Removes nothing: an event records what was processed."""
         ...
 
     def claim(self, run_id: str) -> AbstractContextManager[None]:
-        """Hold the right to drive a run; `RunBusy` while another holds it. Freed when its process dies."""
+        """Hold the exclusive right to execute a run. Raises `RunBusy`; released when the process dies."""
         ...
 
     def is_claimed(self, run_id: str) -> bool:
-        """Whether a live driver holds the run."""
+        """Whether a live process holds the claim on a run."""
         ...
 
     def find(self, run_id: str) -> RunRow | None:
-        """Where a run stands."""
+        """Return the row of a run, or `None` if there is no such run."""
         ...
 
     def runs(self, prefix: str = "") -> list[RunRow]:
-        """Where every run stands, newest first; only those whose id begins with `prefix`."""
+        """Return the rows of the runs whose id begins with `prefix`, newest first."""
         ...
 
     def approvals(self) -> list[Approval]:
-        """Standing approvals, oldest first."""
+        """Return the standing approvals, oldest first."""
         ...
 
     def approve(self, approval: Approval) -> int:
@@ -146,55 +154,113 @@ class Journal(Protocol):
         """Remove a standing approval. Returns whether it existed."""
         ...
 
-    def close(self) -> None: ...
+    def delete(self, run_ids: Collection[str], *, dry_run: bool = False) -> Deletion:
+        """Delete runs with their events and messages, and the content that no other run refers to, in one transaction.
+
+        Unknown ids are ignored. Other connections may stay open.
+
+        Args:
+            run_ids: The runs to delete.
+            dry_run: Check and count only.
+
+        Raises:
+            RunBusy: A run is claimed.
+            RunInUse: A run that is not deleted was forked from one that is, or belongs to the same family.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release all resources. The journal cannot be used afterwards."""
+        ...
 
 
-def write_message(said: Said) -> tuple[str, bytes]:
-    """What is stored of a message: its word and its content. Refused here, it can spoil no run."""
-    kind = next((kind for kind, cls in MESSAGES.items() if type(said) is cls), None)
+def encode_payload(payload: InboxPayload) -> tuple[str, bytes]:
+    """Return the type name and the JSON of a payload. Raises `EventInvalid` for anything a run could not decode."""
+    kind = next((kind for kind, cls in PAYLOADS.items() if type(payload) is cls), None)
     if kind is None:
-        raise EventInvalid(f"{said!r} cannot be said to a run", hint=f"Known are: {', '.join(MESSAGES)}.")
-    content = canonical(said)
-    read_message(kind, content)
+        raise EventInvalid(f"{payload!r} is not an inbox message", hint=f"Known types: {', '.join(PAYLOADS)}.")
+    content = canonical(payload)
+    decode_payload(kind, content)
     return kind, content
 
 
-def read_message(kind: str, content: bytes) -> Said:
-    if kind not in MESSAGES:
-        raise EventInvalid(f"nobody knows what `{kind}` says")
+def decode_payload(kind: str, content: bytes) -> InboxPayload:
+    """Return the payload that `encode_payload` encoded. Raises `EventInvalid` if it is unknown or malformed."""
+    if kind not in PAYLOADS:
+        raise EventInvalid(f"unknown inbox message type `{kind}`")
     try:
-        return msgspec.json.decode(content, type=MESSAGES[kind])
+        return msgspec.json.decode(content, type=PAYLOADS[kind])
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
-        raise EventInvalid(f"`{kind}` is said wrongly: {error}") from error
+        raise EventInvalid(f"malformed inbox message `{kind}`: {error}") from error
 
 
 def fork_point(batch: Batch) -> kinds.ForkPoint | None:
-    """What a batch that opens a run goes on from: `None` where the run begins with itself."""
+    """Return the event that the batch of a new fork continues from, or `None` if the batch opens no fork."""
     body = registry.decode(batch.events[0]) if batch.events else None
     return body.point if isinstance(body, kinds.RunForked) else None
 
 
+_HASH = re.compile(rb'"([0-9a-f]{64})"')
+
+
+def hashes_in(raw: bytes) -> set[str]:
+    """Return every text in the data of an event that can be the hash of content.
+
+    This may be more than the event refers to, and is never less; it is much faster than decoding the event.
+    """
+    return {name.decode() for name in _HASH.findall(raw)}
+
+
+def check_deletable(run_ids: Collection[str], links: Iterable[tuple[str, str, str]]) -> None:
+    """Check that no run outside of `run_ids` needs one of them.
+
+    Args:
+        run_ids: The runs to delete.
+        links: Id, parent and fork origin of every run.
+
+    Raises:
+        RunInUse: One is needed.
+    """
+    rows = list(links)
+    recorded = {run_id for run_id, _, _ in rows}
+    for run_id, parent, origin in rows:
+        if run_id not in run_ids and origin in run_ids:
+            raise RunInUse(f"run `{run_id}` was forked from `{origin}` and needs its events")
+        if parent in recorded and (run_id in run_ids) != (parent in run_ids):
+            raise RunInUse(f"run `{run_id}` is a sub-run of `{parent}`; they can only be deleted together")
+
+
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-"""Run ids are also names of files."""
+"""Run ids are used as file names."""
 MAX_RUN_ID = 240
 MAX_ROOT_RUN_ID = 100
-"""The ids of sub-runs extend the id of their root run, so that one has to be shorter."""
+"""Shorter, because the ids of sub-runs extend the id of their root run."""
 
 
-def is_run_id(text: str, most: int = MAX_RUN_ID) -> bool:
-    """Whether a run can have this id, of at most so many characters."""
-    return len(text) <= most and _RUN_ID.fullmatch(text) is not None
+def is_run_id(text: str, max_length: int = MAX_RUN_ID) -> bool:
+    """Whether a text is a valid run id."""
+    return len(text) <= max_length and _RUN_ID.fullmatch(text) is not None
 
 
 def check_batch(batch: Batch, head_seq: int, head_hash: str, *, opens_fork: bool = False) -> list[Body]:
-    """The rule of every append: follows the head, chained, known, well-formed. Returns the typed data. Of a fork that
-    opens, the head is the event that it goes on from."""
+    """Check a batch before it is appended; return the decoded data of its events.
+
+    Args:
+        batch: The batch.
+        head_seq: The sequence number of the run's last event, 0 for a new run; for a new fork, of the fork point.
+        head_hash: The hash of that event.
+        opens_fork: Whether the batch opens a fork.
+
+    Raises:
+        AppendConflict: The batch does not expect this head.
+        EventInvalid: An event is unknown, malformed, not chained, or opens a run in the wrong way.
+    """
     if head_seq != batch.expected_seq:
         raise AppendConflict(
             f"run `{batch.run_id}` is at event {head_seq}, not {batch.expected_seq}: another driver appended first"
         )
     if (head_seq == 0 or opens_fork) and not is_run_id(batch.run_id):
-        raise EventInvalid(f"`{batch.run_id}` cannot name a run")
+        raise EventInvalid(f"`{batch.run_id}` is not a valid run id")
     seq, prev = head_seq, head_hash if head_seq else GENESIS
     bodies: list[Body] = []
     for event in batch.events:
@@ -204,7 +270,9 @@ def check_batch(batch: Batch, head_seq: int, head_hash: str, *, opens_fork: bool
         body = registry.decode(event)
         is_fork = type(body) is kinds.RunForked
         if (body.origin == "start") != (seq == 1) or is_fork != (opens_fork and not bodies):
-            raise EventInvalid(f"event {seq}: a run begins with one `run_started` or `run_forked`, not so")
+            raise EventInvalid(
+                f"event {seq} `{event.kind}`: a run begins with exactly one `run_started` or `run_forked`"
+            )
         bodies.append(body)
         prev = event.hash
     return bodies

@@ -1,4 +1,4 @@
-"""The list of runs: one row per run, stored beside the events and always rebuildable from them."""
+"""The list of runs: one row per run, stored beside the events and rebuildable from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,20 @@ if TYPE_CHECKING:
 
 
 class RunRow(Lifecycle, frozen=True, kw_only=True):
-    """One run: its lifecycle, its head, and how it relates to other runs."""
+    """One run: its lifecycle, its last event, and its relation to other runs.
+
+    Attributes:
+        run_id: The run.
+        skill: The name of its skill.
+        rules: The version of the derivation rules that it follows.
+        started: The time of its first event.
+        seq: The sequence number of its last event.
+        hash: The hash of its last event.
+        updated: The time of its last event.
+        parent: The run that started it, if it is a sub-run.
+        fork_of: The run that it was forked from.
+        fork_seq: The event of `fork_of` that it continues from.
+    """
 
     run_id: str
     skill: str
@@ -26,27 +39,24 @@ class RunRow(Lifecycle, frozen=True, kw_only=True):
     started: int
     seq: int = 0
     hash: str = ""
-    """The sequence number and the hash of its last event."""
     updated: int = 0
     parent: str = ""
-    """The run that started this one."""
     fork_of: str = ""
     fork_seq: int = 0
-    """The event of `fork_of` that this run continues from."""
 
 
 def project(
     row: RunRow | None, events: Sequence[Event], bodies: Sequence[Body], origin: RunRow | None = None
 ) -> RunRow:
-    """Return the row after more events. `origin` is the row of the origin of a fork, at the event it continues from."""
-    row = row or _opened(events[0], bodies[0], origin)
+    """Return the row after more events. For a new fork, `origin` is the row of its origin at the fork point."""
+    row = row or _new_row(events[0], bodies[0], origin)
     for body in bodies:
         row = advance(row, body)
     last = events[-1]
     return replace(row, seq=last.seq, hash=last.hash, updated=last.ts)
 
 
-def _opened(event: Event, body: Body, origin: RunRow | None) -> RunRow:
+def _new_row(event: Event, body: Body, origin: RunRow | None) -> RunRow:
     """Return the row of a new run before its first event."""
     if isinstance(body, kinds.RunForked):
         assert origin is not None
@@ -66,7 +76,7 @@ def _opened(event: Event, body: Body, origin: RunRow | None) -> RunRow:
 
 
 def rebuild(events: Iterable[Event]) -> RunRow | None:
-    """Return the row of a run, from all of its events (of a fork, those of its origin first)."""
+    """Return the row of a run from all of its events; those of a fork include its origin's."""
     row: RunRow | None = None
     for event in events:
         body = decode(event)

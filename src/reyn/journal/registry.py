@@ -1,7 +1,7 @@
-"""The registry of event kinds, their versions and their data.
+"""The registry of event kinds: their versions, data types, and encoding.
 
-A kind is a frozen struct under `@event`. The journal stores nothing else; every version that was ever released stays
-readable. The two events of an op kind have one shape for all kinds, and their types are made on demand.
+A kind is a frozen struct decorated with `@event`. The journal rejects any other. Every released version stays readable.
+The types of `<kind>_started` and `<kind>_completed` are created on demand for each op kind.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from reyn.journal.event import Event
 
 Origin = Literal["start", "outcome", "outside", "derived"]
-"""Where an event comes from: `start` opens the run; `outcome` is what an effect returned; `outside` reaches a run
-between or during effects (a resume, a cancel, a raised limit); `derived` follows from the events before it, so a replay
-computes it again. All but derived events are inputs with a time of their own."""
+"""The source of an event. `start` opens the run. `outcome` records the result of an effect. `outside` records something
+that happens to a run, such as a resume or a cancellation. `derived` follows from the events before it, so a replay
+computes it again. All but derived events are inputs and have their own time."""
 
 Status = Literal["running", "finished", "failed", "limited", "waiting", "aborted", "cancelled", "blocked"]
 
@@ -37,7 +37,7 @@ class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     enters: ClassVar[Status | None]
     """The status of the run after this event; `None` leaves it unchanged."""
     base: ClassVar[type[Body]]
-    """The class that rules are registered for: the body's own, or the shape that all op kinds share."""
+    """The class that fold rules are registered for: the class itself, or the shape shared by all op kinds."""
 
 
 B = TypeVar("B", bound=Body)
@@ -62,7 +62,7 @@ def event(kind: str, *, v: int, origin: Origin, enters: Status | None = None) ->
 
 
 def older_event(kind: str, *, v: int) -> Callable[[type[B]], type[B]]:
-    """Register a version that is no longer written. Its `upgrade` returns today's shape."""
+    """Register a version that is no longer written. Its `upgrade` returns the current version."""
 
     def register(cls: type[B]) -> type[B]:
         _OLDER.add(cls)
@@ -73,7 +73,7 @@ def older_event(kind: str, *, v: int) -> Callable[[type[B]], type[B]]:
 
 
 def family(suffix: str, *, v: int, origin: Origin) -> Callable[[type[B]], type[B]]:
-    """Register a struct as the shape of `<kind>_<suffix>` for every op kind."""
+    """Register a struct as the data of `<kind>_<suffix>` for every op kind."""
 
     def register(cls: type[B]) -> type[B]:
         cls.version, cls.origin, cls.enters, cls.base = v, origin, None, cls
@@ -85,15 +85,15 @@ def family(suffix: str, *, v: int, origin: Origin) -> Callable[[type[B]], type[B
 
 
 def op_event(shape: type[B], op_kind: str) -> type[B]:
-    """The event type of an op kind: `op_event(OpStarted, "file")` is the type of `file_started`."""
-    made = _OP_TYPES.get((shape, op_kind))
-    return cast("type[B]", made) if made is not None else _make_op_event(shape, op_kind)
+    """Return the event type of an op kind: `op_event(OpStarted, "file")` is the type of `file_started`."""
+    cls = _OP_TYPES.get((shape, op_kind))
+    return cast("type[B]", cls) if cls is not None else _make_op_event(shape, op_kind)
 
 
 def _make_op_event(shape: type[B], op_kind: str) -> type[B]:
     suffix = shape.kind.removeprefix("<kind>_")
     name = f"{op_kind}_{suffix}"
-    made = msgspec.defstruct(
+    cls = msgspec.defstruct(
         "".join(word.title() for word in name.split("_")),
         [],
         bases=(shape,),
@@ -102,10 +102,10 @@ def _make_op_event(shape: type[B], op_kind: str) -> type[B]:
         omit_defaults=True,
         namespace={"op_kind": op_kind},
     )
-    assert issubclass(made, shape)
-    made.base = shape
-    _OP_TYPES[shape, op_kind] = made
-    return _define(made, name, shape.version, shape.origin, None)
+    assert issubclass(cls, shape)
+    cls.base = shape
+    _OP_TYPES[shape, op_kind] = cls
+    return _define(cls, name, shape.version, shape.origin, None)
 
 
 def _define(cls: type[B], kind: str, v: int, origin: Origin, enters: Status | None) -> type[B]:
@@ -116,50 +116,54 @@ def _define(cls: type[B], kind: str, v: int, origin: Origin, enters: Status | No
 
 
 def kinds() -> dict[tuple[str, int], type[Body]]:
-    """Every kind and version that is written today and is not an op's, sorted."""
+    """Return the current version of every kind that does not belong to an op, sorted."""
     return dict(sorted((key, cls) for key, cls in _TYPES.items() if cls.base is cls and cls not in _OLDER))
 
 
 @cache
 def fixed_kinds() -> frozenset[str]:
-    """The names of events that no op kind may take. Called only after all of them are registered."""
+    """Return the event names that no op kind may use. Called only after all of them are registered."""
     return frozenset(kind for kind, _ in kinds())
 
 
 def families() -> tuple[type[Body], ...]:
-    """The shapes that the events of every op kind have."""
+    """Return the types that the events of all op kinds share."""
     return tuple(_FAMILIES.values())
 
 
 def _decoder(kind: str, v: int) -> msgspec.json.Decoder[Any] | None:
-    known = _DECODERS.get((kind, v))
-    if known is not None:
-        return known
-    found = _OP_EVENT.fullmatch(kind)
-    shape = _FAMILIES.get((found[2], v)) if found else None
-    if found is None or shape is None or kind in fixed_kinds():
+    decoder = _DECODERS.get((kind, v))
+    if decoder is not None:
+        return decoder
+    match = _OP_EVENT.fullmatch(kind)
+    shape = _FAMILIES.get((match[2], v)) if match else None
+    if match is None or shape is None or kind in fixed_kinds():
         return None
-    op_event(shape, found[1])
+    op_event(shape, match[1])
     return _DECODERS[kind, v]
 
 
 def encode(body: Body) -> bytes:
-    """The bytes under which a body is stored."""
+    """Return the bytes that are stored and hashed for a body."""
     return canonical(body)
 
 
 def decode(event: Event) -> Body:
-    """Return the typed data of an event, in today's shape. An unknown kind or a wrong shape is an error."""
+    """Return the data of an event in its current version.
+
+    Raises:
+        EventInvalid: The kind or version is unknown, or the data does not match its schema.
+    """
     body: Any = decode_stored(event)
     upgraded: Body = body.upgrade() if event.v == 1 and type(body) in _OLDER else body
     return upgraded
 
 
 def decode_stored(event: Event) -> Body:
-    """Return the typed data of an event in the version that is stored."""
+    """Return the data of an event in the version that is stored."""
     decoder = _DECODERS.get((event.kind, event.v)) or _decoder(event.kind, event.v)
     if decoder is None:
-        raise EventInvalid(f"event {event.seq}: kind `{event.kind}` version {event.v} is unknown to this version")
+        raise EventInvalid(f"event {event.seq}: this release does not know `{event.kind}` version {event.v}")
     try:
         body: Body = decoder.decode(event.raw)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -168,30 +172,30 @@ def decode_stored(event: Event) -> Body:
 
 
 CONTENT = "content"
-"""Marks a field as the hash of content: `Meta(extra={CONTENT: True})`."""
+"""Marks a field as the hash of a blob: `Meta(extra={CONTENT: True})`."""
 TEXT = "text"
-"""Marks a field as derived text, whose wording may change between versions: `Meta(extra={TEXT: True})`."""
+"""Marks a field as derived text, whose wording may change between releases: `Meta(extra={TEXT: True})`."""
 
 
-def content_of(value: msgspec.Struct) -> Iterator[str]:
-    """The hashes of all content that a body refers to."""
+def content_hashes(value: msgspec.Struct) -> Iterator[str]:
+    """Yield the hashes of all blobs that a body refers to."""
     for name, marks in _fields(type(value)):
-        held = getattr(value, name)
-        for item in held if isinstance(held, tuple) else (held,):
+        field = getattr(value, name)
+        for item in field if isinstance(field, tuple) else (field,):
             if CONTENT in marks and item is not None:
                 yield item
             elif isinstance(item, msgspec.Struct):
-                yield from content_of(item)
+                yield from content_hashes(item)
 
 
 def without_text(value: Any) -> Any:
-    """A body, or a part of one, with every derived text removed, for comparing events of different wordings."""
+    """Return a body without its derived texts, to compare events that different releases wrote."""
     if isinstance(value, tuple):
         return tuple(without_text(item) for item in value)
     if not isinstance(value, msgspec.Struct):
         return value
     fields = {name: None if TEXT in marks else getattr(value, name) for name, marks in _fields(type(value))}
-    return type(value), {name: without_text(held) for name, held in fields.items()}
+    return type(value), {name: without_text(field) for name, field in fields.items()}
 
 
 @cache

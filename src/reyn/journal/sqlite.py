@@ -1,10 +1,8 @@
-"""The journal in one SQLite file.
+"""The journal in one SQLite database, in WAL mode with `synchronous=FULL`.
 
-WAL with `synchronous=FULL`: a commit is durable when it returns and costs one fsync. One connection writes, one reads;
-both may be used from any thread, one at a time. Settled by measuring: 8 KB pages; blobs by rowid with a unique index on
-the hash (a table clustered by hash scatters large rows); events clustered by run and number; hashes remembered only
-after commit; large blobs committed alone first, so that they hold no other run up. Checkpoints are ours, one process at
-a time: SQLite before 3.51.3 can damage a WAL that two connections reset at once.
+A commit is durable when it returns and costs one fsync. One connection writes and one reads, each behind a lock. The
+layout was chosen by measurement: 8 KB pages, events clustered by run and sequence number, blobs by rowid with a unique
+index on the hash, because clustering by hash scatters large rows.
 """
 
 from __future__ import annotations
@@ -25,30 +23,47 @@ from reyn.errors import (
     BlobMissing,
     EventInvalid,
     JournalError,
+    RunBusy,
     StoreDamaged,
     StoreUnavailable,
 )
 from reyn.journal.canonical import Blob, canonical, digest
 from reyn.journal.claims import FileClaims
 from reyn.journal.event import GENESIS, Event
-from reyn.journal.port import Approval, Batch, Message, Said, check_batch, fork_point, read_message, write_message
+from reyn.journal.port import (
+    Approval,
+    Batch,
+    Deletion,
+    InboxMessage,
+    InboxPayload,
+    check_batch,
+    check_deletable,
+    decode_payload,
+    encode_payload,
+    fork_point,
+    hashes_in,
+)
 from reyn.journal.projections import RunRow, project, rebuild
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
     from reyn.journal.registry import Body
 
 FORMAT = 3
-"""Format 1 had no sub-runs, forks and questions in `runs`, format 2 only the ids of questions. Both are upgraded when
-they are opened for writing, and read as they are otherwise."""
+"""The current format. Format 1 has no sub-runs, forks and questions in `runs`; format 2 has only the ids of questions.
+Both are upgraded when the database is opened for writing, and stay readable in read-only mode."""
 _BUSY_SECONDS = 30
 _LARGE_BLOB = 256_000
-_REMEMBERED = 8_192
+"""Blobs of this size are committed before their batch, so that they do not delay the batches of other runs."""
+_CACHE_ENTRIES = 8_192
 _COMMITS_PER_CHECKPOINT = 200
-_PAGE_OF_EVENTS = 2_000
+"""Automatic checkpoints are off: SQLite before 3.51.3 can corrupt a WAL that two connections reset at once."""
+_EVENTS_PER_PAGE = 2_000
+_FREE_SHARE = 10
+"""A file is compacted when at least one page in so many is free."""
 
 _SCHEMA = """
 CREATE TABLE runs (
@@ -79,14 +94,14 @@ _ROW = ", ".join(_FIELDS)
 _LAST_WAIT = """CASE WHEN wait = '' THEN '' ELSE coalesce((
     SELECT json_extract(CAST(data AS TEXT), '$.wait') FROM events
     WHERE events.run = runs.id AND kind = 'wait_opened' ORDER BY seq DESC LIMIT 1), '') END"""
-_CHANGING = ("seq", "hash", "status", "phase", "reason", "updated", "wait", "messages_taken")
-_UPDATE = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _CHANGING)} WHERE id = ? AND seq = ?"  # noqa: S608 - constants
+_MUTABLE = ("seq", "hash", "status", "phase", "reason", "updated", "wait", "messages_taken")
+_UPDATE = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _MUTABLE)} WHERE id = ? AND seq = ?"  # noqa: S608 - constants
 _COLUMNS = {
     1: f"{', '.join(_FIELDS[:10])}, '', '', 0, '', 0",
     2: f"{', '.join(_FIELDS[:13])}, {_LAST_WAIT}, heard",
     3: _ROW,
 }
-"""How a row is read, by the format of the database."""
+"""The columns to select for a row, by the format of the database."""
 _UPGRADES = {
     1: """
         ALTER TABLE runs ADD COLUMN parent TEXT NOT NULL DEFAULT '';
@@ -104,14 +119,17 @@ _UPGRADES = {
 
 
 class _Head(NamedTuple):
-    """A run's own number in the database, and where it stands."""
+    """A run's key in the database, and its row."""
 
     key: int
     row: RunRow
 
 
 class SqliteJournal:
-    """`SqliteJournal(folder)` opens or makes `folder/journal.db`; read-only, it changes nothing, not even a log."""
+    """The journal in `folder/journal.db`, which is created if needed. `Journal` documents the methods.
+
+    With `is_read_only`, no file is created or modified, not even the WAL.
+    """
 
     def __init__(self, folder: Path, *, is_read_only: bool = False) -> None:
         self._is_read_only = is_read_only
@@ -120,11 +138,12 @@ class SqliteJournal:
         self._checkpoint_lock = folder / "checkpoint.lock"
         self._write_lock = threading.Lock()
         self._read_lock = threading.Lock()
-        self._known: OrderedDict[str, None] = OrderedDict()
+        self._stored_hashes: OrderedDict[str, None] = OrderedDict()
         self._heads: OrderedDict[str, _Head] = OrderedDict()
+        self._known_version = 0
         self._commits = 0
         self._is_open = True
-        with _translated(self.path):
+        with _translate_errors(self.path):
             if not is_read_only:
                 folder.mkdir(parents=True, exist_ok=True)
             self._writer = self._connect()
@@ -140,26 +159,27 @@ class SqliteJournal:
         return result
 
     def append_many(self, batches: Sequence[Batch]) -> list[int | JournalError]:
-        with self._write_lock, _translated(self.path):
+        with self._write_lock, _translate_errors(self.path):
             for blob in self._new_blobs(batches):
                 if len(blob.content) >= _LARGE_BLOB:
                     with self._transaction():
                         self._store_blobs([blob])
             heads: dict[str, _Head] = {}
             with self._transaction():
+                self._forget_if_deleted()
                 results = [self._store(batch, heads) for batch in batches]
-                kept = [batch for batch, result in zip(batches, results, strict=True) if isinstance(result, int)]
-                blobs = self._new_blobs(kept)
+                accepted = [batch for batch, result in zip(batches, results, strict=True) if isinstance(result, int)]
+                blobs = self._new_blobs(accepted)
                 self._store_blobs(blobs)
-            self._remember(blobs, heads)
+            self._update_caches(blobs, heads)
             self._commits += 1
             if self._commits % _COMMITS_PER_CHECKPOINT == 0:
                 self._checkpoint()
             return results
 
-    def post(self, run_id: str, said: Said) -> int:
-        kind, content = write_message(said)
-        with self._write_lock, _translated(self.path), self._transaction():
+    def post(self, run_id: str, payload: InboxPayload) -> int:
+        kind, content = encode_payload(payload)
+        with self._write_lock, _translate_errors(self.path), self._transaction():
             head = self._head(self._writer, run_id)
             last = self._writer.execute("SELECT seq FROM sqlite_sequence WHERE name = 'inbox'").fetchone()
             number = max(last[0] if last else 0, head.row.messages_taken if head else 0) + 1
@@ -169,15 +189,15 @@ class SqliteJournal:
             return int(number)
 
     def _store(self, batch: Batch, heads: dict[str, _Head]) -> int | JournalError:
-        """Store one batch inside the transaction; the run's new head goes into `heads`."""
+        """Store one batch inside the transaction, and the run's new head in `heads`."""
         head = heads.get(batch.run_id) or self._heads.get(batch.run_id)
         if head is None or head.row.seq != batch.expected_seq:
             head = self._head(self._writer, batch.run_id)
         try:
             point = fork_point(batch) if head is None else None
             if point is not None:
-                hashed = self._hash_at(self._writer, point.run, point.seq)
-                bodies = check_batch(batch, point.seq, hashed, opens_fork=True)
+                point_hash = self._hash_at(self._writer, point.run, point.seq)
+                bodies = check_batch(batch, point.seq, point_hash, opens_fork=True)
                 origin = rebuild(islice(self.read(point.run), point.seq))
             else:
                 bodies, origin = _check(batch, head), None
@@ -188,7 +208,7 @@ class SqliteJournal:
                 key = self._insert_row(after)
             elif self._update_row(head, after):
                 key = head.key
-            else:  # the remembered head is out of date: another process appended
+            else:  # the cached head is out of date: another process appended
                 _check(batch, self._head(self._writer, batch.run_id))
                 raise AppendConflict(f"run `{batch.run_id}` was changed by another process")
         except JournalError as error:
@@ -203,20 +223,20 @@ class SqliteJournal:
     def _insert_row(self, row: RunRow) -> int:
         cursor = self._writer.execute(
             f"INSERT INTO runs ({_ROW}) VALUES (?{', ?' * (len(_FIELDS) - 1)})",  # noqa: S608 - a constant
-            [_stored(row, name) for name in _FIELDS],
+            [_column_value(row, name) for name in _FIELDS],
         )
         assert cursor.lastrowid is not None
         return cursor.lastrowid
 
     def _update_row(self, head: _Head, row: RunRow) -> bool:
-        """Move a run's head on, if it is where it is believed to be."""
-        wait, hashed = _stored(row, "wait"), bytes.fromhex(row.hash)
-        changing = (row.seq, hashed, row.status, row.phase, row.reason, row.updated, wait, row.messages_taken)
-        cursor = self._writer.execute(_UPDATE, (*changing, head.key, head.row.seq))
+        """Update a run's row. Returns false if the row is not at `head`."""
+        wait, head_hash = _column_value(row, "wait"), bytes.fromhex(row.hash)
+        values = (row.seq, head_hash, row.status, row.phase, row.reason, row.updated, wait, row.messages_taken)
+        cursor = self._writer.execute(_UPDATE, (*values, head.key, head.row.seq))
         return cursor.rowcount == 1
 
     def _new_blobs(self, batches: Sequence[Batch]) -> list[Blob]:
-        unique = {blob.hash: blob for batch in batches for blob in batch.blobs if blob.hash not in self._known}
+        unique = {blob.hash: blob for batch in batches for blob in batch.blobs if blob.hash not in self._stored_hashes}
         return list(unique.values())
 
     def _store_blobs(self, blobs: Sequence[Blob]) -> None:
@@ -226,13 +246,13 @@ class SqliteJournal:
                 [(bytes.fromhex(blob.hash), blob.content) for blob in blobs],
             )
 
-    def _remember(self, blobs: Sequence[Blob], heads: dict[str, _Head]) -> None:
-        """Only after the commit: a hash remembered earlier would be skipped by the retry of a failed one."""
-        self._known.update(dict.fromkeys(blob.hash for blob in blobs))
-        while len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
+    def _update_caches(self, blobs: Sequence[Blob], heads: dict[str, _Head]) -> None:
+        """Cache hashes and heads. Only after the commit: the retry of a failed commit must store its blobs again."""
+        self._stored_hashes.update(dict.fromkeys(blob.hash for blob in blobs))
+        while len(self._stored_hashes) > _CACHE_ENTRIES:
+            self._stored_hashes.popitem(last=False)
         self._heads.update(heads)
-        while len(self._heads) > _REMEMBERED:
+        while len(self._heads) > _CACHE_ENTRIES:
             self._heads.popitem(last=False)
 
     @contextmanager
@@ -246,73 +266,150 @@ class SqliteJournal:
                 self._writer.execute("ROLLBACK")
             raise
 
+    # -- deleting -------------------------------------------------------------------------------------
+
+    def delete(self, run_ids: Collection[str], *, dry_run: bool = False) -> Deletion:
+        """Delete runs, then give the space back to the file system if at least a tenth of the file is free."""
+        with self._write_lock, _translate_errors(self.path):
+            with self._transaction():
+                keys = self._deletable(set(run_ids))
+                deletion, unused = self._count(keys)
+                if not dry_run and keys:
+                    self._delete(keys, unused)
+            if not dry_run and keys:
+                self._forget()
+                self._compact()
+        return deletion
+
+    def _deletable(self, run_ids: set[str]) -> dict[str, int]:
+        """Return the keys of the runs to delete, by id, after checking that they can be deleted."""
+        rows = self._writer.execute("SELECT run_id, parent, fork_of, id FROM runs").fetchall()
+        keys = {run_id: key for run_id, _, _, key in rows if run_id in run_ids}
+        for run_id in keys:
+            if self._claims.is_held(run_id):
+                raise RunBusy(f"run `{run_id}` is being executed")
+        check_deletable(keys, ((run_id, parent, origin) for run_id, parent, origin, _ in rows))
+        return keys
+
+    def _count(self, keys: dict[str, int]) -> tuple[Deletion, list[bytes]]:
+        """Count what deleting these runs removes; return the count and the hashes of content that no other run uses."""
+        events, size, names = 0, 0, set[str]()
+        for key in keys.values():
+            for (raw,) in self._writer.execute("SELECT CAST(data AS BLOB) FROM events WHERE run = ?", (key,)):
+                events, size = events + 1, size + len(raw)
+                names |= hashes_in(raw)
+        if not names:
+            return Deletion(events, 0, size), []
+        deleted = set(keys.values())
+        for key, raw in self._writer.execute("SELECT run, CAST(data AS BLOB) FROM events"):
+            if key not in deleted:
+                names -= hashes_in(raw)
+        unused = []
+        for name in map(bytes.fromhex, names):
+            found = self._writer.execute("SELECT length(content) FROM blobs WHERE hash = ?", (name,)).fetchone()
+            if found is not None:
+                unused.append(name)
+                size += found[0]
+        return Deletion(events, len(unused), size), unused
+
+    def _delete(self, keys: dict[str, int], unused: list[bytes]) -> None:
+        self._writer.executemany("DELETE FROM inbox WHERE run_id = ?", [(run_id,) for run_id in keys])
+        self._writer.executemany("DELETE FROM events WHERE run = ?", [(key,) for key in keys.values()])
+        self._writer.executemany("DELETE FROM runs WHERE id = ?", [(key,) for key in keys.values()])
+        self._writer.executemany("DELETE FROM blobs WHERE hash = ?", [(name,) for name in unused])
+        # Connections that remember hashes and heads compare this number before they rely on them.
+        self._writer.execute(f"PRAGMA schema_version = {self._schema_version() + 1}")
+
+    def _schema_version(self) -> int:
+        (version,) = self._writer.execute("PRAGMA schema_version").fetchone()
+        return int(version)
+
+    def _forget_if_deleted(self) -> None:
+        """Forget remembered hashes and heads if runs were deleted since, by this or any other connection."""
+        version = self._schema_version()
+        if version != self._known_version:
+            self._forget()
+            self._known_version = version
+
+    def _forget(self) -> None:
+        self._stored_hashes.clear()
+        self._heads.clear()
+
+    def _compact(self) -> None:
+        """Return free pages to the file system. If that fails, later runs use them."""
+        (free,) = self._writer.execute("PRAGMA freelist_count").fetchone()
+        (pages,) = self._writer.execute("PRAGMA page_count").fetchone()
+        if free * _FREE_SHARE >= pages:
+            with suppress(sqlite3.Error):
+                self._writer.execute("VACUUM")
+        self._checkpoint()
+
     # -- reading --------------------------------------------------------------------------------------
 
     def read(self, run_id: str, after: int = 0) -> Iterator[Event]:
-        """In pages, each its own short read, so that a slow reader never holds a checkpoint up."""
-        with self._read_lock, _translated(self.path):
+        """Read in pages of one short transaction each, so that a slow reader does not delay checkpoints."""
+        with self._read_lock, _translate_errors(self.path):
             head = self._head(self._reader, run_id)
         if head is None:
             return
         if after < head.row.fork_seq:
             yield from islice(self.read(head.row.fork_of, after), head.row.fork_seq - after)
             after = head.row.fork_seq
-        with self._read_lock, _translated(self.path):
+        with self._read_lock, _translate_errors(self.path):
             prev = self._hash_at(self._reader, run_id, after)
         key = head.key
         while page := self._page(key, after):
-            is_sound = _is_sound(page)
-            for seq, ts, kind, v, raw, hashed in page:
-                if not is_sound and not _is_sound([(seq, ts, kind, v, raw, hashed)]):
+            is_valid = _is_valid(page)
+            for seq, ts, kind, v, raw, stored_hash in page:
+                is_row_valid = is_valid or _is_valid([(seq, ts, kind, v, raw, stored_hash)])
+                if not is_row_valid or seq <= after:
                     raise StoreDamaged(f"the journal `{self.path}` is damaged at event {seq} of run `{run_id}`")
-                if seq <= after:
-                    raise StoreDamaged(f"the journal `{self.path}` is damaged at event {seq} of run `{run_id}`")
-                name = hashed.hex()
-                yield Event(seq, run_id, ts, kind, v, raw, prev, name)
-                prev, after = name, seq
+                event_hash = stored_hash.hex()
+                yield Event(seq, run_id, ts, kind, v, raw, prev, event_hash)
+                prev, after = event_hash, seq
 
     def _page(self, key: int, after: int) -> list[Any]:
-        with self._read_lock, _translated(self.path):
+        with self._read_lock, _translate_errors(self.path):
             return self._reader.execute(
                 "SELECT seq, ts, CAST(kind AS TEXT), v, CAST(data AS BLOB), CAST(hash AS BLOB) FROM events "
                 "WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?",
-                (key, after, _PAGE_OF_EVENTS),
+                (key, after, _EVENTS_PER_PAGE),
             ).fetchall()
 
     def _hash_at(self, connection: sqlite3.Connection, run_id: str, seq: int) -> str:
-        """The hash of an event of a run, or of the run that it goes on from."""
+        """Return the hash of an event of a run or of its origins; `GENESIS` if there is none."""
         head = self._head(connection, run_id)
         while head is not None and seq <= head.row.fork_seq:
             head = self._head(connection, head.row.fork_of)
         key = head.key if head else 0
-        found = connection.execute("SELECT hash FROM events WHERE run = ? AND seq = ?", (key, seq)).fetchone()
-        return bytes(found[0]).hex() if found else GENESIS
+        row = connection.execute("SELECT hash FROM events WHERE run = ? AND seq = ?", (key, seq)).fetchone()
+        return bytes(row[0]).hex() if row else GENESIS
 
     def blob(self, hash: str) -> bytes:
         try:
             name = bytes.fromhex(hash)
         except ValueError:
-            raise BlobMissing(f"`{hash}` is no name of content") from None
-        with self._read_lock, _translated(self.path):
-            found = self._reader.execute("SELECT content FROM blobs WHERE hash = ?", (name,)).fetchone()
-        if found is None:
-            raise BlobMissing(f"blob `{hash}` is absent")
-        content: Any = found[0]
+            raise BlobMissing(f"`{hash}` is not a blob hash") from None
+        with self._read_lock, _translate_errors(self.path):
+            row = self._reader.execute("SELECT content FROM blobs WHERE hash = ?", (name,)).fetchone()
+        if row is None:
+            raise BlobMissing(f"blob `{hash}` is missing")
+        content: Any = row[0]
         if not isinstance(content, bytes) or digest(content) != hash:
-            raise BlobMissing(f"blob `{hash}` is damaged: its bytes do not give its name")
+            raise BlobMissing(f"blob `{hash}` is damaged: its content does not match its hash")
         return content
 
-    def drain(self, run_id: str, after: int = 0) -> list[Message]:
-        with self._read_lock, _translated(self.path):
+    def drain(self, run_id: str, after: int = 0) -> list[InboxMessage]:
+        with self._read_lock, _translate_errors(self.path):
             rows = self._reader.execute(
                 "SELECT id, kind, payload FROM inbox WHERE run_id = ? AND id > ? ORDER BY id", (run_id, after)
             ).fetchall()
-        return [Message(number, read_message(kind, content)) for number, kind, content in rows]
+        return [InboxMessage(number, decode_payload(kind, content)) for number, kind, content in rows]
 
     def approvals(self) -> list[Approval]:
         if self._columns != _ROW:  # an earlier format that is open for reading has none
             return []
-        with self._read_lock, _translated(self.path):
+        with self._read_lock, _translate_errors(self.path):
             found = self._reader.execute(
                 "SELECT skill, skill_hash, op, rule, by, at, run_id, id FROM approvals ORDER BY id"
             ).fetchall()
@@ -320,7 +417,7 @@ class SqliteJournal:
 
     def approve(self, approval: Approval) -> int:
         values = msgspec.structs.astuple(approval)[:7]
-        with self._write_lock, _translated(self.path), self._transaction():
+        with self._write_lock, _translate_errors(self.path), self._transaction():
             self._writer.execute(
                 "INSERT OR IGNORE INTO approvals (skill, skill_hash, op, rule, by, at, run_id) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -332,33 +429,33 @@ class SqliteJournal:
         return int(found[0])
 
     def revoke(self, approval_id: int) -> bool:
-        with self._write_lock, _translated(self.path), self._transaction():
+        with self._write_lock, _translate_errors(self.path), self._transaction():
             return self._writer.execute("DELETE FROM approvals WHERE id = ?", (approval_id,)).rowcount == 1
 
     def find(self, run_id: str) -> RunRow | None:
-        with self._read_lock, _translated(self.path):
+        with self._read_lock, _translate_errors(self.path):
             head = self._head(self._reader, run_id)
         return self._current(head.row) if head else None
 
     def runs(self, prefix: str = "") -> list[RunRow]:
-        with self._read_lock, _translated(self.path):
-            found = self._reader.execute(
-                f"SELECT {self._columns} FROM runs WHERE substr(run_id, 1, ?) = ? ORDER BY started DESC, run_id DESC",  # noqa: S608 - our own words
+        with self._read_lock, _translate_errors(self.path):
+            rows = self._reader.execute(
+                f"SELECT {self._columns} FROM runs WHERE substr(run_id, 1, ?) = ? ORDER BY started DESC, run_id DESC",  # noqa: S608 - a constant
                 (len(prefix), prefix),
             ).fetchall()
-            rows = [_to_row(columns) for columns in found]
-        return [self._current(row) for row in rows]
+            current = [_to_row(columns) for columns in rows]
+        return [self._current(row) for row in current]
 
     def _current(self, row: RunRow) -> RunRow:
-        """The row as today's fold derives it; a database of an earlier format that is only read holds another."""
+        """Return the row as today's fold derives it; a read-only database of an earlier format holds another."""
         if self._columns == _ROW:
             return row
         return rebuild(self.read(row.run_id)) or row
 
     def _head(self, connection: sqlite3.Connection, run_id: str) -> _Head | None:
         query = f"SELECT id, {self._columns} FROM runs WHERE run_id = ?"  # noqa: S608 - a constant
-        found = connection.execute(query, (run_id,)).fetchone()
-        return _Head(found[0], _to_row(found[1:])) if found else None
+        columns = connection.execute(query, (run_id,)).fetchone()
+        return _Head(columns[0], _to_row(columns[1:])) if columns else None
 
     # -- claims, opening, closing ---------------------------------------------------------------------
 
@@ -369,7 +466,7 @@ class SqliteJournal:
         return self._claims.is_held(run_id)
 
     def close(self) -> None:
-        """Waits for a commit under way. Short-lived processes checkpoint here, or the log would only ever grow."""
+        """Wait for a commit in progress, then close. Checkpoint first, or short-lived processes would grow the WAL."""
         with self._write_lock, self._read_lock:
             if self._is_open and self._commits:
                 self._checkpoint()
@@ -379,12 +476,12 @@ class SqliteJournal:
 
     def _connect(self) -> sqlite3.Connection:
         if self._is_read_only:
-            # A log that another process left behind cannot be read without writing; a closed journal has none.
-            log = self.path.with_name("journal.db-wal")
-            if log.exists() and log.stat().st_size:
+            # SQLite cannot read a WAL without writing. A journal that was closed properly has none.
+            wal = self.path.with_name("journal.db-wal")
+            if wal.exists() and wal.stat().st_size:
                 raise StoreUnavailable(
-                    f"`{self.path}` has a log that was not merged, and cannot be merged here: the folder is read-only",
-                    hint="Copy the folder to where it can be written, and look there.",
+                    f"`{self.path}` has an unmerged WAL, which cannot be read in read-only mode",
+                    hint="Copy the folder to a writable place and open it there.",
                 )
             uri = f"{self.path.resolve().as_uri()}?mode=ro&immutable=1"
             return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
@@ -404,21 +501,21 @@ class SqliteJournal:
     def _prepare(self) -> None:
         if self._format() == 0 and not self._is_read_only:
             with self._transaction():
-                if self._format() == 0:  # nobody else made the tables meanwhile
+                if self._format() == 0:  # no other process created the tables meanwhile
                     for statement in (_SCHEMA + _APPROVALS).split(";")[:-1]:
                         self._writer.execute(statement)
                     self._writer.execute(f"PRAGMA user_version = {FORMAT}")
-        while not self._is_read_only and (found := self._format()) in _UPGRADES:
+        while not self._is_read_only and (version := self._format()) in _UPGRADES:
             with self._transaction():
-                if self._format() == found:  # no other process upgraded it meanwhile
-                    for statement in (_UPGRADES[found] + _APPROVALS).split(";")[:-1]:
+                if self._format() == version:  # no other process upgraded it meanwhile
+                    for statement in (_UPGRADES[version] + _APPROVALS).split(";")[:-1]:
                         self._writer.execute(statement)
                     self._rebuild_rows()
                     self._writer.execute(f"PRAGMA user_version = {FORMAT}")
         if self._format() not in _COLUMNS:
             raise StoreUnavailable(
-                f"`{self.path}` has format {self._format()}; this version reads format {FORMAT}",
-                hint="Use the version of Reyn that wrote it.",
+                f"`{self.path}` has format {self._format()}; this release reads formats up to {FORMAT}",
+                hint="Use the release of Reyn that wrote it, or a newer one.",
             )
         self._columns = _COLUMNS[self._format()]
 
@@ -450,7 +547,7 @@ class SqliteJournal:
         return int(version)
 
     def _checkpoint(self) -> None:
-        """Housekeeping: if it cannot be done now, or another process is at it, it is done another time."""
+        """Checkpoint the WAL. Errors are ignored, and another process may be faster: a later one will succeed."""
         with suppress(OSError, sqlite3.Error):
             handle = os.open(self._checkpoint_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
@@ -460,8 +557,8 @@ class SqliteJournal:
                 os.close(handle)
 
 
-def _is_sound(page: list[Any]) -> bool:
-    """Whether rows hold what their columns say; a damaged page may hold anything, and even lead around in circles."""
+def _is_valid(page: list[Any]) -> bool:
+    """Whether the rows have the types of their columns. In a damaged database they may have any, or repeat."""
     numbers, times, _, versions, raws, hashes = zip(*page, strict=True)
     are_integers = {*map(type, numbers), *map(type, times), *map(type, versions)} == {int}
     return are_integers and all(raws) and all(hashes)
@@ -471,8 +568,8 @@ def _check(batch: Batch, head: _Head | None) -> list[Body]:
     return check_batch(batch, head.row.seq if head else 0, head.row.hash if head else GENESIS)
 
 
-def _stored(row: RunRow, name: str) -> Any:
-    """The value of a field as its column holds it."""
+def _column_value(row: RunRow, name: str) -> Any:
+    """Return a field of a row as it is stored in its column."""
     value = getattr(row, name)
     if name == "hash":
         return bytes.fromhex(value)
@@ -494,8 +591,8 @@ def _to_row(columns: tuple[Any, ...]) -> RunRow:
 
 
 @contextmanager
-def _translated(path: Path) -> Iterator[None]:
-    """SQLite's and the file system's errors as ours."""
+def _translate_errors(path: Path) -> Iterator[None]:
+    """Translate errors of SQLite and the file system into `JournalError`s."""
     try:
         yield
     except (sqlite3.OperationalError, OSError) as error:

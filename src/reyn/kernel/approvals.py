@@ -14,7 +14,7 @@ from reyn.kernel.effects import Ask, Expired, PlanOp
 from reyn.ops import Call
 
 if TYPE_CHECKING:
-    from reyn.kernel.briefs import Surroundings
+    from reyn.kernel.compiled_skill import RunContext
     from reyn.kernel.tape import Tape
 
 SECOND = 1_000_000
@@ -46,14 +46,14 @@ class Rejected:
 
 
 async def plan_op(
-    args: dict[str, Any], call: str, around: Surroundings, tape: Tape
+    args: dict[str, Any], call: str, context: RunContext, tape: Tape
 ) -> tuple[dict[str, Any], kinds.OpStarted | kinds.PermissionDenied | Rejected]:
     """Plan an op until it is started, denied or rejected. Returns its arguments, which a person may have edited."""
     planned = await PlanOp(call, args)
     asked = 0
     while isinstance(planned, kinds.ApprovalRequired):
         asked += 1
-        decided, edited = await _ask(planned, args, f"{call}.approve{asked if asked > 1 else ''}", around, tape)
+        decided, edited = await _ask(planned, args, f"{call}.approve{asked if asked > 1 else ''}", context, tape)
         match decided.decision:
             case "reject" | "expired":
                 assert decided.result is not None
@@ -67,7 +67,7 @@ async def plan_op(
 
 
 async def _ask(
-    required: kinds.ApprovalRequired, args: dict[str, Any], wait_id: str, around: Surroundings, tape: Tape
+    required: kinds.ApprovalRequired, args: dict[str, Any], wait_id: str, context: RunContext, tape: Tape
 ) -> tuple[kinds.ApprovalDecided, dict[str, Any]]:
     preview = tape.content(required.preview).decode()
     what = f"{required.op_kind} {required.op}".strip()
@@ -77,12 +77,12 @@ async def _ask(
         "approval",
         f"Approve `{what}`? ({required.rule})\n{preview}",
         RESPONSE,
-        tape.ts + around.settings.approval_seconds * SECOND,
+        tape.ts + context.settings.approval_seconds * SECOND,
         suggestions=SUGGESTIONS,
     )
     tape.emit(kinds.WaitOpened(wait))
     answer = await Ask(wait.id)
-    decided, blobs = _decided(required, answer, args, around, tape)
+    decided, blobs = _decided(required, answer, args, context, tape)
     return tape.emit(decided, *blobs), _edited(answer)
 
 
@@ -91,9 +91,9 @@ def _edited(answer: Any) -> dict[str, Any]:
 
 
 def _decided(
-    required: kinds.ApprovalRequired, answer: Any, args: dict[str, Any], around: Surroundings, tape: Tape
+    required: kinds.ApprovalRequired, answer: Any, args: dict[str, Any], context: RunContext, tape: Tape
 ) -> tuple[kinds.ApprovalDecided, tuple[Blob, ...]]:
-    by = tape.state.answered.by if tape.state.answered else ""
+    by = tape.state.last_answer.by if tape.state.last_answer else ""
     if isinstance(answer, Expired):
         return _rejected(required, "expired", "", "the approval expired", args)
     value = {"decision": answer} if isinstance(answer, str) else answer
@@ -113,7 +113,7 @@ def _decided(
             )
             return decided, ()
         case "edit":
-            wrong = _invalid(value.get("args"), args, around)
+            wrong = _invalid(value.get("args"), args, context)
             if wrong:
                 return _rejected(required, "reject", by, f"the edited arguments are invalid: {wrong}", args)
             content = Blob.of(canonical(value["args"]))
@@ -125,10 +125,10 @@ def _decided(
     return _rejected(required, "reject", by, remark, args)
 
 
-def _invalid(edited: Any, args: dict[str, Any], around: Surroundings) -> str:
+def _invalid(edited: Any, args: dict[str, Any], context: RunContext) -> str:
     if not isinstance(edited, dict) or edited.get("kind") != args["kind"]:
         return "`args` must be a whole op of the same kind"
-    form = around.vocabulary.form_of(edited)
+    form = context.vocabulary.form_of(edited)
     wrong = compile_schema(form.arguments).first_error(edited) if form else None
     return f"{wrong.path('args')}: {wrong.message}" if wrong else "" if form else "unknown form"
 

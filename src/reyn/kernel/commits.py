@@ -1,8 +1,8 @@
-"""Runs of one process share commits: appends that fall together become one transaction and one fsync.
+"""Share commits between the runs of one process: concurrent appends become one transaction and one fsync.
 
-A lone run appends at once, in the event loop's own thread: nobody waits for it, and a hop to another thread would
-cost more than it saves. With two live runs, appends gather while the previous commit is under way in a worker thread.
-The worker is a plain thread and no task, so nothing that is cancelled can leave an append without an answer.
+A single run appends directly in the event loop's thread, because a hop to another thread would cost more than it
+saves. With two or more active runs, appends are collected while the previous commit is in progress in a worker thread.
+The worker is a plain thread, not a task, so cancelling a task can never leave an append without a result.
 """
 
 from __future__ import annotations
@@ -21,81 +21,83 @@ if TYPE_CHECKING:
 
     from reyn.journal import Blob, Event, Journal
 
-_BREATH_SECONDS = 0.005
+_YIELD_SECONDS = 0.005
+"""The longest time that a single run holds the event loop between two commits."""
 
 
 class SharedCommits:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._live = 0
+        self._active_runs = 0
         self._lock = threading.Lock()
-        self._waiting: list[tuple[Batch, Future[int]]] = []
+        self._queue: list[tuple[Batch, Future[int]]] = []
         self._is_busy = False
         self._worker: ThreadPoolExecutor | None = None
-        self._breathed = 0.0
+        self._yielded_at = 0.0
 
     @asynccontextmanager
-    async def run_is_live(self) -> AsyncIterator[None]:
-        self._live += 1
+    async def active_run(self) -> AsyncIterator[None]:
+        """Count a run as active, so that its appends are shared with those of other active runs."""
+        self._active_runs += 1
         try:
-            await asyncio.sleep(0)  # runs that start together are all live before the first of them commits
+            await asyncio.sleep(0)  # runs that start together are all counted before the first of them commits
             yield
         finally:
-            self._live -= 1
+            self._active_runs -= 1
 
     async def append(self, run_id: str, expected_seq: int, events: Sequence[Event], blobs: Sequence[Blob]) -> int:
-        if self._live <= 1 and not self._is_busy:
+        if self._active_runs <= 1 and not self._is_busy:
             seq = self._journal.append(run_id, expected_seq, events, blobs)
-            await self._breathe()
+            await self._yield_to_loop()
             return seq
-        landed = asyncio.wrap_future(self._enqueue(Batch(run_id, expected_seq, events, blobs)))
+        future = asyncio.wrap_future(self._enqueue(Batch(run_id, expected_seq, events, blobs)))
         try:
-            return await asyncio.shield(landed)
+            return await asyncio.shield(future)
         except asyncio.CancelledError:
-            await asyncio.wait([landed])  # it may be on its way to the disk: let it land before the run is given up
+            await asyncio.wait([future])  # the commit may be in progress: wait for its result before unwinding
             raise
 
     def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for commits in progress and stop the worker."""
         if self._worker is not None:
             self._worker.shutdown(wait=True)
             self._worker = None
 
-    async def _breathe(self) -> None:
-        """A model that answers at once must not keep the loop from its other work: a Ctrl-C, a stream's reader."""
-        if time.monotonic() - self._breathed > _BREATH_SECONDS:
+    async def _yield_to_loop(self) -> None:
+        """Let the loop do other work (Ctrl-C, the reader of a stream) even if the model answers instantly."""
+        if time.monotonic() - self._yielded_at > _YIELD_SECONDS:
             await asyncio.sleep(0)
-            self._breathed = time.monotonic()
+            self._yielded_at = time.monotonic()
 
     def _enqueue(self, batch: Batch) -> Future[int]:
-        landed: Future[int] = Future()
+        future: Future[int] = Future()
         with self._lock:
-            self._waiting.append((batch, landed))
+            self._queue.append((batch, future))
             is_first, self._is_busy = not self._is_busy, True
         if is_first:
             worker = self._worker = self._worker or ThreadPoolExecutor(1, thread_name_prefix="reyn-commits")
-            # Not at once: every run that is ready in this turn of the loop adds its batch first.
+            # Submitted in the next iteration of the loop: every run that is ready in this one adds its batch first.
             asyncio.get_running_loop().call_soon(worker.submit, self._commit_all)
-        return landed
+        return future
 
     def _commit_all(self) -> None:
-        """In the worker: commit what has gathered until nothing has."""
+        """Commit queued batches until the queue is empty. Runs in the worker thread."""
         while True:
             with self._lock:
-                taken, self._waiting = self._waiting, []
-                if not taken:
+                entries, self._queue = self._queue, []
+                if not entries:
                     self._is_busy = False
                     return
-            self._commit(taken)
+            self._commit(entries)
 
-    def _commit(self, taken: list[tuple[Batch, Future[int]]]) -> None:
+    def _commit(self, entries: list[tuple[Batch, Future[int]]]) -> None:
         results: Sequence[int | BaseException]
         try:
-            results = self._journal.append_many([batch for batch, _ in taken])
-        except BaseException as error:  # noqa: BLE001 - every run that waits must hear of it
-            results = [error] * len(taken)
-        for (_, landed), result in zip(taken, results, strict=True):
+            results = self._journal.append_many([batch for batch, _ in entries])
+        except BaseException as error:  # noqa: BLE001 - every waiting run gets the error
+            results = [error] * len(entries)
+        for (_, future), result in zip(entries, results, strict=True):
             if isinstance(result, BaseException):
-                landed.set_exception(result)
+                future.set_exception(result)
             else:
-                landed.set_result(result)
+                future.set_result(result)

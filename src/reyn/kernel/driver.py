@@ -1,8 +1,8 @@
-"""Drives a run: asks what happens next, lets a visit take a step, recalls or performs its effects.
+"""Execute a run: decide the next move, step its visit, recall or perform the effects that the visit awaits.
 
-The only loop of the kernel. It is not asyncio that steps a visit but `send`: whatever is not an effect is refused, so
-a visit can be driven again from its record. Events are flushed before every effect that touches the world (the intent
-is durable before the world is touched) and at every stop.
+This is the kernel's only loop. It steps a visit with `coroutine.send`, not with asyncio, and rejects everything that
+is not an effect, so every visit can be re-executed from its record. Buffered events are flushed before every effect
+that changes something and whenever the run stops.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from reyn.errors import ForeignAwait, InternalError, ReynError
 from reyn.journal import kinds
-from reyn.kernel.effects import EXPIRED, UNKNOWN_OUTCOME, Ask, Effect, Pause, answer_of
+from reyn.kernel.effects import EXPIRED, UNKNOWN_OUTCOME, Ask, Effect, Pause, decode_answer
 from reyn.kernel.phase_executor import postprocess, visit, visit_skill
 from reyn.kernel.run_orchestrator import Postprocess, Visit, next_move, stop_for
 from reyn.kernel.tape import RecordingEnded
@@ -21,71 +21,75 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from reyn.journal import Blob, Body
-    from reyn.kernel.briefs import Briefs
+    from reyn.kernel.compiled_skill import CompiledSkill
     from reyn.kernel.run_state import RunState
     from reyn.kernel.tape import Tape
 
-    BriefsOf = Callable[[kinds.RunStarted], Briefs]
+    SkillCompiler = Callable[[kinds.RunStarted], CompiledSkill]
 
 
 class World(Protocol):
     """Everything outside a run."""
 
     async def perform(self, effect: Effect[Any], tape: Tape) -> tuple[Body, tuple[Blob, ...]] | None:
-        """Carry an effect out; what came of it, with the content that refers to. Nothing if it was given up because the
-        run was cancelled meanwhile."""
+        """Perform an effect.
+
+        Returns:
+            The event that records the outcome, with the content it refers to; `None` if the effect was abandoned
+            because the run was cancelled.
+        """
         ...
 
     def now(self) -> int: ...
 
-    def outside(self, state: RunState) -> list[tuple[Body, tuple[Blob, ...]]]:
-        """What reached the run since it last listened: first that it was resumed, then what was said to it."""
+    def external_events(self, state: RunState) -> list[tuple[Body, tuple[Blob, ...]]]:
+        """Return the events that reached the run from outside since the last call: a resumption, inbox messages."""
         ...
 
-    async def hear(self, wait: kinds.Wait, state: RunState) -> bool:
-        """Put a question to people; whether something was said to the run since. False: nobody answers now."""
+    async def wait_for_answer(self, wait: kinds.Wait, state: RunState) -> bool:
+        """Ask the user, and return whether a message arrived; False if there is no answer for now."""
         ...
 
     async def flush(self, tape: Tape) -> None:
-        """Make what the tape buffers durable."""
+        """Make the buffered events of the tape durable."""
         ...
 
 
 class _Stopped(Exception):
-    """The run is no longer running, or a recording ended: unwinds the visit in flight."""
+    """Unwinds the visit in progress: the run has stopped, or the recording has ended."""
 
 
 class Driver:
-    """Without a world it only recalls: that is a replay, and it stops where the recording does."""
+    """Executes one run. Without a world it only recalls, which is a replay that ends where the recording does."""
 
-    def __init__(self, tape: Tape, briefs_of: BriefsOf, world: World | None) -> None:
+    def __init__(self, tape: Tape, compile_skill: SkillCompiler, world: World | None) -> None:
         self.tape = tape
-        self.briefs_of = briefs_of
+        self.compile_skill = compile_skill
         self.world = world
 
     async def drive(self) -> RunState:
-        """Go on until the run is not running any more."""
+        """Execute the run until it ends or stops."""
         try:
-            self._listen()
+            self._take_external_events()
             while True:
-                self.tape.take_outside()
+                self.tape.take_external()
                 if self.tape.state.status != "running":
-                    self._listen()
+                    self._take_external_events()
                 self._ensure_running()
                 await self._step()
         except (_Stopped, RecordingEnded):
             pass
         except ReynError:
             raise
-        except Exception as error:  # noqa: BLE001 - told, recorded, and passed on as ours
-            await self._break(error)
+        except Exception as error:  # noqa: BLE001 - recorded, and raised again as an InternalError
+            await self._record_internal_error(error)
         if self.world is not None:
             await self.world.flush(self.tape)
         return self.tape.state
 
-    async def _break(self, error: Exception) -> None:
-        """A fault that nobody foresaw: what is recorded stays, the paid answer too, and the run says why it stopped."""
-        reason = f"an internal fault: {type(error).__name__}: {error}"
+    async def _record_internal_error(self, error: Exception) -> None:
+        """Flush what is buffered, including a paid answer, and record why the run stopped."""
+        reason = f"internal error: {type(error).__name__}: {error}"
         if self.world is not None and self.tape.upcoming is None:
             self.tape.record(kinds.RunBroken(InternalError.code, reason), self.world.now())
             await self.world.flush(self.tape)
@@ -94,16 +98,16 @@ class Driver:
     async def _step(self) -> None:
         tape = self.tape
         assert tape.state.started is not None
-        briefs = self.briefs_of(tape.state.started)
-        move = next_move(tape.state, briefs.skill, briefs.settings)
+        skill = self.compile_skill(tape.state.started)
+        move = next_move(tape.state, skill.skill, skill.settings)
         match move:
             case Visit():
-                tape.forget()
-                brief = briefs.of(move.phase, tape.state)
-                await self._advance((visit_skill if is_skill_node(move.phase) else visit)(brief, move, tape))
+                tape.drop_content()
+                phase = skill.phase(move.phase, tape.state)
+                await self._advance((visit_skill if is_skill_node(move.phase) else visit)(phase, move, tape))
             case Postprocess():
-                tape.forget()
-                await self._advance(postprocess(briefs.of_post(), move, tape))
+                tape.drop_content()
+                await self._advance(postprocess(skill, move, tape))
             case _:
                 tape.emit(move)
 
@@ -122,9 +126,9 @@ class Driver:
             coroutine.close()
 
     async def _resolve(self, effect: Effect[Any]) -> Any:
-        """The result of an effect. A failed one stops the run; when that goes on, it is resolved again."""
+        """Return the result of an effect. A failure stops the run; when the run is resumed, the effect is retried."""
         while True:
-            self._listen()
+            self._take_external_events()
             self._ensure_running()
             if isinstance(effect, Pause):
                 return None
@@ -139,7 +143,7 @@ class Driver:
             self.tape.emit(stop_for(outcome, self.tape.state))
 
     async def _perform(self, effect: Effect[Any]) -> Body | None:
-        """What came of an effect; nothing if it was given up because something was said to the run."""
+        """Perform an effect and record its outcome; `None` if it was abandoned because of a message to the run."""
         if self.world is None:
             raise _Stopped
         if effect.needs_intent:
@@ -152,37 +156,37 @@ class Driver:
         return outcome
 
     async def _ask(self, effect: Ask) -> Any:
-        """The answer to an open question, however long it takes and wherever it comes from."""
+        """Return the answer to an open question; stop the run if there is none for now."""
         while True:
-            self._listen()
-            answered, wait = self.tape.state.answered, self.tape.state.wait
-            if answered is not None and answered.wait == effect.key:
+            self._take_external_events()
+            last_answer, wait = self.tape.state.last_answer, self.tape.state.wait
+            if last_answer is not None and last_answer.wait == effect.key:
                 self._ensure_running()
-                return answer_of(answered, self.tape.content)
+                return decode_answer(last_answer, self.tape.content)
             if self.tape.state.expired == effect.key:
                 self._ensure_running()
                 return EXPIRED
             if wait is None:
                 self._ensure_running()
-            self.tape.ensure_passed(f"an answer to `{effect.key}`")
+            self.tape.ensure_at_end(f"an answer to `{effect.key}`")
             if self.world is None or wait is None:
                 raise _Stopped
             if wait.expires_at is not None and self.world.now() >= wait.expires_at:
                 self.tape.record(kinds.WaitExpired(wait.id), self.world.now())
                 continue
             await self.world.flush(self.tape)
-            if not await self.world.hear(wait, self.tape.state):
+            if not await self.world.wait_for_answer(wait, self.tape.state):
                 raise _Stopped
 
-    def _listen(self) -> None:
-        """Take what came from outside: recorded first; live, what was said since."""
-        self.tape.take_outside()
+    def _take_external_events(self) -> None:
+        """Take events from outside the run: recorded ones first, then new ones from the world."""
+        self.tape.take_external()
         if self.world is not None and self.tape.upcoming is None:
-            for body, blobs in self.world.outside(self.tape.state):
+            for body, blobs in self.world.external_events(self.tape.state):
                 self.tape.record(body, self.world.now(), *blobs)
 
     def _ensure_running(self) -> None:
-        """A run that stopped goes on only if the recording says so."""
+        """Unwind unless the run is running; a stopped run continues only if the recording continues it."""
         while self.tape.state.status != "running":
-            if not self.tape.take_outside():
+            if not self.tape.take_external():
                 raise _Stopped

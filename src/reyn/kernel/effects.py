@@ -35,7 +35,7 @@ class Effect(Generic[R]):
     is_unsafe: bool = False
     """Whether performing it twice could do harm."""
     key: str
-    """Fixed before the effect and unique in the run; its outcome carries the same key."""
+    """Unique in the run and known before the effect; the outcome has the same key."""
 
     def __await__(self) -> Generator[Effect[Any], Any, R]:
         result: R = yield self
@@ -52,7 +52,7 @@ class Reply:
 
     text: str
     hash: str
-    is_cut: bool = False
+    is_truncated: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ UNKNOWN_OUTCOME = UnknownOutcome()
 class PerformOp(Effect[kinds.OpCompleted | UnknownOutcome]):
     """Execute a planned op.
 
-    `answer` is what its request returned. `settled` is a person's word on an unsafe intent whose outcome is unknown:
-    `again`, `done` or `failed`.
+    `answer` is the answer to the op's request. `resolution` is the operator's decision on an unsafe intent whose
+    outcome is unknown: `again`, `done` or `failed`.
     """
 
     key: str
@@ -113,7 +113,7 @@ class PerformOp(Effect[kinds.OpCompleted | UnknownOutcome]):
     started: kinds.OpStarted
     answer: Any = None
     is_unsafe: bool = False
-    settled: str = ""
+    resolution: str = ""
     needs_intent: bool = True
 
     outcomes = (kinds.OpCompleted,)
@@ -131,7 +131,7 @@ class Restore(Effect[kinds.WorkspaceRestored]):
 
 @dataclass(frozen=True)
 class Ask(Effect[Any]):
-    """Wait for a person's answer; a `wait_opened` with the same id precedes it. Returns the JSON of the answer."""
+    """Wait for the answer to a question, and return its JSON value. A `wait_opened` with the same id precedes it."""
 
     key: str
 
@@ -168,5 +168,5 @@ class ExecuteSubRun(Effect[kinds.SubRunCompleted]):
     failures = (kinds.SubRunStopped,)
 
 
-def answer_of(answered: kinds.WaitAnswered, content: Content) -> Any:
-    return msgspec.json.decode(content(answered.value))
+def decode_answer(answer: kinds.WaitAnswered, content: Content) -> Any:
+    return msgspec.json.decode(content(answer.value))

@@ -1,4 +1,4 @@
-"""What a caller hands to a run becomes an artifact that the entry phase takes, or an error before anything starts."""
+"""Convert the input of a caller into an artifact, and check that a skill can run, before a run starts."""
 
 from __future__ import annotations
 
@@ -17,26 +17,40 @@ if TYPE_CHECKING:
     from reyn.vocabulary import Vocabulary
 
 
-def to_artifact(given: Any, skill: Skill, *, strict: bool = False, node: str | None = None) -> dict[str, Any]:
-    """Text is a `user_message`; an object with `type` and `data` is an artifact; any other object is the data of the
-    type that the entry phase takes, or the `node` that is named."""
+def to_artifact(value: Any, skill: Skill, *, strict: bool = False, node: str | None = None) -> dict[str, Any]:
+    """Return the artifact that an input stands for.
+
+    Text is a `user_message`. An object with `type` and `data` is an artifact. Any other object is the data of the
+    input type of the node.
+
+    Args:
+        value: The input; `None` is an empty object.
+        skill: The skill that takes it.
+        strict: Whether required fields are required at every depth.
+        node: The node that takes it; by default the entry.
+
+    Raises:
+        InputInvalid: The node does not accept the input.
+    """
     node = node or skill.entry
     inputs = skill.inputs_of(node)
-    if given is None:
-        given = {}
-    if isinstance(given, str):
-        artifact: dict[str, Any] = {"type": USER_MESSAGE.name, "data": {"text": given}}
-    elif isinstance(given, dict) and given.keys() >= {"type", "data"} and isinstance(given["type"], str):
-        artifact = given
-        if extra := given.keys() - {"type", "data"}:
+    if value is None:
+        value = {}
+    if isinstance(value, str):
+        artifact: dict[str, Any] = {"type": USER_MESSAGE.name, "data": {"text": value}}
+    elif isinstance(value, dict) and value.keys() >= {"type", "data"} and isinstance(value["type"], str):
+        artifact = value
+        if extra := value.keys() - {"type", "data"}:
             names = ", ".join(f"`{name}`" for name in sorted(map(str, extra)))
-            raise InputInvalid(f"beside `type` and `data` the input has {names}")
-    elif isinstance(given, dict) and len(inputs) == 1:
-        artifact = {"type": inputs[0].name, "data": given}
-    elif isinstance(given, dict):
-        raise InputInvalid(f"the phase `{node}` takes `{_named(inputs)}`: say which with `type` and `data`")
+            raise InputInvalid(f"an artifact has only `type` and `data`; the input also has {names}")
+    elif isinstance(value, dict) and len(inputs) == 1:
+        artifact = {"type": inputs[0].name, "data": value}
+    elif isinstance(value, dict):
+        raise InputInvalid(
+            f"phase `{node}` accepts several types (`{_type_names(inputs)}`); name one with `type` and `data`"
+        )
     else:
-        raise InputInvalid(f"the input is a {type(given).__name__}; a run takes text or a JSON object")
+        raise InputInvalid(f"the input is of type {type(value).__name__}; a run takes text or a JSON object")
     _check(artifact, node, inputs, strict=strict)
     return artifact
 
@@ -44,36 +58,40 @@ def to_artifact(given: Any, skill: Skill, *, strict: bool = False, node: str | N
 def _check(artifact: dict[str, Any], node: str, inputs: tuple[ArtifactType, ...], *, strict: bool) -> None:
     try:
         check_json(artifact)
-    except ValueError as error:
-        raise InputInvalid(f"the input is not JSON: {error}") from error
-    taken = {member.name: member.schema for member in inputs}
-    if artifact["type"] not in taken:
+    except ValueError as invalid:
+        raise InputInvalid(f"the input is not JSON: {invalid}") from invalid
+    accepted = {member.name: member.schema for member in inputs}
+    if artifact["type"] not in accepted:
         raise InputInvalid(
-            f"the input is a `{artifact['type']}`, but the entry phase `{node}` takes `{_named(inputs)}`",
-            hint=f"Give a JSON object with the data of `{inputs[0].name}`, or one with `type` and `data`.",
+            f"the input has type `{artifact['type']}`; phase `{node}` accepts `{_type_names(inputs)}`",
+            hint=f"Pass a JSON object with the data of `{inputs[0].name}`, or one with `type` and `data`.",
         )
-    schema = taken[artifact["type"]]
-    wrong = compile_schema(schema if strict else lenient(schema)).first_error(artifact["data"])
-    if wrong is not None:
-        raise InputInvalid(f"the input does not fit `{artifact['type']}`: {wrong.path('data')}: {wrong.message}")
+    schema = accepted[artifact["type"]]
+    error = compile_schema(schema if strict else lenient(schema)).first_error(artifact["data"])
+    if error is not None:
+        raise InputInvalid(f"the input is not a valid `{artifact['type']}`: {error.path('data')}: {error.message}")
 
 
-def _named(inputs: tuple[ArtifactType, ...]) -> str:
+def _type_names(inputs: tuple[ArtifactType, ...]) -> str:
     return " | ".join(artifact.name for artifact in inputs)
 
 
-def unnamed_classes(skill: Skill, settings: RunSettings) -> tuple[str, ...]:
-    """A warning for phases that ask for a class of models that the operator has not named."""
-    asked = {phase.model_class: name for name, phase in skill.phases.items() if phase.model_class}
+def missing_class_warnings(skill: Skill, settings: RunSettings) -> tuple[str, ...]:
+    """Return a warning for each model class that a phase requests and the configuration does not define."""
+    requested = {phase.model_class: name for name, phase in skill.phases.items() if phase.model_class}
     return tuple(
-        f"phase `{name}` asks for a model of class `{kind}`, which reyn.yaml does not name; the run's own is asked"
-        for kind, name in asked.items()
-        if kind not in settings.classes
+        f"phase `{name}` requests model class `{model_class}`, which is not configured; the run's own model is used"
+        for model_class, name in requested.items()
+        if model_class not in settings.classes
     )
 
 
 def check_supported(skill: Skill, vocabulary: Vocabulary) -> None:
-    """Refuse a skill that asks for what this version does not perform; nothing is left out silently."""
-    asks = unperformed(skill, vocabulary)
-    if asks:
-        raise SkillUnsupported(f"skill `{skill.name}` asks for what this version does not perform: {'; '.join(asks)}")
+    """Reject a skill that uses features which this version does not support, instead of ignoring them.
+
+    Raises:
+        SkillUnsupported: Names the features.
+    """
+    features = unperformed(skill, vocabulary)
+    if features:
+        raise SkillUnsupported(f"skill `{skill.name}` uses unsupported features: {'; '.join(features)}")

@@ -1,4 +1,4 @@
-"""The caps of a run: how large each is now, and whether one is reached. A cap stops a run, it never ends it."""
+"""Limits of a run: their current values, and whether one is reached. A limit stops a run and never ends it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 SECOND = 1_000_000
 UNLIMITED = 1_000_000
-"""Act turns where the cap was taken away."""
+"""The number of act turns if the cap was removed."""
 
 
 def limit_of(state: RunState, settings: RunSettings, name: str) -> int | None:
-    """A cap as it was set or last raised."""
+    """Return the current value of a limit: as last raised, or as configured. `None` is no limit."""
     if name in state.raised:
         return state.raised[name]
     value: int | None = getattr(settings.limits, name)
@@ -28,41 +28,44 @@ def limit_of(state: RunState, settings: RunSettings, name: str) -> int | None:
 
 
 def limit_reached(state: RunState, settings: RunSettings) -> kinds.LimitReached | None:
-    """The cap that keeps a visit from asking the model once more. Time is the time of events, never the clock's."""
+    """Return the limit that a run has reached, if any. Time is taken from events, never from the clock."""
     caps = settings.limits
     if not state.raised and caps.tokens is None and caps.run_seconds is None and caps.phase_seconds is None:
         return None
     used = {
-        "tokens": (state.models.usage.total, "tokens were used"),
-        "run_seconds": (state.active // SECOND, "seconds were spent on the run"),
-        "phase_seconds": ((state.active - state.visit.started_after) // SECOND, "seconds were spent on the visit"),
+        "tokens": (state.models.usage.total, "tokens used"),
+        "run_seconds": (state.active // SECOND, "seconds spent in the run"),
+        "phase_seconds": ((state.active - state.visit.started_after) // SECOND, "seconds spent in the visit"),
     }
-    for name, (amount, words) in used.items():
+    for name, (amount, unit) in used.items():
         cap = limit_of(state, settings, name)
         if cap is not None and amount >= cap:
-            reason = f"phase `{state.phase}`: {amount} {words}, and `{name}` is {cap}"
+            reason = f"phase `{state.phase}`: {amount} {unit}; `{name}` is {cap}"
             return kinds.LimitReached(name, cap, state.phase, reason)
     return None
 
 
 async def within_limits(tape: Tape, settings: RunSettings) -> None:
-    """Stop the run while a cap is reached; continue once it is raised."""
+    """Stop the run if a limit is reached; return once no limit is."""
     while (stop := limit_reached(tape.state, settings)) is not None:
         tape.emit(stop)
         await Pause()
 
 
-def act_turns(state: RunState, settings: RunSettings, of_phase: int) -> int:
-    """How many act turns a visit may take: what the phase allows, within the operator's cap; a raised cap is both."""
+def act_turns(state: RunState, settings: RunSettings, phase_limit: int) -> int:
+    """Return how many act turns a visit may take: the smaller of the phase's limit and the configured cap.
+
+    A raised cap replaces both.
+    """
     if "max_act_turns" in state.raised:
         raised = state.raised["max_act_turns"]
         return UNLIMITED if raised is None else raised
     cap = settings.limits.max_act_turns
-    return of_phase if cap is None else min(cap, of_phase)
+    return phase_limit if cap is None else min(cap, phase_limit)
 
 
-def nested(state: RunState, settings: RunSettings) -> RunSettings:
-    """The settings of a sub-run: of what is shared, it gets what is left."""
+def sub_run_settings(state: RunState, settings: RunSettings) -> RunSettings:
+    """Return the settings of a sub-run. Of time and tokens, it gets what its parent has left."""
     names = ("max_phase_visits", "max_act_turns", "phase_seconds", "run_seconds", "tokens")
     caps = {name: limit_of(state, settings, name) for name in names}
     spent = {"run_seconds": state.active // SECOND, "tokens": state.models.usage.total}
@@ -72,12 +75,16 @@ def nested(state: RunState, settings: RunSettings) -> RunSettings:
     return replace(settings, limits=replace(settings.limits, **caps))
 
 
-def raises_for(above: RunState, child: RunState, child_settings: RunSettings, allowed: Limits) -> dict[str, int | None]:
-    """Which caps of a sub-run are smaller than what it is allowed now. A phase's own cap on act turns is raised for it
-    as it was raised above."""
+def limits_to_raise(
+    parent: RunState, child: RunState, child_settings: RunSettings, allowed: Limits
+) -> dict[str, int | None]:
+    """Return the limits of a sub-run that are smaller than its parent allows by now, with their new values.
+
+    A cap on act turns that was raised in the parent is raised in the sub-run to the same value.
+    """
     found: dict[str, int | None] = {}
-    act = above.raised.get("max_act_turns", 0)
-    if "max_act_turns" in above.raised and child.raised.get("max_act_turns", 0) != act:
+    act = parent.raised.get("max_act_turns", 0)
+    if "max_act_turns" in parent.raised and child.raised.get("max_act_turns", 0) != act:
         found["max_act_turns"] = act
     for name in ("max_phase_visits", "phase_seconds", "run_seconds", "tokens"):
         cap, now = limit_of(child, child_settings, name), getattr(allowed, name)

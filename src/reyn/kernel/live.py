@@ -1,4 +1,4 @@
-"""The live world of one run: performs its effects, reads its inbox, asks the user, makes its events durable.
+"""Implement `World` for a live run: perform effects, read the inbox, ask the user, make events durable.
 
 The driver decides when each of these happens. Claims, and whether a stopped run continues, belong to `reyn.runtime`.
 """
@@ -21,7 +21,7 @@ from reyn.kernel.ports import Later, NamedPeople
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from reyn.journal import Body, Event, Journal, Message
+    from reyn.journal import Body, Event, InboxMessage, Journal
     from reyn.kernel.commits import SharedCommits
     from reyn.kernel.effects import Effect
     from reyn.kernel.loading import Resumption
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     Listener = Callable[[Event], None]
     OnDelta = Callable[[Delta], None]
-    Recorded = tuple[Body, tuple[Blob, ...]]
+    EventWithBlobs = tuple[Body, tuple[Blob, ...]]
 
 _POLL_SECONDS = 0.02
 """Between effects, how often the inbox is read for messages of other processes."""
@@ -45,8 +45,8 @@ _ABANDON_SECONDS = 5.0
 """How long work that was cancelled may take to end."""
 _CANCEL_POLL_SECONDS = 0.25
 """During a model call, how often the inbox is read for a cancellation."""
-_MOST_INVALID_ANSWERS = 3
-"""How many invalid answers are accepted from the user before the run stops and waits."""
+_MAX_INVALID_ANSWERS = 3
+"""After so many invalid answers of the user, the run stops and waits."""
 
 
 class InboxPolling:
@@ -60,7 +60,7 @@ class InboxPolling:
         self._read_at: dict[str, float] = {}
 
     def is_due(self, run_id: str) -> bool:
-        """Whether to read the inbox now; if so, start the interval anew."""
+        """Return whether to read the inbox now; if so, start a new interval."""
         now = time.monotonic()
         read_at = self._read_at.get(run_id)
         if read_at is not None and now - read_at < self._seconds:
@@ -74,6 +74,8 @@ class InboxPolling:
 
 
 class LiveWorld:
+    """The world of one run. `warnings` collects what the caller should know and no event records."""
+
     def __init__(
         self,
         journal: Journal,
@@ -104,10 +106,10 @@ class LiveWorld:
         self.warnings = self._recorder.warnings
         self._invalid_answers = 0
 
-    async def perform(self, effect: Effect[Any], tape: Tape) -> Recorded | None:
+    async def perform(self, effect: Effect[Any], tape: Tape) -> EventWithBlobs | None:
         match effect:
             case CallModel():
-                return await self._ask(effect, tape)
+                return await self._call_model(effect, tape)
             case PlanOp():
                 if self._ops.is_foreign(effect):  # whatever foreign code does, the answer that asked for it is durable
                     await self.flush(tape)
@@ -122,9 +124,9 @@ class LiveWorld:
                 return self._sub_runs.plan(effect, tape)
             case ExecuteSubRun():
                 return await self._sub_runs.execute(effect, tape)
-        raise InternalError(f"nobody performs {type(effect).__name__}")
+        raise InternalError(f"effect {type(effect).__name__} has no implementation")
 
-    async def _ask(self, effect: CallModel, tape: Tape) -> Recorded | None:
+    async def _call_model(self, effect: CallModel, tape: Tape) -> EventWithBlobs | None:
         """Call the model; return nothing if the run was cancelled during the call."""
 
         async def record(body: Body) -> None:
@@ -141,7 +143,7 @@ class LiveWorld:
             return await call
         return await self._unless_cancelled(call, tape)
 
-    async def _unless_cancelled(self, work: Coroutine[Any, Any, Recorded], tape: Tape) -> Recorded | None:
+    async def _unless_cancelled(self, work: Coroutine[Any, Any, EventWithBlobs], tape: Tape) -> EventWithBlobs | None:
         """Await work that may take long; give it up and return nothing once the run is cancelled."""
         task = asyncio.ensure_future(work)
         try:
@@ -157,20 +159,20 @@ class LiveWorld:
 
     def _is_cancelled(self, state: RunState) -> bool:
         messages = self._journal.drain(state.run_id, state.messages_taken)
-        return any(isinstance(message.said, Cancel) for message in messages)
+        return any(isinstance(message.payload, Cancel) for message in messages)
 
     def now(self) -> int:
         return self._clock.now()
 
     # -- messages to the run --------------------------------------------------------------------------
 
-    def outside(self, state: RunState) -> list[Recorded]:
-        """The resumption of the run, if it was resumed, and the messages in its inbox.
+    def external_events(self, state: RunState) -> list[EventWithBlobs]:
+        """Return the resumption of the run, if it was resumed, and the messages in its inbox.
 
         While the run is running, the inbox is read at most every `_POLL_SECONDS`. It is always read when the run has
         been resumed, and before it stops or waits.
         """
-        events: list[Recorded] = []
+        events: list[EventWithBlobs] = []
         if self._resumption is not None:
             resumption, self._resumption = self._resumption, None
             events.append(self._resumed(resumption, state))
@@ -179,21 +181,21 @@ class LiveWorld:
         messages = self._journal.drain(state.run_id, state.messages_taken)
         return events + inbox_events(messages, state.wait) if messages else events
 
-    def _resumed(self, resumption: Resumption, state: RunState) -> Recorded:
+    def _resumed(self, resumption: Resumption, state: RunState) -> EventWithBlobs:
         model, pinned = self._model, resumption.pinned
         return kinds.RunResumed(
             resumption.driver,
             state.recovery.open_intent,
             resumption.retry,
-            model if resumption.is_other_model or model != state.models.name else None,
+            model if resumption.is_model_override or model != state.models.name else None,
             resumption.skill,
             pinned.hash if pinned else None,
             None if state.wording == versions.WORDING else versions.WORDING,
             resumption.ops.hash if resumption.ops else None,
         ), tuple(blob for blob in (pinned, resumption.ops) if blob)
 
-    async def hear(self, wait: kinds.Wait, state: RunState) -> bool:
-        """Ask the user and read the inbox meanwhile; return whether a message arrived. The first answer counts."""
+    async def wait_for_answer(self, wait: kinds.Wait, state: RunState) -> bool:
+        """Ask the user and poll the inbox meanwhile; return whether a message arrived. The first answer counts."""
         asking = asyncio.ensure_future(self._people.ask(state.run_id, wait))
         try:
             while True:
@@ -213,23 +215,23 @@ class LiveWorld:
             self.warnings.append(f"the question could not be asked: {type(error).__name__}: {error}")
         if error is not None or isinstance(asking.result(), Later):
             return False
-        fault = answer_fault(wait, wait.id, asking.result())
-        if not fault:
+        reason = answer_error(wait, wait.id, asking.result())
+        if not reason:
             by = self._people.name if isinstance(self._people, NamedPeople) else ""
             self._journal.post(state.run_id, Answer(wait.id, asking.result(), by))
             return True
         self._invalid_answers += 1
-        self.warnings.append(f"an answer to `{wait.id}` was refused: {fault}")
-        return self._invalid_answers < _MOST_INVALID_ANSWERS
+        self.warnings.append(f"an answer to `{wait.id}` was rejected: {reason}")
+        return self._invalid_answers < _MAX_INVALID_ANSWERS
 
     # -- events ---------------------------------------------------------------------------------------
 
     async def flush(self, tape: Tape) -> None:
-        """Make buffered events durable, then show them to the listener."""
+        """Make buffered events durable, then pass them to the listener."""
         for event in await tape.flush(self._commits.append):
             if event.kind == kinds.ApprovalDecided.kind:
                 self._keep_standing(event, tape.state)
-            self.show(event)
+            self.notify_listener(event)
 
     def _keep_standing(self, event: Event, state: RunState) -> None:
         """Store an approval that a person gave for good."""
@@ -240,7 +242,7 @@ class LiveWorld:
             approval = Approval(skill, hashed, decided.op, decided.rule, decided.by, event.ts, event.run_id)
             self._journal.approve(approval)
 
-    def show(self, event: Event) -> None:
+    def notify_listener(self, event: Event) -> None:
         """Pass a durable event to the listener. A listener that raises is dropped with a warning."""
         if self._listener is None:
             return
@@ -251,18 +253,20 @@ class LiveWorld:
             self.warnings.append(f"the listener failed at event {event.seq} and was dropped: {error!r}")
 
 
-def inbox_events(messages: Sequence[Message], wait: kinds.Wait | None) -> list[Recorded]:
-    """The events that record the messages of an inbox.
+def inbox_events(messages: Sequence[InboxMessage], wait: kinds.Wait | None) -> list[EventWithBlobs]:
+    """Return the events that record the messages of an inbox.
 
     Only the first answer to a question is accepted, and nothing after a cancellation. A question of a sub-run is
     answered in the sub-run's inbox.
     """
-    events: list[Recorded] = []
+    events: list[EventWithBlobs] = []
     wait = wait if wait is not None and wait.run is None else None
     is_cancelled = False
     for message in messages:
         if is_cancelled:
-            events.append((kinds.MessageRefused(message.id, type(message.said).__name__, "the run is cancelled"), ()))
+            events.append(
+                (kinds.MessageRefused(message.id, type(message.payload).__name__, "the run is cancelled"), ())
+            )
             continue
         body, blobs = to_event(message, wait)
         events.append((body, blobs))
@@ -271,28 +275,28 @@ def inbox_events(messages: Sequence[Message], wait: kinds.Wait | None) -> list[R
     return events
 
 
-def to_event(message: Message, wait: kinds.Wait | None) -> Recorded:
-    """The event that records one message."""
-    match message.said:
+def to_event(message: InboxMessage, wait: kinds.Wait | None) -> EventWithBlobs:
+    """Return the event that records one message."""
+    match message.payload:
         case Cancel(reason):
             return kinds.RunCancelled(reason, message.id), ()
         case RaiseLimit(limit, value):
             return kinds.LimitRaised(limit, value, message.id), ()
         case Answer(asked, value, by):
-            why = answer_fault(wait, asked, value)
-            if why:
-                return kinds.MessageRefused(message.id, "answer", why), ()
+            reason = answer_error(wait, asked, value)
+            if reason:
+                return kinds.MessageRefused(message.id, "answer", reason), ()
             content = Blob.of(canonical(value))
             return kinds.WaitAnswered(asked, content.hash, message.id, by), (content,)
 
 
-def answer_fault(wait: kinds.Wait | None, asked: str, value: Any) -> str:
-    """Why an answer is invalid; empty if it is valid."""
+def answer_error(wait: kinds.Wait | None, asked: str, value: Any) -> str:
+    """Return why an answer is invalid; empty if it is valid."""
     if wait is None or wait.id != asked:
         return f"no question `{asked}` is open"
     try:
         check_json(value)
-    except ValueError as error:
-        return f"the answer is not JSON: {error}"
-    wrong = compile_schema(wait.response_schema).first_error(value)
-    return f"the answer does not fit the question: {wrong.path('answer')} {wrong.message}" if wrong else ""
+    except ValueError as invalid:
+        return f"the answer is not JSON: {invalid}"
+    error = compile_schema(wait.response_schema).first_error(value)
+    return f"the answer does not match the question's schema: {error.path('answer')} {error.message}" if error else ""

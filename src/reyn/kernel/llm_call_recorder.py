@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.context import join
+from reyn.context import message_text
 from reyn.errors import ModelBroken, ModelError, ModelTimeout, SchemaRefused
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.effects import CallModel, Reply
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from reyn.config import ModelSettings
     from reyn.journal import Body
-    from reyn.kernel.briefs import Offer
+    from reyn.kernel.compiled_skill import TurnSpec
     from reyn.kernel.run_state import RunState
     from reyn.kernel.tape import Tape
     from reyn.models.roster import Roster
@@ -43,22 +43,27 @@ _sleep = asyncio.sleep
 
 
 async def ask(
-    offer: Offer, model: str, messages: tuple[kinds.FrameMessage, ...], call: str, tape: Tape, results: tuple[str, ...]
+    spec: TurnSpec,
+    model: str,
+    messages: tuple[kinds.FrameMessage, ...],
+    call: str,
+    tape: Tape,
+    results: tuple[str, ...],
 ) -> Reply:
     """Record the intent of a call and await its answer, within a visit.
 
     Args:
-        offer: What the model may answer.
+        spec: What the model may answer.
         model: The model to call; empty for the run's own.
         messages: The frame.
         call: The id of the call.
         tape: The run's tape.
         results: Hashes of the op results that the frame contains.
     """
-    request = digest(canonical((messages, offer.schema.hash)))
-    intent = kinds.LlmRequested(call, model or tape.state.models.name, offer.schema.hash, request)
-    request = tape.emit(intent, offer.schema).request
-    return await CallModel(call, model, messages, offer.contract.schema, request, results)
+    request = digest(canonical((messages, spec.schema.hash)))
+    intent = kinds.LlmRequested(call, model or tape.state.models.name, spec.schema.hash, request)
+    request = tape.emit(intent, spec.schema).request
+    return await CallModel(call, model, messages, spec.contract.schema, request, results)
 
 
 def _answered(state: RunState) -> int:
@@ -82,7 +87,7 @@ class LlmCallRecorder:
         """Call the model; return the outcome. `record` makes retries and switches durable before they happen."""
         on_delta = self._on_delta
         request = ModelRequest(
-            messages=tuple(Message(m.role, join(m, tape.content, call.results)) for m in call.messages),
+            messages=tuple(Message(m.role, message_text(m, tape.content, call.results)) for m in call.messages),
             contract=call.contract,
             run_id=tape.run_id,
             call=call.key,

@@ -1,5 +1,8 @@
-"""A journal becomes a tape: whole visits are folded into the state, the visit in flight is left to be driven again.
-Starting is the same with an empty journal and one event to begin with."""
+"""Load a run from the journal as a tape, or begin a tape for a new run.
+
+Completed visits are folded into the state; the events of the visit in progress stay on the tape to be re-executed. A
+new run is a tape with one event, which names the run's own copies of skill, settings and op specifications.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,16 @@ if TYPE_CHECKING:
 
 
 class Resumption:
-    """How a driver takes a recorded run over: under which name, whether to try a failure again, with which skill if it
-    is another one than before; and whether somebody named the model, so that whoever took its place gives it back."""
+    """How a driver continues a recorded run.
+
+    Attributes:
+        driver: The id of the driver.
+        retry: Whether a failure is retried.
+        skill: The name of the upgraded skill, if the run is upgraded.
+        pinned: The copy of the upgraded skill.
+        ops: The op specifications of the upgraded skill.
+        is_model_override: Whether the caller named a model, which also ends switches to fallback models.
+    """
 
     def __init__(
         self,
@@ -36,18 +47,18 @@ class Resumption:
         skill: str | None = None,
         pinned: Blob | None = None,
         ops: Blob | None = None,
-        is_other_model: bool = False,
+        is_model_override: bool = False,
     ) -> None:
         self.driver = driver
         self.retry = retry
-        self.is_other_model = is_other_model
+        self.is_model_override = is_model_override
         self.skill = skill
         self.pinned = pinned
         self.ops = ops
 
 
-class Loaded(NamedTuple):
-    """A run as it is recorded: the tape to drive it with, and the fold of everything on it."""
+class LoadedRun(NamedTuple):
+    """A recorded run: the tape to execute it with, and the state after all recorded events."""
 
     tape: Tape
     state: RunState
@@ -55,13 +66,13 @@ class Loaded(NamedTuple):
 
 
 def new_tape(journal: Journal, started: kinds.RunStarted, blobs: tuple[Blob, ...], *, now: int) -> Tape:
-    """The tape of a run that begins: one event, which pins everything that can change what the run does."""
+    """Return the tape of a new run."""
     tape = Tape(started.run_id, EMPTY, seq=0, hash=GENESIS, ts=0, recorded=(), content=journal.blob)
     tape.record(started, now, *blobs)
     return tape
 
 
-def opening(
+def start_event(
     run_id: str,
     skill: Skill,
     settings: RunSettings,
@@ -72,7 +83,7 @@ def opening(
     rerun_of: str | None = None,
     source: str | None = None,
 ) -> tuple[kinds.RunStarted, tuple[Blob, ...]]:
-    """The first event of a run, with its own copies of all that it names."""
+    """Return the first event of a run, and the copies that it refers to."""
     copy, pinned = pin(skill), Blob.of(canonical(settings))
     started = kinds.RunStarted(
         run_id=run_id,
@@ -127,29 +138,33 @@ def missing_ops(skill: Skill, ops: OpTable) -> tuple[str, ...]:
     return tuple(sorted(op_kinds_of(skill) - ops.vocabulary.op_kinds))
 
 
-def load_run(journal: Journal, run_id: str) -> Loaded:
-    """A run as far as it is recorded, read once."""
+def load_run(journal: Journal, run_id: str) -> LoadedRun:
+    """Load a run in order to execute it. Reads its events once.
+
+    Raises:
+        RunNotFound: There is no such run.
+        RunBlocked: This version does not support the rules of the run.
+    """
     before: RunState = EMPTY
-    opened: list[Event] = []
+    open_visit: list[Event] = []
     state, seq, hashed, ts = EMPTY, 0, GENESIS, 0
     for event in check_chain(journal.read(run_id)):
         body = decode(event)
         after = apply(state, body, event.ts)
         if after.visit.is_open and not state.visit.is_open:
-            before, opened = state, []
+            before, open_visit = state, []
         if after.visit.is_open:
-            opened.append(event)
+            open_visit.append(event)
         else:
-            before, opened, seq, hashed, ts = after, [], event.seq, event.hash, event.ts
+            before, open_visit, seq, hashed, ts = after, [], event.seq, event.hash, event.ts
         state = after
-    started = check_drivable(run_id, state)
-    tape = Tape(run_id, before, seq=seq, hash=hashed, ts=ts, recorded=opened, content=journal.blob)
-    return Loaded(tape, state, started)
+    started = check_executable(run_id, state)
+    tape = Tape(run_id, before, seq=seq, hash=hashed, ts=ts, recorded=open_visit, content=journal.blob)
+    return LoadedRun(tape, state, started)
 
 
 def load_head(journal: Journal, run_id: str) -> tuple[RunState, Tape]:
-    """The fold of all that is recorded of a run, and a tape that stands at its end: for what is said to a run that
-    nobody drives."""
+    """Return the state of a run and a tape at its end, for recording external events while no driver executes it."""
     state, seq, hashed, ts = EMPTY, 0, GENESIS, 0
     for event in check_chain(journal.read(run_id)):
         state = apply(state, decode(event), event.ts)
@@ -164,18 +179,13 @@ def check_chain(events: Iterable[Event]) -> Iterator[Event]:
     prev = GENESIS
     for seq, event in enumerate(events, start=1):
         if event.seq != seq or link(seq, event.ts, event.kind, event.v, event.raw, prev) != event.hash:
-            raise ChainBroken(f"event {seq} `{event.kind}` of run `{event.run_id}` does not give its recorded hash")
+            raise ChainBroken(f"event {seq} `{event.kind}` of run `{event.run_id}` does not match its recorded hash")
         prev = event.hash
         yield event
 
 
-def check_drivable(run_id: str, state: RunState) -> kinds.RunStarted:
-    """Return how a run was started.
-
-    Raises:
-        RunNotFound: there is no such run.
-        RunBlocked: its rules are not supported.
-    """
+def check_executable(run_id: str, state: RunState) -> kinds.RunStarted:
+    """Check that a run exists and that this version supports its rules; return its first event."""
     if state.started is None:
         raise RunNotFound(f"no run `{run_id}`")
     check_supported_rules(run_id, state.started.rules)

@@ -1,6 +1,6 @@
-"""Perform the effects of ops and turn what happens into events. The same for every kind.
+"""Perform the effects of ops, and convert plans and outcomes into events. The same for every op kind.
 
-How an op is called is in `reyn.ops.execution`; in which order is in `op_dispatch`.
+`op_dispatch` decides the order of the effects; `reyn.ops.execution` calls the op.
 """
 
 from __future__ import annotations
@@ -27,21 +27,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reyn.journal import Approval, Body
-    from reyn.kernel.briefs import Briefs
+    from reyn.kernel.compiled_skill import CompiledSkill
     from reyn.kernel.effects import PerformOp, PlanOp, Restore
     from reyn.kernel.tape import Tape
     from reyn.ops import Op, OpTable, Result
 
-    BriefsOf = Callable[[kinds.RunStarted, Callable[[str], bytes]], Briefs]
-    Recorded = tuple[Body, tuple[Blob, ...]]
+    SkillCompiler = Callable[[kinds.RunStarted, Callable[[str], bytes]], CompiledSkill]
+    OutcomeEvent = tuple[Body, tuple[Blob, ...]]
 
 _APPROVED = " (approved)"
 """Ends the rule of an op that a person approved."""
 
 
 def roots_of(root: Path, state: Path, workspace: str) -> Roots:
-    """The folders of a run: the project, the state directory, its workspace. The operator's secrets are out of reach,
-    even if the project is the home directory."""
+    """Return the folders of a run: project, state directory, workspace.
+
+    The operator's secrets are excluded, because they may be inside the project if that is the home directory.
+    """
     return Roots(root, state, state / "workspace" / workspace, (secrets_path(os.environ).parent,))
 
 
@@ -62,14 +64,14 @@ class OpPerformer:
         ops: OpTable,
         policy: Policy,
         approvals: Callable[[], list[Approval]],
-        briefs_of: BriefsOf,
+        compile_skill: SkillCompiler,
     ) -> None:
         self._root = root
         self._state = state
         self._ops = ops
         self._policy = policy
         self._approvals = approvals
-        self._briefs_of = briefs_of
+        self._compile_skill = compile_skill
         self._gates: dict[tuple[str, str, str | None], Gate] = {}
         self._unchanged: dict[tuple[str | None, str], bool] = {}
 
@@ -79,8 +81,8 @@ class OpPerformer:
 
     # -- planning -------------------------------------------------------------------------------------
 
-    def plan(self, effect: PlanOp, tape: Tape) -> Recorded:
-        """Ask the gate, and plan the op with its before-images."""
+    def plan(self, effect: PlanOp, tape: Tape) -> OutcomeEvent:
+        """Check permissions and plan the op, including the before-images of the files that it changes."""
         call, args = _call(effect, tape), Blob.of(canonical(effect.args))
         plan = self._plan(call, tape)
         if isinstance(plan, Denied):
@@ -123,7 +125,7 @@ class OpPerformer:
             return Plan(result=call.error(wrong))
         started = tape.state.started
         assert started is not None
-        offered = self._briefs_of(started, tape.content).vocabulary.op(call.kind)
+        offered = self._compile_skill(started, tape.content).vocabulary.op(call.kind)
         needed = [offered.permission] if offered is not None and offered.permission else []
         is_foreign = self._ops.is_foreign(call.kind)
         return plan_op(op, call, self._env(tape), permissions=needed, is_foreign=is_foreign)
@@ -134,7 +136,7 @@ class OpPerformer:
         assert started is not None
         key = (started.ops, call.kind)
         if key not in self._unchanged:
-            offered = self._briefs_of(started, tape.content).vocabulary.op(call.kind)
+            offered = self._compile_skill(started, tape.content).vocabulary.op(call.kind)
             self._unchanged[key] = offered is None or offered == op.spec
         if self._unchanged[key]:
             return ""
@@ -147,12 +149,12 @@ class OpPerformer:
 
     # -- performing -----------------------------------------------------------------------------------
 
-    async def perform(self, effect: PerformOp, tape: Tape) -> Recorded:
+    async def perform(self, effect: PerformOp, tape: Tape) -> OutcomeEvent:
         """Perform a planned op. After a crash this may happen again; a change that took effect is left as it is."""
         call, started = _call(effect, tape), effect.started
         known = Blob(started.result, tape.content(started.result)) if started.result else None
-        if effect.settled in ("done", "failed"):
-            return self._settled(effect, call, known)
+        if effect.resolution in ("done", "failed"):
+            return self._resolved(effect, call, known)
         is_approved = started.rule.endswith(_APPROVED)
         if started.changes:
             conflict = apply_changes(call, started.changes, self._env(tape), is_approved=is_approved)
@@ -171,16 +173,16 @@ class OpPerformer:
         result = await perform_op(op, call, plan, self._env(tape), is_foreign=is_foreign)
         return _completed(effect, call, result)
 
-    def _settled(self, effect: PerformOp, call: Call, known: Blob | None) -> Recorded:
-        """Record what a person says about an intent whose outcome is unknown."""
-        if effect.settled == "failed":
+    def _resolved(self, effect: PerformOp, call: Call, known: Blob | None) -> OutcomeEvent:
+        """Return the outcome that the operator confirmed for an intent whose outcome is unknown."""
+        if effect.resolution == "failed":
             result = call.error("the op did not take effect, as an operator confirmed")
         else:
             planned: Result = msgspec.json.decode(known.content) if known else call.ok()
             result = planned | {"note": "the op took effect, as an operator confirmed"}
-        return _completed(effect, call, result, changed=bool(effect.started.changes) and effect.settled == "done")
+        return _completed(effect, call, result, changed=bool(effect.started.changes) and effect.resolution == "done")
 
-    def restore(self, effect: Restore, tape: Tape) -> Recorded:
+    def restore(self, effect: Restore, tape: Tape) -> OutcomeEvent:
         env = self._env(tape)
         files = Files(env.roots, env.content, env.file_bytes)
         restored, left = restore(effect.changes, f"{tape.run_id}/{effect.key}", files)
@@ -189,18 +191,18 @@ class OpPerformer:
     def _env(self, tape: Tape) -> Env:
         state = tape.state
         assert state.started is not None
-        briefs = self._briefs_of(state.started, tape.content)
+        skill = self._compile_skill(state.started, tape.content)
         key = (state.workspace, state.started.skill_hash, state.started.requests)
         gate = self._gates.get(key)
         if gate is None:
-            requests = (briefs.skill.permissions, *requests_above(state.started, tape.content))
+            requests = (skill.skill.permissions, *requests_above(state.started, tape.content))
             gate = self._gates[key] = Gate(
                 roots_of(self._root, self._state, state.workspace),
                 self._policy,
                 tuple(parse_requests(one) for one in requests),
-                briefs.skill.name,
+                skill.skill.name,
             )
-        return Env(gate.roots, gate, tape.content, MappingProxyType(state.truncated), briefs.settings.sizes.file_bytes)
+        return Env(gate.roots, gate, tape.content, MappingProxyType(state.truncated), skill.settings.sizes.file_bytes)
 
 
 def _digest(call: Call, plan: Plan) -> str:
@@ -210,11 +212,11 @@ def _digest(call: Call, plan: Plan) -> str:
 
 
 def _call(effect: PlanOp | PerformOp, tape: Tape) -> Call:
-    """The key of an effect is unique in its run; runs that execute side by side need one that is unique among all."""
+    """Return the call of an effect, with a key that is unique among all runs: runs may execute concurrently."""
     return Call(f"{tape.run_id}/{effect.key}", effect.args)
 
 
-def _completed(effect: PerformOp, call: Call, result: Result, *, changed: bool = False) -> Recorded:
+def _completed(effect: PerformOp, call: Call, result: Result, *, changed: bool = False) -> OutcomeEvent:
     content = Blob.of(canonical(result))
     return _outcome(effect, call, result["status"], content, changed=changed), (content,)
 

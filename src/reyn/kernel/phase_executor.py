@@ -1,8 +1,8 @@
-"""One visit of a phase, top to bottom: preprocessor, frame, model, verdict, ops, and the decision or the next turn.
+"""Execute one visit: preprocessor, frame, model call, verdict, ops, then the decision or the next turn.
 
-`visit` is a coroutine that emits events and awaits effects. Driven for the first time, after a crash or in a replay, it
-reads the same and does the same; it knows its candidates and nothing else of the graph. `visit_skill` is a visit of a
-node that is another skill, `postprocess` the way from the finish to what the caller gets: the same, without a model.
+Visits are coroutines that emit events and await effects, so that first execution, recovery and replay are the same
+code. A visit knows its candidates and nothing else of the graph; the orchestrator decides what follows. `visit_skill`
+visits a node that is a skill; `postprocess` turns the finish artifact into the result of the run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.context import Execution, Rollback, Volatile, correction, volatile_message
+from reyn.context import Execution, Rollback, TurnFrame, correction, turn_message
 from reyn.contract import Accepted, Acting, Rejected
 from reyn.errors import AnswersRejected, StepFailed, SubRunFailed
 from reyn.journal import Blob, canonical, kinds
@@ -24,98 +24,100 @@ from reyn.skills import successors
 from reyn.skills.values import skill_of
 
 if TYPE_CHECKING:
-    from reyn.kernel.briefs import Offer, PhaseBrief, Surroundings
+    from reyn.kernel.compiled_skill import CompiledPhase, RunContext, TurnSpec
     from reyn.kernel.run_orchestrator import Postprocess, Visit
     from reyn.kernel.tape import Tape
-
-
-async def visit(brief: PhaseBrief, entry: Visit, tape: Tape) -> None:
-    tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))
-    log, turns, reads, retries, calls = OpLog(), 0, 0, 0, 0
-    rejected: tuple[kinds.FrameMessage, ...] = ()
-    last: Rejected | None = None
-    try:
-        given = _as_it_is(brief, entry, tape) or await _prepare(brief, entry, log, tape)
-    except StepFault as fault:
-        return await _give_up(entry, log, 0, StepFailed.code, fault.words(entry.phase), tape)
-    while retries <= brief.max_retries:
-        left = 0 if brief.is_plain and not tape.state.raised else await _turns_left(brief, turns, tape)
-        may_read = MAX_TRUNCATED_READS - reads if log.is_truncated else 0
-        offer = brief.offer(acting=left > 0, is_truncated=may_read > 0)
-        messages = (*_frame(offer, entry, given, log, left if brief.ops else may_read or None), *rejected)
-        calls += 1
-        call = f"{entry.step}.{calls}"
-        frame = tape.emit(kinds.FrameBuilt(messages), offer.stable, *given.blobs)
-        reply = await ask(offer, brief.model, frame.messages, call, tape, tuple(log.shown))
-        verdict = offer.contract.judge(reply.text, is_cut=reply.is_cut)
-        if verdict.dropped:
-            tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))
-        if isinstance(verdict, Rejected):
-            error = tape.emit(kinds.ValidationError(call, verdict.rule, verdict.path, verdict.message, reply.hash))
-            shown = log.truncate(f"{call}.answer", reply.hash, brief.settings.sizes.input_bytes, tape)
-            rejected, last, retries = correction(shown, error.path, error.message), verdict, retries + 1
-            continue
-        rejected, last = (), None
-        held_up = await _perform(verdict, call, brief, log, tape) if verdict.ops else None
-        if isinstance(verdict, Accepted) and held_up is None:
-            return _commit(entry, call, verdict, tape)
-        if isinstance(verdict, Acting) and offer.contract.ops.only_reads_truncated(verdict.ops):
-            reads += 1
-        elif left > 0:
-            turns += 1
-        else:
-            retries += 1
-    return await _give_up(entry, log, calls, AnswersRejected.code, _words(brief, entry, calls, last), tape)
 
 
 MAX_TRUNCATED_READS = 10
 """Turns in which a visit may read more of truncated content; they cost no act turns."""
 
 
-class _Given(NamedTuple):
-    """What a visit takes: its input by the name it is shown under, content made on the way, and why it is entered
-    again, if it is."""
+async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
+    """Visit a phase: call the model until a decision is accepted and its ops succeed, or the retries are used up."""
+    tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))
+    log, turns, reads, retries, calls = OpLog(), 0, 0, 0, 0
+    correction_messages: tuple[kinds.FrameMessage, ...] = ()
+    last_rejection: Rejected | None = None
+    try:
+        prepared = _unprocessed_input(phase, entry, tape) or await _prepare_input(phase, entry, log, tape)
+    except StepFault as fault:
+        return await _fail_visit(entry, log, 0, StepFailed.code, fault.describe(entry.phase), tape)
+    while retries <= phase.max_retries:
+        left = 0 if phase.skips_limit_checks and not tape.state.raised else await _turns_left(phase, turns, tape)
+        reads_left = MAX_TRUNCATED_READS - reads if log.is_truncated else 0
+        spec = phase.turn_spec(acting=left > 0, is_truncated=reads_left > 0)
+        frame_messages = _frame(spec, entry, prepared, log, left if phase.ops else reads_left or None)
+        calls += 1
+        call = f"{entry.step}.{calls}"
+        frame = tape.emit(kinds.FrameBuilt((*frame_messages, *correction_messages)), spec.stable, *prepared.blobs)
+        reply = await ask(spec, phase.model, frame.messages, call, tape, tuple(log.results))
+        verdict = spec.contract.judge(reply.text, is_cut=reply.is_truncated)
+        if verdict.dropped:
+            tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))
+        if isinstance(verdict, Rejected):
+            error = tape.emit(kinds.ValidationError(call, verdict.rule, verdict.path, verdict.message, reply.hash))
+            answer = log.truncate(f"{call}.answer", reply.hash, phase.settings.sizes.input_bytes, tape)
+            correction_messages = correction(answer, error.path, error.message)
+            last_rejection, retries = verdict, retries + 1
+            continue
+        correction_messages, last_rejection = (), None
+        deferral = await _run_ops(verdict, call, phase, log, tape) if verdict.ops else None
+        if isinstance(verdict, Accepted) and deferral is None:
+            return _commit(entry, call, verdict, tape)
+        if isinstance(verdict, Acting) and spec.contract.ops.only_reads_truncated(verdict.ops):
+            reads += 1
+        elif left > 0:
+            turns += 1
+        else:
+            retries += 1
+    reason = _failure_reason(phase, calls, last_rejection)
+    return await _fail_visit(entry, log, calls, AnswersRejected.code, reason, tape)
 
-    shown: str
+
+class _PreparedInput(NamedTuple):
+    """The input of a visit as its frames contain it: the hash, new content, and the rollback that led here, if any."""
+
+    hash: str
     blobs: tuple[Blob, ...] = ()
     rollback: Rollback | None = None
 
 
-def _as_it_is(brief: PhaseBrief, entry: Visit, tape: Tape) -> _Given | None:
-    """The input where nothing has to be done to it."""
-    if entry.rollback is not None or brief.described.preprocessor:
+def _unprocessed_input(phase: CompiledPhase, entry: Visit, tape: Tape) -> _PreparedInput | None:
+    """Return the input of a visit that needs no preparation; `None` if it needs some."""
+    if entry.rollback is not None or phase.definition.preprocessor:
         return None
-    is_small = len(tape.content(entry.input.hash)) <= brief.settings.sizes.input_bytes
-    return _Given(entry.input.hash) if is_small else None
+    is_small = len(tape.content(entry.input.hash)) <= phase.settings.sizes.input_bytes
+    return _PreparedInput(entry.input.hash) if is_small else None
 
 
-async def _prepare(brief: PhaseBrief, entry: Visit, log: OpLog, tape: Tape) -> _Given:
-    """The input artifact, enriched by the preprocessor, cut if it is too large for a frame."""
-    limit, back = brief.settings.sizes.input_bytes, entry.rollback
-    given = Blob(entry.input.hash, tape.content(entry.input.hash))
-    if brief.described.preprocessor:
-        artifact: dict[str, Any] = msgspec.json.decode(given.content)
-        enriched = await run_steps(brief.described.preprocessor, artifact, f"{entry.step}.pre", brief, log, tape)
-        given = Blob.of(canonical(enriched))
+async def _prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> _PreparedInput:
+    """Run the preprocessor on the input artifact, and truncate the result if it is too large for a frame."""
+    limit, back = phase.settings.sizes.input_bytes, entry.rollback
+    content = Blob(entry.input.hash, tape.content(entry.input.hash))
+    if phase.definition.preprocessor:
+        artifact: dict[str, Any] = msgspec.json.decode(content.content)
+        enriched = await run_steps(phase.definition.preprocessor, artifact, f"{entry.step}.pre", phase, log, tape)
+        content = Blob.of(canonical(enriched))
     rollback = None
     if back is not None:
         rollback = Rollback(log.truncate(f"{entry.step}.rejected", back.rejected.hash, limit, tape), back.reason)
-    if len(given.content) <= limit:
-        return _Given(given.hash, (given,) if brief.described.preprocessor else (), rollback)
-    return _Given(log.truncate_blob(f"{entry.step}.input", given, limit, tape), (), rollback)
+    if len(content.content) <= limit:
+        return _PreparedInput(content.hash, (content,) if phase.definition.preprocessor else (), rollback)
+    return _PreparedInput(log.truncate_blob(f"{entry.step}.input", content, limit, tape), (), rollback)
 
 
-async def _turns_left(brief: PhaseBrief, turns: int, tape: Tape) -> int:
-    """Act turns that are left, once no limit stands in the way any more."""
-    of_phase = brief.described.max_act_turns if brief.ops else 0
+async def _turns_left(phase: CompiledPhase, turns: int, tape: Tape) -> int:
+    """Return the act turns that are left, after stopping the run for every limit that is reached."""
+    phase_limit = phase.definition.max_act_turns if phase.ops else 0
     while True:
-        stop = limit_reached(tape.state, brief.settings)
-        if stop is None and not of_phase:
+        stop = limit_reached(tape.state, phase.settings)
+        if stop is None and not phase_limit:
             return 0
-        left = max(0, act_turns(tape.state, brief.settings, of_phase) - turns)
-        if stop is None and turns and not left and brief.settings.on_limit == "stop":
-            reason = f"phase `{brief.phase}` took {turns} act turns, the most that it may"
-            stop = kinds.LimitReached("max_act_turns", turns, brief.phase, reason)
+        left = max(0, act_turns(tape.state, phase.settings, phase_limit) - turns)
+        if stop is None and turns and not left and phase.settings.on_limit == "stop":
+            reason = f"phase `{phase.name}` used all of its {turns} act turns"
+            stop = kinds.LimitReached("max_act_turns", turns, phase.name, reason)
         if stop is None:
             return left
         tape.emit(stop)
@@ -123,40 +125,44 @@ async def _turns_left(brief: PhaseBrief, turns: int, tape: Tape) -> int:
 
 
 def _frame(
-    offer: Offer, entry: Visit, given: _Given, log: OpLog, remaining: int | None
+    spec: TurnSpec, entry: Visit, prepared: _PreparedInput, log: OpLog, remaining: int | None
 ) -> tuple[kinds.FrameMessage, ...]:
-    turn = Volatile(
-        given.shown,
+    turn = TurnFrame(
+        prepared.hash,
         Execution(entry.path, entry.visit, entry.step),
-        given.rollback,
-        len(log.shown),
+        prepared.rollback,
+        len(log.results),
         log.digest,
         remaining,
     )
-    return (offer.system, volatile_message(turn))
+    return (spec.system, turn_message(turn))
 
 
-async def _perform(
-    verdict: Accepted | Acting, call: str, brief: PhaseBrief, log: OpLog, tape: Tape
+async def _run_ops(
+    verdict: Accepted | Acting, call: str, phase: CompiledPhase, log: OpLog, tape: Tape
 ) -> kinds.DecisionDeferred | None:
-    """The ops of a turn, in order. A decision is held up by the first that does not succeed, or that asks somebody."""
+    """Execute the ops of a turn in order.
+
+    Returns:
+        The deferral of the decision, if one of its ops did not succeed or asked the user.
+    """
     decides = isinstance(verdict, Accepted)
-    deferred = None
+    deferral = None
     for number, args in enumerate(verdict.ops, start=1):
-        done = await run_op(args, f"{call}.{number}", brief, tape)
-        log.add(done.changes, tape)
-        log.show(done, f"{call}.{number}", brief.settings.sizes.result_bytes, tape)
-        if decides and (done.status != "ok" or done.asked):
-            deferred = deferred or kinds.DecisionDeferred(call, f"{call}.{number}", done.status)
-            if done.status != "ok":
+        outcome = await run_op(args, f"{call}.{number}", phase, tape)
+        log.add_changes(outcome.changes, tape)
+        log.add_result(outcome, f"{call}.{number}", phase.settings.sizes.result_bytes, tape)
+        if decides and (outcome.status != "ok" or outcome.asked_user):
+            deferral = deferral or kinds.DecisionDeferred(call, f"{call}.{number}", outcome.status)
+            if outcome.status != "ok":
                 break
-    if deferred is not None:
-        tape.emit(deferred)
-    return deferred
+    if deferral is not None:
+        tape.emit(deferral)
+    return deferral
 
 
 def _commit(entry: Visit, call: str, verdict: Accepted, tape: Tape) -> None:
-    """The decision takes effect: control, artifact, end of the visit, in one go."""
+    """Emit the decision, its artifact and the end of the visit."""
     tape.emit(
         kinds.ControlDecided(
             call, verdict.type, verdict.decision, verdict.next_phase, verdict.confidence, verdict.reason
@@ -174,20 +180,20 @@ def _store(artifact: dict[str, Any], tape: Tape) -> kinds.ArtifactRef:
     return reference
 
 
-def _words(brief: PhaseBrief, entry: Visit, calls: int, last: Rejected | None) -> str:
-    if last is None:
-        return f"phase `{entry.phase}`: after {calls} answers no decision could be carried out"
-    rejected = brief.max_retries + 1
-    return f"phase `{entry.phase}`: {rejected} answers rejected, the last at {last.path}: {last.message}"
+def _failure_reason(phase: CompiledPhase, calls: int, last_rejection: Rejected | None) -> str:
+    if last_rejection is None:
+        return f"phase `{phase.name}`: no decision could be executed after {calls} answers"
+    rejected = phase.max_retries + 1
+    return f"phase `{phase.name}`: {rejected} answers rejected, last at {last_rejection.path}: {last_rejection.message}"
 
 
-async def _give_up(entry: Visit, log: OpLog, calls: int, code: str, reason: str, tape: Tape) -> None:
-    """The visit fails; the files that it changed are put back first."""
-    await _put_back(f"{entry.step}.restore", log, tape)
+async def _fail_visit(entry: Visit, log: OpLog, calls: int, code: str, reason: str, tape: Tape) -> None:
+    """Restore the files that the visit changed, then record its failure."""
+    await _restore_files(f"{entry.step}.restore", log, tape)
     tape.emit(kinds.PhaseFailed(entry.phase, entry.visit, calls, reason, code))
 
 
-async def _put_back(call: str, log: OpLog, tape: Tape) -> None:
+async def _restore_files(call: str, log: OpLog, tape: Tape) -> None:
     changes = log.changes_of(tape.state.run_id)
     if changes:
         tape.emit(kinds.RestoreStarted(call, changes))
@@ -197,59 +203,56 @@ async def _put_back(call: str, log: OpLog, tape: Tape) -> None:
 # -- without a model ----------------------------------------------------------------------------------
 
 
-async def visit_skill(brief: PhaseBrief, entry: Visit, tape: Tape) -> None:
-    """A visit of a node that is another skill: what comes in goes to it, what it gives goes on."""
+async def visit_skill(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
+    """Visit a node that is a skill: run it with the input; its result is the artifact of the visit."""
     tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))
     name = skill_of(entry.phase)
     shares = entry.phase.endswith("[shared]")
-    await within_limits(tape, brief.settings)
+    await within_limits(tape, phase.settings)
     log = OpLog()
-    done = await run_sub_skill(
-        name, entry.input, f"{entry.step}.1", brief.sub_skill(name), tape, shares_workspace=shares
+    sub_run = await run_sub_skill(
+        name, entry.input, f"{entry.step}.1", phase.sub_skill(name), tape, shares_workspace=shares
     )
-    log.add(done.changes, tape)
-    if done.artifact is None:
-        return await _give_up(entry, log, 0, SubRunFailed.code, f"node `{entry.phase}`: {done.error}", tape)
-    artifact = msgspec.json.decode(tape.content(done.artifact.hash))
-    target = next(iter(successors(brief.skill, entry.phase)), None)
-    wrong = _misfit(brief, target, artifact)
-    if wrong:
-        return await _give_up(entry, log, 0, SubRunFailed.code, f"node `{entry.phase}`: {wrong}", tape)
+    log.add_changes(sub_run.changes, tape)
+    if sub_run.artifact is None:
+        return await _fail_visit(entry, log, 0, SubRunFailed.code, f"node `{entry.phase}`: {sub_run.error}", tape)
+    artifact = msgspec.json.decode(tape.content(sub_run.artifact.hash))
+    target = next(iter(successors(phase.skill, entry.phase)), None)
+    accepted = phase.skill.inputs_of(target) if target else (phase.skill.final_output,)
+    error = artifact_error(phase, {member.name: member.schema for member in accepted}, artifact)
+    if error:
+        return await _fail_visit(entry, log, 0, SubRunFailed.code, f"node `{entry.phase}`: {error}", tape)
     _store(artifact, tape)
     kind: Any = "transition" if target else "finish"
     tape.emit(kinds.PhaseCompleted(entry.phase, entry.visit, kind, target))
     return None
 
 
-def _misfit(brief: Surroundings, target: str | None, artifact: dict[str, Any]) -> str:
-    """Why an artifact cannot go on to a node, or be the final output."""
-    taken = brief.skill.inputs_of(target) if target else (brief.skill.final_output,)
-    return misfit(brief, {member.name: member.schema for member in taken}, artifact)
+def artifact_error(context: RunContext, accepted: dict[str, Any], artifact: dict[str, Any]) -> str:
+    """Return why an artifact is not one of the accepted types; empty if it is."""
+    if artifact["type"] not in accepted:
+        names = " or ".join(f"`{name}`" for name in accepted)
+        return f"the result has type `{artifact['type']}`; expected {names}"
+    error = context.validator(accepted[artifact["type"]]).first_error(artifact["data"])
+    return f"the result is not a valid `{artifact['type']}`: {error.path('data')}: {error.message}" if error else ""
 
 
-def misfit(brief: Surroundings, taken: dict[str, Any], artifact: dict[str, Any]) -> str:
-    if artifact["type"] not in taken:
-        return f"it gave a `{artifact['type']}`, but {' or '.join(f'`{name}`' for name in taken)} is taken"
-    wrong = brief.validator(taken[artifact["type"]]).first_error(artifact["data"])
-    return f"its `{artifact['type']}` does not fit: {wrong.path('data')}: {wrong.message}" if wrong else ""
-
-
-async def postprocess(around: Surroundings, entry: Postprocess, tape: Tape) -> None:
-    """The finish artifact through the postprocessor's steps to what the caller gets."""
-    post = around.skill.postprocessor
+async def postprocess(context: RunContext, entry: Postprocess, tape: Tape) -> None:
+    """Run the postprocessor on the finish artifact; its output is the result of the run."""
+    post = context.skill.postprocessor
     assert post is not None
     tape.emit(kinds.PostprocessorStarted(entry.attempt, entry.input))
     artifact = msgspec.json.decode(tape.content(entry.input.hash))
     log, prefix = OpLog(), f"{entry.step}.post{entry.attempt}"
     try:
-        enriched = await run_steps(post.steps, artifact, prefix, around, log, tape)
+        enriched = await run_steps(post.steps, artifact, prefix, context, log, tape)
         result = {"type": post.output.name, "data": enriched["data"]}
-        wrong = misfit(around, {post.output.name: post.output.schema}, result)
+        error = artifact_error(context, {post.output.name: post.output.schema}, result)
     except StepFault as fault:
-        wrong = fault.words("postprocessor")
-    if wrong:
-        await _put_back(f"{prefix}.restore", log, tape)
-        tape.emit(kinds.PostprocessorFailed(StepFailed.code, f"postprocessor: {wrong}"))
+        error = fault.describe("postprocessor")
+    if error:
+        await _restore_files(f"{prefix}.restore", log, tape)
+        tape.emit(kinds.PostprocessorFailed(StepFailed.code, f"postprocessor: {error}"))
         return
     content = Blob.of(canonical(result))
     tape.emit(kinds.PostprocessorCompleted(kinds.ArtifactRef(post.output.name, content.hash)), content)

@@ -1,6 +1,6 @@
-"""The ports of a run that are not the journal or the model: clock, ids, and the person who answers questions.
+"""Ports of a run besides journal and model: clock, ids, and the user who answers questions.
 
-An answer goes through the run's inbox, like one that another process posts, so it is durable before the run continues.
+Answers go through the run's inbox, like those of other processes, so they are durable before the run continues.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 class Clock(Protocol):
     def now(self) -> int:
-        """Microseconds since 1970, UTC."""
+        """Return microseconds since 1970, UTC."""
         ...
 
 
 class Ids(Protocol):
     def new(self) -> str:
-        """A new unique id."""
+        """Return a new unique id."""
         ...
 
 
@@ -33,7 +33,7 @@ class SystemClock:
 
 
 class TimedIds:
-    """Sortable by time, unguessable in the rest: `20260704T120000-k3m9qxdt`."""
+    """Ids that sort by time and end in a random part: `20260704T120000-k3m9qxdt`."""
 
     def new(self) -> str:
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
@@ -52,7 +52,7 @@ LATER = Later()
 
 class People(Protocol):
     async def ask(self, run_id: str, wait: Wait) -> Any:
-        """The JSON value of the answer, or `LATER`. Cancelled when the question is answered elsewhere."""
+        """Return the JSON value of the answer, or `LATER`. Cancelled when another process answers the question."""
         ...
 
 

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from reyn.journal import Body, Event
 
 TRAIL_LENGTH = PATH_LENGTH
-"""How many completed visits a rollback can return to. Older ones are dropped to keep the cost of a visit constant."""
+"""The number of completed visits that a rollback can return to; bounded to keep the cost of a visit constant."""
 MAX_WARNINGS = 50
-"""How many warnings the state holds; the journal holds all of them."""
+"""The number of warnings in the state; the journal has all of them."""
 MAX_TRUNCATED = 200
-"""How many truncated contents stay readable; the journal holds all of them."""
+"""The number of truncated contents that ops can read; the journal has all of them."""
 
 
 class CompletedVisit(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class History(msgspec.Struct, frozen=True):
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """How the last visit asks the run to end; the orchestrator turns it into the closing event."""
+    """How the run is to end after the last visit; the orchestrator derives the closing event from it."""
 
     kind: Literal["finish", "abort", "failure", "no_progress", "post_failure"]
     reason: str = ""
@@ -66,7 +66,7 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 class Output(msgspec.Struct, frozen=True):
-    """The latest artifact, and what the postprocessor made of it."""
+    """The latest artifact, and the output of the postprocessor."""
 
     artifact: kinds.ArtifactRef | None = None
     result: kinds.ArtifactRef | None = None
@@ -74,7 +74,7 @@ class Output(msgspec.Struct, frozen=True):
 
 
 class Models(msgspec.Struct, frozen=True):
-    """Which model is asked, and what the answers cost."""
+    """The model of the run, its fallbacks, and the usage so far."""
 
     name: str = ""
     switched: dict[str, str] = {}
@@ -116,19 +116,19 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
     models: Models = Models()
     stop: Stop = Stop()
     recovery: Recovery = Recovery()
-    answered: kinds.WaitAnswered | None = None
-    """The last answered question."""
+    last_answer: kinds.WaitAnswered | None = None
+    """The last answer to a question."""
     expired: str | None = None
     """The last question that expired."""
     raised: dict[str, int | None] = {}  # noqa: RUF012 - msgspec copies it
     """Limits that were raised."""
     truncated: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
-    """Hashes of contents that a frame shows in part, by the name they can be read under."""
+    """Hashes of truncated contents, by the name under which ops can read the whole."""
     warnings: tuple[str, ...] = ()
     last_input: int = 0
     """The time of the last input event."""
     active: int = 0
-    """Microseconds of execution: neither waiting, nor stopped, nor between two drivers."""
+    """Microseconds of execution, without the time in which the run waited or was stopped."""
 
     def visits_of(self, phase: str) -> int:
         return self.history.visits.get(phase, 0)
@@ -204,7 +204,7 @@ def on_run_started(state: RunState, body: kinds.RunStarted) -> RunState:
 
 
 def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
-    """The same run under another name, with a workspace of its own and nothing of how its origin continued."""
+    """Continue from the origin under a new id and with a new workspace."""
     origin = state.started
     assert origin is not None
     started = replace(
@@ -233,7 +233,7 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
 
 
 def on_run_resumed(state: RunState, body: kinds.RunResumed) -> RunState:
-    """A failed visit is entered again; everything else continues where it was."""
+    """Visit the phase of a failed visit again; continue everything else where it was."""
     ending, started = state.ending, state.started
     assert started is not None
     if state.status == "failed" and ending is not None and ending.kind in ("failure", "post_failure"):
@@ -273,7 +273,7 @@ def on_limit_raised(state: RunState, body: kinds.LimitRaised) -> RunState:
 
 
 def on_wait_answered(state: RunState, body: kinds.WaitAnswered) -> RunState:
-    return replace(state, answered=body, recovery=replace(state.recovery, unknown_outcome=None))
+    return replace(state, last_answer=body, recovery=replace(state.recovery, unknown_outcome=None))
 
 
 def on_wait_expired(state: RunState, body: kinds.WaitExpired) -> RunState:

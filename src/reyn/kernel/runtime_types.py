@@ -1,4 +1,4 @@
-"""What callers of the kernel hold and catch."""
+"""Results and errors that callers of the kernel use, and the exit code of each status."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = [
     "RunNotResumable",
     "RunResult",
     "VerifyReport",
-    "standing",
+    "display_status",
 ]
 
 EXIT_CODES: dict[Status, int] = {
@@ -64,9 +64,9 @@ class RunResult(msgspec.Struct, frozen=True):
     wait: Wait | None = None
     """The question that the run waits for."""
     code: str = ""
-    """Of a failed run: what docs/reference/errors.md calls its error."""
+    """The error code of a failed run; docs/reference/errors.md explains it."""
     hint: str = ""
-    """What to do about it before it is tried again."""
+    """What to do before a failed run is retried."""
 
     @property
     def ok(self) -> bool:
@@ -93,7 +93,7 @@ class ReplayReport(msgspec.Struct, frozen=True):
 
 
 class VerifyReport(msgspec.Struct, frozen=True):
-    """What a verification read: every event in its chain, every piece of content under its name."""
+    """The result of a verification: the number of events and contents whose hashes are correct."""
 
     run_id: str
     events: int
@@ -101,8 +101,9 @@ class VerifyReport(msgspec.Struct, frozen=True):
     head: str
 
 
-def standing(row: RunRow, *, is_claimed: bool) -> str:
-    """Return a run's status as users see it: interrupted if no driver holds it, blocked if none can."""
+def display_status(row: RunRow, *, is_claimed: bool) -> str:
+    """Return the status that users see: interrupted if no process executes the run, blocked if its rules are not
+    supported."""
     assert row.status is not None
     if row.status not in ("running", "limited", "failed", "waiting"):
         return row.status

@@ -1,7 +1,7 @@
-"""Deterministic steps, before the model or after the finish: each reads the artifact and binds what it makes.
+"""Execute deterministic steps, before the model or after the finish. A step reads the artifact and binds a result.
 
-Steps perform ops and sub-runs through the same dispatch as a model's turn: one gate, one journal, one way to resume.
-What a step binds is always JSON; the artifact that comes out is a new value.
+Steps execute ops and sub-runs through the same dispatch as a model's turn, with the same permissions, events and
+recovery. Results are JSON, and an artifact is never modified in place.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from reyn.skills.values import Iterate, LintPlan, RunOp, RunSkill, Validate
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reyn.kernel.briefs import Surroundings
+    from reyn.kernel.compiled_skill import RunContext
     from reyn.kernel.op_dispatch import OpLog
     from reyn.kernel.tape import Tape
     from reyn.skills.values import AnyStep
 
-_FINDINGS = 20
+_MAX_FINDINGS = 20
 
 
 class StepFault(Exception):
-    """A step did not succeed. `on_error` says what that means."""
+    """A step failed. Its `on_error` decides what follows."""
 
     def __init__(self, message: str, call: str = "", step: str = "") -> None:
         super().__init__(message)
@@ -40,52 +40,56 @@ class StepFault(Exception):
         self.call = call
         self.step = step
 
-    def words(self, place: str) -> str:
+    def describe(self, place: str) -> str:
         return f"`{place}`: step {self.call} `{self.step}`: {self.message}"
 
 
-class _Work:
-    """One list of steps being carried out."""
+class _StepContext:
+    """The context of one list of steps."""
 
-    def __init__(self, around: Surroundings, log: OpLog, tape: Tape) -> None:
-        self.around = around
+    def __init__(self, run: RunContext, log: OpLog, tape: Tape) -> None:
+        self.run = run
         self.log = log
         self.tape = tape
 
 
 async def run_steps(
-    steps: Sequence[AnyStep], artifact: dict[str, Any], prefix: str, around: Surroundings, log: OpLog, tape: Tape
+    steps: Sequence[AnyStep], artifact: dict[str, Any], prefix: str, run: RunContext, log: OpLog, tape: Tape
 ) -> dict[str, Any]:
-    """The artifact after the steps; a `StepFault` if one fails and nothing else was said for that."""
-    work = _Work(around, log, tape)
+    """Return the artifact after the steps.
+
+    Raises:
+        StepFault: A step failed, and its `on_error` is `fail`.
+    """
+    context = _StepContext(run, log, tape)
     for number, step in enumerate(steps, start=1):
-        await within_limits(tape, around.settings)
-        artifact = await _run(step, artifact, f"{prefix}.{number}", work)
+        await within_limits(tape, run.settings)
+        artifact = await _run(step, artifact, f"{prefix}.{number}", context)
     return artifact
 
 
-async def _run(step: AnyStep, artifact: dict[str, Any], call: str, work: _Work) -> dict[str, Any]:
+async def _run(step: AnyStep, artifact: dict[str, Any], call: str, context: _StepContext) -> dict[str, Any]:
     kind = kind_of(step)
-    work.tape.emit(kinds.StepStarted(call, kind))
+    context.tape.emit(kinds.StepStarted(call, kind))
     try:
-        value = await _value(step, artifact, call, work)
+        value = await _value(step, artifact, call, context)
         bound = artifact if step.into is None else bind(artifact, step.into.split("."), value)
     except StepFault as fault:
-        return _failed(step, artifact, StepFault(fault.message, call, kind), work.tape)
+        return _failed(step, artifact, StepFault(fault.message, call, kind), context.tape)
     if step.into is None:
-        work.tape.emit(kinds.StepCompleted(call, kind, "ok"))
+        context.tape.emit(kinds.StepCompleted(call, kind, "ok"))
         return bound
     result = Blob.of(canonical(value))
-    completed = work.tape.emit(kinds.StepCompleted(call, kind, "ok", step.into, result.hash), result)
+    completed = context.tape.emit(kinds.StepCompleted(call, kind, "ok", step.into, result.hash), result)
     if completed.result in (None, result.hash):
         return bound
     # Findings are derived texts: those of an earlier wording are bound as they were recorded.
-    recorded = msgspec.json.decode(work.tape.content(str(completed.result)))
+    recorded = msgspec.json.decode(context.tape.content(str(completed.result)))
     return bind(artifact, step.into.split("."), recorded)  # type: ignore[no-any-return]  # an object stays one
 
 
 def _failed(step: AnyStep, artifact: dict[str, Any], fault: StepFault, tape: Tape) -> dict[str, Any]:
-    """What `on_error` makes of a failure; whatever it is, it is recorded."""
+    """Record a failure and apply `on_error`."""
     if step.on_error == "fail":
         tape.emit(kinds.StepCompleted(fault.call, fault.step, "failed", reason=fault.message))
         raise fault
@@ -97,85 +101,88 @@ def _failed(step: AnyStep, artifact: dict[str, Any], fault: StepFault, tape: Tap
     return bound
 
 
-async def _value(step: AnyStep, artifact: dict[str, Any], call: str, work: _Work) -> Any:
+async def _value(step: AnyStep, artifact: dict[str, Any], call: str, context: _StepContext) -> Any:
     match step:
         case RunOp():
-            return await _op(step, artifact, call, work)
+            return await _op(step, artifact, call, context)
         case RunSkill():
-            return await _skill(step, artifact, call, work)
+            return await _skill(step, artifact, call, context)
         case Iterate():
-            return await _iterate(step, artifact, call, work)
+            return await _iterate(step, artifact, call, context)
         case Validate():
             return _validate(step, artifact)
         case LintPlan():
             return plan_issues(look_up(artifact, step.over))
-    raise InternalError(f"nobody performs a `{kind_of(step)}` step")
+    raise InternalError(f"step kind `{kind_of(step)}` has no implementation")
 
 
-async def _op(step: RunOp, artifact: dict[str, Any], call: str, work: _Work) -> Any:
+async def _op(step: RunOp, artifact: dict[str, Any], call: str, context: _StepContext) -> Any:
     args = step.op | {name: look_up(artifact, path) for name, path in step.args_from.items()}
-    known = offered_ops(work.around.vocabulary, tuple(spec.kind for spec in work.around.vocabulary.ops))
-    wrong = OpRules(known).first_error([args], "")
-    if wrong is not None:
-        raise StepFault(f"the op is not well-formed: {wrong[0].removeprefix('$.control_ir[0]')} {wrong[1]}".strip())
-    done = await run_op(args, call, work.around, work.tape)
-    work.log.add(done.changes, work.tape)
-    result = msgspec.json.decode(work.tape.content(done.result))
-    if done.status != "ok":
-        raise StepFault(f"the op ended with `{done.status}`: {result.get('error') or result.get('reason') or ''}")
+    known = offered_ops(context.run.vocabulary, tuple(spec.kind for spec in context.run.vocabulary.ops))
+    error = OpRules(known).first_error([args], "")
+    if error is not None:
+        raise StepFault(f"invalid op: {error[0].removeprefix('$.control_ir[0]')} {error[1]}".replace(":  ", ": "))
+    outcome = await run_op(args, call, context.run, context.tape)
+    context.log.add_changes(outcome.changes, context.tape)
+    result = msgspec.json.decode(context.tape.content(outcome.result))
+    if outcome.status != "ok":
+        raise StepFault(f"op status `{outcome.status}`: {result.get('error') or result.get('reason') or ''}")
     return result
 
 
-async def _skill(step: RunSkill, artifact: dict[str, Any], call: str, work: _Work) -> Any:
-    """Without `input`, a sub-run takes the item that is iterated over, or the artifact's data. A text in `input` that
-    is a path stands for what is there, on its own or as a value of a mapping."""
-    given = step.input
-    if given is None:
-        given = artifact["_iter"]["item"] if "_iter" in artifact else artifact["data"]
-    elif isinstance(given, dict):
-        given = {name: _resolved(value, artifact) for name, value in given.items()}
+async def _skill(step: RunSkill, artifact: dict[str, Any], call: str, context: _StepContext) -> Any:
+    """Run a skill as a sub-run.
+
+    Without `input`, it takes the current item of an iteration, or the artifact's data. Paths in `input`, alone or as
+    values of a mapping, are replaced by the values that they lead to.
+    """
+    value = step.input
+    if value is None:
+        value = artifact["_iter"]["item"] if "_iter" in artifact else artifact["data"]
+    elif isinstance(value, dict):
+        value = {name: _resolve(member, artifact) for name, member in value.items()}
     else:
-        given = _resolved(given, artifact)
-    done = await run_sub_skill(step.skill, given, call, work.around.sub_skill(step.skill), work.tape)
-    work.log.add(done.changes, work.tape)
-    if done.artifact is None:
-        raise StepFault(f"skill `{step.skill}`: {done.error}")
-    return msgspec.json.decode(work.tape.content(done.artifact.hash))
+        value = _resolve(value, artifact)
+    sub_run = await run_sub_skill(step.skill, value, call, context.run.sub_skill(step.skill), context.tape)
+    context.log.add_changes(sub_run.changes, context.tape)
+    if sub_run.artifact is None:
+        raise StepFault(f"skill `{step.skill}`: {sub_run.error}")
+    return msgspec.json.decode(context.tape.content(sub_run.artifact.hash))
 
 
-def _resolved(value: Any, artifact: dict[str, Any]) -> Any:
+def _resolve(value: Any, artifact: dict[str, Any]) -> Any:
     return look_up(artifact, value) if is_path(value) else value
 
 
-async def _iterate(step: Iterate, artifact: dict[str, Any], call: str, work: _Work) -> list[Any]:
-    """One result an item. A skipped item is left out of the list, an empty one stands in it as null."""
+async def _iterate(step: Iterate, artifact: dict[str, Any], call: str, context: _StepContext) -> list[Any]:
+    """Return one result per item. A skipped item is left out; an empty one is null."""
     items = look_up(artifact, step.over)
     if not isinstance(items, list):
         raise StepFault(f"`{step.over}` is not a list")
-    gathered: list[Any] = []
+    results: list[Any] = []
     for index, item in enumerate(items):
-        await within_limits(work.tape, work.around.settings)
+        await within_limits(context.tape, context.run.settings)
         inner = artifact | {"_iter": {"item": item, "index": index}}
         name, kind = f"{call}.{index + 1}", kind_of(step.apply)
-        work.tape.emit(kinds.StepStarted(name, kind))
+        context.tape.emit(kinds.StepStarted(name, kind))
         try:
-            gathered.append(await _value(step.apply, inner, name, work))
-            work.tape.emit(kinds.StepCompleted(name, kind, "ok"))
+            results.append(await _value(step.apply, inner, name, context))
+            context.tape.emit(kinds.StepCompleted(name, kind, "ok"))
         except StepFault as fault:
             on_error = step.apply.on_error if step.apply.on_error != "fail" else step.on_error
             if on_error == "fail":
-                work.tape.emit(kinds.StepCompleted(name, kind, "failed", reason=fault.message))
+                context.tape.emit(kinds.StepCompleted(name, kind, "failed", reason=fault.message))
                 raise StepFault(f"item {index}: {fault.message}") from fault
             status: Any = "skipped" if on_error == "skip" else "empty"
-            work.tape.emit(kinds.StepCompleted(name, kind, status, reason=fault.message))
-            gathered += [None] if on_error == "empty" else []
-    return gathered
+            context.tape.emit(kinds.StepCompleted(name, kind, status, reason=fault.message))
+            results += [None] if on_error == "empty" else []
+    return results
 
 
 def _validate(step: Validate, artifact: dict[str, Any]) -> list[dict[str, str]]:
-    """With `into`, what is wrong becomes findings; without, it stops."""
-    wrong = compile_schema(step.schema).errors(look_up(artifact, step.target), _FINDINGS)
-    findings = [{"path": error.path(step.target), "message": error.message} for error in wrong]
+    """Return the findings if the step binds them with `into`; otherwise fail at the first one."""
+    errors = compile_schema(step.schema).errors(look_up(artifact, step.target), _MAX_FINDINGS)
+    findings = [{"path": error.path(step.target), "message": error.message} for error in errors]
     if findings and step.into is None:
         raise StepFault(f"{findings[0]['path']}: {findings[0]['message']}")
     return findings
@@ -185,21 +192,21 @@ def _validate(step: Validate, artifact: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def look_up(value: Any, path: str) -> Any:
-    """What stands at a path of the artifact; the empty path is the whole."""
-    for word in path.split(".") if path else ():
-        if not isinstance(value, dict) or word not in value:
-            raise StepFault(f"there is nothing at `{path}`")
-        value = value[word]
+    """Return the value at a path of the artifact; the empty path is the artifact."""
+    for key in path.split(".") if path else ():
+        if not isinstance(value, dict) or key not in value:
+            raise StepFault(f"no value at `{path}`")
+        value = value[key]
     return value
 
 
-def bind(value: Any, words: list[str], result: Any) -> Any:
-    """The same value with a result at a path; folders on the way are made, other things are not replaced by them."""
+def bind(value: Any, keys: list[str], result: Any) -> Any:
+    """Return a copy with a result at a path. Missing objects on the path are created; other values are an error."""
     if not isinstance(value, dict):
-        raise StepFault(f"`{'.'.join(words)}` cannot be bound: what holds it is not an object")
-    if len(words) == 1:
-        return value | {words[0]: result}
-    return value | {words[0]: bind(value.get(words[0], {}), words[1:], result)}
+        raise StepFault(f"`{'.'.join(keys)}` cannot be bound: its parent is not an object")
+    if len(keys) == 1:
+        return value | {keys[0]: result}
+    return value | {keys[0]: bind(value.get(keys[0], {}), keys[1:], result)}
 
 
 def kind_of(step: AnyStep) -> str:

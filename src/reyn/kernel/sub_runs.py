@@ -1,7 +1,7 @@
-"""Sub-runs: a skill that a run executes is a run of its own, linked both ways and limited by what its parent has left.
+"""Plan and execute sub-runs: a skill that a run executes is a run of its own, within what its parent's limits leave.
 
-Its id derives from the run and the call, so that starting it twice starts it once. If it stops, the parent stops for
-the same reason; when the parent is resumed, so is the sub-run.
+The id of a sub-run derives from its parent and the call, so starting it twice starts it once. If a sub-run stops, its
+parent stops for the same reason; when the parent is resumed, so is the sub-run.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from reyn.errors import (
 )
 from reyn.journal import ENDED, Blob, RaiseLimit, canonical, kinds
 from reyn.kernel import versions
-from reyn.kernel.changes import changes_of
+from reyn.kernel.changes import unreverted_changes
 from reyn.kernel.inputs import check_supported, to_artifact
-from reyn.kernel.limits import nested, raises_for
+from reyn.kernel.limits import limits_to_raise, sub_run_settings
 from reyn.kernel.loading import Resumption, check_ops, load_run, new_tape, pin_ops
 from reyn.kernel.op_performer import requests_above
 from reyn.kernel.run_state import Models, fold
@@ -34,8 +34,9 @@ from reyn.skills import pin
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from reyn.config import RunSettings
     from reyn.journal import Body, Journal
-    from reyn.kernel.briefs import Briefs
+    from reyn.kernel.compiled_skill import CompiledSkill
     from reyn.kernel.effects import ExecuteSubRun, PlanSubRun
     from reyn.kernel.ports import Clock, Ids
     from reyn.kernel.run_state import RunState
@@ -43,15 +44,15 @@ if TYPE_CHECKING:
     from reyn.ops import OpTable
     from reyn.skills import Skill
 
-    BriefsOf = Callable[[kinds.RunStarted, Callable[[str], bytes]], Briefs]
-    Recorded = tuple[Body, tuple[Blob, ...]]
-    Drive = Callable[[Tape, Resumption | None], Awaitable[RunState]]
+    SkillCompiler = Callable[[kinds.RunStarted, Callable[[str], bytes]], CompiledSkill]
+    OutcomeEvent = tuple[Body, tuple[Blob, ...]]
+    ExecuteRun = Callable[[Tape, Resumption | None], Awaitable[RunState]]
 
 MAX_DEPTH = 8
-"""How deep runs may ask for runs."""
+"""The maximum nesting of sub-runs."""
 
 _FINAL_FAILURES = (AnswersRejected.code, StepFailed.code, SubRunFailed.code)
-"""Failures that are the result of the sub-run; any other (a model that is unavailable) stops the run above, too."""
+"""Failures that are the result of the sub-run. Any other failure (an unavailable model) stops the parent as well."""
 
 
 class SubRuns:
@@ -62,19 +63,19 @@ class SubRuns:
         ids: Ids,
         ops: OpTable,
         load: Callable[[str], Skill],
-        briefs_of: BriefsOf,
-        drive: Drive,
+        compile_skill: SkillCompiler,
+        execute_run: ExecuteRun,
     ) -> None:
         self._journal = journal
         self._clock = clock
         self._ids = ids
         self._ops = ops
         self._load = load
-        self._briefs_of = briefs_of
-        self._drive = drive
+        self._compile_skill = compile_skill
+        self._execute_run = execute_run
 
-    def plan(self, effect: PlanSubRun, tape: Tape) -> Recorded:
-        """Resolve the skill and validate the input. What is wrong with them does not end the run."""
+    def plan(self, effect: PlanSubRun, tape: Tape) -> OutcomeEvent:
+        """Resolve the skill and validate the input. An error becomes the result of the sub-run."""
         run = f"{tape.run_id}.{effect.key}"
         try:
             skill, artifact = self._resolve(effect, tape)
@@ -83,8 +84,8 @@ class SubRuns:
             return kinds.SubRunStarted(effect.key, effect.skill, run, problem=problem), ()
         copy, content = pin(skill), Blob.of(canonical(artifact))
         specs = None if effect.pinned else pin_ops(skill, self._ops.vocabulary)
-        above = tape.state.started
-        assert above is not None
+        parent_started = tape.state.started
+        assert parent_started is not None
         started = kinds.SubRunStarted(
             effect.key,
             skill.name,
@@ -93,7 +94,7 @@ class SubRuns:
             kinds.ArtifactRef(artifact["type"], content.hash),
             effect.shares_workspace,
             "",
-            specs.hash if specs else above.ops,
+            specs.hash if specs else parent_started.ops,
         )
         return started, (copy, content, *((specs,) if specs else ()))
 
@@ -102,16 +103,16 @@ class SubRuns:
         assert state.started is not None
         depth = state.started.parent.depth if state.started.parent else 0
         if depth >= MAX_DEPTH:
-            raise SubRunFailed(f"sub-runs are nested more than {MAX_DEPTH} deep")
+            raise SubRunFailed(f"sub-runs are nested deeper than {MAX_DEPTH} levels")
         skill = effect.pinned or self._load(effect.skill)
         check_supported(skill, self._ops.vocabulary)
-        given = effect.input
-        if isinstance(given, kinds.ArtifactRef):
-            given = msgspec.json.decode(tape.content(given.hash))
-        strict = self._briefs_of(state.started, tape.content).settings.strict
-        return skill, to_artifact(given, skill, strict=strict)
+        value = effect.input
+        if isinstance(value, kinds.ArtifactRef):
+            value = msgspec.json.decode(tape.content(value.hash))
+        strict = self._compile_skill(state.started, tape.content).settings.strict
+        return skill, to_artifact(value, skill, strict=strict)
 
-    async def execute(self, effect: ExecuteSubRun, tape: Tape) -> Recorded:
+    async def execute(self, effect: ExecuteSubRun, tape: Tape) -> OutcomeEvent:
         """Execute the sub-run until it ends or stops; continue it if it was started before."""
         started = effect.started
         if started.problem:
@@ -128,46 +129,47 @@ class SubRuns:
         body = self._outcome(started, state)
         body = replace(body, active=max(0, state.active - before))
         if isinstance(body, kinds.SubRunCompleted):
-            body = replace(body, changes=self._left_changed(started, state))
+            body = replace(body, changes=self._shared_changes(started, state))
         return body, ()
 
-    def _left_changed(self, started: kinds.SubRunStarted, state: RunState) -> tuple[kinds.Change, ...]:
-        """What the sub-run left changed in files that are not its alone, and its own sub-runs with it."""
-        changes = changes_of(self._journal.read(started.run), with_sub_runs=True)
+    def _shared_changes(self, started: kinds.SubRunStarted, state: RunState) -> tuple[kinds.Change, ...]:
+        """Return the unreverted changes of a sub-run and its sub-runs outside of the sub-run's own workspace."""
+        changes = unreverted_changes(self._journal.read(started.run), with_sub_runs=True)
         is_shared = state.workspace != started.run
         return tuple(change for change in changes if is_shared or not change.path.startswith("workspace:"))
 
     async def _continue(self, started: kinds.SubRunStarted, tape: Tape) -> RunState:
-        above = tape.state
-        assert above.started is not None
-        allowed = nested(above, self._briefs_of(above.started, tape.content).settings)
+        """Start the sub-run, or continue it; return its state once it has ended or stopped."""
+        parent_state = tape.state
+        assert parent_state.started is not None
+        parent_settings = self._compile_skill(parent_state.started, tape.content).settings
+        allowed = sub_run_settings(parent_state, parent_settings)
         if self._journal.find(started.run) is None:
-            return await self._drive(self._new(started, tape, allowed), None)
+            return await self._execute_run(self._new_tape(started, tape, allowed), None)
         loaded = load_run(self._journal, started.run)
         parent = loaded.started.parent
         if parent is None or (parent.run, parent.call) != (tape.run_id, started.call):
             raise RunKeyTaken(f"run `{started.run}` exists and was not started by this call")
         if loaded.state.status in ENDED or _is_final(loaded.state):
             return loaded.state
-        briefs = self._briefs_of(loaded.started, self._journal.blob)
-        check_ops(started.run, briefs.skill, self._ops)
-        settings = briefs.settings
-        for name, value in raises_for(above, loaded.state, settings, allowed.limits).items():
+        skill = self._compile_skill(loaded.started, self._journal.blob)
+        check_ops(started.run, skill.skill, self._ops)
+        for name, value in limits_to_raise(parent_state, loaded.state, skill.settings, allowed.limits).items():
             self._journal.post(started.run, RaiseLimit(name, value))
         resumption = Resumption(self._ids.new(), retry=loaded.state.status == "failed")
-        return await self._drive(loaded.tape, resumption)
+        return await self._execute_run(loaded.tape, resumption)
 
-    def _new(self, started: kinds.SubRunStarted, tape: Tape, allowed: Any) -> Tape:
-        above = tape.state.started
-        assert above is not None
+    def _new_tape(self, started: kinds.SubRunStarted, tape: Tape, settings: RunSettings) -> Tape:
+        parent_started = tape.state.started
+        assert parent_started is not None
         assert started.input is not None
         assert started.skill_hash is not None
         parent = kinds.ParentRef(
             tape.run_id,
             started.call,
-            (above.parent.depth if above.parent else 0) + 1,
-            tape.state.models.answers + (above.parent.answered if above.parent else 0),
-            f"{above.parent.path}/{started.call}" if above.parent else started.call,
+            (parent_started.parent.depth if parent_started.parent else 0) + 1,
+            tape.state.models.answers + (parent_started.parent.answered if parent_started.parent else 0),
+            f"{parent_started.parent.path}/{started.call}" if parent_started.parent else started.call,
         )
         return new_tape(
             self._journal,
@@ -177,7 +179,7 @@ class SubRuns:
                 skill_hash=started.skill_hash,
                 input=started.input,
                 model=tape.state.models.name,
-                settings=(pinned := Blob.of(canonical(allowed))).hash,
+                settings=(pinned := Blob.of(canonical(settings))).hash,
                 requests=(requests := self._requests(tape)).hash,
                 rules=versions.RULES,
                 wording=versions.WORDING,
@@ -193,7 +195,7 @@ class SubRuns:
         """What the run itself and the runs above it request: the most that the sub-run may do."""
         above = tape.state.started
         assert above is not None
-        own = self._briefs_of(above, tape.content).skill.permissions
+        own = self._compile_skill(above, tape.content).skill.permissions
         return Blob.of(canonical([own, *requests_above(above, tape.content)]))
 
     def _outcome(self, started: kinds.SubRunStarted, state: RunState) -> kinds.SubRunCompleted | kinds.SubRunStopped:
@@ -213,7 +215,7 @@ class SubRuns:
 
 
 def _is_final(state: RunState) -> bool:
-    """Whether a failure of the sub-run is its result, which the run above gets instead of stopping, too."""
+    """Whether a failure is the result of the sub-run, so that its parent continues with it."""
     return state.status == "failed" and state.stop.code in _FINAL_FAILURES
 
 

@@ -1,8 +1,8 @@
-"""The run's history while it is being driven: first what is recorded, then what is new.
+"""The history of a run during execution: first its recorded events, then new ones.
 
-While recorded events remain, an emitted event must be the recorded one, hash for hash; after that, emitted events are
-buffered and become durable together at the next flush. A visit cannot tell the two apart, which is why starting,
-resuming and replaying are one thing.
+While recorded events remain, every emitted event must equal the recorded one, hash for hash. After that, emitted events
+are buffered and become durable together at the next flush. A visit cannot tell the two apart, so starting, resuming and
+replaying are the same code.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 B = TypeVar("B", bound=Body)
 _BROKEN = kinds.RunBroken.kind
-_OUTSIDE = frozenset(kind for (kind, _), cls in registered().items() if cls.origin == "outside")
+_EXTERNAL = frozenset(kind for (kind, _), cls in registered().items() if cls.origin == "outside")
 
 
 class RecordingEnded(Exception):
-    """A read-only tape has been passed to its end; a crash may have come right here."""
+    """A read-only tape has ended; the recorded run may have crashed here."""
 
 
 class Tape:
-    """`seq`, `hash` and `ts` are those of the last event passed, recorded or new."""
+    """The events of one run. `seq`, `hash` and `ts` belong to the last event taken or emitted."""
 
     def __init__(
         self,
@@ -59,52 +59,52 @@ class Tape:
         self._recorded: Iterator[Event] = iter(recorded)
         self._next: Event | None = next(self._recorded, None)
         self._stored_content = content
-        self._fresh: dict[str, bytes] = {}
+        self._new_content: dict[str, bytes] = {}
         self._pending: list[Event] = []
         self._pending_blobs: dict[str, Blob] = {}
         self.reworded = 0
-        """How many recorded events were compared without their derived texts."""
+        """The number of recorded events that were compared without their derived texts."""
 
-    # -- what is recorded -----------------------------------------------------------------------------
+    # -- recorded events ------------------------------------------------------------------------------
 
     @property
     def upcoming(self) -> Event | None:
-        """The next recorded event; `None` once everything recorded has been passed."""
+        """The next recorded event; `None` after the last one."""
         return self._next
 
-    def recall(self, wanted: tuple[type[Body], ...], key: str) -> Body | None:
-        """The recorded outcome of an effect; `None` if the recording ends here."""
+    def recall(self, outcomes: tuple[type[Body], ...], key: str) -> Body | None:
+        """Return the recorded outcome of an effect; `None` if the recording ends here."""
         if self._next is None:
             return None
         body = decode(self._next)
-        if not isinstance(body, wanted) or body.call != key:  # type: ignore[attr-defined]  # every outcome has it
+        if not isinstance(body, outcomes) or body.call != key:  # type: ignore[attr-defined]  # every outcome has it
             raise self._mismatch(f"an outcome of `{key}`")
         return self._take(body)
 
-    def ensure_passed(self, wanted: str) -> None:
-        """An error if something else than what is wanted is recorded here."""
+    def ensure_at_end(self, expected: str) -> None:
+        """Raise `ReplayMismatch` if an event is recorded here instead of the expected one."""
         if self._next is not None:
-            raise self._mismatch(wanted)
+            raise self._mismatch(expected)
 
-    def take_outside(self) -> bool:
-        """Pass recorded events that reached the run from outside; whether there were any."""
-        passed = False
-        while self._next is not None and self._next.kind in _OUTSIDE:
+    def take_external(self) -> bool:
+        """Take recorded events that reached the run from outside; return whether there were any."""
+        has_taken = False
+        while self._next is not None and self._next.kind in _EXTERNAL:
             self._take(decode(self._next))
-            passed = True
-        return passed
+            has_taken = True
+        return has_taken
 
     def _take(self, body: Body) -> Body:
-        """Pass a recorded input. Its content cannot be derived, but its place in the chain can."""
+        """Take a recorded input. Its data cannot be derived, so only its place in the chain is checked."""
         event = self._next
         assert event is not None
         if link(self.seq + 1, event.ts, event.kind, event.v, event.raw, self.hash) != event.hash:
-            raise ChainBroken(f"event {event.seq} `{event.kind}` of run `{self.run_id}` does not give its hash")
+            raise ChainBroken(f"event {event.seq} `{event.kind}` of run `{self.run_id}` does not match its hash")
         self._pass(event, body)
         return body
 
     def _match(self, body: B, raw: bytes) -> B:
-        """Pass a recorded event that was derived again; it must be the same, but for texts of another wording."""
+        """Take a recorded event that was derived again. Only derived texts of another wording may differ."""
         event = self._next
         assert event is not None
         if self.state.wording != versions.WORDING and raw != event.raw:
@@ -119,7 +119,7 @@ class Tape:
         return body
 
     def _reworded(self, event: Event, body: B) -> B | None:
-        """Pass a recorded event that differs from the derived one in derived texts alone."""
+        """Take a recorded event if it differs from the derived one only in derived texts."""
         if (event.kind, event.v, event.ts) != (body.kind, body.version, self.ts):
             return None
         recorded = decode(event)
@@ -136,34 +136,35 @@ class Tape:
     def _mismatch(self, derived: str, body: Body | None = None, raw: bytes = b"") -> ReplayMismatch:
         event = self._next
         assert event is not None
-        message = f"event {event.seq} is recorded as `{event.kind}`, but the rules derive {derived} here"
+        message = f"event {event.seq} is recorded as `{event.kind}`; the rules derive {derived}"
         if body is not None and body.kind == event.kind:
             message = f"event {event.seq} `{event.kind}`: {_difference(event, raw)}"
         return ReplayMismatch(message, seq=event.seq, kind=event.kind)
 
-    # -- what is new ----------------------------------------------------------------------------------
+    # -- new events ------------------------------------------------------------------------------------
 
     def emit(self, body: B, *blobs: Blob) -> B:
-        """Add an event that follows from those before it, with the content it refers to.
+        """Add a derived event, with the content that it refers to.
 
-        Returns the event that counts: a recorded one, if its wording is another, is taken as it was recorded.
+        Returns:
+            The event as it is recorded, which may contain derived texts of another wording.
         """
         raw = encode(body)
         for blob in blobs:
-            self._fresh[blob.hash] = blob.content
+            self._new_content[blob.hash] = blob.content
         if self._next is not None and self._next.kind == _BROKEN:
-            self.take_outside()  # an internal error can be recorded anywhere
+            self.take_external()  # an internal error can be recorded anywhere
         if self._next is not None:
             return self._match(body, raw)
         self._buffer(body, raw, blobs)
         return body
 
     def record(self, body: Body, now: int, *blobs: Blob) -> None:
-        """An input from the world. Its time is the time of all that is derived from it."""
+        """Add an input from the world. Events that are derived from it inherit its time."""
         assert self._next is None, "an input cannot be recorded in the middle of a recording"
         self.ts = max(self.ts, now)
         for blob in blobs:
-            self._fresh[blob.hash] = blob.content
+            self._new_content[blob.hash] = blob.content
         self._buffer(body, encode(body), blobs)
 
     def _buffer(self, body: Body, raw: bytes, blobs: tuple[Blob, ...]) -> None:
@@ -182,7 +183,7 @@ class Tape:
         self.state = apply(self.state, body, event.ts)
 
     async def flush(self, append: Append) -> list[Event]:
-        """Make what is buffered durable, in one commit; returns it."""
+        """Make the buffered events durable in one commit, and return them."""
         events, blobs = self._pending, self._pending_blobs
         if not events:
             return []
@@ -191,7 +192,7 @@ class Tape:
         return events
 
     def flush_now(self, journal: Journal) -> None:
-        """The same where nobody shares commits."""
+        """Make the buffered events durable without sharing a commit."""
         if self._pending:
             journal.append(self.run_id, self._pending[0].seq - 1, self._pending, list(self._pending_blobs.values()))
             self._pending, self._pending_blobs = [], {}
@@ -199,18 +200,18 @@ class Tape:
     # -- content --------------------------------------------------------------------------------------
 
     def content(self, name: str) -> bytes:
-        """Content that was just made, or that the journal keeps."""
-        fresh = self._fresh.get(name)
-        return fresh if fresh is not None else self._stored_content(name)
+        """Return content by its hash: new content of this execution, or stored content."""
+        content = self._new_content.get(name)
+        return content if content is not None else self._stored_content(name)
 
-    def forget(self) -> None:
-        """Drop content that a past visit made; what the next one takes is asked for first."""
-        keep = {reference.hash for reference in (self.state.visit.input, self.state.output.artifact) if reference}
-        self._fresh = {name: content for name, content in self._fresh.items() if name in keep}
+    def drop_content(self) -> None:
+        """Drop the content of past visits from memory, except what the next visit reads first."""
+        needed = {reference.hash for reference in (self.state.visit.input, self.state.output.artifact) if reference}
+        self._new_content = {name: content for name, content in self._new_content.items() if name in needed}
 
 
 def _difference(event: Event, raw: bytes) -> str:
-    """Which field of a derived event differs from the recorded one."""
+    """Describe the first field in which a derived event differs from the recorded one."""
     recorded: Any = event.data
     derived: dict[str, Any] = msgspec.json.decode(raw)
     if not isinstance(recorded, dict):
@@ -218,4 +219,4 @@ def _difference(event: Event, raw: bytes) -> str:
     for name in sorted(recorded.keys() | derived.keys()):
         if recorded.get(name) != derived.get(name):
             return f"`{name}` is recorded as {recorded.get(name)!r}, but the rules derive {derived.get(name)!r}"
-    return "its time or its place in the chain is not the one that the rules derive"
+    return "its time or its place in the chain differs from what the rules derive"

@@ -1,9 +1,8 @@
-"""The two versions of what is derived: `rules` decide what happens next, `wording` is how derived texts are phrased.
+"""The versions of derived events: `RULES` for decisions, `WORDING` for texts.
 
-A new `RULES` version is needed when the same recorded inputs derive other events. A run under rules that are not
-supported is `blocked`: it stays readable and can be forked. A new `WORDING` version is needed when only a derived text
-changes (prompt, correction, reason, op description). It blocks nothing: recorded turns are taken as recorded, and the
-run continues with the new texts.
+Raise `RULES` if the same recorded inputs derive other events. A run under unsupported rules is `blocked`: it stays
+readable and can be forked. Raise `WORDING` if only a derived text changes (prompt, correction, reason, op description):
+recorded turns keep their texts, and the run continues with the new ones.
 """
 
 from __future__ import annotations

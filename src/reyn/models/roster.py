@@ -29,13 +29,13 @@ class Roster:
         self,
         names: Mapping[str, str | ModelSettings],
         root: Path,
-        journal: Journal,
+        journal: Callable[[], Journal],
         secrets: Callable[[], Secrets],
         override: Model | None = None,
     ) -> None:
         self._names = names
         self._root = root
-        self._journal = journal
+        self._open_journal = journal
         self._open_secrets = secrets
         self._secrets: Secrets | None = None
         self._override = override
@@ -61,7 +61,7 @@ class Roster:
             from reyn.models.catalog import open_model
 
             try:
-                self._opened[key] = open_model(key, settings, self._root, self._journal, self.secrets)
+                self._opened[key] = open_model(key, settings, self._root, self._open_journal(), self.secrets)
             except ModelUnknown as error:
                 raise ModelUnknown(error.message, hint=nearest(name, self._names) or None) from error
         return self._opened[key]

@@ -37,7 +37,7 @@ class Surveyed(msgspec.Struct, frozen=True):
 
 async def survey(config: Config, root: Path, journal: Journal) -> list[Surveyed]:
     """The default model and the configured ones, with those that may take their place; then what can be pulled."""
-    roster = Roster(config.models, root, journal, open_secrets)
+    roster = Roster(config.models, root, lambda: journal, open_secrets)
     asked: dict[str, tuple[ModelSettings, list[str]]] = {}
     unknown: list[Surveyed] = []
     wanted = [(config.model, "model")] if config.model else []

@@ -1,7 +1,7 @@
-"""Ops: one object per kind, with its specification, `plan` and `perform`, in one table.
+"""Ops: one object per kind with its specification, `plan` and `perform`, registered in one table.
 
-Adding a kind is one module with such an object and one registration. Whether an op may run is decided by
-`reyn.permissions`; recording, recovery and replay are the kernel's.
+To add a kind, write one module with such an object and register it. `reyn.permissions` decides whether an op may run;
+`reyn.kernel` records, recovers and replays it.
 """
 
 from reyn.journal.kinds import AskRequest, RunRequest

@@ -28,6 +28,8 @@ _FORM = OpForm(
 
 
 class AskUserOp:
+    """Asks through a request to the kernel, which waits for the answer durably."""
+
     spec = OpSpec("ask_user", _FORM.summary, "idempotent", forms=(_FORM,), is_step=False)
 
     def plan(self, call: Call, env: Env) -> Plan:
@@ -36,7 +38,7 @@ class AskUserOp:
         if not args.get("required", True):
             schema = {"type": ["string", "null"]}
         request = AskRequest(args["question"], schema, tuple(args.get("suggestions", ())))
-        return Plan("default: questions are allowed", request=request)
+        return Plan("default: ask questions", request=request)
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         return call.ok(question=call.args["question"], answer=plan.answer)

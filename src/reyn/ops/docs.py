@@ -1,4 +1,4 @@
-"""Reference documentation of an op kind, generated from its specification."""
+"""Generate the Markdown reference of an op kind from its specification."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def op_page(spec: OpSpec, heading: str = "##") -> str:
-    """Return the Markdown reference of an op kind: what it does, its forms, fields, result and an example of each."""
+    """Return the Markdown reference of an op kind, with the fields, result and example of each form."""
     permission = f" Permission: `{spec.permission}`." if spec.permission else ""
     reserved = "" if spec.is_available else " Reserved for a later version."
     lines = [f"{heading} {spec.kind}\n\n{spec.summary} Effect: *{spec.effect}*.{permission}{reserved}\n"]

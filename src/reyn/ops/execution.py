@@ -1,4 +1,4 @@
-"""Call an op and turn whatever happens into a plan or a result. The same for every kind.
+"""Call an op of any kind and return a valid plan or result.
 
 An op never ends a run: what it raises, and a plan or result that is malformed, become error results here. Ops from
 outside the package are also checked against what they promise.
@@ -59,7 +59,7 @@ async def perform_op(op: Op, call: Call, plan: Plan, env: Env, *, is_foreign: bo
         result: Any = await op.perform(copied(call) if is_foreign else call, plan, env)
         if is_foreign:
             _raise_if_interrupted()
-        return checked(call, result, op if is_foreign else None)
+        return check_result(call, result, op if is_foreign else None)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - becomes the result
@@ -77,15 +77,15 @@ def _raise_if_interrupted() -> None:
 def apply_changes(call: Call, changes: Sequence[Change], env: Env, *, is_approved: bool = False) -> Result | None:
     """Apply the changes of a plan. Returns a result only if one could not be applied.
 
-    After a crash this may happen again; a change that took effect is left as it is.
+    Safe to repeat after a crash: a change that took effect is not applied twice.
     """
     try:
         for change in changes:
-            place = locate(change.path, env.roots)
-            verdict = env.gate.write(place)
+            location = locate(change.path, env.roots)
+            verdict = env.gate.write(location)
             if refused := refusal(verdict, is_approved=is_approved):
                 return call.denied(refused)
-            if apply_change(change, env.roots, env.content, call.key, place) == "conflict":
+            if apply_change(change, env.roots, env.content, call.key, location) == "conflict":
                 return call.error(f"`{change.path}` was changed by another program and left as it is; read it again")
     except Exception as error:  # noqa: BLE001 - becomes the result
         return failed(call, error)
@@ -103,12 +103,12 @@ def copied(call: Call) -> Call:
 def failed(call: Call, error: BaseException) -> Result:
     """Return the error result for an exception, whatever its message or fields are."""
     try:
-        return checked(call, call.failed(error))
+        return check_result(call, call.failed(error))
     except Exception:  # noqa: BLE001 - an exception that cannot be described
         return call.error(f"the op failed: {type(error).__name__}")
 
 
-def checked(call: Call, result: Any, op: Op | None = None) -> Result:
+def check_result(call: Call, result: Any, op: Op | None = None) -> Result:
     """Return the result if it is a JSON envelope of this call, else an error result that says what is wrong.
 
     With an op, the result must also fit the schema of its form.
@@ -161,7 +161,7 @@ def _fitting(call: Call, plan: Plan) -> Plan:
         raise _Malformed("it has both changes and a request")
     if changes and plan.result is None:
         raise _Malformed("it has changes but no result")
-    result = None if plan.result is None else checked(call, plan.result)
+    result = None if plan.result is None else check_result(call, plan.result)
     if changes and (result or {}).get("status") != "ok":
         return Plan(rule, result=result if result and result["status"] != "ok" else call.error("no result"))
     request = _request(plan.request, blobs)

@@ -1,8 +1,8 @@
-"""The interface of an op: what the kernel gives it and what it returns.
+"""The interface between the kernel and an op.
 
-`plan` only looks and says what would happen, so that the intent can be recorded with its before-images. `perform` does
-it and may be called again after a crash. An op that needs the kernel (a question to a person, a run of another skill)
-returns a request in its plan; `perform` then receives the answer.
+`plan` has no side effects; it returns what the op will do, so that the kernel can record the intent with before-images.
+`perform` executes it and may be called again after a crash. An op that needs the kernel (to ask a person or run another
+skill) returns a request in its plan; `perform` then receives the answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from reyn.journal import Blob
 from reyn.journal.kinds import AskRequest, RunRequest
 from reyn.permissions import Denied, Gate, NeedsApproval
-from reyn.workspace import Change, FileFault, PlaceInvalid, Roots
+from reyn.workspace import Change, FileError, PathInvalid, Roots
 
 if TYPE_CHECKING:
     from reyn.vocabulary import OpSpec
@@ -46,23 +46,28 @@ class Call(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> str:
+        """The op kind, for example `file`."""
         return str(self.args["kind"])
 
     @property
     def op(self) -> str | None:
-        """The form: `read`, `write`, …; `None` for a kind with a single form."""
+        """The form, for example `read`; `None` for a kind with a single form."""
         return self.args.get("op")
 
     def ok(self, **fields: Any) -> Result:
+        """Return a result with status `ok`."""
         return self._result("ok", **fields)
 
     def error(self, message: str, **fields: Any) -> Result:
+        """Return a result with status `error`. The model sees the message."""
         return self._result("error", error=message, **fields)
 
     def timeout(self, message: str, **fields: Any) -> Result:
+        """Return a result with status `timeout` and the fields found so far."""
         return self._result("timeout", **fields, error=message)
 
     def denied(self, verdict: Denied | NeedsApproval) -> Result:
+        """Return the result for a denial."""
         return self._result("denied", error=verdict.reason, rule=verdict.rule)
 
     def _result(self, status: str, **fields: Any) -> Result:
@@ -70,65 +75,72 @@ class Call(msgspec.Struct, frozen=True):
         return {"kind": self.kind, **op, "status": status, **fields}
 
     def failed(self, error: BaseException) -> Result:
-        """Return the error result for an exception.
-
-        The message of an `OSError` leaves out the path, which belongs to this machine.
-        """
+        """Return the error result for an exception, without the path of an `OSError`."""
         match error:
             case OpFailed():
                 return {**error.fields, **self.error(str(error))}
-            case FileFault() | PlaceInvalid():
+            case FileError() | PathInvalid():
                 return self.error(str(error))
             case OSError():
                 number = error.errno if isinstance(error.errno, int) and 0 < error.errno < 1_000 else errno.EIO
                 return self.error(os.strerror(number))
             case MemoryError() | RecursionError():
                 return self.error("the op needs more memory than is available")
-        message = str(error)[:_LONGEST_ERROR].encode("utf-8", "backslashreplace").decode()
+        message = str(error)[:_MAX_ERROR_CHARS].encode("utf-8", "backslashreplace").decode()
         return self.error(f"the op failed: {type(error).__name__}: {message}")
 
 
-_LONGEST_ERROR = 500
+_MAX_ERROR_CHARS = 500
 
 
 class Env(msgspec.Struct, frozen=True):
-    """What an op may use of the run that executes it. It never sees the runtime."""
+    """The environment of an op: the part of the run that it may use.
+
+    Attributes:
+        roots: The folders of the project and the run.
+        gate: The run's permissions.
+        content: Returns recorded content by its hash.
+        full_content: Hashes of contents that were truncated in a frame, by the name after `workspace:.kept/`.
+        file_bytes: The maximum size of a file to read or write.
+    """
 
     roots: Roots
     gate: Gate
     content: Callable[[str], bytes]
-    """Returns recorded content by its hash."""
-    kept: Mapping[str, str]
-    """Hashes of truncated content, by the name that follows `workspace:.kept/`."""
+    full_content: Mapping[str, str]
     file_bytes: int
-    """The maximum size of a file that is read or written."""
 
 
 class Plan(msgspec.Struct, frozen=True):
     """What an op will do.
 
-    - With `changes`, the kernel applies them and `result` is the result; `perform` is not called.
+    - With `changes`, the kernel applies them and returns `result`; it does not call `perform`.
     - With a `request`, the kernel fulfils it and calls `perform` with its `answer`.
-    - With a `result` alone, the op is complete.
+    - With only a `result`, the op is complete.
     - Otherwise the kernel calls `perform`.
+
+    Attributes:
+        rule: The permission rule that allows the op; empty if the op failed before the gate decided.
+        changes: The files to change.
+        result: The result, if it is known before the op is performed.
+        blobs: Content that `changes` and `request` refer to; empty in a plan that was read from the journal.
+        request: Work for the kernel: a question to a person, or a run of a skill.
+        answer: The result of the request: the person's answer, or a `RunOutcome`.
     """
 
     rule: str = ""
-    """The permission rule that allows it; empty if the op failed before the gate was asked."""
     changes: tuple[Change, ...] = ()
     result: Result | None = None
     blobs: tuple[Blob, ...] = ()
-    """Content that `changes` and `request` refer to. A plan that is read back from the journal has none."""
     request: AskRequest | RunRequest | None = None
     answer: Any = None
-    """What the request returned: the person's answer, or a `RunOutcome`."""
     approval: str | None = None
     """The rule that wants a person to approve this action."""
     is_approved: bool = False
 
 
 class RunOutcome(msgspec.Struct, frozen=True):
-    """The outcome of a `RunRequest`: the final artifact of the sub-run, or why there is none."""
+    """The outcome of a `RunRequest`: the final artifact of the sub-run, or the error."""
 
     run_id: str
     artifact: dict[str, Any] | None
@@ -137,13 +149,13 @@ class RunOutcome(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class Op(Protocol):
-    """One kind of op. Whatever `plan` or `perform` raises becomes an error result; it never ends the run."""
+    """One kind of op. An exception in `plan` or `perform` becomes an error result; it never ends the run."""
 
     @property
     def spec(self) -> OpSpec: ...
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
-        """Look, and change nothing."""
+        """Return what the op will do, without side effects."""
         ...
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:

@@ -39,6 +39,8 @@ _FORM = OpForm(
 
 
 class RunSkillOp:
+    """Runs through a request to the kernel, which executes the sub-run."""
+
     spec = OpSpec("run_skill", _FORM.summary, "idempotent", forms=(_FORM,), skill_field="skill")
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
@@ -46,11 +48,11 @@ class RunSkillOp:
         skill = call.args["skill"]
         if is_path(skill):
             return Denied(
-                "default: skills by name only",
+                "default: no skills by path",
                 f"`{skill}` is a path; run a skill by its name in the project or the standard library",
             )
         content = Blob.of(canonical(call.args["input"]))
-        return Plan("default: skills by name", request=RunRequest(skill, content.hash), blobs=(content,))
+        return Plan("default: run skills by name", request=RunRequest(skill, content.hash), blobs=(content,))
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         outcome: RunOutcome = plan.answer

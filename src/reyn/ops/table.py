@@ -1,7 +1,7 @@
-"""The op table: every op kind that a runtime can execute, by name.
+"""The op table: the op kinds that a runtime can execute, and their validation at registration.
 
-Built-in kinds, kinds of installed packages (entry points of the group `reyn.ops`) and kinds that a program passes to
-`OSRuntime.open(ops=…)` are registered in the same way.
+A kind is built in, provided by an installed package (entry points of the group `reyn.ops`), or passed to
+`OSRuntime.open(ops=…)`. The vocabulary of the skill language is derived from the table.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ RESERVED = (
     OpSpec("web_fetch", "Fetch a page and return its text.", "idempotent", "web"),
     OpSpec("judge_output", "Score a text against a rubric with a model.", "idempotent"),
 )
-"""Kinds that later versions implement; a skill may name them, no run can execute them yet."""
+"""Kinds of later versions. A skill may name them, but no run can execute them."""
 
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
 class OpTable:
-    """The ops of one runtime and the vocabulary that is derived from them."""
+    """The ops of one runtime, and the vocabulary derived from them."""
 
     def __init__(self, ops: Iterable[Op], problems: Iterable[str] = ()) -> None:
         self._ops: dict[str, Op] = {op.spec.kind: op for op in ops}
@@ -56,6 +56,7 @@ class OpTable:
         self.vocabulary = Vocabulary(specs, STEPS, PERMISSIONS)
 
     def get(self, kind: str) -> Op | None:
+        """Return the op of a kind, or `None` if it is not installed."""
         return self._ops.get(kind)
 
     def is_foreign(self, kind: str) -> bool:
@@ -63,10 +64,10 @@ class OpTable:
         return self._ops.get(kind) not in BUILT_IN
 
     def with_ops(self, *ops: Any) -> OpTable:
-        """Return a table that also has these ops.
+        """Return a table with these ops added.
 
         Raises:
-            OpInvalid: one is not an op, or its kind cannot be registered.
+            OpInvalid: An object is not an op, or its kind cannot be registered.
         """
         table = dict(self._ops)
         for op in ops:
@@ -133,7 +134,7 @@ def _spec_fault(spec: OpSpec) -> str:
     if spec.skill_field and not all(spec.skill_field in form.arguments["properties"] for form in spec.forms):
         return f"no field is called `{spec.skill_field}`"
     for form in (*spec.forms, *spec.when_truncated):
-        if reason := _form_fault(spec.kind, form):
+        if reason := _form_error(spec.kind, form):
             return f"{f'form `{form.op}`: ' if form.op else ''}{reason}"
     return ""
 
@@ -141,28 +142,28 @@ def _spec_fault(spec: OpSpec) -> str:
 def _name_conflict(kind: str, table: dict[str, Op]) -> str:
     if not _KIND.fullmatch(kind):
         return "use up to 40 lower-case letters, digits and `_`, beginning with a letter"
-    taken = [event for event in (f"{kind}_started", f"{kind}_completed") if event in fixed_kinds()]
-    if taken:
-        return f"its events would be named `{taken[0]}`, which exists"
+    conflicts = [event for event in (f"{kind}_started", f"{kind}_completed") if event in fixed_kinds()]
+    if conflicts:
+        return f"its event `{conflicts[0]}` exists already"
     if kind in table:
-        return "the kind is registered already"
+        return "the kind is already registered"
     return "the name is reserved" if any(spec.kind == kind for spec in RESERVED) else ""
 
 
-def _form_fault(kind: str, form: OpForm) -> str:
-    """Return what is wrong with a form, or an empty string."""
+def _form_error(kind: str, form: OpForm) -> str:
+    """Return why a form is invalid, or an empty string."""
     properties = form.arguments.get("properties", {})
     if not isinstance(properties, dict) or not isinstance(form.arguments.get("required"), list):
         return "build `arguments` with `reyn.vocabulary.schemas.arguments`"
-    named = {"kind": {"const": kind}} | ({"op": {"const": form.op}} if form.op else {})
+    constants = {"kind": {"const": kind}} | ({"op": {"const": form.op}} if form.op else {})
     if form.arguments.get("additionalProperties") is not False or any(
-        properties.get(name) != schema for name, schema in named.items()
+        properties.get(name) != schema for name, schema in constants.items()
     ):
         return "build `arguments` with `reyn.vocabulary.schemas.arguments`"
     try:
         arguments = compile_schema(form.arguments)
         compile_schema(form.result)
-    except SchemaInvalid as error:
-        return f"a schema is invalid: {error}"
-    wrong = arguments.first_error(form.example)
-    return f"the example is invalid: {wrong.path('example')}: {wrong.message}" if wrong else ""
+    except SchemaInvalid as invalid:
+        return f"a schema is invalid: {invalid}"
+    error = arguments.first_error(form.example)
+    return f"the example is invalid: {error.path('example')}: {error.message}" if error else ""

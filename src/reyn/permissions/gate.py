@@ -12,7 +12,7 @@ import msgspec
 
 from reyn.permissions.paths import protected_name
 from reyn.permissions.rules import Policy, Requests
-from reyn.workspace import Place, Roots
+from reyn.workspace import Location, Roots
 
 if TYPE_CHECKING:
     from reyn.permissions.paths import Access
@@ -58,15 +58,15 @@ class Gate(msgspec.Struct, frozen=True):
     """What the skill requests, and what the skills of the runs above it request: all of them have to."""
     skill: str = ""
 
-    def read(self, place: Place) -> Verdict:
-        if place.zone == "kept":
+    def read(self, location: Location) -> Verdict:
+        if location.zone == "full_content":
             return _KEPT
-        return self._file("read", place)
+        return self._file("read", location)
 
-    def write(self, place: Place) -> Verdict:
-        if place.zone == "kept":
-            return Denied("default: recorded content is read-only", f"`{place.shown}` is recorded content")
-        return self._file("write", place)
+    def write(self, location: Location) -> Verdict:
+        if location.zone == "full_content":
+            return Denied("default: recorded content is read-only", f"`{location.display_path}` is recorded content")
+        return self._file("write", location)
 
     def capability(self, key: str, target: str = "") -> Verdict:
         """Decide about a capability other than files."""
@@ -77,25 +77,27 @@ class Gate(msgspec.Struct, frozen=True):
             return Denied("default: no request", f"the skill must request `{key}` under `permissions` in skill.md")
         return self._granted(rule, key, f"{key}: allow")
 
-    def _file(self, access: Access, place: Place) -> Verdict:
-        if place.zone == "state":
-            return Denied("the state directory is out of reach", f"`{place.shown}` belongs to Reyn's own records")
+    def _file(self, access: Access, location: Location) -> Verdict:
+        if location.zone == "state":
+            return Denied(
+                "the state directory is out of reach", f"`{location.display_path}` belongs to Reyn's own records"
+            )
         key = f"file.{access}"
-        rule = self.policy.decide(key, self.skill, place)
+        rule = self.policy.decide(key, self.skill, location)
         if rule is not None and rule.effect == "deny":
-            return Denied(rule.text, f"the operator denies to {access} `{place.shown}`")
-        if (zone := self._zone(access, place)) is not None:
+            return Denied(rule.text, f"the operator denies to {access} `{location.display_path}`")
+        if (zone := self._zone(access, location)) is not None:
             return NeedsApproval(rule.text, zone.rule) if rule is not None and rule.effect == "ask" else zone
-        if not all(requests.covers(key, place) for requests in self.requests):
-            return Denied(f"default: no {access} outside the zones", self._how_to(access, place))
-        return self._granted(rule, key, f"{key}: [{{allow: {place.shown}}}]")
+        if not all(requests.covers(key, location) for requests in self.requests):
+            return Denied(f"default: no {access} outside the zones", self._how_to(access, location))
+        return self._granted(rule, key, f"{key}: [{{allow: {location.display_path}}}]")
 
-    def _zone(self, access: Access, place: Place) -> Allowed | None:
-        if place.zone == "workspace":
-            is_inside = bool(place.parts) and not protected_name(place.parts, "read")
+    def _zone(self, access: Access, location: Location) -> Allowed | None:
+        if location.zone == "workspace":
+            is_inside = bool(location.parts) and not protected_name(location.parts, "read")
             return _OWN if is_inside or access == "read" else None
         for pattern in self.policy.zone(access):
-            if pattern.covers(place, access) and (access == "read" or len(place.parts) > len(pattern.segments)):
+            if pattern.covers(location, access) and (access == "read" or len(location.parts) > len(pattern.segments)):
                 return Allowed(f"default: {access} {pattern.text}")
         return None
 
@@ -107,12 +109,13 @@ class Gate(msgspec.Struct, frozen=True):
             return NeedsApproval(rule.text, f"the operator wants to be asked about `{key}`")
         return Allowed(rule.text)
 
-    def _how_to(self, access: Access, place: Place) -> str:
+    def _how_to(self, access: Access, location: Location) -> str:
         zones = ", ".join(f"`{pattern.text}`" for pattern in self.policy.zone(access))
-        named = protected_name(place.parts, access) if place.zone == "project" else ""
+        named = protected_name(location.parts, access) if location.zone == "project" else ""
         why = f" `{named}` is protected and must be named." if named else ""
+        path = location.display_path
         return (
-            f"to {access} `{place.shown}` the skill must request it (`file.{access}: [{place.shown}]` under "
+            f"to {access} `{path}` the skill must request it (`file.{access}: [{path}]` under "
             f"`permissions` in skill.md) and the operator must grant it in reyn.yaml.{why} "
             f"Without a grant, {zones} and `workspace:` can be {'read' if access == 'read' else 'written'}."
         )

@@ -16,7 +16,7 @@ import msgspec
 from reyn.workspace.paths import WORKSPACE
 
 if TYPE_CHECKING:
-    from reyn.workspace import Place
+    from reyn.workspace import Location
 
 Access = Literal["read", "write"]
 
@@ -82,11 +82,11 @@ class PathPattern(msgspec.Struct, frozen=True):
         is_recursive = scope == "recursive" or (not scope and (path.endswith("/") or not segments))
         return cls(text, zone, segments, is_recursive)
 
-    def covers(self, place: Place, access: Access) -> bool:
-        """Whether a place matches, protected names only where the pattern spells them."""
-        if place.zone != self.zone:
+    def covers(self, location: Location, access: Access) -> bool:
+        """Whether a location matches, protected names only where the pattern spells them."""
+        if location.zone != self.zone:
             return False
-        return self._covers(place.parts, 0, 0, access)
+        return self._covers(location.parts, 0, 0, access)
 
     def _covers(self, parts: tuple[str, ...], at: int, segment: int, access: Access) -> bool:
         if segment == len(self.segments):

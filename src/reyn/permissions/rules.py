@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from reyn.permissions.paths import PathPattern, parse_patterns, protected_name
-from reyn.workspace import Place
+from reyn.workspace import Location
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ RuleEffect = Literal["allow", "ask", "deny"]
 EFFECTS: tuple[RuleEffect, ...] = ("deny", "ask", "allow")
 """In the order in which they win."""
 
-Target = Place | str
+Target = Location | str
 """What a capability is used on: a file, or the argument of an op (a host, a command, the name of a tool)."""
 
 
@@ -57,7 +57,7 @@ class Rule(msgspec.Struct, frozen=True):
         if self.patterns:
             return any(_covers(pattern, capability, target) for pattern in self.patterns)
         # A grant for everything does not name what is protected.
-        is_protected = isinstance(target, Place) and protected_name(target.parts, access_of(capability))
+        is_protected = isinstance(target, Location) and protected_name(target.parts, access_of(capability))
         return self.effect == "deny" or not is_protected
 
 
@@ -65,7 +65,7 @@ _parsed = cache(PathPattern.parse)
 
 
 def _covers(pattern: str, capability: str, target: Target) -> bool:
-    if isinstance(target, Place):
+    if isinstance(target, Location):
         return _parsed(pattern).covers(target, access_of(capability))
     return fnmatchcase(target, pattern)
 
@@ -157,7 +157,7 @@ class Requests(msgspec.Struct, frozen=True):
     others: dict[str, tuple[str, ...]] = {}
 
     def covers(self, capability: str, target: Target) -> bool:
-        if isinstance(target, Place):
+        if isinstance(target, Location):
             patterns = self.files.get(capability, ())
             return any(pattern.covers(target, access_of(capability)) for pattern in patterns)
         names = self.others.get(capability)

@@ -1,4 +1,4 @@
-"""Two runs held against each other: the first decision that differs, and what made it differ."""
+"""Compare two runs: find the first decision that differs, and its cause."""
 
 from __future__ import annotations
 
@@ -20,26 +20,28 @@ Cause = Literal["input", "skill", "settings", "rules", "model", "frame", "answer
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What a model decided in one call, or what became of the run where it made no more decisions."""
+    """A decision of a model, or the end of the run."""
 
     seq: int
     call: str
     phase: str
     what: str
+    """The effect of the decision, in a form that can be compared."""
     text: str = ""
-    """The name of the answer."""
+    """The hash of the answer."""
     request: str = ""
     model: str = ""
     messages: tuple[Any, ...] = ()
 
 
 class DiffReport(msgspec.Struct, frozen=True):
-    """`cause` is null where nothing differs. `part` names the part of the frame that does."""
+    """The first difference of two runs. `cause` is `None` if they do not differ; `part` names the frame part that
+    differs."""
 
     a: str
     b: str
     decisions: int
-    """How many decisions the two have in common."""
+    """The number of decisions before the first difference."""
     cause: Cause | None = None
     detail: str = ""
     part: str = ""
@@ -60,29 +62,30 @@ class Side(msgspec.Struct, frozen=True):
 
 
 def side_of(run_id: str, events: tuple[Event, ...]) -> Side:
-    """A run with what it was given: of a fork that changed its input, the changed one."""
+    """Prepare a run for comparison. Its input is the one that a fork replaced it with, if any."""
     state = fold(events)
     assert state.started is not None
     changed = [body.input for body in map(decode, events) if isinstance(body, kinds.RunForked) and body.input]
-    given = changed[-1] if changed else state.started.input
-    return Side(run_id, events, msgspec.structs.replace(state.started, input=given))
+    artifact = changed[-1] if changed else state.started.input
+    return Side(run_id, events, msgspec.structs.replace(state.started, input=artifact))
 
 
 def compare(a: Side, b: Side, content: Callable[[str], bytes]) -> DiffReport:
+    """Return the first decision that differs, with its cause."""
     common = 0
     for one, other in zip_longest(_decisions(a.events), _decisions(b.events)):
         if one is not None and other is not None and _is_same(one, other):
             common += 1
             continue
         return _explain(a, b, common, one, other, content)
-    cause = _given(a, b)
-    if cause is None:
+    difference = _start_difference(a, b)
+    if difference is None:
         return DiffReport(a.run_id, b.run_id, common)
-    return DiffReport(a.run_id, b.run_id, common, cause[0], f"{cause[1]}; every decision is the same nevertheless")
+    return DiffReport(a.run_id, b.run_id, common, difference[0], f"{difference[1]}, but all decisions are the same")
 
 
 def _is_same(one: Decision, other: Decision) -> bool:
-    """What was rejected is told by its text; everything else by what it came to."""
+    """Compare rejected answers by their texts, and everything else by its effect."""
     if one.what.startswith("rejected") and one.text != other.text:
         return False
     return (one.what, one.phase) == (other.what, other.phase)
@@ -91,42 +94,45 @@ def _is_same(one: Decision, other: Decision) -> bool:
 def _explain(
     a: Side, b: Side, common: int, one: Decision | None, other: Decision | None, content: Callable[[str], bytes]
 ) -> DiffReport:
-    is_asked_the_same = one is not None and other is not None and one.request == other.request
-    given = None if is_asked_the_same else _given(a, b)
-    if given is not None:
-        return DiffReport(a.run_id, b.run_id, common, given[0], given[1], "", one, other)
+    is_same_request = one is not None and other is not None and one.request == other.request
+    difference = None if is_same_request else _start_difference(a, b)
+    if difference is not None:
+        return DiffReport(a.run_id, b.run_id, common, difference[0], difference[1], "", one, other)
     if one is None or other is None:
         shorter, longer = (a.run_id, b.run_id) if one is None else (b.run_id, a.run_id)
-        detail = f"`{shorter}` makes no more decisions; `{longer}` goes on"
+        detail = f"`{shorter}` makes no more decisions; `{longer}` continues"
         return DiffReport(a.run_id, b.run_id, common, "end", detail, "", one, other)
     if one.request != other.request:
         part, detail = _frame_difference(one, other, content)
         return DiffReport(a.run_id, b.run_id, common, "frame", detail, part, one, other)
     if one.model != other.model:
-        detail = f"the same frame, asked of `{one.model}` and of `{other.model}`"
+        detail = f"the same frame was sent to different models: `{one.model}` and `{other.model}`"
         return DiffReport(a.run_id, b.run_id, common, "model", detail, "", one, other)
     if one.text != other.text:
-        detail = f"the same frame, asked of `{one.model}` both times, was answered otherwise"
+        detail = f"`{one.model}` answered the same frame differently"
         return DiffReport(a.run_id, b.run_id, common, "answer", detail, "", one, other)
-    return DiffReport(a.run_id, b.run_id, common, "outside", "the same answer led to something else", "", one, other)
+    return DiffReport(a.run_id, b.run_id, common, "outside", "the same answer had different effects", "", one, other)
 
 
-def _given(a: Side, b: Side) -> tuple[Cause, str] | None:
-    """What the runs were started with, where it differs."""
+def _start_difference(a: Side, b: Side) -> tuple[Cause, str] | None:
+    """Return the first difference in what two runs were started with."""
     one, other = a.started, b.started
     if one.input.hash != other.input.hash:
-        return "input", "they were given different inputs"
+        return "input", "different inputs"
     if one.skill_hash != other.skill_hash:
-        return "skill", f"`{one.skill}` {one.skill_hash[:12]} and `{other.skill}` {other.skill_hash[:12]}"
+        return (
+            "skill",
+            f"different skills: `{one.skill}` {one.skill_hash[:12]} and `{other.skill}` {other.skill_hash[:12]}",
+        )
     if one.rules != other.rules:
-        return "rules", f"they follow rules {one.rules} and {other.rules}"
+        return "rules", f"different rules versions: {one.rules} and {other.rules}"
     if one.settings != other.settings:
-        return "settings", "they were started with different settings"
+        return "settings", "different settings"
     return None
 
 
 def _decisions(events: Iterable[Event]) -> Iterator[Decision]:
-    """Every answer of a model with what it came to, then how the run stands."""
+    """Yield every answer of a model with its effect, then the end of the run."""
     phase = model = request = text = call = artifact = decided = ""
     messages: tuple[FrameMessage, ...] = ()
     seq, ops = 0, list[str]()
@@ -163,7 +169,7 @@ def _decisions(events: Iterable[Event]) -> Iterator[Decision]:
 
 
 def _frame_difference(one: Decision, other: Decision, content: Callable[[str], bytes]) -> tuple[str, str]:
-    """The first part of the frame that is not the same, by the heading it stands under."""
+    """Return the heading of the first frame part that differs, and an excerpt of both."""
     texts = [_sections(decision.messages, content) for decision in (one, other)]
     for (heading, left), (_, right) in zip_longest(*texts, fillvalue=("", "")):
         if left != right:
@@ -173,7 +179,7 @@ def _frame_difference(one: Decision, other: Decision, content: Callable[[str], b
             begin = max(0, at - 30)
             detail = f"`{heading}`: …{left[begin : at + 60]!r} and …{right[begin : at + 60]!r}"
             return heading, detail
-    return "results", "the results of the ops before differ"
+    return "results", "the results of earlier ops differ"
 
 
 def _sections(messages: tuple[FrameMessage, ...], content: Callable[[str], bytes]) -> list[tuple[str, str]]:

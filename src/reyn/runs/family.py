@@ -1,4 +1,4 @@
-"""Which runs belong together: a root run and its descendants, the sub-runs that it and they started.
+"""Families of runs: a root run and its descendants, the sub-runs that it and they started.
 
 The id of a sub-run starts with the id of its parent, but a user may give such an id to any run; `parent` decides.
 """
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def lineage(journal: Journal, row: RunRow) -> list[RunRow]:
-    """A run, its parent, and so on up to the root run."""
+    """Return a run, its parent, and so on up to the root run."""
     rows = [row]
     seen = {row.run_id}
     while row.parent and row.parent not in seen and (parent := journal.find(row.parent)) is not None:
@@ -23,12 +23,12 @@ def lineage(journal: Journal, row: RunRow) -> list[RunRow]:
 
 
 def root_run(journal: Journal, row: RunRow) -> RunRow:
-    """The run to resume so that this one continues."""
+    """Return the root run, which has to be resumed to continue any run of its family."""
     return lineage(journal, row)[-1]
 
 
 def descendants(journal: Journal, run_id: str) -> list[RunRow]:
-    """The sub-runs of a run and theirs, each after its parent."""
+    """Return the sub-runs of a run and theirs, each after its parent."""
     found: dict[str, RunRow] = {}
     for row in sorted(journal.runs(f"{run_id}."), key=lambda row: (len(row.run_id), row.started)):
         if row.parent == run_id or row.parent in found:

@@ -1,5 +1,7 @@
-"""Where another run can go on from: the last place at or before an event at which a run stands still between two moves,
-or has just asked its model."""
+"""Fork a run: find the event to continue from, choose the input, write the first event of the new run.
+
+A run can continue between two visits, or from an open request to its model. The kernel executes the new run.
+"""
 
 from __future__ import annotations
 
@@ -19,38 +21,51 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from reyn.journal import Journal
-    from reyn.kernel.briefs import Briefs
+    from reyn.kernel.compiled_skill import CompiledSkill
     from reyn.skills import Skill
     from reyn.workspace import Roots
 
 
-class Cut(NamedTuple):
-    """An event and the state of the run after it."""
+class ForkPoint(NamedTuple):
+    """The event that a fork continues from, and the state of the run after it."""
 
     event: Event
     state: RunState
 
 
-def cut_at(run_id: str, events: Iterable[Event], at: int | None, *, between_visits: bool) -> Cut:
-    """The last place to go on from. Another input or another skill needs one between visits; another model may as well
-    answer the question that was asked last."""
-    state, found = EMPTY, None
+def find_fork_point(run_id: str, events: Iterable[Event], at: int | None, *, between_visits: bool) -> ForkPoint:
+    """Return the last event at or before `at` from which a run can continue.
+
+    Args:
+        run_id: The run to fork.
+        events: Its events.
+        at: The sequence number of an event; by default the last one.
+        between_visits: Whether the event must be between two visits, as a new input or skill requires. Otherwise a
+            request to the model is accepted as well.
+
+    Raises:
+        ForkImpossible: The run has no event `at`, or cannot continue from there or before.
+    """
+    state, found, last = EMPTY, None, 0
     for event in events:
+        last = event.seq
         if at is not None and event.seq > at:
             break
         body = decode(event)
         state = apply(state, body, event.ts)
-        asks = isinstance(body, kinds.LlmRequested) and not between_visits
-        stands = not state.visit.is_open and state.ending is None and state.status == "running"
-        if asks or stands:
-            found = Cut(event, state)
+        is_request = isinstance(body, kinds.LlmRequested) and not between_visits
+        is_between_visits = not state.visit.is_open and state.ending is None and state.status == "running"
+        if is_request or is_between_visits:
+            found = ForkPoint(event, state)
+    if at is not None and at > last:
+        raise ForkImpossible(f"run `{run_id}` has no event {at}; its last event is {last}")
     if found is None:
-        raise ForkImpossible(f"run `{run_id}` has no event at or before {at} to go on from")
+        raise ForkImpossible(f"run `{run_id}` cannot be continued from event {at} or any event before it")
     return found
 
 
-def files_at(events: Iterable[Event]) -> dict[str, str | None]:
-    """A run's own files as they were after some events: contents by path, null for what was deleted."""
+def workspace_files(events: Iterable[Event]) -> dict[str, str | None]:
+    """Return the workspace files after some events: content hashes by path, `None` for a deleted file."""
     files: dict[str, str | None] = {}
     restoring: tuple[kinds.Change, ...] = ()
     for event in events:
@@ -64,61 +79,73 @@ def files_at(events: Iterable[Event]) -> dict[str, str | None]:
     return {path: content for path, content in files.items() if path.startswith("workspace:")}
 
 
-def rebuild(files: dict[str, str | None], roots: Roots, content: Callable[[str], bytes], token: str) -> None:
-    """Make a run's own files as they were; what is there already stays."""
+def write_files(files: dict[str, str | None], roots: Roots, content: Callable[[str], bytes], token: str) -> None:
+    """Write workspace files; leave existing ones as they are."""
     for path, name in files.items():
         if name is not None:
             apply_change(Change(path, None, name), roots, content, f"{token}.{path}")
 
 
 def fork_input(
-    cut: Cut, used: Briefs, given: Any, content: Callable[[str], bytes], *, is_checked: bool
+    point: ForkPoint, skill: CompiledSkill, value: Any, content: Callable[[str], bytes], *, is_new_skill: bool
 ) -> dict[str, Any] | None:
-    """The artifact that a fork begins with, if it is another one; what stays must fit a skill that was changed."""
-    phase = cut.state.phase or used.skill.entry
-    if not used.fits(phase):
-        raise ForkImpossible(f"the skill `{used.skill.name}` has no phase `{phase}` to go on with")
-    if given is not None:
-        return to_artifact(given, used.skill, strict=used.settings.strict, node=phase)
-    if is_checked:
-        assert cut.state.visit.input is not None
-        kept = msgspec.json.decode(content(cut.state.visit.input.hash))
-        to_artifact(kept, used.skill, strict=used.settings.strict, node=phase)
+    """Return the artifact that replaces the input of a fork's next phase; `None` if the input does not change.
+
+    Args:
+        point: The event that the fork continues from.
+        skill: The skill of the fork.
+        value: The new input; `None` to use the recorded one.
+        content: Returns content by its hash.
+        is_new_skill: Whether the skill differs from that of the origin, so that the recorded input is validated.
+
+    Raises:
+        ForkImpossible: The skill does not have the next phase.
+        InputInvalid: The phase does not accept the input.
+    """
+    phase = point.state.phase or skill.skill.entry
+    if not skill.has_node(phase):
+        raise ForkImpossible(f"skill `{skill.skill.name}` has no phase `{phase}`, which is next in the run")
+    if value is not None:
+        return to_artifact(value, skill.skill, strict=skill.settings.strict, node=phase)
+    if is_new_skill:
+        assert point.state.visit.input is not None
+        recorded = msgspec.json.decode(content(point.state.visit.input.hash))
+        to_artifact(recorded, skill.skill, strict=skill.settings.strict, node=phase)
     return None
 
 
-def forked_event(
+def fork_event(
     run_id: str,
     origin: str,
-    cut: Cut,
+    point: ForkPoint,
     model: str | None,
     artifact: dict[str, Any] | None,
     skill: Skill | None,
     specs: Blob | None,
 ) -> tuple[kinds.RunForked, tuple[Blob, ...]]:
-    """The event that opens a fork, with the content that it names."""
+    """Return the first event of a fork, and the content that it refers to."""
     content = Blob.of(canonical(artifact)) if artifact is not None else None
     copy = pin(skill) if skill is not None else None
-    started = cut.state.started
+    started = point.state.started
     assert started is not None
     forked = kinds.RunForked(
         run_id,
-        kinds.ForkPoint(origin, cut.event.seq, cut.event.hash),
+        kinds.ForkPoint(origin, point.event.seq, point.event.hash),
         model,
         kinds.ArtifactRef(artifact["type"], content.hash) if artifact is not None and content is not None else None,
         skill.name if skill is not None else None,
         copy.hash if copy is not None else None,
         None if started.rules == versions.RULES else versions.RULES,
-        None if cut.state.wording == versions.WORDING else versions.WORDING,
+        None if point.state.wording == versions.WORDING else versions.WORDING,
         specs.hash if specs is not None else None,
     )
     return forked, tuple(blob for blob in (content, copy, specs) if blob is not None)
 
 
-def seal(
+def append_fork_event(
     journal: Journal, run_id: str, after: Event, forked: kinds.RunForked, blobs: tuple[Blob, ...], now: int
 ) -> Event:
-    """Store the event that opens a fork: it chains on the event that it goes on from."""
+    """Store the first event of a fork, chained to the event that it continues from."""
     raw, ts, seq = encode(forked), max(now, after.ts), after.seq + 1
     hashed = link(seq, ts, forked.kind, forked.version, raw, after.hash)
     event = Event(seq, run_id, ts, forked.kind, forked.version, raw, after.hash, hashed)

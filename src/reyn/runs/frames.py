@@ -1,10 +1,10 @@
-"""What a model saw at an event of a run, and what it said: the exact texts, put together again from what is kept."""
+"""Reconstruct the exact messages that a model received at an event of a run, and its answer."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reyn.context import join
+from reyn.context import message_text
 from reyn.errors import RunNotFound
 from reyn.journal import decode, kinds
 
@@ -17,18 +17,24 @@ _RESULTS = (kinds.OpCompleted, kinds.SubRunCompleted, kinds.PermissionDenied, ki
 
 
 ANSWER = "answer"
-"""Stands for a role where a frame was answered."""
+"""The role under which `frame_at` returns the model's answer."""
 
 
 def frame_at(
     run_id: str, events: Iterable[Event], seq: int | None, content: Callable[[str], bytes]
 ) -> list[tuple[str, str]]:
-    """Role and text of every message of the frame that stands at an event, or last stood before it; then the answer to
-    it. Without a number, of the last."""
+    """Return role and text of the messages of a frame, followed by the answer if there is one.
+
+    Args:
+        run_id: The run.
+        events: Its events.
+        seq: The frame at this event, or the last one before it; by default the last frame of the run.
+        content: Returns content by its hash.
+    """
     built: kinds.FrameBuilt | None = None
     answer: str | None = None
     results: dict[str, str] = {}
-    shown: list[str] = []
+    frame_results: list[str] = []
     for event in events:
         body = decode(event)
         if seq is not None and event.seq > seq:
@@ -40,22 +46,22 @@ def frame_at(
             case kinds.PhaseStarted():
                 results = {}
             case kinds.FrameBuilt() as built:
-                shown, answer = list(results.values()), None
+                frame_results, answer = list(results.values()), None
             case kinds.LlmResponded(text=answer):
                 pass
             case kinds.ContentCut(name=call, shown=part) if call in results:
                 results[call] = part
-            case body if isinstance(body, _RESULTS) and body.result and _is_models(body.call):
+            case body if isinstance(body, _RESULTS) and body.result and _is_model_call(body.call):
                 results[body.call] = body.result
     if built is None:
         raise RunNotFound(
             f"run `{run_id}` has no frame{'' if seq is None else f' at or before event {seq}'}",
             hint="`reyn events RUN --kind frame_built` lists the frames.",
         )
-    seen: list[tuple[str, str]] = [(message.role, join(message, content, shown)) for message in built.messages]
-    return seen if answer is None else [*seen, (ANSWER, content(answer).decode())]
+    messages = [(str(message.role), message_text(message, content, frame_results)) for message in built.messages]
+    return messages if answer is None else [*messages, (ANSWER, content(answer).decode())]
 
 
-def _is_models(call: str) -> bool:
-    """Whether an op was asked for by a model (`3.1.2`), and not by a step (`3.pre.1`)."""
-    return all(word.isdigit() for word in call.split(".")) and call.count(".") == 2
+def _is_model_call(call: str) -> bool:
+    """Whether a model requested an op (`3.1.2`), not a step (`3.pre.1`)."""
+    return all(part.isdigit() for part in call.split(".")) and call.count(".") == 2

@@ -1,4 +1,4 @@
-"""Which operation continues a run, with the right ids and numbers. `reyn.cli` renders it as a command line."""
+"""Determine the operation that continues a run, with its ids and values. `reyn.cli` renders it as a command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reyn.errors import BlobMissing, NextAction
 from reyn.journal import ENDED
 from reyn.kernel.limits import SECOND, limit_of
 from reyn.kernel.run_state import RunState, fold
-from reyn.kernel.runtime_types import standing
+from reyn.kernel.runtime_types import display_status
 from reyn.runs.family import descendants, root_run
 from reyn.runs.questions import open_question
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def next_action(journal: Journal, row: RunRow) -> NextAction | None:
-    """The operation that continues a run; `None` if there is none, or if a live process executes the run."""
+    """Return the operation that continues a run; `None` if there is none, or if a live process executes the run."""
     root = root_run(journal, row)
     if root.run_id != row.run_id:  # a sub-run continues with its root run, and only while that one needs it
         return None if row.status in ENDED else next_action(journal, root)
     run, is_claimed = row.run_id, journal.is_claimed(row.run_id)
-    match standing(row, is_claimed=is_claimed):
+    match display_status(row, is_claimed=is_claimed):
         case "aborted" | "cancelled" | "blocked":
             return NextAction("fork", run)
         case "finished":
@@ -58,7 +58,7 @@ def _raise_limit(journal: Journal, run_id: str) -> NextAction:
 
 
 def _cap(journal: Journal, state: RunState, name: str) -> int | None:
-    """The run's own cap. The cap of a sub-run is what was left of it."""
+    """Return the cap of the run itself. The recorded cap of a sub-run is only what was left of it."""
     assert state.started is not None
     try:
         settings = msgspec.json.decode(journal.blob(state.started.settings), type=RunSettings)
@@ -68,7 +68,7 @@ def _cap(journal: Journal, state: RunState, name: str) -> int | None:
 
 
 def _usage(name: str, states: Sequence[RunState]) -> int:
-    """Usage of a limit by a run and its open sub-runs. Tokens add up; the time of a sub-run is part of its parent's."""
+    """Return the usage of a run and its open sub-runs. Tokens add up; a parent's time includes that of its sub-runs."""
     match name:
         case "tokens":
             return sum(state.models.usage.total for state in states)

@@ -1,7 +1,7 @@
 """Open questions of runs, and the protocol by which any process answers one.
 
-The answerer posts the answer and then looks whether a live process executes the run. A process that executes runs
-(`reyn.runtime`) releases its claim and then looks into the inbox. One of the two sees the other, so no answer is left
+The answering process posts the answer and then checks whether another process executes the run. A process that executes
+runs (`reyn.runtime`) releases its claim and then reads the inbox. One of the two sees the other, so no answer is left
 unread, and neither has to poll.
 """
 
@@ -14,7 +14,7 @@ import msgspec
 from reyn.errors import AnswerInvalid, ModelError, NextAction, RunBusy, RunNotResumable, WaitUnknown
 from reyn.journal import ENDED, Answer, Cancel
 from reyn.journal.kinds import Wait
-from reyn.kernel.live import answer_fault
+from reyn.kernel.live import answer_error
 from reyn.kernel.loading import check_supported_rules
 from reyn.kernel.run_state import fold
 from reyn.runs.family import descendants, lineage
@@ -53,15 +53,15 @@ class PostedAnswer(msgspec.Struct, frozen=True):
 
 
 def open_question(journal: Journal, row: RunRow) -> Question | None:
-    """The open question of a run or of one of its descendants."""
+    """Return the open question of a run or of one of its descendants."""
     asking = _asking_run(journal, row)
     if asking is None:
         return None
     state = fold(journal.read(asking.run_id))
     if state.wait is None:  # answered since the row was read
         return None
-    messages = [message.said for message in journal.drain(asking.run_id, state.messages_taken)]
-    is_answered = any(isinstance(said, Answer) and said.wait == state.wait.id for said in messages)
+    messages = [message.payload for message in journal.drain(asking.run_id, state.messages_taken)]
+    is_answered = any(isinstance(payload, Answer) and payload.wait == state.wait.id for payload in messages)
     return Question(asking.run_id, state.wait, is_answered)
 
 
@@ -96,7 +96,7 @@ def _find_question(journal: Journal, row: RunRow, wait_id: str) -> Question:
 def post_answer(
     journal: Journal, row: RunRow, wait_id: str, value: Any, *, is_text: bool = False, by: str = ""
 ) -> PostedAnswer:
-    """Post an answer to a question of a run or of its descendants, then look whether a live process executes the run.
+    """Post an answer to a question of a run or of its descendants, then check whether a process executes the run.
 
     Args:
         journal: The journal of the run.
@@ -115,7 +115,7 @@ def post_answer(
     check_supported_rules(row.run_id, row.rules)
     if is_text:
         value = parse_answer(question.wait, value)
-    fault = answer_fault(question.wait, wait_id, value)
+    fault = answer_error(question.wait, wait_id, value)
     if fault:
         raise AnswerInvalid(fault)
     message_id = journal.post(question.run_id, Answer(wait_id, value, by))
@@ -157,14 +157,14 @@ async def resume_answered(
 
 
 def pending_message(journal: Journal, run_id: str) -> int:
-    """The id of the newest message that a stopped run has to act on: an answer or a cancellation; 0 if there is none.
+    """Return the id of the newest answer or cancellation that a stopped run has not handled; 0 if there is none.
 
     A driver calls this after it has released its claim, see the module's docstring.
     """
     row = journal.find(run_id)
     if row is None or row.status == "running" or row.status in ENDED:
         return 0
-    ids = [message.id for message in journal.drain(run_id, row.messages_taken) if isinstance(message.said, Cancel)]
+    ids = [message.id for message in journal.drain(run_id, row.messages_taken) if isinstance(message.payload, Cancel)]
     asking = _asking_run(journal, row) if row.status == "waiting" else None
     if asking is not None:
         ids += [message.id for message in journal.drain(asking.run_id, asking.messages_taken)]
@@ -175,8 +175,13 @@ def pending_message(journal: Journal, run_id: str) -> int:
 
 
 def parse_answer(wait: Wait, text: str) -> Any:
-    """The value of an answer that a user typed: text if the question takes text, else JSON; empty text is `null` where
-    the question need not be answered."""
+    """Return the value of an answer that a user typed.
+
+    It is text if the question accepts text, otherwise JSON. Empty text is `null` if the question is optional.
+
+    Raises:
+        AnswerInvalid: The text is not JSON.
+    """
     types = _types(wait.response_schema)
     if not text and "null" in types:
         return None
@@ -191,7 +196,7 @@ def parse_answer(wait: Wait, text: str) -> Any:
 
 
 def _types(schema: Any) -> set[str]:
-    """The JSON types that a schema allows, as far as it names them."""
+    """Return the JSON types that a schema names."""
     if not isinstance(schema, dict):
         return set()
     named = schema.get("type", [])

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from reyn.errors import ChainBroken, ReplayMismatch, RunNotFound
 from reyn.journal import GENESIS, decode, kinds
 from reyn.journal.projections import project
-from reyn.journal.registry import content_of, decode_stored
+from reyn.journal.registry import content_hashes, decode_stored
 from reyn.kernel.driver import Driver
-from reyn.kernel.loading import check_chain, check_drivable, missing_ops
+from reyn.kernel.loading import check_chain, check_executable, missing_ops
 from reyn.kernel.run_state import EMPTY, apply
 from reyn.kernel.runtime_types import ReplayReport, VerifyReport
 from reyn.kernel.tape import Tape
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from reyn.journal import Body, Event, Journal, RunRow
-    from reyn.kernel.briefs import Briefs
+    from reyn.kernel.compiled_skill import CompiledSkill
     from reyn.kernel.run_state import RunState
     from reyn.ops import OpTable
 
@@ -28,9 +28,11 @@ if TYPE_CHECKING:
 class Replayer:
     """Replays runs: no model, no effect, nothing written; only the recorded inputs and the rules."""
 
-    def __init__(self, journal: Journal, briefs_of: Callable[[kinds.RunStarted], Briefs], ops: OpTable) -> None:
+    def __init__(
+        self, journal: Journal, compile_skill: Callable[[kinds.RunStarted], CompiledSkill], ops: OpTable
+    ) -> None:
         self._journal = journal
-        self._briefs_of = briefs_of
+        self._compile_skill = compile_skill
         self._ops = ops
 
     async def replay(self, run_id: str) -> ReplayReport:
@@ -55,14 +57,14 @@ class Replayer:
             content=self._journal.blob,
             is_read_only=True,
         )
-        state = await Driver(tape, self._briefs_of, None).drive()
+        state = await Driver(tape, self._compile_skill, None).drive()
         if (extra := tape.upcoming) is not None:
-            message = f"event {extra.seq} `{extra.kind}` is recorded, but the rules derive nothing after {tape.seq}"
+            message = f"event {extra.seq} `{extra.kind}` is recorded; the rules derive no event after {tape.seq}"
             raise ReplayMismatch(message, seq=extra.seq, kind=extra.kind)
         check_head(self._journal, run_id, tape.seq, tape.hash)
         assert state.status is not None
         assert state.started is not None
-        missing = missing_ops(self._briefs_of(state.started).skill, self._ops)
+        missing = missing_ops(self._compile_skill(state.started).skill, self._ops)
         inherited = last.seq - 1
         return ReplayReport(
             run_id, tape.seq, state.history.total_steps, state.status, tape.reworded, inherited, missing
@@ -80,11 +82,11 @@ class Replayer:
         state, last = EMPTY, first
         for last in check_chain(chain([first], islice(events, count - 1))):
             state = apply(state, decode(last), last.ts)
-        check_drivable(run_id, state)
+        check_executable(run_id, state)
         return last, state
 
     def _first_supported(self, run_id: str) -> int:
-        """The sequence number of the fork that moved a run to supported rules; 0 if there is none."""
+        """Return the sequence number of the fork that moved a run to supported rules; 0 if there is none."""
         for event in self._journal.read(run_id):
             if event.kind == kinds.RunForked.kind:
                 body = decode(event)
@@ -94,7 +96,7 @@ class Replayer:
 
 
 def check_head(journal: Journal, run_id: str, seq: int, head: str) -> None:
-    """Check that a record ends at the run's head; if not, its end was cut off."""
+    """Check that the events end at the run's head; otherwise the last ones are missing."""
     row = journal.find(run_id)
     if row is None:
         raise RunNotFound(f"no run `{run_id}`")
@@ -103,7 +105,7 @@ def check_head(journal: Journal, run_id: str, seq: int, head: str) -> None:
 
 
 def verify(journal: Journal, run_id: str) -> VerifyReport:
-    """Read everything a run consists of and check every hash.
+    """Check the hashes of all events and contents of a run.
 
     Raises:
         ChainBroken: names the first event that is wrong.
@@ -113,19 +115,19 @@ def verify(journal: Journal, run_id: str) -> VerifyReport:
     row: RunRow | None = None
     for event in check_chain(journal.read(run_id)):
         body = decode(event)
-        row = _projected(row, event, body)
-        for name in content_of(decode_stored(event)):
+        row = _advance_row(row, event, body)
+        for name in content_hashes(decode_stored(event)):
             if name not in seen:
                 journal.blob(name)
                 seen.add(name)
         head, count = event.hash, event.seq
     check_head(journal, run_id, count, head)
     if row not in journal.runs(run_id):
-        raise ChainBroken(f"the list of runs does not agree with the {count} events of run `{run_id}`")
+        raise ChainBroken(f"the row of run `{run_id}` in the list of runs does not match its {count} events")
     return VerifyReport(run_id, count, len(seen), head)
 
 
-def _projected(row: RunRow | None, event: Event, body: Body) -> RunRow:
+def _advance_row(row: RunRow | None, event: Event, body: Body) -> RunRow:
     """Advance the row of a run by one event. The event that opens a run must name it."""
     if isinstance(body, kinds.RunStarted | kinds.RunForked) and body.run_id != event.run_id:
         raise ChainBroken(f"event {event.seq} of run `{event.run_id}` opens a run `{body.run_id}`")

@@ -1,6 +1,6 @@
-"""The rules of `resume`: whether a stopped run can continue, and with which flags. Nothing is written here.
+"""The rules of `resume`: whether a stopped run can continue, with which options, with which version of its skill.
 
-Each check raises an error that carries the action which does continue the run.
+The checks write nothing. Their errors carry the action that does continue the run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from reyn.config import RunSettings
     from reyn.journal import Journal
-    from reyn.kernel.briefs import Briefs
+    from reyn.kernel.compiled_skill import CompiledSkill
     from reyn.kernel.run_state import RunState
 
 
@@ -61,7 +61,7 @@ def check_resume(
     """
     check_raise(state, settings, raised)
     messages = journal.drain(state.run_id, state.messages_taken)
-    if not any(isinstance(message.said, Cancel) for message in messages):
+    if not any(isinstance(message.payload, Cancel) for message in messages):
         _check_flags(journal, state, retry=retry, raised=raised, is_attended=is_attended)
     _check_needed(journal, state)
 
@@ -111,7 +111,7 @@ def _continues_without_raise(journal: Journal, state: RunState) -> bool:
 
 
 def _check_needed(journal: Journal, state: RunState) -> None:
-    """A sub-run whose parent has continued without it would contradict the parent's history."""
+    """Refuse a sub-run whose parent has continued without it: its result would contradict the parent's history."""
     parent = state.started.parent if state.started else None
     for event in journal.read(parent.run) if parent else ():
         body = decode(event)
@@ -127,7 +127,7 @@ def check_raise(state: RunState, settings: RunSettings, raised: Mapping[str, int
     """Check that each limit exists and that its new value is larger; `None` removes a limit."""
     unknown = raised.keys() - {field.name for field in msgspec.structs.fields(Limits)}
     if unknown:
-        raise LimitUnknown(f"no limit is called {', '.join(f'`{name}`' for name in sorted(unknown))}")
+        raise LimitUnknown(f"unknown limit {', '.join(f'`{name}`' for name in sorted(unknown))}")
     for name, value in raised.items():
         cap = limit_of(state, settings, name)
         if cap is None and state.stop.limit is not None and state.stop.limit[0] == name:
@@ -136,36 +136,37 @@ def check_raise(state: RunState, settings: RunSettings, raised: Mapping[str, int
             raise LimitUnknown(f"`{name}` is {'not set' if cap is None else cap}; {value} does not raise it")
 
 
-def check_fit(state: RunState, old: Briefs, new: Briefs, content: Callable[[str], bytes]) -> None:
+def check_fit(state: RunState, old: CompiledSkill, new: CompiledSkill, content: Callable[[str], bytes]) -> None:
     """Check that a run can continue with the current version of its skill.
 
     The phase of an open visit must be unchanged. The next phase must exist and accept the recorded input.
     """
     phase = state.phase or new.skill.entry
-    if not new.fits(phase):
-        raise UpgradeUnfit(f"the current skill has no phase `{phase}`")
+    if not new.has_node(phase):
+        raise UpgradeUnfit(f"the current skill has no phase `{phase}`, which is next in the run")
     if state.visit.is_open and not _same_phase(state, old, new, phase):
         raise UpgradeUnfit(f"phase `{phase}`, which is being visited, has changed since the run started")
-    if not state.visit.is_open and state.ending is None:
+    enters_phase = state.ending is None or state.ending.kind == "failure"
+    if not state.visit.is_open and enters_phase:
         assert state.visit.input is not None
         artifact = msgspec.json.decode(content(state.visit.input.hash))
-        taken = {member.name: member.schema for member in new.skill.inputs_of(phase)}
-        if artifact["type"] not in taken:
-            raise UpgradeUnfit(f"phase `{phase}` no longer takes a `{artifact['type']}`")
-        wrong = new.validator(taken[artifact["type"]]).first_error(artifact["data"])
-        if wrong is not None:
-            raise UpgradeUnfit(f"the input of phase `{phase}` no longer fits: {wrong.path('data')} {wrong.message}")
+        accepted = {member.name: member.schema for member in new.skill.inputs_of(phase)}
+        if artifact["type"] not in accepted:
+            raise UpgradeUnfit(f"phase `{phase}` no longer accepts type `{artifact['type']}`")
+        error = new.validator(accepted[artifact["type"]]).first_error(artifact["data"])
+        if error is not None:
+            raise UpgradeUnfit(f"phase `{phase}` no longer accepts its input: {error.path('data')} {error.message}")
 
 
-def _same_phase(state: RunState, old: Briefs, new: Briefs, phase: str) -> bool:
+def _same_phase(state: RunState, old: CompiledSkill, new: CompiledSkill, phase: str) -> bool:
     """Whether a phase has the same steps, prompt and contract in both versions of the skill."""
     if phase not in old.skill.phases or phase not in new.skill.phases:
         return phase not in old.skill.phases and phase not in new.skill.phases
     if old.skill.phases[phase] != new.skill.phases[phase]:
         return False
     for acting in (True, False):
-        before = old.of(phase, state).offer(acting=acting, is_truncated=False)
-        now = new.of(phase, state).offer(acting=acting, is_truncated=False)
+        before = old.phase(phase, state).turn_spec(acting=acting, is_truncated=False)
+        now = new.phase(phase, state).turn_spec(acting=acting, is_truncated=False)
         if (before.stable.hash, before.schema.hash) != (now.stable.hash, now.schema.hash):
             return False
     return True

@@ -1,4 +1,7 @@
-"""The files of runs, beside driving them: made again where a fork or an import needs them, put back by an undo."""
+"""The files of recorded runs: recreate a workspace for a fork or an import, undo changes.
+
+`fork` and `undo` derive from events what is to be done; this module applies it to the file system.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,13 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from reyn.journal import kinds
-from reyn.kernel.changes import dated_changes
+from reyn.kernel.changes import timestamped_changes
 from reyn.kernel.loading import load_head
 from reyn.kernel.op_performer import roots_of
 from reyn.kernel.run_state import fold
 from reyn.runs.family import descendants
-from reyn.runs.fork import files_at, rebuild
-from reyn.runs.undo import UndoReport, created, own_events, touched, undone_changes
+from reyn.runs.fork import workspace_files, write_files
+from reyn.runs.undo import UndoReport, changed_files, created_files, own_events, reverted_changes
 from reyn.workspace.restore import Files, preview_restore, restore
 
 if TYPE_CHECKING:
@@ -31,61 +34,65 @@ class RunFiles:
         self._clock = clock
         self._file_bytes = file_bytes
 
-    def make_again(self, run_id: str, origin: str, until: Event) -> None:
-        """A run's own files, as they were at an event of the run that it goes on from, or at its own last; with what
-        sub-runs wrote that share them."""
+    def recreate_workspace(self, run_id: str, origin: str, until: Event) -> None:
+        """Write the workspace files of `origin`, as they were at an event, into the workspace of a run.
+
+        Includes the changes of sub-runs that share the workspace. Existing files are left as they are.
+        """
         events = [(event.ts, event.seq, event) for event in self._journal.read(origin) if event.seq <= until.seq]
         for row in descendants(self._journal, origin):
             shared = list(self._journal.read(row.run_id))
             if fold(shared).workspace == origin:
                 events += [(event.ts, event.seq, event) for event in shared if event.ts <= until.ts]
         ordered = [event for _, _, event in sorted(events, key=lambda entry: entry[:2])]
-        rebuild(files_at(ordered), roots_of(self._root, self._state, run_id), self._journal.blob, run_id)
+        write_files(workspace_files(ordered), roots_of(self._root, self._state, run_id), self._journal.blob, run_id)
 
-    def touched(self, runs: Sequence[str]) -> dict[str, str]:
-        """The files that a run and its sub-runs changed, with what became of each."""
-        return touched(change for _, change in reversed(self._changes(runs)))
+    def changed_files(self, runs: Sequence[str]) -> dict[str, str]:
+        """Return the files that some runs changed: `new`, `changed` or `deleted` by path."""
+        return changed_files(change for _, change in reversed(self._changes(runs)))
 
     def undo(self, runs: Sequence[str], *, dry_run: bool) -> UndoReport:
-        """Put back what a run and its sub-runs changed, newest first; what somebody else changed since is left."""
+        """Restore the files that some runs changed, newest change first; leave files that were changed since."""
         with ExitStack() as claims:
             for name in runs:
                 claims.enter_context(self._journal.claim(name))
             changes = self._changes(runs)
             if dry_run or not changes:
-                return self._foreseen(runs[0], changes)
-            return self._undone(runs[0], changes)
+                return self._preview(runs[0], changes)
+            return self._undo(runs[0], changes)
 
     def _changes(self, runs: Sequence[str]) -> list[tuple[str, kinds.Change]]:
-        """Every change that stands, newest first, with the run whose files it was made in."""
-        dated, undone = [], list[tuple[tuple[int, int], kinds.Change]]()
+        """Return the unreverted changes, newest first, each with the run whose workspace it applies to."""
+        entries, reverted = [], list[tuple[tuple[int, int], kinds.Change]]()
         for name in runs:
             events = list(own_events(name, self._journal.read))
             workspace = fold(self._journal.read(name)).workspace
-            dated += [(at, workspace, change) for at, change in dated_changes(events)]
-            undone += undone_changes(events)
-        dated = [entry for entry in dated if not any(entry[2] == gone and entry[0] < at for at, gone in undone)]
-        return [(workspace, change) for _, workspace, change in sorted(dated, key=lambda entry: entry[0], reverse=True)]
+            entries += [(at, workspace, change) for at, change in timestamped_changes(events)]
+            reverted += reverted_changes(events)
+        entries = [entry for entry in entries if not any(entry[2] == old and entry[0] < at for at, old in reverted)]
+        return [
+            (workspace, change) for _, workspace, change in sorted(entries, key=lambda entry: entry[0], reverse=True)
+        ]
 
-    def _foreseen(self, run_id: str, changes: list[tuple[str, kinds.Change]]) -> UndoReport:
+    def _preview(self, run_id: str, changes: list[tuple[str, kinds.Change]]) -> UndoReport:
         restored: list[str] = []
         left: list[str] = []
         for workspace, own in _by_workspace(changes):
-            would, would_not = preview_restore(own, self._in(workspace))
-            restored, left = [*restored, *would], [*left, *would_not]
+            restorable, skipped = preview_restore(own, self._in(workspace))
+            restored, left = [*restored, *restorable], [*left, *skipped]
         return _report(run_id, changes, restored, left, is_dry=True)
 
-    def _undone(self, run_id: str, changes: list[tuple[str, kinds.Change]]) -> UndoReport:
-        """Recorded in the run that was named: what is about to be put back, then what was."""
+    def _undo(self, run_id: str, changes: list[tuple[str, kinds.Change]]) -> UndoReport:
+        """Restore the files; record intent and outcome in the journal of the run."""
         _, tape = load_head(self._journal, run_id)
         tape.record(kinds.UndoStarted(tuple(change for _, change in changes)), self._clock.now())
         tape.flush_now(self._journal)
         restored: list[str] = []
         left: list[str] = []
         for workspace, own in _by_workspace(changes):
-            # The same token when an undo that was cut short is done again: it finds what it left half written.
-            done, not_done = restore(own, f"{run_id}/undo/{workspace}", self._in(workspace))
-            restored, left = [*restored, *done], [*left, *not_done]
+            # An undo that is repeated after a crash uses the same token, so it finds its own temporary files.
+            done, skipped = restore(own, f"{run_id}/undo/{workspace}", self._in(workspace))
+            restored, left = [*restored, *done], [*left, *skipped]
         report = _report(run_id, changes, restored, left)
         tape.record(kinds.UndoCompleted(report.restored, report.left), self._clock.now())
         tape.flush_now(self._journal)
@@ -98,14 +105,14 @@ class RunFiles:
 def _report(
     run_id: str, changes: list[tuple[str, kinds.Change]], restored: list[str], left: list[str], *, is_dry: bool = False
 ) -> UndoReport:
-    new = created(change for _, change in changes)
+    new = created_files(change for _, change in changes)
     unique = tuple(dict.fromkeys(restored))
     deleted = tuple(path for path in unique if path in new)
     return UndoReport(run_id, unique, tuple(dict.fromkeys(left)), is_dry=is_dry, deleted=deleted)
 
 
 def _by_workspace(changes: list[tuple[str, kinds.Change]]) -> list[tuple[str, tuple[kinds.Change, ...]]]:
-    """Files of the project in one go, whoever changed them; each run's own files apart."""
+    """Group changes by workspace. Project files are one group, whichever run changed them."""
     groups: dict[str, list[kinds.Change]] = {}
     for workspace, change in changes:
         own = workspace if change.path.startswith("workspace:") else ""

@@ -1,6 +1,6 @@
-"""Reads recorded runs: finds, lists, folds, replays, verifies, compares and exports them. It changes nothing.
+"""Read recorded runs: find, list, fold, replay, verify, compare and export them. Changes nothing.
 
-The rules of each operation stand in the modules beside this one.
+The other modules of this package implement the operations; this one binds them to a journal.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import msgspec
 
 from reyn.config import RunSettings
 from reyn.errors import BlobMissing, ChainBroken, RunBlocked, RunNotFound, hint_of
-from reyn.kernel.briefs import Briefs
+from reyn.kernel.compiled_skill import CompiledSkill
 from reyn.kernel.loading import unpin_ops
 from reyn.kernel.run_state import fold
-from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport, standing
+from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport, display_status
 from reyn.runs.archive import export_runs
 from reyn.runs.diff import Side, compare, side_of
 from reyn.runs.family import descendants
@@ -31,40 +31,40 @@ if TYPE_CHECKING:
     from reyn.runs.diff import DiffReport
 
 
-_BRIEFS = 64
-"""How many compiled skills are cached; the oldest is dropped first."""
+_CACHED_SKILLS = 64
+"""The number of compiled skills to cache; the oldest is dropped first."""
 
 
 class RunReader:
-    """The recorded runs of one journal. `OSRuntime` documents the methods that it passes on."""
+    """The recorded runs of one journal. `OSRuntime` has most of these methods and documents them."""
 
     def __init__(self, journal: Journal, ops: OpTable) -> None:
-        self._journal = journal
+        self.journal = journal
         self._ops = ops
-        self._briefs: dict[tuple[str, str, str | None], Briefs] = {}
+        self._skills: dict[tuple[str, str, str | None], CompiledSkill] = {}
 
     def find(self, run: str) -> RunRow:
-        row = self._journal.find(run)
+        row = self.journal.find(run)
         if row is not None:
             return row
-        rows = [row for row in self._journal.runs(run) if not row.parent.startswith(run)] if run else []
+        rows = [row for row in self.journal.runs(run) if not row.parent.startswith(run)] if run else []
         if len(rows) == 1:
             return rows[0]
-        raise RunNotFound(f"{len(rows)} runs begin with `{run}`" if rows else f"no run `{run}`")
+        raise RunNotFound(f"`{run}` is ambiguous: {len(rows)} runs have this prefix" if rows else f"no run `{run}`")
 
     def runs(self) -> list[RunRow]:
-        return self._journal.runs()
+        return self.journal.runs()
 
-    def standing(self, row: RunRow) -> str:
-        return standing(row, is_claimed=self._journal.is_claimed(row.run_id))
+    def display_status(self, row: RunRow) -> str:
+        return display_status(row, is_claimed=self.journal.is_claimed(row.run_id))
 
     def family(self, run: str) -> list[str]:
-        """The ids of a run and its descendants."""
+        """Return the ids of a run and its descendants."""
         row = self.find(run)
-        return [row.run_id, *(child.run_id for child in descendants(self._journal, row.run_id))]
+        return [row.run_id, *(child.run_id for child in descendants(self.journal, row.run_id))]
 
     def events(self, run: str, after: int = 0) -> Iterator[Event]:
-        return self._journal.read(self.find(run).run_id, after)
+        return self.journal.read(self.find(run).run_id, after)
 
     def state(self, run: str) -> RunState:
         state = fold(self.events(run))
@@ -76,56 +76,58 @@ class RunReader:
         return self.to_result(self.state(run))
 
     async def replay(self, run: str) -> ReplayReport:
-        return await Replayer(self._journal, self.briefs_of, self._ops).replay(self.find(run).run_id)
+        return await Replayer(self.journal, self.compile_skill, self._ops).replay(self.find(run).run_id)
 
     def verify(self, run: str) -> VerifyReport:
-        return verify(self._journal, self.find(run).run_id)
+        return verify(self.journal, self.find(run).run_id)
 
     def diff(self, a: str, b: str) -> DiffReport:
-        return compare(self._side(a), self._side(b), self._journal.blob)
+        return compare(self._side(a), self._side(b), self.journal.blob)
 
     def _side(self, run: str) -> Side:
         row = self.find(run)
-        return side_of(row.run_id, tuple(self._journal.read(row.run_id)))
+        return side_of(row.run_id, tuple(self.journal.read(row.run_id)))
 
     def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         row = self.find(run)
-        return frame_at(row.run_id, self._journal.read(row.run_id), seq, self._journal.blob)
+        return frame_at(row.run_id, self.journal.read(row.run_id), seq, self.journal.blob)
 
     def export(self, run: str) -> Iterator[bytes]:
-        return export_runs(self._journal, self.find(run).run_id)
+        return export_runs(self.journal, self.find(run).run_id)
 
-    def briefs_of(self, started: kinds.RunStarted, content: Callable[[str], bytes] | None = None) -> Briefs:
-        """The compiled skill and settings of a run, from the run's own copies and never from today's files.
+    def compile_skill(self, started: kinds.RunStarted, content: Callable[[str], bytes] | None = None) -> CompiledSkill:
+        """Return the compiled skill of a run, from the run's own copies and never from the current files.
 
         Args:
             started: The first event of the run, which names the copies.
             content: Where to read the copies of a run that is not in the journal yet.
         """
         key = (started.skill_hash, started.settings, started.ops)
-        if key not in self._briefs:
-            content = content or self._journal.blob
+        if key not in self._skills:
+            content = content or self.journal.blob
             try:
                 copies = content(started.skill_hash), content(started.settings)
                 specs = content(started.ops) if started.ops else None
             except BlobMissing as error:
-                raise RunBlocked(f"the run's own copy of its skill or settings is gone: {error}") from error
-            while len(self._briefs) >= _BRIEFS:
-                self._briefs.pop(next(iter(self._briefs)))
+                raise RunBlocked(f"the run's own copy of its skill or settings is missing: {error}") from error
+            while len(self._skills) >= _CACHED_SKILLS:
+                self._skills.pop(next(iter(self._skills)))
             vocabulary = unpin_ops(specs) if specs is not None else self._ops.vocabulary
-            self._briefs[key] = Briefs(unpin(copies[0]), _to_settings(copies[1]), vocabulary)
-        return self._briefs[key]
+            self._skills[key] = CompiledSkill(unpin(copies[0]), _to_settings(copies[1]), vocabulary)
+        return self._skills[key]
 
     def to_result(self, state: RunState, warnings: tuple[str, ...] = ()) -> RunResult:
-        """The result of a run in this state, with further warnings."""
+        """Return the result of a run in this state, with further warnings."""
         assert state.started is not None
         assert state.status is not None
         artifact = None
         final = state.final_artifact
         if state.status == "finished" and final is not None:
-            stored = msgspec.json.decode(self._journal.blob(final.hash))
+            stored = msgspec.json.decode(self.journal.blob(final.hash))
             artifact = {"type": stored["type"], "data": stored["data"]}
-        switches = (f"`{other}` is asked in place of `{name}`" for name, other in state.models.switched.items())
+        switches = (
+            f"model `{name}` was replaced by its fallback `{other}`" for name, other in state.models.switched.items()
+        )
         code = state.stop.code if state.status == "failed" else ""
         return RunResult(
             state.run_id,

@@ -1,4 +1,4 @@
-"""Which files a run changed, and how they were before it."""
+"""Derive from events which file changes were reverted, and which files a run changed."""
 
 from __future__ import annotations
 
@@ -15,25 +15,19 @@ if TYPE_CHECKING:
 
 
 class UndoReport(msgspec.Struct, frozen=True):
-    """The files that an undo restored or would restore, and those it leaves alone.
-
-    Attributes:
-        run_id: The run.
-        restored: Files that are as they were before the run.
-        left: Files that another program changed since.
-        is_dry: Whether nothing was changed.
-        deleted: Those of `restored` that the run had created.
-    """
+    """The result of an undo, or of its dry run."""
 
     run_id: str
     restored: tuple[str, ...]
     left: tuple[str, ...]
+    """Files that were changed since and stay as they are."""
     is_dry: bool = False
     deleted: tuple[str, ...] = ()
+    """Those of `restored` that the run had created."""
 
 
-def undone_changes(events: Iterable[Event]) -> Iterator[tuple[tuple[int, int], kinds.Change]]:
-    """What was put back, as it is recorded here, and when: a run's own changes, and those of its sub-runs."""
+def reverted_changes(events: Iterable[Event]) -> Iterator[tuple[tuple[int, int], kinds.Change]]:
+    """Yield the changes of a run and its sub-runs that were reverted, with time and sequence number."""
     restoring: tuple[kinds.Change, ...] = ()
     for event in events:
         match decode(event):
@@ -44,18 +38,18 @@ def undone_changes(events: Iterable[Event]) -> Iterator[tuple[tuple[int, int], k
 
 
 def own_events(run_id: str, read: Callable[[str], Iterable[Event]]) -> Iterator[Event]:
-    """The events of a run without those of the run that it was forked from."""
+    """Yield the events of a run without those that it shares with the origin of a fork."""
     return (event for event in read(run_id) if event.run_id == run_id)
 
 
-def created(changes: Iterable[kinds.Change]) -> set[str]:
-    """Return the files that did not exist before these changes, which are given newest first."""
+def created_files(changes: Iterable[kinds.Change]) -> set[str]:
+    """Return the files that did not exist before these changes, which come newest first."""
     oldest = {change.path: change.before for change in changes}
     return {path for path, before in oldest.items() if before is None}
 
 
-def touched(changes: Iterable[kinds.Change]) -> dict[str, str]:
-    """Every file that was changed, with what became of it: `new`, `changed`, `deleted`."""
+def changed_files(changes: Iterable[kinds.Change]) -> dict[str, str]:
+    """Return `new`, `changed` or `deleted` by path, from changes in the order in which they were made."""
     files: dict[str, tuple[str | None, str | None]] = {}
     for change in changes:
         first = files[change.path][0] if change.path in files else change.before

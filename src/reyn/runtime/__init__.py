@@ -1,6 +1,6 @@
-"""The public API: `OSRuntime` opens a project, starts runs and operates on recorded ones; `SyncRuntime` does not await.
+"""The public API: `OSRuntime` opens a project, starts runs and operates on recorded ones; `SyncRuntime` is synchronous.
 
-The runtime wires the packages below it and holds no rules of its own.
+The runtime connects the packages below it and implements no rules of its own.
 """
 
 from reyn.kernel.runtime_types import RunResult

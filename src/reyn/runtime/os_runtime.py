@@ -1,7 +1,9 @@
-"""`OSRuntime`: opens a project, wires the packages below, and starts, resumes and reads runs. It holds no rules.
+"""`OSRuntime`: open a project, and start, resume and read its runs.
 
-async with OSRuntime.open(".") as rt:
-    result = await rt.run("hello", {"text": "..."})
+    async with OSRuntime.open(".") as rt:
+        result = await rt.run("hello", {"text": "..."})
+
+It connects the packages below it and implements no rules of its own.
 """
 
 from __future__ import annotations
@@ -15,47 +17,49 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.config import RunSettings, load_config
-from reyn.context import ContextFrame, Execution
 from reyn.errors import ProjectNotFound, RunBlocked, RunBusy, RunIdInvalid, RunKeyTaken, RunNotResumable
-from reyn.journal import ENDED, Blob, Cancel, RaiseLimit, canonical, kinds
+from reyn.journal import ENDED, Blob, Cancel, MemoryJournal, RaiseLimit, canonical, kinds
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
-from reyn.kernel.briefs import Briefs
 from reyn.kernel.commits import SharedCommits
+from reyn.kernel.compiled_skill import CompiledSkill
 from reyn.kernel.driver import Driver
-from reyn.kernel.inputs import check_supported, to_artifact, unnamed_classes
-from reyn.kernel.limits import act_turns
+from reyn.kernel.inputs import check_supported, missing_class_warnings, to_artifact
 from reyn.kernel.live import InboxPolling, LiveWorld, inbox_events
-from reyn.kernel.loading import Resumption, check_ops, load_head, load_run, new_tape, opening, pin_ops
+from reyn.kernel.loading import Resumption, check_ops, load_head, load_run, new_tape, pin_ops, start_event
 from reyn.kernel.op_performer import OpPerformer
 from reyn.kernel.ports import SystemClock, TimedIds, Unattended
-from reyn.kernel.run_state import EMPTY, fold
+from reyn.kernel.run_state import fold
 from reyn.kernel.sub_runs import SubRuns
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.models.roster import Roster
 from reyn.ops import standard_ops
 from reyn.permissions.policy import policy_of
-from reyn.runs.archive import import_runs
+from reyn.runs.archive import import_runs, read_archive
 from reyn.runs.family import descendants, root_run
-from reyn.runs.fork import cut_at, fork_input, forked_event, seal
+from reyn.runs.fork import append_fork_event, find_fork_point, fork_event, fork_input
 from reyn.runs.next_action import next_action
+from reyn.runs.preview import preview_frame
+from reyn.runs.prune import PruneReport, prune
 from reyn.runs.questions import open_question, pending_message, post_answer, resume_answered
 from reyn.runs.resume import check_fit, check_resume, has_ended
 from reyn.runs.run_files import RunFiles
 from reyn.runs.run_reader import RunReader
 from reyn.runtime.stream import RunStream
-from reyn.skills import Library, load_skill, pin
+from reyn.skills import Library, load_skill, pin, unpin
 from reyn.skills.resolve import is_path
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+    from datetime import timedelta
     from types import TracebackType
     from typing import Self
 
     from reyn.config import Config
+    from reyn.context import ContextFrame
     from reyn.errors import NextAction
-    from reyn.journal import Event, Journal, RunRow
+    from reyn.journal import Event, Journal, RunRow, Status
     from reyn.kernel.live import Listener, OnDelta
-    from reyn.kernel.loading import Loaded
+    from reyn.kernel.loading import LoadedRun
     from reyn.kernel.ports import Clock, Ids, People
     from reyn.kernel.run_state import RunState
     from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
@@ -66,7 +70,7 @@ if TYPE_CHECKING:
     from reyn.permissions import Policy
     from reyn.runs.archive import ImportReport
     from reyn.runs.diff import DiffReport
-    from reyn.runs.fork import Cut
+    from reyn.runs.fork import ForkPoint
     from reyn.runs.questions import PostedAnswer, Question
     from reyn.runs.undo import UndoReport
     from reyn.secrets import Secrets
@@ -74,20 +78,21 @@ if TYPE_CHECKING:
 
 STATE = ".reyn"
 """The folder below the project's root where Reyn keeps its state."""
+DATABASE = "journal.db"
 
 
 class _Observers(NamedTuple):
-    """The callbacks of one call: for durable events, and for pieces of answers."""
+    """The callbacks of one call."""
 
     listener: Listener | None
     on_delta: OnDelta | None
 
 
 class OSRuntime:
-    """One project and its runs. `SyncRuntime` has the same methods for code that does not await.
+    """One project and its runs. `SyncRuntime` has the same methods for synchronous code.
 
-    A run is named by its id or by a prefix that only one run has. Journal, model, clock, ids and people can be passed
-    in; by default they come from the project and the system.
+    A run is named by its id or by a unique prefix of it. Journal, model, clock, ids and people can be replaced; by
+    default they come from the project and the system.
     """
 
     def __init__(
@@ -113,6 +118,7 @@ class OSRuntime:
         self._ids = ids or TimedIds()
         self._executing: set[asyncio.Task[Any]] = set()
         self._polling = InboxPolling()
+        self._cached_reader: RunReader | None = None
 
     @classmethod
     def open(
@@ -135,7 +141,7 @@ class OSRuntime:
             journal: Where runs are recorded; by default `.reyn/journal.db`.
             clock: The source of time.
             ids: The source of run ids.
-            people: Who answers questions; by default they wait.
+            people: Answers the questions of runs; by default every question waits.
             ops: Op kinds to register besides the built-in and installed ones.
             **settings: Keys of the configuration to override.
         """
@@ -149,7 +155,7 @@ class OSRuntime:
 
     @cached_property
     def journal(self) -> Journal:
-        """The journal, opened on first use: a run that is refused leaves no files."""
+        """The journal. It is opened on first use, so that a refused run creates no files."""
         if self._journal is not None:
             return self._journal
         from reyn.journal.sqlite import SqliteJournal
@@ -161,9 +167,21 @@ class OSRuntime:
         """The operator's rules and zones. Today's configuration holds for every run, whenever it was started."""
         return policy_of(self.config, self.ops.vocabulary.permission_keys)
 
-    @cached_property
+    @property
+    def _existing_journal(self) -> Journal:
+        """The journal, or an empty one if the project has none yet: reading creates no files."""
+        return self.journal if self._has_journal else MemoryJournal()
+
+    @property
+    def _has_journal(self) -> bool:
+        return self._journal is not None or "journal" in vars(self) or (self.root / STATE / DATABASE).exists()
+
+    @property
     def _reader(self) -> RunReader:
-        return RunReader(self.journal, self.ops)
+        journal = self._existing_journal
+        if self._cached_reader is None or self._cached_reader.journal is not journal:
+            self._cached_reader = RunReader(journal, self.ops)
+        return self._cached_reader
 
     @cached_property
     def _commits(self) -> SharedCommits:
@@ -199,7 +217,7 @@ class OSRuntime:
             return await self._run_again(name, skill, input, observers)
 
         if run_id is not None and self.is_recorded(name):
-            return await self._execute(name, again, observers)
+            return await self._claim_and_execute(name, again, observers)
         loaded = self.load(skill)
         settings = RunSettings.of(self.config)
         artifact = Blob.of(canonical(to_artifact(input, loaded, strict=settings.strict)))
@@ -208,7 +226,7 @@ class OSRuntime:
         async def start() -> RunResult:
             if self.journal.find(name) is not None:  # another process was faster
                 return await again()
-            first = opening(
+            first = start_event(
                 name,
                 loaded,
                 settings,
@@ -219,20 +237,29 @@ class OSRuntime:
             )
             return await self._begin(first, model, observers)
 
-        return await self._execute(name, start, observers)
+        return await self._claim_and_execute(name, start, observers)
 
     def _source(self, skill: str) -> str | None:
-        """The path of a skill that was not named by its name, relative to the project if it is inside."""
+        """Return the path of a skill that was given as a path, relative to the project if it is inside."""
         if not is_path(skill):
             return None
         place = Path(skill).resolve()
         return str(place.relative_to(self.root)) if place.is_relative_to(self.root) else str(place)
 
+    def _is_skill_of(self, started: kinds.RunStarted, skill: str) -> bool:
+        """Whether a name or path names the skill of a run. The skill's files need not exist any more."""
+        if not is_path(skill):
+            return skill == started.skill
+        if started.source:
+            return self._source(skill) == started.source
+        place = Path(skill).resolve()
+        return (place.parent if place.name == "skill.md" else place).name == started.skill
+
     async def _begin(
         self, first: tuple[kinds.RunStarted, tuple[Blob, ...]], model: str, observers: _Observers
     ) -> RunResult:
         tape = new_tape(self.journal, *first, now=self._clock.now())
-        return await self._drive(tape, self._world(model, None, observers))
+        return await self._execute(tape, self._world(model, None, observers))
 
     async def resume(
         self,
@@ -261,7 +288,7 @@ class OSRuntime:
             RunBusy: Another process executes the run.
         """
         run_id, observers = self.find(run).run_id, _Observers(listener, on_delta)
-        return await self._execute(
+        return await self._claim_and_execute(
             run_id,
             lambda: self._resume(run_id, observers, retry=retry, raised=raise_limits, model=model, upgrade=upgrade),
             observers,
@@ -281,7 +308,7 @@ class OSRuntime:
         loaded, raised = load_run(self.journal, run_id), raised or {}
         if has_ended(loaded.state, retry=retry, raised=raised):
             return self._reader.to_result(loaded.state)
-        settings = self._reader.briefs_of(loaded.started).settings
+        settings = self._reader.compile_skill(loaded.started).settings
         is_attended = not isinstance(self.people, Unattended) or self._is_expired(loaded.state.wait)
         check_resume(self.journal, loaded.state, settings, retry=retry, raised=raised, is_attended=is_attended)
         upgraded = self._upgraded(loaded) if upgrade else None
@@ -290,13 +317,13 @@ class OSRuntime:
             self.journal.post(run_id, RaiseLimit(limit, value))
         return await self._continue(loaded, observers, retry=retry, model=model, upgraded=upgraded)
 
-    async def _execute(
+    async def _claim_and_execute(
         self, run_id: str, attempt: Callable[[], Awaitable[RunResult]], observers: _Observers
     ) -> RunResult:
         """Hold the claim on a run during `attempt`; then continue the run as long as a message is pending for it.
 
-        The claim is released before the inbox is looked at. `reyn.runs.questions` explains why: it is one half of the
-        protocol by which other processes answer questions.
+        The claim is released before the inbox is read. `reyn.runs.questions` explains this protocol, by which other
+        processes answer questions.
         """
         result: RunResult | None = None
         refusal: RunNotResumable | None = None
@@ -349,11 +376,14 @@ class OSRuntime:
             task.get_loop().call_soon_threadsafe(task.cancel)
         return bool(tasks)
 
-    def _upgraded(self, loaded: Loaded) -> Skill:
-        """The current version of a run's skill, if the run can continue with it."""
+    def _upgraded(self, loaded: LoadedRun) -> Skill:
+        """Load the current version of a run's skill, and check that the run can continue with it."""
         skill = self.load(loaded.started.source or loaded.started.skill)
-        briefs = self._reader.briefs_of(loaded.started)
-        check_fit(loaded.state, briefs, Briefs(skill, briefs.settings, self.ops.vocabulary), self.journal.blob)
+        recorded = self._reader.compile_skill(loaded.started)
+        # A visit in progress keeps the op specifications that it was offered, so only the skill is compared. The copy
+        # of a skill holds JSON, so a loaded skill is compared by its own copy.
+        current = CompiledSkill(unpin(pin(skill).content), recorded.settings, recorded.vocabulary)
+        check_fit(loaded.state, recorded, current, self.journal.blob)
         return skill
 
     def stream(
@@ -365,25 +395,26 @@ class OSRuntime:
     async def _run_again(self, run_id: str, skill: str, input: Any, observers: _Observers) -> RunResult:
         """Continue the run of a key if it was interrupted, else return its result. Uses the run's own copies."""
         loaded = load_run(self.journal, run_id)
-        briefs = self._reader.briefs_of(loaded.started)
-        artifact = Blob.of(canonical(to_artifact(input, briefs.skill, strict=briefs.settings.strict)))
-        is_other = not is_path(skill) and skill != loaded.started.skill
-        if is_other or loaded.started.input.hash != artifact.hash:
-            raise RunKeyTaken(f"run `{run_id}` is one of skill `{loaded.started.skill}`, with another skill or input")
+        if not self._is_skill_of(loaded.started, skill):
+            raise RunKeyTaken(f"run `{run_id}` is a run of skill `{loaded.started.skill}`, not of `{skill}`")
+        compiled = self._reader.compile_skill(loaded.started)
+        artifact = Blob.of(canonical(to_artifact(input, compiled.skill, strict=compiled.settings.strict)))
+        if loaded.started.input.hash != artifact.hash:
+            raise RunKeyTaken(f"run `{run_id}` was started with a different input")
         if loaded.state.status != "running":
             return self._reader.to_result(loaded.state)
         return await self._continue(loaded, observers)
 
     async def _continue(
         self,
-        loaded: Loaded,
+        loaded: LoadedRun,
         observers: _Observers,
         *,
         retry: bool = False,
         model: str | None = None,
         upgraded: Skill | None = None,
     ) -> RunResult:
-        check_ops(loaded.state.run_id, upgraded or self._reader.briefs_of(loaded.started).skill, self.ops)
+        check_ops(loaded.state.run_id, upgraded or self._reader.compile_skill(loaded.started).skill, self.ops)
         opened = self._roster.ready(model or loaded.state.models.name)
         resumption = Resumption(
             self._ids.new(),
@@ -391,27 +422,29 @@ class OSRuntime:
             skill=upgraded.name if upgraded else None,
             pinned=pin(upgraded) if upgraded else None,
             ops=pin_ops(upgraded, self.ops.vocabulary) if upgraded else None,
-            is_other_model=model is not None,
+            is_model_override=model is not None,
         )
-        return await self._drive(loaded.tape, self._world(opened, resumption, observers))
+        return await self._execute(loaded.tape, self._world(opened, resumption, observers))
 
     def _is_expired(self, wait: kinds.Wait | None) -> bool:
         return wait is not None and wait.expires_at is not None and self._clock.now() >= wait.expires_at
 
     def _world(self, model: str, resumption: Resumption | None, observers: _Observers) -> LiveWorld:
-        """The world of one run; each of its sub-runs gets one like it, with its own resumption."""
+        """Return the world of a run. Each of its sub-runs gets its own, with its own resumption."""
 
-        async def drive(tape: Tape, resumption: Resumption | None) -> RunState:
+        async def execute_run(tape: Tape, resumption: Resumption | None) -> RunState:
             try:
-                return await Driver(tape, self._briefs_for(tape), self._world(model, resumption, observers)).drive()
+                return await Driver(tape, self._compiler_for(tape), self._world(model, resumption, observers)).drive()
             finally:
                 self._polling.notify(tape.run_id)
                 if (started := tape.state.started) is not None and started.parent is not None:
-                    self._polling.notify(started.parent.run)  # what ended a sub-run may concern its parent, too
+                    self._polling.notify(started.parent.run)  # the message may be for the parent as well
 
-        sub_runs = SubRuns(self.journal, self._clock, self._ids, self.ops, self.load, self._reader.briefs_of, drive)
+        sub_runs = SubRuns(
+            self.journal, self._clock, self._ids, self.ops, self.load, self._reader.compile_skill, execute_run
+        )
         ops = OpPerformer(
-            self.root, self.root / STATE, self.ops, self._policy, self.journal.approvals, self._reader.briefs_of
+            self.root, self.root / STATE, self.ops, self._policy, self.journal.approvals, self._reader.compile_skill
         )
         return LiveWorld(
             self.journal,
@@ -428,15 +461,17 @@ class OSRuntime:
             on_delta=observers.on_delta,
         )
 
-    async def _drive(self, tape: Tape, world: LiveWorld) -> RunResult:
+    async def _execute(self, tape: Tape, world: LiveWorld) -> RunResult:
         try:
-            async with self._commits.run_is_live():
-                state = await Driver(tape, self._briefs_for(tape), world).drive()
+            async with self._commits.active_run():
+                state = await Driver(tape, self._compiler_for(tape), world).drive()
         finally:
             self._polling.notify(tape.run_id)
         assert state.started is not None
-        briefs = self._reader.briefs_of(state.started, tape.content)
-        return self._reader.to_result(state, (*unnamed_classes(briefs.skill, briefs.settings), *world.warnings))
+        compiled = self._reader.compile_skill(state.started, tape.content)
+        return self._reader.to_result(
+            state, (*missing_class_warnings(compiled.skill, compiled.settings), *world.warnings)
+        )
 
     # -- messages to a run ----------------------------------------------------------------------------
 
@@ -456,7 +491,8 @@ class OSRuntime:
             WaitUnknown: The question is not open, or was answered already.
             AnswerInvalid: The answer does not fit the question.
         """
-        posted = post_answer(self.journal, self.find(run), wait, value, is_text=is_text, by=by)
+        row = self.find(run)
+        posted = post_answer(self.journal, row, wait, value, is_text=is_text, by=by)
         self._polling.notify(posted.run_id)
         return posted
 
@@ -473,14 +509,14 @@ class OSRuntime:
         )
 
     def cancel(self, run: str, reason: str = "") -> None:
-        """End a run and its descendants. A process that executes the run ends it before its next effect."""
+        """End a run and its descendants. A process that executes the run stops before the run's next effect."""
         row = self.find(run)
         if row.status in ENDED:
-            raise RunNotResumable(f"run `{row.run_id}` is {row.status} already", hint="There is nothing to cancel.")
+            raise RunNotResumable(f"run `{row.run_id}` is already {row.status}", hint="There is nothing to cancel.")
         family = [run.run_id for run in (row, *descendants(self.journal, row.run_id)) if run.status not in ENDED]
         for name in family:
             self.journal.post(name, Cancel(reason))
-            self._polling.notify(name)  # a driver in this process takes it before its next effect
+            self._polling.notify(name)  # a driver in this process reads it before its next effect
         for name in family:
             self._take_messages(name)
 
@@ -490,7 +526,7 @@ class OSRuntime:
             if row.status in ENDED:
                 continue
             if not any(
-                isinstance(message.said, Cancel) for message in self.journal.drain(row.run_id, row.messages_taken)
+                isinstance(message.payload, Cancel) for message in self.journal.drain(row.run_id, row.messages_taken)
             ):
                 self.journal.post(row.run_id, Cancel(reason))
             self._take_messages(row.run_id)
@@ -531,37 +567,37 @@ class OSRuntime:
         """
         row, name, observers = self.find(run), self._new_id(run_id), _Observers(listener, on_delta)
         changes = input is not None or skill is not None
-        cut = cut_at(row.run_id, self.journal.read(row.run_id), at, between_visits=changes)
-        assert cut.state.started is not None
-        if cut.state.started.rules not in SUPPORTED_RULES:  # a visit under those rules cannot be executed again
-            cut = cut_at(row.run_id, self.journal.read(row.run_id), at, between_visits=True)
-        forked, blobs = self._forked(name, row.run_id, cut, model, input, skill)
-        opened = self._roster.ready(model or cut.state.models.name)
+        point = find_fork_point(row.run_id, self.journal.read(row.run_id), at, between_visits=changes)
+        assert point.state.started is not None
+        if point.state.started.rules not in SUPPORTED_RULES:  # a visit under those rules cannot be executed again
+            point = find_fork_point(row.run_id, self.journal.read(row.run_id), at, between_visits=True)
+        forked, blobs = self._forked(name, row.run_id, point, model, input, skill)
+        opened = self._roster.ready(model or point.state.models.name)
         if forked.model is not None:
             forked = msgspec.structs.replace(forked, model=opened)
 
         async def start() -> RunResult:
-            self._files.make_again(name, row.run_id, cut.event)
-            event = seal(self.journal, name, cut.event, forked, blobs, self._clock.now())
+            self._files.recreate_workspace(name, row.run_id, point.event)
+            event = append_fork_event(self.journal, name, point.event, forked, blobs, self._clock.now())
             world = self._world(opened, None, observers)
-            world.show(event)
-            return await self._drive(load_run(self.journal, name).tape, world)
+            world.notify_listener(event)
+            return await self._execute(load_run(self.journal, name).tape, world)
 
-        return await self._execute(name, start, observers)
+        return await self._claim_and_execute(name, start, observers)
 
     def _forked(
-        self, name: str, origin: str, cut: Cut, model: str | None, input: Any, skill: str | None
+        self, name: str, origin: str, point: ForkPoint, model: str | None, input: Any, skill: str | None
     ) -> tuple[kinds.RunForked, tuple[Blob, ...]]:
-        """The first event of a fork. A changed input must fit the next phase, a changed skill the recorded input."""
-        assert cut.state.started is not None
+        """Return the first event of a fork, after validating a new input or a new skill."""
+        assert point.state.started is not None
         loaded = self.load(skill) if skill is not None else None
-        briefs = self._reader.briefs_of(cut.state.started)
-        used = Briefs(loaded or briefs.skill, briefs.settings, self.ops.vocabulary)
-        artifact = fork_input(cut, used, input, self.journal.blob, is_checked=loaded is not None)
-        check_ops(name, used.skill, self.ops)
-        is_new = loaded is not None or cut.state.started.ops is None
-        specs = pin_ops(used.skill, self.ops.vocabulary) if is_new else None
-        return forked_event(name, origin, cut, model, artifact, loaded, specs)
+        recorded = self._reader.compile_skill(point.state.started)
+        current = CompiledSkill(loaded or recorded.skill, recorded.settings, self.ops.vocabulary)
+        artifact = fork_input(point, current, input, self.journal.blob, is_new_skill=loaded is not None)
+        check_ops(name, current.skill, self.ops)
+        is_new = loaded is not None or point.state.started.ops is None
+        specs = pin_ops(current.skill, self.ops.vocabulary) if is_new else None
+        return fork_event(name, origin, point, model, artifact, loaded, specs)
 
     async def rerun(
         self,
@@ -585,19 +621,19 @@ class OSRuntime:
         """
         state, name, observers = self.state(run), self._new_id(run_id), _Observers(listener, on_delta)
         assert state.started is not None
-        started, briefs = state.started, self._reader.briefs_of(state.started)
-        skill = self.load(started.source or started.skill) if upgrade else briefs.skill
+        started, recorded = state.started, self._reader.compile_skill(state.started)
+        skill = self.load(started.source or started.skill) if upgrade else recorded.skill
         artifact = Blob(started.input.hash, self.journal.blob(started.input.hash))
         if upgrade:
-            to_artifact(msgspec.json.decode(artifact.content), skill, strict=briefs.settings.strict)
+            to_artifact(msgspec.json.decode(artifact.content), skill, strict=recorded.settings.strict)
         check_ops(name, skill, self.ops)
         opened = self._roster.ready(model or started.model)
 
         async def start() -> RunResult:
-            first, blobs = opening(
+            first, blobs = start_event(
                 name,
                 skill,
-                briefs.settings,
+                recorded.settings,
                 pin_ops(skill, self.ops.vocabulary),
                 artifact,
                 model=opened,
@@ -606,12 +642,12 @@ class OSRuntime:
             )
             return await self._begin((first, blobs), opened, observers)
 
-        return await self._execute(name, start, observers)
+        return await self._claim_and_execute(name, start, observers)
 
     def _new_id(self, run_id: str | None) -> str:
         name = _checked_id(self._ids.new() if run_id is None else run_id)
         if self.is_recorded(name):
-            raise RunKeyTaken(f"there is a run `{name}` already", hint="Use another key.")
+            raise RunKeyTaken(f"run `{name}` exists already", hint="Use another run id.")
         return name
 
     def undo(self, run: str, *, dry_run: bool = False) -> UndoReport:
@@ -619,11 +655,36 @@ class OSRuntime:
 
         A file that was changed since by anything else is left as it is.
         """
-        return self._files.undo(self._reader.family(run), dry_run=dry_run)
+        family = self._reader.family(run)
+        return self._files.undo(family, dry_run=dry_run)
 
-    def touched(self, run: str) -> dict[str, str]:
-        """The files that a run and its descendants changed: `new`, `changed` or `deleted` by path."""
-        return self._files.touched(self._reader.family(run))
+    def changed_files(self, run: str) -> dict[str, str]:
+        """Return the files that a run and its descendants changed: `new`, `changed` or `deleted` by path."""
+        family = self._reader.family(run)
+        return self._files.changed_files(family)
+
+    def prune(
+        self, *, older_than: timedelta, statuses: Collection[Status] = ENDED, dry_run: bool = False
+    ) -> PruneReport:
+        """Delete recorded runs with their sub-runs, workspace folders and unshared content.
+
+        A run stays if a fork that is not deleted continues from it, or if a process executes it.
+
+        Args:
+            older_than: The minimum time since the last event of a run or of its sub-runs.
+            statuses: The statuses of the runs to delete; by default those that have ended.
+            dry_run: Report only.
+        """
+        if not self._has_journal:  # perhaps it was moved: then no workspace folder is without a run
+            return PruneReport(is_dry=dry_run)
+        return prune(
+            self.journal,
+            self.root / STATE / "workspace",
+            now=self._clock.now(),
+            older_than=older_than,
+            statuses=statuses,
+            dry_run=dry_run,
+        )
 
     @cached_property
     def _files(self) -> RunFiles:
@@ -632,63 +693,66 @@ class OSRuntime:
 
     def import_(self, lines: Iterable[bytes]) -> ImportReport:
         """Import exported runs, all of them or none, and recreate their files."""
-        report = import_runs(self.journal, lines)
+        archive = read_archive(lines)
+        report = import_runs(self.journal, archive)
         for run in (*report.imported, *report.known):
             events = list(self.journal.read(run))
             if fold(events).workspace == run:
-                self._files.make_again(run, run, events[-1])
+                self._files.recreate_workspace(run, run, events[-1])
         return report
 
     # -- reading runs ---------------------------------------------------------------------------------
 
     def is_recorded(self, run_id: str) -> bool:
         """Whether a run of exactly this id exists."""
-        if self._journal is None and not (self.root / STATE / "journal.db").exists():
-            return False
-        return self.journal.find(run_id) is not None
+        return self._existing_journal.find(run_id) is not None
 
     def find(self, run: str) -> RunRow:
-        """A run by its id, or by a prefix that only one run has."""
+        """Return a run by its id, or by a unique prefix of it.
+
+        Raises:
+            RunNotFound: There is no such run, or the prefix is ambiguous.
+        """
         return self._reader.find(run)
 
     def runs(self) -> list[RunRow]:
-        """All runs, newest first."""
+        """Return all runs, newest first."""
         return self._reader.runs()
 
     def root_run(self, row: RunRow) -> RunRow:
-        """The run that started this sub-run, directly or not; the run itself if it is no sub-run."""
-        return root_run(self.journal, row)
+        """Return the root run of a sub-run, or the run itself."""
+        return root_run(self._existing_journal, row)
 
-    def standing(self, row: RunRow) -> str:
-        """The status of a run, including `running (interrupted)` and `blocked`."""
-        return self._reader.standing(row)
+    def display_status(self, row: RunRow) -> str:
+        """Return the status of a run for users, including `running (interrupted)` and `blocked`."""
+        return self._reader.display_status(row)
 
     def next_action(self, row: RunRow) -> NextAction | None:
-        """The operation that continues a run; `None` if there is none, or if a live process executes the run."""
-        return next_action(self.journal, row)
+        """Return the operation that continues a run; `None` if there is none, or if a live process executes the run."""
+        return next_action(self._existing_journal, row)
 
     def open_question(self, row: RunRow) -> Question | None:
-        """The open question of a run or of one of its descendants."""
-        return open_question(self.journal, row)
+        """Return the open question of a run or of one of its descendants."""
+        return open_question(self._existing_journal, row)
 
     def events(self, run: str, after: int = 0) -> Iterator[Event]:
-        """The events of a run after a sequence number."""
+        """Yield the events of a run after a sequence number."""
         return self._reader.events(run, after)
 
     def content(self, hash: str) -> bytes:
-        """Content that an event refers to by its hash."""
-        return self.journal.blob(hash)
+        """Return content that an event refers to, by its hash."""
+        return self._existing_journal.blob(hash)
 
     def state(self, run: str) -> RunState:
-        """The fold of all events of a run."""
+        """Return the state of a run: the fold of all its events."""
         return self._reader.state(run)
 
     def result(self, run: str) -> RunResult:
-        """The result of a run as it is recorded now."""
+        """Return the result of a run as recorded so far."""
         return self._reader.result(run)
 
     def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
-        """Role and text of the messages that the model saw at an event, by default the last frame; then its answer."""
+        """Return role and text of the messages of a frame, by default the last one, and the model's answer."""
         return self._reader.frame_at(run, seq)
 
     async def replay(self, run: str) -> ReplayReport:
@@ -700,11 +764,11 @@ class OSRuntime:
         return self._reader.verify(run)
 
     def diff(self, a: str, b: str) -> DiffReport:
-        """The first decision in which two runs differ, and its cause."""
+        """Return the first decision in which two runs differ, and its cause."""
         return self._reader.diff(a, b)
 
     def export(self, run: str) -> Iterator[bytes]:
-        """A run, its origins and its sub-runs as lines that `import_` accepts."""
+        """Yield the lines of an archive of a run, its origins and its sub-runs, for `import_`."""
         return self._reader.export(run)
 
     # -- skills and models ----------------------------------------------------------------------------
@@ -715,27 +779,30 @@ class OSRuntime:
         check_supported(loaded, self.ops.vocabulary)
         return loaded
 
-    def first_frame(self, skill: str, input: Any = None) -> ContextFrame:
-        """The first frame of a run with this input; without an input, with empty data."""
-        loaded = self.load(skill)
-        settings = RunSettings.of(self.config)
-        artifact = {"type": loaded.entry_inputs[0].name, "data": {}}
-        if input is not None:
-            artifact = to_artifact(input, loaded, strict=settings.strict)
-        brief = Briefs(loaded, settings, self.ops.vocabulary).of(loaded.entry, EMPTY)
-        turns = act_turns(EMPTY, settings, brief.described.max_act_turns if brief.ops else 0)
-        offer = brief.offer(acting=turns > 0, is_truncated=False)
-        return ContextFrame(offer.frame, artifact, Execution((loaded.entry,), 1, 1), turns if brief.ops else None)
+    def first_frame(self, skill: str, input: Any = None, *, phase: str | None = None) -> ContextFrame:
+        """Return the frame that the model sees first in a run with this input. Records nothing.
+
+        Preprocessor steps run only if they have no side effects; otherwise `warnings` of the frame says so.
+
+        Args:
+            skill: Name or path of the skill.
+            input: An input of the phase's type; by default, its first type with empty data.
+            phase: The phase whose frame to return, as if the run started there; by default the entry phase.
+
+        Raises:
+            InputInvalid: The input does not fit the phase, or there is no such phase.
+        """
+        return preview_frame(self.load(skill), input, phase, RunSettings.of(self.config), self.ops)
 
     async def models(self) -> list[Surveyed]:
-        """The configured models and those that can be pulled, each with its availability. Loads no model."""
+        """Return the configured models and those that can be pulled, with their availability. Loads no model."""
         from reyn.models.survey import survey
 
-        return await survey(self.config, self.root, self.journal)
+        return await survey(self.config, self.root, self._existing_journal)
 
     @cached_property
     def _roster(self) -> Roster:
-        return Roster(self.config.models, self.root, self.journal, lambda: self.secrets, self._model)
+        return Roster(self.config.models, self.root, lambda: self._existing_journal, lambda: self.secrets, self._model)
 
     @cached_property
     def secrets(self) -> Secrets:
@@ -743,9 +810,9 @@ class OSRuntime:
 
         return open_secrets()
 
-    def _briefs_for(self, tape: Tape) -> Callable[[kinds.RunStarted], Briefs]:
-        """Compiles the skill of a run whose copies may not be in the journal yet."""
-        return lambda started: self._reader.briefs_of(started, tape.content)
+    def _compiler_for(self, tape: Tape) -> Callable[[kinds.RunStarted], CompiledSkill]:
+        """Return a compiler for a run whose copies may not be in the journal yet."""
+        return lambda started: self._reader.compile_skill(started, tape.content)
 
     async def aclose(self) -> None:
         """Interrupt the runs that are being executed and close models and journal."""

@@ -1,4 +1,4 @@
-"""A run as an iterator of its durable events, for code that awaits and for code that does not."""
+"""Iterate over the events of a run as they become durable, asynchronously or synchronously."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RunStream:
     def result(self) -> RunResult:
         """The result of the run, available after the last event."""
         if self._task is None or not self._task.done():
-            raise ReynError("the run has not ended", hint="Iterate to the end first.")
+            raise ReynError("the run has not ended", hint="Iterate to the end of the stream first.")
         return self._task.result()
 
     def __aiter__(self) -> Self:
@@ -55,7 +55,7 @@ class RunStream:
 
 
 class SyncRunStream:
-    """A `RunStream` for code that does not await. The run makes progress while an event is being requested."""
+    """A `RunStream` for synchronous code. The run makes progress only while an event is being requested."""
 
     def __init__(self, stream: RunStream, runner: asyncio.Runner) -> None:
         self._stream = stream

@@ -1,15 +1,17 @@
-"""`SyncRuntime`: the methods of `OSRuntime` for code that does not await. A test keeps the two alike."""
+"""`SyncRuntime`: the methods of `OSRuntime` for synchronous code. A test compares the signatures of both."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from reyn.journal import ENDED
 from reyn.runtime.os_runtime import OSRuntime
 from reyn.runtime.stream import SyncRunStream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from datetime import timedelta
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from reyn.config import Config
     from reyn.context import ContextFrame
     from reyn.errors import NextAction
-    from reyn.journal import Event, Journal, RunRow
+    from reyn.journal import Event, Journal, RunRow, Status
     from reyn.kernel.live import Listener, OnDelta
     from reyn.kernel.ports import Clock, Ids, People
     from reyn.kernel.run_state import RunState
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from reyn.ops import Op, OpTable
     from reyn.runs.archive import ImportReport
     from reyn.runs.diff import DiffReport
+    from reyn.runs.prune import PruneReport
     from reyn.runs.questions import PostedAnswer, Question
     from reyn.runs.undo import UndoReport
     from reyn.secrets import Secrets
@@ -36,8 +39,8 @@ if TYPE_CHECKING:
 class SyncRuntime:
     """One project and its runs: `with SyncRuntime.open(".") as rt: result = rt.run("hello", {...})`.
 
-    Each method does what the method of `OSRuntime` with the same name does, and returns when that is done. `runtime` is
-    the `OSRuntime` behind it.
+    Each method blocks until the method of `OSRuntime` with the same name has returned. `runtime` is the underlying
+    `OSRuntime`.
     """
 
     def __init__(self, runtime: OSRuntime) -> None:
@@ -198,8 +201,13 @@ class SyncRuntime:
     def undo(self, run: str, *, dry_run: bool = False) -> UndoReport:
         return self.runtime.undo(run, dry_run=dry_run)
 
-    def touched(self, run: str) -> dict[str, str]:
-        return self.runtime.touched(run)
+    def changed_files(self, run: str) -> dict[str, str]:
+        return self.runtime.changed_files(run)
+
+    def prune(
+        self, *, older_than: timedelta, statuses: Collection[Status] = ENDED, dry_run: bool = False
+    ) -> PruneReport:
+        return self.runtime.prune(older_than=older_than, statuses=statuses, dry_run=dry_run)
 
     def import_(self, lines: Iterable[bytes]) -> ImportReport:
         return self.runtime.import_(lines)
@@ -218,8 +226,8 @@ class SyncRuntime:
     def root_run(self, row: RunRow) -> RunRow:
         return self.runtime.root_run(row)
 
-    def standing(self, row: RunRow) -> str:
-        return self.runtime.standing(row)
+    def display_status(self, row: RunRow) -> str:
+        return self.runtime.display_status(row)
 
     def next_action(self, row: RunRow) -> NextAction | None:
         return self.runtime.next_action(row)
@@ -259,8 +267,8 @@ class SyncRuntime:
     def load(self, skill: str) -> Skill:
         return self.runtime.load(skill)
 
-    def first_frame(self, skill: str, input: Any = None) -> ContextFrame:
-        return self.runtime.first_frame(skill, input)
+    def first_frame(self, skill: str, input: Any = None, *, phase: str | None = None) -> ContextFrame:
+        return self.runtime.first_frame(skill, input, phase=phase)
 
     def models(self) -> list[Surveyed]:
         return self._runner.run(self.runtime.models())

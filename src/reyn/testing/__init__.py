@@ -1,8 +1,7 @@
-"""How does a user test a skill, a model or a journal?
+"""Tools to test skills, models and journals.
 
-The twins of the ports in memory, a clock and ids that can be told, the suites that every journal and every model must
-pass, and the harness that kills a run at every port call. Needs nothing that the core does not; pytest runs the suites
-but is not imported.
+In-memory implementations of the ports, a deterministic clock and ids, conformance suites for journals and models, and a
+harness that kills a run at every port call (`reyn.testing.crash`). The suites run under pytest but do not import it.
 """
 
 from reyn.journal import MemoryJournal

@@ -1,11 +1,11 @@
-"""What every journal must do, as tests. Subclass it where pytest collects:
+"""The conformance suite of the journal port. Subclass it where pytest collects tests:
 
     class TestMyJournal(JournalConformance):
         def make_journal(self, folder):
             return MyJournal(folder)
 
-`make_journal` is called again with the same folder to look at the journal from a second connection; a journal that
-keeps nothing sets `is_durable = False`.
+`make_journal` is called again with the same folder to open a second connection. A journal that stores nothing sets
+`is_durable = False`.
 """
 
 from __future__ import annotations
@@ -15,28 +15,30 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from reyn.errors import AppendConflict, BlobMissing, EventInvalid, RunBusy
-from reyn.journal import GENESIS, Batch, Blob, Body, Cancel, Event, RaiseLimit, encode, kinds, link
+from msgspec.structs import replace
+
+from reyn.errors import AppendConflict, BlobMissing, EventInvalid, RunBusy, RunInUse
+from reyn.journal import GENESIS, Batch, Blob, Body, Cancel, Deletion, Event, RaiseLimit, encode, kinds, link
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from reyn.journal import Journal
 
-SOME = Blob.of(b'{"data":{},"type":"note"}')
+CONTENT = Blob.of(b'{"data":{},"type":"note"}')
 
 
-def started(run_id: str) -> Body:
-    reference = kinds.ArtifactRef("note", SOME.hash)
-    return kinds.RunStarted(run_id, "skill", SOME.hash, reference, "scripted", SOME.hash, 1)
+def run_started(run_id: str) -> Body:
+    reference = kinds.ArtifactRef("note", CONTENT.hash)
+    return kinds.RunStarted(run_id, "skill", CONTENT.hash, reference, "scripted", CONTENT.hash, 1)
 
 
-def entered(visit: int, phase: str = "draft") -> Body:
-    return kinds.PhaseStarted(phase, visit, kinds.ArtifactRef("note", SOME.hash))
+def phase_started(visit: int, phase: str = "draft") -> Body:
+    return kinds.PhaseStarted(phase, visit, kinds.ArtifactRef("note", CONTENT.hash))
 
 
-def sealed(run_id: str, bodies: Sequence[Body], after: Sequence[Event] = (), ts: int = 1) -> list[Event]:
-    """Bodies as the events that follow some others."""
+def chain_events(run_id: str, bodies: Sequence[Body], after: Sequence[Event] = (), ts: int = 1) -> list[Event]:
+    """Return the events of a run, chained to each other and to the last event of `after`."""
     seq, prev, events = (after[-1].seq, after[-1].hash, []) if after else (0, GENESIS, [])
     for body in bodies:
         seq += 1
@@ -48,7 +50,7 @@ def sealed(run_id: str, bodies: Sequence[Body], after: Sequence[Event] = (), ts:
 
 
 @contextmanager
-def refused(error: type[Exception]) -> Iterator[None]:
+def raises(error: type[Exception]) -> Iterator[None]:
     try:
         yield
     except error:
@@ -60,160 +62,160 @@ class JournalConformance:
     is_durable: ClassVar[bool] = True
 
     def make_journal(self, folder: Path) -> Journal:
-        raise NotImplementedError  # the subclass makes the journal that is tested
+        raise NotImplementedError  # the subclass creates the journal under test
 
     @contextmanager
     def journal(self) -> Iterator[Journal]:
         with tempfile.TemporaryDirectory() as folder:
-            made = self.make_journal(Path(folder))
+            journal = self.make_journal(Path(folder))
             try:
-                yield made
+                yield journal
             finally:
-                made.close()
+                journal.close()
 
     # -- append and read ------------------------------------------------------------------------------
 
-    def test_what_is_appended_is_read_back_to_the_byte(self) -> None:
+    def test_appended_events_are_read_back_unchanged(self) -> None:
         with self.journal() as journal:
-            events = sealed("a", [started("a"), entered(1)])
-            assert journal.append("a", 0, events, [SOME]) == 2
+            events = chain_events("a", [run_started("a"), phase_started(1)])
+            assert journal.append("a", 0, events, [CONTENT]) == 2
             assert list(journal.read("a")) == events
-            assert journal.blob(SOME.hash) == SOME.content
+            assert journal.blob(CONTENT.hash) == CONTENT.content
 
-    def test_reading_begins_after_a_number(self) -> None:
+    def test_events_can_be_read_after_a_sequence_number(self) -> None:
         with self.journal() as journal:
-            events = sealed("a", [started("a"), *(entered(visit) for visit in range(1, 5))])
-            journal.append("a", 0, events, [SOME])
+            events = chain_events("a", [run_started("a"), *(phase_started(visit) for visit in range(1, 5))])
+            journal.append("a", 0, events, [CONTENT])
             assert list(journal.read("a", after=3)) == events[3:]
             assert list(journal.read("a", after=99)) == []
 
     def test_an_unknown_run_has_no_events(self) -> None:
         with self.journal() as journal:
-            assert list(journal.read("nobody")) == []
-            assert journal.find("nobody") is None
+            assert list(journal.read("unknown")) == []
+            assert journal.find("unknown") is None
 
-    def test_a_long_run_is_read_whole_and_in_order(self) -> None:
+    def test_a_long_run_is_read_completely_and_in_order(self) -> None:
         with self.journal() as journal:
-            events = sealed("a", [started("a"), *(entered(visit) for visit in range(1, 5_000))])
-            journal.append("a", 0, events, [SOME])
+            events = chain_events("a", [run_started("a"), *(phase_started(visit) for visit in range(1, 5_000))])
+            journal.append("a", 0, events, [CONTENT])
             assert [event.seq for event in journal.read("a")] == list(range(1, 5_001))
 
-    def test_runs_do_not_mix(self) -> None:
+    def test_events_of_different_runs_are_separate(self) -> None:
         with self.journal() as journal:
             for run_id in ("a", "b"):
-                journal.append(run_id, 0, sealed(run_id, [started(run_id)]), [SOME])
+                journal.append(run_id, 0, chain_events(run_id, [run_started(run_id)]), [CONTENT])
             assert [event.run_id for event in journal.read("b")] == ["b"]
 
     # -- one history ----------------------------------------------------------------------------------
 
-    def test_the_second_of_two_appends_at_the_same_place_is_refused(self) -> None:
+    def test_the_second_of_two_appends_after_the_same_event_is_rejected(self) -> None:
         with self.journal() as journal:
-            first = sealed("a", [started("a")])
-            journal.append("a", 0, first, [SOME])
-            journal.append("a", 1, sealed("a", [entered(1)], first))
-            with refused(AppendConflict):
-                journal.append("a", 1, sealed("a", [entered(1, "other")], first))
+            first = chain_events("a", [run_started("a")])
+            journal.append("a", 0, first, [CONTENT])
+            journal.append("a", 1, chain_events("a", [phase_started(1)], first))
+            with raises(AppendConflict):
+                journal.append("a", 1, chain_events("a", [phase_started(1, "other")], first))
             assert [event.seq for event in journal.read("a")] == [1, 2]
 
-    def test_a_refused_append_leaves_nothing_behind(self) -> None:
+    def test_a_rejected_append_stores_nothing(self) -> None:
         with self.journal() as journal:
-            first = sealed("a", [started("a")])
-            journal.append("a", 0, first, [SOME])
-            broken = sealed("a", [entered(1), entered(2)], first)
-            with refused(EventInvalid):
+            first = chain_events("a", [run_started("a")])
+            journal.append("a", 0, first, [CONTENT])
+            broken = chain_events("a", [phase_started(1), phase_started(2)], first)
+            with raises(EventInvalid):
                 journal.append("a", 1, [broken[0], broken[0]])
             assert list(journal.read("a")) == first
             row = journal.find("a")
             assert row is not None
             assert row.seq == 1
 
-    def test_events_that_are_not_chained_on_the_last_one_are_refused(self) -> None:
+    def test_events_that_are_not_chained_to_the_last_event_are_rejected(self) -> None:
         with self.journal() as journal:
-            first = sealed("a", [started("a")])
-            journal.append("a", 0, first, [SOME])
-            elsewhere = sealed("a", [started("a")], ts=2)
-            with refused(EventInvalid):
-                journal.append("a", 1, sealed("a", [entered(1)], elsewhere))
+            first = chain_events("a", [run_started("a")])
+            journal.append("a", 0, first, [CONTENT])
+            elsewhere = chain_events("a", [run_started("a")], ts=2)
+            with raises(EventInvalid):
+                journal.append("a", 1, chain_events("a", [phase_started(1)], elsewhere))
 
-    def test_a_batch_that_is_refused_does_not_touch_the_others(self) -> None:
+    def test_a_rejected_batch_does_not_affect_the_others(self) -> None:
         with self.journal() as journal:
-            good, late = sealed("a", [started("a")]), sealed("b", [started("b")])
-            journal.append("b", 0, late, [SOME])
-            results = journal.append_many([Batch("b", 0, late), Batch("a", 0, good, [SOME])])
+            good, late = chain_events("a", [run_started("a")]), chain_events("b", [run_started("b")])
+            journal.append("b", 0, late, [CONTENT])
+            results = journal.append_many([Batch("b", 0, late), Batch("a", 0, good, [CONTENT])])
             assert isinstance(results[0], AppendConflict)
             assert results[1] == 1
             assert list(journal.read("a")) == good
 
-    # -- only what is known ---------------------------------------------------------------------------
+    # -- validation ----------------------------------------------------------------------------------
 
-    def test_an_unknown_kind_or_version_is_refused(self) -> None:
+    def test_an_unknown_kind_or_version_is_rejected(self) -> None:
         with self.journal() as journal:
-            [known] = sealed("a", [started("a")])
+            [known] = chain_events("a", [run_started("a")])
             for kind, v in (("run_imagined", 1), ("run_started", 999)):
                 hashed = link(1, 1, kind, v, known.raw, GENESIS)
-                with refused(EventInvalid):
+                with raises(EventInvalid):
                     journal.append("a", 0, [Event(1, "a", 1, kind, v, known.raw, GENESIS, hashed)])
             assert journal.find("a") is None
 
-    def test_data_of_the_wrong_shape_is_refused(self) -> None:
+    def test_invalid_event_data_is_rejected(self) -> None:
         with self.journal() as journal:
             for raw in (b"{}", b'{"phase":1}', b"not json"):
                 hashed = link(1, 1, "run_started", 1, raw, GENESIS)
-                with refused(EventInvalid):
+                with raises(EventInvalid):
                     journal.append("a", 0, [Event(1, "a", 1, "run_started", 1, raw, GENESIS, hashed)])
 
-    def test_a_run_begins_with_run_started_and_only_once(self) -> None:
+    def test_a_run_has_exactly_one_start_event_and_it_is_the_first(self) -> None:
         with self.journal() as journal:
-            with refused(EventInvalid):
-                journal.append("a", 0, sealed("a", [entered(1)]))
-            with refused(EventInvalid):
-                journal.append("a", 0, sealed("a", [started("a"), started("a")]))
+            with raises(EventInvalid):
+                journal.append("a", 0, chain_events("a", [phase_started(1)]))
+            with raises(EventInvalid):
+                journal.append("a", 0, chain_events("a", [run_started("a"), run_started("a")]))
 
     # -- content --------------------------------------------------------------------------------------
 
-    def test_content_is_kept_once_and_found_by_its_hash(self) -> None:
+    def test_content_is_stored_by_its_hash(self) -> None:
         with self.journal() as journal:
             large = Blob.of(b"x" * 600_000)
-            journal.append("a", 0, sealed("a", [started("a")]), [SOME, large, SOME])
-            journal.append("b", 0, sealed("b", [started("b")]), [SOME, large])
+            journal.append("a", 0, chain_events("a", [run_started("a")]), [CONTENT, large, CONTENT])
+            journal.append("b", 0, chain_events("b", [run_started("b")]), [CONTENT, large])
             assert journal.blob(large.hash) == large.content
 
-    def test_absent_content_is_an_error(self) -> None:
-        with self.journal() as journal, refused(BlobMissing):
+    def test_missing_content_is_an_error(self) -> None:
+        with self.journal() as journal, raises(BlobMissing):
             journal.blob(Blob.of(b"never stored").hash)
 
     # -- the inbox ------------------------------------------------------------------------------------
 
-    def test_messages_come_in_order_to_the_run_they_are_for(self) -> None:
+    def test_messages_are_delivered_in_order_to_their_run(self) -> None:
         with self.journal() as journal:
             journal.post("a", Cancel("one"))
             journal.post("b", Cancel("two"))
             last = journal.post("a", RaiseLimit("x", 3))
-            assert [message.said for message in journal.drain("a")] == [Cancel("one"), RaiseLimit("x", 3)]
+            assert [message.payload for message in journal.drain("a")] == [Cancel("one"), RaiseLimit("x", 3)]
             assert journal.drain("a", after=last) == []
 
-    def test_messages_stay_until_an_event_says_they_were_taken(self) -> None:
+    def test_draining_the_inbox_removes_no_message(self) -> None:
         with self.journal() as journal:
             number = journal.post("a", Cancel())
             assert journal.drain("a") == journal.drain("a")
             assert journal.drain("a", after=number - 1) == journal.drain("a")
 
-    def test_what_cannot_be_said_is_refused(self) -> None:
+    def test_an_invalid_message_is_rejected(self) -> None:
         with self.journal() as journal:
-            # Wrong on purpose: what types forbid must be refused at run time, too.
-            for said in ("sing", Cancel(None), RaiseLimit("x", 1.5)):  # type: ignore[arg-type]
-                with refused(EventInvalid):
-                    journal.post("a", said)  # type: ignore[arg-type]
+            # Wrong on purpose: values that the types forbid must be rejected at run time as well.
+            for message in ("unknown", Cancel(None), RaiseLimit("x", 1.5)):  # type: ignore[arg-type]
+                with raises(EventInvalid):
+                    journal.post("a", message)  # type: ignore[arg-type]
             assert journal.drain("a") == []
 
     # -- claims and listing ---------------------------------------------------------------------------
 
-    def test_a_run_is_claimed_by_one_at_a_time(self) -> None:
+    def test_a_run_has_at_most_one_claim(self) -> None:
         with self.journal() as journal:
             assert not journal.is_claimed("a")
             with journal.claim("a"):
                 assert journal.is_claimed("a")
-                with refused(RunBusy), journal.claim("a"):
+                with raises(RunBusy), journal.claim("a"):
                     pass
                 with journal.claim("b"):
                     pass
@@ -221,12 +223,12 @@ class JournalConformance:
             with journal.claim("a"):
                 pass
 
-    def test_the_list_of_runs_follows_the_events(self) -> None:
+    def test_the_list_of_runs_is_derived_from_the_events(self) -> None:
         with self.journal() as journal:
-            first = sealed("a-1", [started("a-1"), entered(1)], ts=5)
-            journal.append("a-1", 0, first, [SOME])
-            journal.append("a-2", 0, sealed("a-2", [started("a-2")], ts=6), [SOME])
-            journal.append("a-1", 2, sealed("a-1", [kinds.RunFailed("x", "why")], first, ts=9))
+            first = chain_events("a-1", [run_started("a-1"), phase_started(1)], ts=5)
+            journal.append("a-1", 0, first, [CONTENT])
+            journal.append("a-2", 0, chain_events("a-2", [run_started("a-2")], ts=6), [CONTENT])
+            journal.append("a-1", 2, chain_events("a-1", [kinds.RunFailed("x", "why")], first, ts=9))
             row = journal.find("a-1")
             assert row is not None
             assert (row.seq, row.status, row.phase, row.reason) == (3, "failed", "draft", "why")
@@ -234,23 +236,97 @@ class JournalConformance:
             assert [found.run_id for found in journal.runs()] == ["a-2", "a-1"]
             assert [found.run_id for found in journal.runs("a-1")] == ["a-1"]
 
-    def test_a_second_connection_sees_what_was_committed(self) -> None:
+    # -- deleting -------------------------------------------------------------------------------------
+
+    def test_a_deleted_run_is_gone_with_its_messages_and_content(self) -> None:
+        with self.journal() as journal:
+            own = Blob.of(b"only in a")
+            reference = kinds.ArtifactRef("note", own.hash)
+            first = chain_events("a", [run_started("a"), kinds.PhaseStarted("draft", 1, reference)])
+            journal.append("a", 0, first, [CONTENT, own])
+            journal.append("b", 0, chain_events("b", [run_started("b")]), [CONTENT])
+            journal.post("a", Cancel())
+            journal.post("b", Cancel())
+            planned = journal.delete(["a"], dry_run=True)
+            assert (planned.events, planned.blobs) == (2, 1)
+            assert planned.bytes == len(own.content) + sum(len(event.raw) for event in first)
+            assert list(journal.read("a")) == first
+            assert journal.delete(["a"]) == planned
+            assert journal.find("a") is None
+            assert list(journal.read("a")) == []
+            assert journal.drain("a") == []
+            assert [row.run_id for row in journal.runs()] == ["b"]
+            assert journal.blob(CONTENT.hash) == CONTENT.content
+            assert len(journal.drain("b")) == 1
+            with raises(BlobMissing):
+                journal.blob(own.hash)
+            assert journal.delete(["a", "unknown"]) == Deletion()
+
+    def test_an_id_and_content_can_be_used_again_after_a_deletion(self) -> None:
+        with self.journal() as journal:
+            for _ in range(2):
+                events = chain_events("a", [run_started("a"), phase_started(1)])
+                journal.append("a", 0, events, [CONTENT])
+                assert list(journal.read("a")) == events
+                assert journal.blob(CONTENT.hash) == CONTENT.content
+                journal.delete(["a"])
+
+    def test_a_run_that_is_claimed_or_needed_is_not_deleted(self) -> None:
+        with self.journal() as journal:
+            origin = chain_events("a", [run_started("a"), phase_started(1)])
+            journal.append("a", 0, origin, [CONTENT])
+            point = kinds.ForkPoint("a", 1, origin[0].hash)
+            journal.append("f", 1, chain_events("f", [kinds.RunForked("f", point)], origin[:1]))
+            child = replace(run_started("a.1"), parent=kinds.ParentRef("a", "1", 1, 0, "1"))
+            journal.append("a.1", 0, chain_events("a.1", [child]), [CONTENT])
+            for run_ids in (["a"], ["a.1"], ["a", "a.1"], ["a", "f"]):
+                with raises(RunInUse):
+                    journal.delete(run_ids)
+                with raises(RunInUse):
+                    journal.delete(run_ids, dry_run=True)
+            with journal.claim("f"), raises(RunBusy):
+                journal.delete(["f"])
+            assert {row.run_id for row in journal.runs()} == {"a", "a.1", "f"}
+            assert journal.delete(["a", "a.1", "f"]).events == 4
+            assert journal.runs() == []
+
+    def test_a_second_connection_stores_content_that_the_first_one_deleted(self) -> None:
         if not self.is_durable:
             return
         with tempfile.TemporaryDirectory() as folder:
             journal, other = self.make_journal(Path(folder)), self.make_journal(Path(folder))
-            events = sealed("a", [started("a")])
-            journal.append("a", 0, events, [SOME])
+            large = Blob.of(b"x" * 600_000)
+            reference = kinds.ArtifactRef("note", large.hash)
+            first = chain_events("a", [run_started("a"), kinds.PhaseStarted("draft", 1, reference)])
+            other.append("a", 0, first, [CONTENT, large])
+            journal.delete(["a"])
+            with raises(AppendConflict):
+                other.append("a", 2, chain_events("a", [phase_started(2)], first))
+            second = chain_events("b", [run_started("b"), kinds.PhaseStarted("draft", 1, reference)])
+            other.append("b", 0, second, [CONTENT, large])
+            assert journal.blob(CONTENT.hash) == CONTENT.content
+            assert journal.blob(large.hash) == large.content
+            assert list(journal.read("b")) == second
+            journal.close()
+            other.close()
+
+    def test_a_second_connection_sees_committed_data(self) -> None:
+        if not self.is_durable:
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            journal, other = self.make_journal(Path(folder)), self.make_journal(Path(folder))
+            events = chain_events("a", [run_started("a")])
+            journal.append("a", 0, events, [CONTENT])
             assert other.drain("a") == []
             journal.post("a", Cancel())
-            assert len(other.drain("a")) == 1  # at once: an answer must not be missed by a driver that stops
+            assert len(other.drain("a")) == 1  # immediately: a driver that stops must not miss an answer
             assert list(other.read("a")) == events
-            assert other.blob(SOME.hash) == SOME.content
-            with refused(AppendConflict):
-                other.append("a", 0, events, [SOME])
+            assert other.blob(CONTENT.hash) == CONTENT.content
+            with raises(AppendConflict):
+                other.append("a", 0, events, [CONTENT])
             with journal.claim("a"):
                 assert other.is_claimed("a")
-                with refused(RunBusy), other.claim("a"):
+                with raises(RunBusy), other.claim("a"):
                     pass
             journal.close()
             other.close()

@@ -1,10 +1,10 @@
-"""Time and chance that a test decides."""
+"""A deterministic clock and deterministic ids."""
 
 from __future__ import annotations
 
 
 class SteppingClock:
-    """Every look at it is a fixed number of microseconds later than the last."""
+    """A clock that advances by a fixed number of microseconds with every call."""
 
     def __init__(self, start: int = 1_750_000_000_000_000, step: int = 1_000) -> None:
         self._now = start - step
@@ -20,7 +20,7 @@ class SteppingClock:
 
 
 class CountingIds:
-    """`run-1`, `run-2`, …"""
+    """Ids `run-1`, `run-2`, …"""
 
     def __init__(self, prefix: str = "run") -> None:
         self._prefix = prefix

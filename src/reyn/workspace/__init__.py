@@ -1,32 +1,31 @@
-"""Where is the data?
+"""Files of a run and of the project: path resolution, reading by descriptor, atomic changes, restore.
 
-Texts become places, places become files, and changes of files happen whole, once, and can be undone. Knows nothing of
-who may do what, nor of ops.
+This package keeps the state directory out of reach. All other permissions are decided in `reyn.permissions`.
 """
 
 from reyn.journal.kinds import Change
 from reyn.workspace.changes import Outcome, apply_change, revert
-from reyn.workspace.files import FileFault, Guard, Image, kind_of, missing_folders, read, text_of
-from reyn.workspace.paths import Place, PlaceInvalid, Roots, Zone, locate
+from reyn.workspace.files import FileError, Guard, Image, decode_text, kind_of, missing_folders, read
+from reyn.workspace.paths import Location, PathInvalid, Roots, Zone, locate
 from reyn.workspace.tree import entries_of, walk
 
 __all__ = [
     "Change",
-    "FileFault",
+    "FileError",
     "Guard",
     "Image",
+    "Location",
     "Outcome",
-    "Place",
-    "PlaceInvalid",
+    "PathInvalid",
     "Roots",
     "Zone",
     "apply_change",
+    "decode_text",
     "entries_of",
     "kind_of",
     "locate",
     "missing_folders",
     "read",
     "revert",
-    "text_of",
     "walk",
 ]

@@ -1,7 +1,7 @@
-"""A change of one file becomes so: if the file is as it was when the change was planned, and whole or not at all.
+"""Apply and revert recorded changes of single files, atomically and idempotently.
 
-A change names contents by hash and holds none, so it can stand in the journal. Performing one again does no harm;
-turned around, it undoes itself.
+A `Change` refers to contents by hash, so the journal can record it before it is applied. It takes effect only if the
+file still is what it was when the change was planned; applying it a second time, after a crash, has no effect.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from reyn.journal import digest
 from reyn.journal.kinds import Change
-from reyn.workspace.files import FileFault, Guard, Seen, faults_told, look, opened_folder, stamp_of
-from reyn.workspace.paths import Place, PlaceInvalid, Roots, locate
+from reyn.workspace.files import FileError, Fingerprint, FolderHandle, Guard, TranslateOSErrors, fingerprint, stat_stamp
+from reyn.workspace.paths import Location, PathInvalid, Roots, locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 TEMPORARY = ".reyn-tmp-"
-"""What the name of a file begins with that is being written."""
+"""Name prefix of temporary files."""
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -26,127 +26,143 @@ Outcome = Literal["done", "already", "conflict"]
 
 
 def apply_change(
-    change: Change, roots: Roots, content: Callable[[str], bytes], token: str, place: Place | None = None
+    change: Change, roots: Roots, content: Callable[[str], bytes], token: str, location: Location | None = None
 ) -> Outcome:
     """Apply a change of a file.
 
-    Returns `conflict` if the file is neither as before nor as after the change; it is then left alone. `token` is the
-    same whenever the same change is applied again, and unique otherwise. `place` is where the path leads, if known.
+    Args:
+        change: The change.
+        roots: The folders of the project and the run.
+        content: Returns recorded content by its hash.
+        token: Identifies this change; the same when it is applied again after a crash.
+        location: The resolved path, if the caller has it already.
+
+    Returns:
+        `done`, `already` if the file was as after the change, or `conflict` if the file is neither as before nor as
+        after the change; a file in conflict is not touched.
+
+    Raises:
+        FileError: The path leads elsewhere than when it was recorded, or the file cannot be written.
     """
-    place = _relocated(change.path, roots, place)
-    with faults_told(place):
+    location = _resolve_recorded(change.path, roots, location)
+    with TranslateOSErrors(location):
         guard = Guard(roots)
         if change.before is None and change.after is not None:
-            _make_folders(place, change, guard)
+            _make_folders(location, change, guard)
         try:
-            with opened_folder(place.zone, place.parts[:-1], guard) as folder:
-                return _swap(_Spot(folder, place, guard), change, content, token)
+            with FolderHandle(location.zone, location.parts[:-1], guard) as folder:
+                return _apply(_Target(folder, location, guard), change, content, token)
         except FileNotFoundError:
             return "already" if change.after is None else "conflict"
 
 
 def revert(change: Change, roots: Roots, content: Callable[[str], bytes], token: str) -> Outcome:
-    """The change backwards, and the folders gone that were made for it, unless something else is in them now."""
-    backwards = Change(change.path, change.after, change.before, change.mode)
-    outcome = apply_change(backwards, roots, content, token)
+    """Apply a change backwards, and remove the folders that it created if they are empty."""
+    inverse = Change(change.path, change.after, change.before, change.mode)
+    outcome = apply_change(inverse, roots, content, token)
     if outcome != "conflict":
         for path in reversed(change.made):
             _remove_empty(path, roots)
     return outcome
 
 
-def _relocated(path: str, roots: Roots, place: Place | None = None) -> Place:
-    """Return where a recorded path leads now, which must be where it led when it was recorded."""
+def _resolve_recorded(path: str, roots: Roots, location: Location | None = None) -> Location:
+    """Resolve a recorded path. Raises `FileError` if it no longer leads where it led when it was recorded."""
     try:
-        place = place or locate(path, roots)
-    except PlaceInvalid as error:
-        raise FileFault(str(error)) from error
-    if place.zone not in ("project", "workspace") or place.shown != path or not place.parts:
-        raise FileFault(f"`{path}` leads elsewhere than it did")
-    return place
+        location = location or locate(path, roots)
+    except PathInvalid as error:
+        raise FileError(str(error)) from error
+    if location.zone not in ("project", "workspace") or location.display_path != path or not location.parts:
+        raise FileError(f"`{path}` leads elsewhere than it did")
+    return location
 
 
-class _Spot(NamedTuple):
-    """A place whose folder is open."""
+class _Target(NamedTuple):
+    """A file to change, with the open descriptor of its folder."""
 
     folder: int
-    place: Place
+    location: Location
     guard: Guard
 
     @property
     def name(self) -> str:
-        return self.place.parts[-1]
+        return self.location.parts[-1]
 
 
-def _swap(spot: _Spot, change: Change, content: Callable[[str], bytes], token: str) -> Outcome:
+def _apply(target: _Target, change: Change, content: Callable[[str], bytes], token: str) -> Outcome:
     temporary = f"{TEMPORARY}{digest(token.encode())[:16]}"
-    _unlink(spot.folder, temporary)
-    seen = look(*spot)
-    now = seen.hash if seen else None
+    _unlink(target.folder, temporary)
+    found = fingerprint(*target)
+    now = found.hash if found else None
     if now == change.after:
-        # Whoever made it so may have died before it was durable.
-        os.fsync(spot.folder)
+        # The process that applied it may have crashed before the fsync.
+        os.fsync(target.folder)
         return "already"
     if now != change.before:
         return "conflict"
     if change.after is None:
-        return _delete(spot, seen)
-    return _replace(spot, seen, temporary, content(change.after), change.mode)
+        return _delete(target, found)
+    return _replace(target, found, temporary, content(change.after), change.mode)
 
 
-def _replace(spot: _Spot, seen: Seen | None, temporary: str, content: bytes, mode: int | None) -> Outcome:
+def _replace(
+    target: _Target, expected: Fingerprint | None, temporary: str, content: bytes, mode: int | None
+) -> Outcome:
     try:
-        _write(spot.folder, temporary, content, mode)
-        if _is_touched(spot, seen):
-            _unlink(spot.folder, temporary)
+        _write(target.folder, temporary, content, mode)
+        if _is_modified(target, expected):
+            _unlink(target.folder, temporary)
             return "conflict"
-        os.rename(temporary, spot.name, src_dir_fd=spot.folder, dst_dir_fd=spot.folder)
+        os.rename(temporary, target.name, src_dir_fd=target.folder, dst_dir_fd=target.folder)
     except OSError:
-        _unlink(spot.folder, temporary)
+        _unlink(target.folder, temporary)
         raise
-    os.fsync(spot.folder)
+    os.fsync(target.folder)
     return "done"
 
 
-def _delete(spot: _Spot, seen: Seen | None) -> Outcome:
-    if _is_touched(spot, seen):
+def _delete(target: _Target, expected: Fingerprint | None) -> Outcome:
+    if _is_modified(target, expected):
         return "conflict"
-    os.unlink(spot.name, dir_fd=spot.folder)
-    os.fsync(spot.folder)
+    os.unlink(target.name, dir_fd=target.folder)
+    os.fsync(target.folder)
     return "done"
 
 
-def _is_touched(spot: _Spot, seen: Seen | None) -> bool:
-    """Whether the file is another than was looked at a moment ago."""
+def _is_modified(target: _Target, expected: Fingerprint | None) -> bool:
+    """Whether the file changed since its fingerprint was taken."""
     try:
-        status = os.stat(spot.name, dir_fd=spot.folder, follow_symlinks=False)
+        status = os.stat(target.name, dir_fd=target.folder, follow_symlinks=False)
     except FileNotFoundError:
-        return seen is not None
-    return seen is None or stamp_of(status) != seen.stamp
+        return expected is not None
+    return expected is None or stat_stamp(status) != expected.stamp
 
 
-def _make_folders(place: Place, change: Change, guard: Guard) -> None:
-    """The folders down to a place, durable. Those the change has to make may be there without being so."""
-    if not change.made and _is_folder(place.above(), guard):
+def _make_folders(location: Location, change: Change, guard: Guard) -> None:
+    """Create the parent folders of a file and make them durable.
+
+    Folders in `change.made` may exist already: a crash came after `mkdir` and before the fsync.
+    """
+    if not change.made and _is_folder(location.above(), guard):
         return
-    if place.zone == "workspace" and not guard.roots.workspace.is_dir():
+    if location.zone == "workspace" and not guard.roots.workspace.is_dir():
         _make_workspace(guard.roots)
-    folders = place.parts[:-1]
+    folders = location.parts[:-1]
     for depth, name in enumerate(folders):
-        with opened_folder(place.zone, folders[:depth], guard) as above:
-            if _make(above, name) or depth >= len(folders) - len(change.made):
+        with FolderHandle(location.zone, folders[:depth], guard) as above:
+            if _make_folder(above, name) or depth >= len(folders) - len(change.made):
                 os.fsync(above)
 
 
-def _is_folder(place: Place, guard: Guard) -> bool:
+def _is_folder(location: Location, guard: Guard) -> bool:
     try:
-        with opened_folder(place.zone, place.parts, guard):
+        with FolderHandle(location.zone, location.parts, guard):
             return True
     except FileNotFoundError:
         return False
 
 
-def _make(above: int, name: str) -> bool:
+def _make_folder(above: int, name: str) -> bool:
     try:
         os.mkdir(name, dir_fd=above)
     except FileExistsError:
@@ -165,7 +181,7 @@ def _make_workspace(roots: Roots) -> None:
 
 
 def _write(folder: int, name: str, content: bytes, mode: int | None) -> None:
-    # A file that only some may read must not be readable by others for a moment.
+    # Create with 0600 and set the mode after writing, so that a private file is never readable by others.
     handle = os.open(name, _NEW, 0o666 if mode is None else 0o600, dir_fd=folder)
     try:
         written = 0
@@ -187,9 +203,9 @@ def _unlink(folder: int, name: str) -> None:
 
 def _remove_empty(path: str, roots: Roots) -> None:
     try:
-        place = _relocated(path, roots)
-        with opened_folder(place.zone, place.parts[:-1], Guard(roots)) as above:
-            os.rmdir(place.parts[-1], dir_fd=above)
+        location = _resolve_recorded(path, roots)
+        with FolderHandle(location.zone, location.parts[:-1], Guard(roots)) as above:
+            os.rmdir(location.parts[-1], dir_fd=above)
             os.fsync(above)
-    except (OSError, FileFault):
+    except (OSError, FileError):
         return

@@ -1,8 +1,8 @@
-"""A place becomes the file that is there, reached by descriptors alone.
+"""Open, read and fingerprint files by descriptor.
 
-Every folder on the way is opened from the one above it and no link is followed, so a link that is put in after a place
-was judged leads nowhere. The state directory is known by what it is, not by what it is called: it cannot be walked
-into, and a file that is another name of one of its records cannot be opened.
+Each folder is opened relative to its parent without following symlinks, so a symlink that appears after the permission
+check has no effect. The state directory is recognised by device and inode: it cannot be entered under any name, and a
+hard link to one of its files cannot be opened.
 """
 
 from __future__ import annotations
@@ -21,101 +21,108 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from reyn.workspace.paths import Parts, Place, Roots, Zone
+    from reyn.workspace.paths import Location, Parts, Roots, Zone
 
 _BASE = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FOLDER = _BASE | os.O_NOFOLLOW
-# A fifo without a writer must not hold us up.
+# O_NONBLOCK: opening a FIFO without a writer must not block.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CHUNK = 1 << 20
 
 Identity = tuple[int, int]
 
 
-class FileFault(Exception):
-    """A file that cannot be had; the message is for a model, and names the place as it is shown."""
+class FileError(Exception):
+    """A file operation failed. The message is shown to the model, so it contains no path of this machine."""
 
 
 class Image(msgspec.Struct, frozen=True):
-    """A file as it was found."""
+    """The content and permission bits of a file at one moment."""
 
     content: bytes
     mode: int
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """What tells one state of a file from another, and whether it was touched since."""
+class Fingerprint(msgspec.Struct, frozen=True):
+    """The state of a file: `hash` of its content, and `stamp` to detect a later modification cheaply."""
 
     hash: str
     stamp: tuple[int, ...]
 
 
 class Guard:
-    """Keeps the state directory out of reach. One guard serves one op, which may open many files."""
+    """Keeps the state directory out of reach. Create one per op; it caches inode numbers."""
 
     def __init__(self, roots: Roots) -> None:
         self.roots = roots
 
     @cached_property
     def _hidden(self) -> frozenset[Identity]:
-        found = set()
+        identities = set()
         for folder in (self.roots.state, *self.roots.hidden):
             with suppress(OSError):
-                found.add(_identity(os.stat(folder)))  # noqa: PTH116 - half the cost of `Path.stat`
-        return frozenset(found)
+                identities.add(_identity(os.stat(folder)))  # noqa: PTH116 - half the cost of `Path.stat`
+        return frozenset(identities)
 
     def check_folder(self, handle: int) -> None:
+        """Raise `FileError` if an open folder is the state directory or another hidden folder."""
         if _identity(os.fstat(handle)) in self._hidden:
-            raise FileFault("the state directory is out of reach")
+            raise FileError("the state directory is out of reach")
 
-    def check_file(self, status: os.stat_result, place: Place) -> None:
+    def check_file(self, status: os.stat_result, location: Location) -> None:
+        """Raise `FileError` unless an open file is a regular file outside the state directory."""
         if not stat.S_ISREG(status.st_mode):
-            what = "a folder" if stat.S_ISDIR(status.st_mode) else "not a plain file"
-            raise FileFault(f"`{place.shown}` is {what}")
+            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a plain file"
+            raise FileError(f"`{location.display_path}` is {kind}")
         if status.st_nlink > 1 and _identity(status) in self._records:
-            raise FileFault(f"`{place.shown}` is a file of the state directory, which is out of reach")
+            raise FileError(f"`{location.display_path}` is a file of the state directory, which is out of reach")
 
     @cached_property
     def _records(self) -> frozenset[Identity]:
-        """The files of the state directory, without those of the run itself."""
-        return frozenset(_files_in(self.roots.state, passed_over=self.roots.workspace))
+        """Device and inode of the files in the state directory, without those of the run's own workspace."""
+        return frozenset(_files_in(self.roots.state, skip=self.roots.workspace))
 
 
-def read(place: Place, roots: Roots, limit_bytes: int, guard: Guard | None = None) -> Image | None:
-    """The file at a place, or `None` if there is none."""
+def read(location: Location, roots: Roots, limit_bytes: int, guard: Guard | None = None) -> Image | None:
+    """Return a file's content and mode, or `None` if there is no file.
+
+    Raises:
+        FileError: The file is larger than `limit_bytes`, not a regular file, or cannot be read.
+    """
     guard = guard or Guard(roots)
-    if not place.parts:
-        raise FileFault(f"`{place.shown}` is a folder")
-    with faults_told(place):
+    if not location.parts:
+        raise FileError(f"`{location.display_path}` is a folder")
+    with TranslateOSErrors(location):
         try:
-            with opened_folder(place.zone, place.parts[:-1], guard) as folder:
-                handle, status = _open_file(folder, place, guard)
+            with FolderHandle(location.zone, location.parts[:-1], guard) as folder:
+                handle, status = _open_file(folder, location, guard)
         except FileNotFoundError:
             return None
         try:
-            # One byte more than may be tells that there is more.
+            # Reading one byte beyond the limit reveals a file that grew after `fstat`.
             content = b"" if status.st_size > limit_bytes else b"".join(_chunks(handle, limit_bytes + 1))
         finally:
             os.close(handle)
     if max(status.st_size, len(content)) > limit_bytes:
-        raise FileFault(f"`{place.shown}` is larger than {limit_bytes} bytes")
+        raise FileError(f"`{location.display_path}` is larger than {limit_bytes} bytes")
     return Image(content, stat.S_IMODE(status.st_mode))
 
 
-def text_of(content: bytes, place: Place) -> str:
+def decode_text(content: bytes, location: Location) -> str:
+    """Decode UTF-8; raise `FileError` for any other encoding or a NUL character."""
     try:
         text = content.decode()
     except UnicodeDecodeError:
-        raise FileFault(f"`{place.shown}` is not UTF-8 text") from None
+        raise FileError(f"`{location.display_path}` is not UTF-8 text") from None
     if "\0" in text:
-        raise FileFault(f"`{place.shown}` is not text: it holds NUL characters")
+        raise FileError(f"`{location.display_path}` is not text: it holds NUL characters")
     return text
 
 
-def look(folder: int, place: Place, guard: Guard) -> Seen | None:
-    """Which content a file of an opened folder has, whatever its size; `None` if there is none."""
+def fingerprint(folder: int, location: Location, guard: Guard) -> Fingerprint | None:
+    """Return the fingerprint of a file in an open folder, or `None` if there is no file."""
     try:
-        handle, status = _open_file(folder, place, guard)
+        handle, status = _open_file(folder, location, guard)
     except FileNotFoundError:
         return None
     hashed = hashlib.sha256()
@@ -124,17 +131,19 @@ def look(folder: int, place: Place, guard: Guard) -> Seen | None:
             hashed.update(chunk)
     finally:
         os.close(handle)
-    return Seen(hashed.hexdigest(), stamp_of(status))
+    return Fingerprint(hashed.hexdigest(), stat_stamp(status))
 
 
-def stamp_of(status: os.stat_result) -> tuple[int, ...]:
+def stat_stamp(status: os.stat_result) -> tuple[int, ...]:
+    """Return the fields of `stat` that change when a file is modified or replaced."""
     return (*_identity(status), status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-def kind_of(place: Place, roots: Roots) -> Literal["file", "folder"] | None:
-    with faults_told(place):
+def kind_of(location: Location, roots: Roots) -> Literal["file", "folder"] | None:
+    """Return whether a location is a file or a folder, or `None` if nothing is there."""
+    with TranslateOSErrors(location):
         try:
-            with opened_folder(place.zone, place.parts, Guard(roots)):
+            with FolderHandle(location.zone, location.parts, Guard(roots)):
                 return "folder"
         except FileNotFoundError:
             return None
@@ -142,24 +151,24 @@ def kind_of(place: Place, roots: Roots) -> Literal["file", "folder"] | None:
             return "file"
 
 
-def missing_folders(place: Place, roots: Roots) -> tuple[str, ...]:
-    """The folders, as they are shown, that have to be made for a file to be there, outermost first."""
+def missing_folders(location: Location, roots: Roots) -> tuple[str, ...]:
+    """Return the display paths of the folders to create before a file can be written, outermost first."""
     guard = Guard(roots)
     missing: list[str] = []
-    above = place.above()
+    above = location.above()
     while above.parts:
-        with faults_told(place):
+        with TranslateOSErrors(location):
             try:
-                with opened_folder(above.zone, above.parts, guard):
+                with FolderHandle(above.zone, above.parts, guard):
                     break
             except FileNotFoundError:
-                missing.append(above.shown)
+                missing.append(above.display_path)
         above = above.above()
     return tuple(reversed(missing))
 
 
 def open_folder(zone: Zone, parts: Parts, guard: Guard) -> int:
-    """Open a folder, one part after the other, without following links. Returns its descriptor."""
+    """Open a folder component by component, without following symlinks. Returns a descriptor."""
     handle = os.open(base_of(zone, guard.roots), _BASE)
     try:
         guard.check_folder(handle)
@@ -173,8 +182,11 @@ def open_folder(zone: Zone, parts: Parts, guard: Guard) -> int:
     return handle
 
 
-class opened_folder:  # noqa: N801 - a context manager; a class, because every op enters several
-    """The descriptor of a folder, closed at the end of the block."""
+class FolderHandle:
+    """Context manager for the descriptor of a folder.
+
+    A class, not a generator: every op enters several, and `@contextmanager` costs more.
+    """
 
     def __init__(self, zone: Zone, parts: Parts, guard: Guard) -> None:
         self._handle = open_folder(zone, parts, guard)
@@ -187,19 +199,20 @@ class opened_folder:  # noqa: N801 - a context manager; a class, because every o
 
 
 def base_of(zone: Zone, roots: Roots) -> Path:
+    """Return the root folder of a zone that has files."""
     match zone:
         case "project":
             return roots.project
         case "workspace":
             return roots.workspace
-    raise FileFault("it is out of reach")
+    raise FileError("it is out of reach")
 
 
-class faults_told:  # noqa: N801 - a context manager; a class, because every op enters several
-    """Raises system errors as `FileFault`, without the paths of this machine."""
+class TranslateOSErrors:
+    """Context manager that turns `OSError` into `FileError`, without paths of this machine."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, location: Location) -> None:
+        self._location = location
 
     def __enter__(self) -> None:
         return None
@@ -207,37 +220,37 @@ class faults_told:  # noqa: N801 - a context manager; a class, because every op 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError):
             if error.errno in (errno.ELOOP, errno.ENOTDIR):
-                why = "a part of it is a link, or a file where a folder should be"
+                reason = "a part of it is a link, or a file where a folder should be"
             else:
-                why = os.strerror(error.errno or errno.EIO)
-            raise FileFault(f"`{self._place.shown}`: {why}") from error
+                reason = os.strerror(error.errno or errno.EIO)
+            raise FileError(f"`{self._location.display_path}`: {reason}") from error
 
 
-def _open_file(folder: int, place: Place, guard: Guard) -> tuple[int, os.stat_result]:
-    handle = os.open(place.parts[-1], _FILE, dir_fd=folder)
+def _open_file(folder: int, location: Location, guard: Guard) -> tuple[int, os.stat_result]:
+    handle = os.open(location.parts[-1], _FILE, dir_fd=folder)
     try:
         status = os.fstat(handle)
-        guard.check_file(status, place)
+        guard.check_file(status, location)
     except BaseException:
         os.close(handle)
         raise
     return handle, status
 
 
-def _chunks(handle: int, most: int | None = None) -> Iterator[bytes]:
-    left = most
-    while chunk := os.read(handle, _CHUNK if left is None else min(left, _CHUNK)):
+def _chunks(handle: int, max_bytes: int | None = None) -> Iterator[bytes]:
+    remaining = max_bytes
+    while chunk := os.read(handle, _CHUNK if remaining is None else min(remaining, _CHUNK)):
         yield chunk
-        left = None if left is None else left - len(chunk)
+        remaining = None if remaining is None else remaining - len(chunk)
 
 
 def _identity(status: os.stat_result) -> Identity:
     return status.st_dev, status.st_ino
 
 
-def _files_in(folder: Path, *, passed_over: Path) -> Iterator[Identity]:
+def _files_in(folder: Path, *, skip: Path) -> Iterator[Identity]:
     for root, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if os.path.join(root, name) != os.fspath(passed_over)]  # noqa: PTH118 - fast
+        folders[:] = [name for name in folders if os.path.join(root, name) != os.fspath(skip)]  # noqa: PTH118 - fast
         for name in files:
             try:
                 yield _identity(os.lstat(os.path.join(root, name)))  # noqa: PTH118 - fast

@@ -1,7 +1,7 @@
-"""The text of a path becomes a place: which zone it lies in, and where there, after every link is followed.
+"""Resolve paths: follow symlinks and determine the zone that a path lies in.
 
-A place says where something would be, not that it may be touched (`reyn.permissions`) nor that it is still there when
-it is opened (`reyn.workspace.files`).
+A `Location` grants nothing (`reyn.permissions` does) and need not exist. `reyn.workspace.files` opens it without
+following symlinks again, so it cannot change its meaning in between.
 """
 
 from __future__ import annotations
@@ -16,69 +16,84 @@ from typing import Literal, NamedTuple
 import msgspec
 
 WORKSPACE = "workspace:"
-KEPT = ".kept"
+_FULL_CONTENT_FOLDER = ".kept"
+FULL_CONTENT = f"{WORKSPACE}{_FULL_CONTENT_FOLDER}/"
+"""Path prefix under which a run reads content that was truncated in a frame. The folder is virtual."""
 
-_LONGEST_PATH = 4_000
-_LONGEST_NAME = 255
+_MAX_PATH_BYTES = 4_000
+_MAX_NAME_BYTES = 255
 
-_UNUSUAL = frozenset(("", ".", ".."))
+_SPECIAL_NAMES = frozenset(("", ".", ".."))
 
-Zone = Literal["project", "workspace", "kept", "state", "outside"]
+Zone = Literal["project", "workspace", "full_content", "state", "outside"]
 Parts = tuple[str, ...]
 
 
-class PlaceInvalid(ValueError):
-    """A text that cannot be a path."""
+class PathInvalid(ValueError):
+    """A string that cannot be a path. The message is shown to the model."""
 
 
 class Roots(msgspec.Struct, frozen=True):
-    """The folders that zones are measured from: the project, its `.reyn`, and this run's own folder in there."""
+    """The folders that define the zones: the project, its state directory, and the run's workspace."""
 
     project: Path
     state: Path
     workspace: Path
     hidden: tuple[Path, ...] = ()
-    """Other folders that are out of reach like the state directory, wherever they are."""
+    """Further folders to treat like the state directory, inside or outside the project."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class Location(msgspec.Struct, frozen=True):
+    """A resolved path.
+
+    Attributes:
+        zone: Where the path leads.
+        parts: The components below the zone's root folder; from `/` in the zone `outside`.
+        display_path: The path to show and record. It resolves to this location again. In the zones `state` and
+            `outside` it is the original string, so that it does not reveal where symlinks lead.
+    """
+
     zone: Zone
     parts: Parts
-    """Relative to the zone's folder; `outside` has none, so its parts begin at `/`."""
-    shown: str
-    """The spelling that is shown and recorded. It leads back to this place, unless that is out of reach: then it is
-    the text as it was given, for where that leads to is nobody's business."""
+    display_path: str
 
     @classmethod
-    def at(cls, zone: Literal["project", "workspace", "kept"], parts: Parts) -> Place:
+    def at(cls, zone: Literal["project", "workspace", "full_content"], parts: Parts) -> Location:
+        """Return the location of `parts` in a zone."""
         path = "/".join(parts) or "."
         if zone == "project":
             return cls(zone, parts, f"./{path}" if path.startswith(WORKSPACE) else path)
-        return cls(zone, parts, WORKSPACE + (f"{KEPT}/{path}" if zone == "kept" else path))
+        return cls(zone, parts, (FULL_CONTENT if zone == "full_content" else WORKSPACE) + path)
 
-    def below(self, *names: str) -> Place:
-        return self._moved(self.parts + names)
+    def below(self, *names: str) -> Location:
+        """Return the location of a path below this one."""
+        return self._with_parts(self.parts + names)
 
-    def above(self) -> Place:
-        return self._moved(self.parts[:-1])
+    def above(self) -> Location:
+        """Return the parent folder."""
+        return self._with_parts(self.parts[:-1])
 
-    def _moved(self, parts: Parts) -> Place:
+    def _with_parts(self, parts: Parts) -> Location:
         assert self.zone != "state"
         assert self.zone != "outside"
-        return Place.at(self.zone, parts)
+        return Location.at(self.zone, parts)
 
 
 class _Bases(NamedTuple):
-    """The roots without links."""
+    """The roots with symlinks resolved."""
 
     project: str
     state: str
     workspace: str
-    hidden_folded: tuple[str, ...]
+    hidden_normalized: tuple[str, ...]
 
 
-def locate(text: str, roots: Roots) -> Place:
-    """Texts are relative to the project, absolute, or `workspace:<path>`; `~` is a name like any other."""
+def locate(text: str, roots: Roots) -> Location:
+    """Resolve a path: relative to the project, absolute, or `workspace:<path>`. `~` is not expanded.
+
+    Raises:
+        PathInvalid: The string cannot be a path.
+    """
     _check(text)
     bases = _bases(roots)
     if text.startswith(WORKSPACE):
@@ -91,71 +106,74 @@ def _check(text: str) -> None:
     try:
         raw = text.encode()
     except UnicodeEncodeError:
-        raise PlaceInvalid("the path is not valid Unicode") from None
+        raise PathInvalid("the path is not valid Unicode") from None
     if not text:
-        raise PlaceInvalid("the path is empty")
+        raise PathInvalid("the path is empty")
     if b"\0" in raw:
-        raise PlaceInvalid("the path holds a NUL character")
-    if len(raw) > _LONGEST_PATH:
-        raise PlaceInvalid(f"the path is longer than {_LONGEST_PATH} bytes")
-    if len(raw) > _LONGEST_NAME and any(len(name) > _LONGEST_NAME for name in raw.split(b"/")):
-        raise PlaceInvalid(f"a name in the path is longer than {_LONGEST_NAME} bytes")
+        raise PathInvalid("the path holds a NUL character")
+    if len(raw) > _MAX_PATH_BYTES:
+        raise PathInvalid(f"the path is longer than {_MAX_PATH_BYTES} bytes")
+    if len(raw) > _MAX_NAME_BYTES and any(len(name) > _MAX_NAME_BYTES for name in raw.split(b"/")):
+        raise PathInvalid(f"a name in the path is longer than {_MAX_NAME_BYTES} bytes")
 
 
-def _in_workspace(target: str, bases: _Bases, text: str) -> Place:
-    inside = _below(target, bases.workspace)
+def _in_workspace(target: str, bases: _Bases, text: str) -> Location:
+    inside = _relative(target, bases.workspace)
     if inside is None:
-        beyond = _in_project(target, bases, text)
-        # `workspace:` that leads into the project is a way around, whatever it finds there.
-        return beyond if beyond.zone == "state" else Place("outside", _parts(target), text)
-    if inside[:1] == (KEPT,):
-        return Place.at("kept", inside[1:])
-    return Place.at("workspace", inside)
+        outside = _in_project(target, bases, text)
+        # A `workspace:` path that leaves the workspace by a symlink is denied, even if it leads into the project.
+        return outside if outside.zone == "state" else Location("outside", _parts(target), text)
+    if inside[:1] == (_FULL_CONTENT_FOLDER,):
+        return Location.at("full_content", inside[1:])
+    return Location.at("workspace", inside)
 
 
-def _in_project(target: str, bases: _Bases, text: str) -> Place:
-    folded = _folded(target)
-    for base in bases.hidden_folded:
-        hidden = _below(folded, base)
+def _in_project(target: str, bases: _Bases, text: str) -> Location:
+    normalized = _normalize(target)
+    for base in bases.hidden_normalized:
+        hidden = _relative(normalized, base)
         if hidden is not None:
-            return Place("state", hidden, text)
-    inside = _below(target, bases.project)
-    return Place("outside", _parts(target), text) if inside is None else Place.at("project", inside)
+            return Location("state", hidden, text)
+    inside = _relative(target, bases.project)
+    return Location("outside", _parts(target), text) if inside is None else Location.at("project", inside)
 
 
 @lru_cache(maxsize=64)
 def _bases(roots: Roots) -> _Bases:
     project, state, workspace = (os.path.realpath(path) for path in (roots.project, roots.state, roots.workspace))
     hidden = (state, *(os.path.realpath(path) for path in roots.hidden))
-    return _Bases(project, state, workspace, tuple(_folded(path) for path in hidden))
+    return _Bases(project, state, workspace, tuple(_normalize(path) for path in hidden))
 
 
 def _real(base: str, text: str) -> str:
-    """Where a text leads from a folder, all links followed. `realpath` asks again for every folder down to the base,
-    which is most of the cost of an op; it is left to the texts that need it."""
+    """Resolve a path relative to a folder, following all symlinks.
+
+    `realpath` calls `lstat` for every component from `/`, which dominates the cost of an op. Use it only for paths with
+    symlinks or special components.
+    """
     path = base.rstrip("/")
-    if text.startswith("/") or not _UNUSUAL.isdisjoint(text.split("/")):
-        return _followed(os.path.join(base, text))  # noqa: PTH118 (a `Path` would drop what matters)
+    if text.startswith("/") or not _SPECIAL_NAMES.isdisjoint(text.split("/")):
+        return _resolve_links(os.path.join(base, text))  # noqa: PTH118 (`Path` would normalise `..`)
     for name in text.split("/"):
         path = f"{path}/{name}"
         try:
             if stat.S_ISLNK(os.lstat(path).st_mode):
-                return _followed(os.path.join(base, text))  # noqa: PTH118 - as above
+                return _resolve_links(os.path.join(base, text))  # noqa: PTH118 - as above
         except OSError:
             break
     return f"{base.rstrip('/')}/{text}"
 
 
-def _followed(path: str) -> str:
+def _resolve_links(path: str) -> str:
     real = os.path.realpath(path)
     try:
         real.encode()
     except UnicodeEncodeError:
-        raise PlaceInvalid("the path leads to a name that is not UTF-8") from None
+        raise PathInvalid("the path leads to a name that is not UTF-8") from None
     return real
 
 
-def _below(target: str, base: str) -> Parts | None:
+def _relative(target: str, base: str) -> Parts | None:
     if target == base:
         return ()
     inside = base if base.endswith("/") else f"{base}/"
@@ -166,9 +184,11 @@ def _parts(path: str) -> Parts:
     return tuple(path.lstrip("/").split("/")) if path.strip("/") else ()
 
 
-def _folded(path: str) -> str:
-    """A path as a file system sees it that minds neither case nor how a letter is composed. On one that does, this
-    puts a little more out of reach than it must."""
+def _normalize(path: str) -> str:
+    """Fold case and Unicode composition, as case-insensitive file systems do.
+
+    On a case-sensitive file system this hides slightly more than necessary, which is safe.
+    """
     if path.isascii():
         return path.lower()
     return unicodedata.normalize("NFD", unicodedata.normalize("NFD", path).casefold())

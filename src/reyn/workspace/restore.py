@@ -9,12 +9,12 @@ import msgspec
 from reyn.journal import digest
 from reyn.journal.kinds import Change
 from reyn.workspace.changes import revert
-from reyn.workspace.files import FileFault, read
-from reyn.workspace.paths import PlaceInvalid, Roots, locate
+from reyn.workspace.files import FileError, read
+from reyn.workspace.paths import PathInvalid, Roots, locate
 
 
 class Files(msgspec.Struct, frozen=True):
-    """Where the files are, where their recorded contents are, and how large a file may be."""
+    """The files to restore: their roots, their recorded contents, and the maximum size of a file."""
 
     roots: Roots
     content: Callable[[str], bytes]
@@ -45,14 +45,14 @@ def restore(changes: tuple[Change, ...], token: str, files: Files) -> tuple[tupl
         change = _as_one(steps, files)
         try:
             outcome = revert(change, files.roots, files.content, f"{token}.{number}")
-        except FileFault:
+        except FileError:
             outcome = "conflict"
         (left if outcome == "conflict" else restored).append(change.path)
     return tuple(restored), tuple(left)
 
 
 def _chains(changes: tuple[Change, ...]) -> list[list[Change]]:
-    """Group successive changes of one file, newest first; each group stands in the place of its oldest change.
+    """Group successive changes of one file, newest first. A group takes the position of its oldest change.
 
     A group is reverted in one step: after a crash, a file that was reverted in several steps would look as if another
     program had changed it.
@@ -60,9 +60,9 @@ def _chains(changes: tuple[Change, ...]) -> list[list[Change]]:
     chains: dict[int, list[Change]] = {}
     newest: dict[str, int] = {}
     for number, change in enumerate(changes):
-        place = newest.get(change.path)
-        follows = place is not None and chains[place][-1].before == change.after
-        chains[number] = chains.pop(place) if place is not None and follows else []
+        key = newest.get(change.path)
+        follows = key is not None and chains[key][-1].before == change.after
+        chains[number] = chains.pop(key) if key is not None and follows else []
         chains[number].append(change)
         newest[change.path] = number
     return list(chains.values())
@@ -84,6 +84,6 @@ def _current_hash(path: str, files: Files) -> str | None:
     """Return the hash of a file's content, `None` if there is no file, an empty string if it cannot be read."""
     try:
         image = read(locate(path, files.roots), files.roots, files.max_bytes)
-    except (FileFault, PlaceInvalid):
+    except (FileError, PathInvalid):
         return ""
     return digest(image.content) if image else None

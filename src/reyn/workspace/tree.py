@@ -1,4 +1,4 @@
-"""A folder becomes the files below it, in order. Links are passed over, and so is the state directory."""
+"""List the files below a folder in a fixed order. Symlinks and the state directory are skipped."""
 
 from __future__ import annotations
 
@@ -6,40 +6,42 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from reyn.workspace.changes import TEMPORARY
-from reyn.workspace.files import FileFault, Guard, opened_folder
+from reyn.workspace.files import FileError, FolderHandle, Guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from reyn.workspace.paths import Place, Roots
+    from reyn.workspace.paths import Location, Roots
 
 
 class Entry(NamedTuple):
+    """A regular file or a folder."""
+
     name: str
     is_folder: bool
 
 
 def walk(
-    place: Place, roots: Roots, enter: Callable[[Place], bool] | None = None, guard: Guard | None = None
-) -> Iterator[Place]:
-    """The files below a place, by name at every level. Folders that `enter` says no to are passed over."""
+    location: Location, roots: Roots, enter: Callable[[Location], bool] | None = None, guard: Guard | None = None
+) -> Iterator[Location]:
+    """Yield the files below a folder depth-first, sorted by name. Skip folders for which `enter` returns false."""
     guard = guard or Guard(roots)
-    waiting = [(place, True)]
-    while waiting:
-        here, is_folder = waiting.pop()
+    pending = [(location, True)]
+    while pending:
+        here, is_folder = pending.pop()
         if not is_folder:
             yield here
-        elif here is place or enter is None or enter(here):
+        elif here is location or enter is None or enter(here):
             entries = reversed(entries_of(here, guard))
-            waiting.extend((here.below(entry.name), entry.is_folder) for entry in entries)
+            pending.extend((here.below(entry.name), entry.is_folder) for entry in entries)
 
 
-def entries_of(place: Place, guard: Guard) -> list[Entry]:
-    """The plain files and folders right below a place; none if it cannot be listed."""
+def entries_of(location: Location, guard: Guard) -> list[Entry]:
+    """Return the regular files and folders in a folder, sorted by name; none if it cannot be listed."""
     try:
-        with opened_folder(place.zone, place.parts, guard) as folder, os.scandir(folder) as found:
-            entries = [Entry(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found if _is_listed(entry)]
-    except (OSError, FileFault):
+        with FolderHandle(location.zone, location.parts, guard) as folder, os.scandir(folder) as scan:
+            entries = [Entry(entry.name, entry.is_dir(follow_symlinks=False)) for entry in scan if _is_listed(entry)]
+    except (OSError, FileError):
         return []
     return sorted(entries)
 

@@ -12,7 +12,7 @@ MEMORY = Path("/dev/shm")
 
 @pytest.fixture
 def arena(tmp_path: Path) -> Iterator[Path]:
-    """Where processes are killed. In memory files outlive them as they do on a disk, and nobody waits for it."""
+    """The folder for kill tests. Files in memory survive a killed process like files on disk, and are faster."""
     try:
         folder = Path(tempfile.mkdtemp(prefix="reyn-kill-", dir=MEMORY))
     except OSError:

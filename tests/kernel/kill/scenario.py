@@ -1,4 +1,4 @@
-"""One project that is killed and resumed: the world around it, the operator, and what speaks against it in the end."""
+"""A project that is killed and resumed: its world, its operator, and the checks at the end."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from reyn.testing.crash import (
     violations,
 )
 
-SAID = "yes, go on"
-PATIENCE = 20
-"""How often an operator moves a run on before it counts as stuck."""
+ANSWER = "yes, go on"
+MAX_ATTEMPTS = 20
+"""How often the operator continues a run before it counts as stuck."""
 JOURNAL = ("journal.db", "journal.db-wal", "journal.db-shm", "checkpoint.lock", "locks")
 
 
 class Outcome(NamedTuple):
-    """How all runs of a project ended, what they say they were given, and the files they left."""
+    """The results of all runs of a project, the answers that they claim, and the files."""
 
     runs: dict[str, RunResult]
     claims: dict[str, Claims]
@@ -51,18 +51,18 @@ class Outcome(NamedTuple):
 
 
 class Stuck(Exception):
-    """Runs that do not go on, whatever an operator does."""
+    """A run does not finish, whatever the operator does."""
 
 
-class Somebody:
-    """Answers every question at once."""
+class InstantUser:
+    """A user who answers every question immediately."""
 
     async def ask(self, run_id: str, wait: Any) -> str:
-        return SAID
+        return ANSWER
 
 
-class Breaking(ScriptedModel):
-    """Has no answer to one call, the first time."""
+class FailingModel(ScriptedModel):
+    """Fails the first attempt of one call."""
 
     def __init__(self, answers: list, call: str) -> None:
         super().__init__(answers)
@@ -71,12 +71,12 @@ class Breaking(ScriptedModel):
     async def complete(self, request: ModelRequest) -> ModelReply:
         if request.call == self._call:
             self._call = ""
-            raise ConnectionError("nobody there")
+            raise ConnectionError("connection refused")
         return await super().complete(request)
 
 
 class Scenario:
-    """`folder/seed` is how the project begins, `folder/project` is the one that is tormented."""
+    """A project to execute under kills. `folder/seed` is its initial state, `folder/project` its working copy."""
 
     def __init__(self, folder: Path) -> None:
         self.seed = folder / "seed"
@@ -89,25 +89,25 @@ class Scenario:
         self.runs: list[str] = []
         self.settings: dict[str, Any] = {}
         self.ops: list = []
-        self.somebody_is_there = False
-        self.breaks_at = ""
+        self.has_user = False
+        self.fails_at = ""
         self.points: list[str] = []
         self.seconds = 0.0
         self.expected: Outcome | None = None
         self.changes: set[tuple[str, str]] = set()
 
-    def plays(self, skill: str, answers: list, *, runs: int = 1, **settings: Any) -> Scenario:
+    def executes(self, skill: str, answers: list, *, runs: int = 1, **settings: Any) -> Scenario:
         self.skill, self.answers, self.settings = skill, answers, settings
         self.runs = [f"killed-{number}" for number in range(runs)]
         return self
 
-    # -- one drive ------------------------------------------------------------------------------------
+    # -- one execution --------------------------------------------------------------------------------
 
     @contextmanager
     def world(self, points: Failpoints) -> Iterator[OSRuntime]:
-        """Every port is a failpoint outside and a ledger inside: a kill never falls between a deed and its line."""
+        """Wrap every port with a ledger, then with failpoints: no kill comes between an effect and its ledger line."""
         journal = LedgerJournal(SqliteJournal(self.root / ".reyn"), self.ledger)
-        people = LedgerPeople(Somebody(), self.ledger) if self.somebody_is_there else None
+        people = LedgerPeople(InstantUser(), self.ledger) if self.has_user else None
         runtime = OSRuntime.open(
             self.root,
             journal=points.wrap(journal, "journal"),
@@ -118,17 +118,17 @@ class Scenario:
             ops=self.ops,
             **self.settings,
         )
-        runtime._polling = InboxPolling(seconds=0)  # else time would decide which points there are
+        runtime._polling = InboxPolling(seconds=0)  # otherwise timing would change the number of points
         with file_changes_through(points.wrap(LedgerSystem(self.ledger), "os", FILE_CALLS)):
             yield runtime
 
     def _model(self) -> Model:
-        if not self.breaks_at:
+        if not self.fails_at:
             return ScriptedModel(self.answers)
         has_broken = any(entry.what == "refused" for entry in self.ledger.read())
-        return Breaking(self.answers, "" if has_broken else self.breaks_at)
+        return FailingModel(self.answers, "" if has_broken else self.fails_at)
 
-    async def drive(self, points: Failpoints) -> None:
+    async def execute(self, points: Failpoints) -> None:
         """Start the runs or continue them: with a run id, the same call does both."""
         with self.world(points) as runtime:
             async with runtime:
@@ -137,9 +137,9 @@ class Scenario:
                     raise Stuck(stopped)
 
     async def _operate(self, runtime: OSRuntime, run: str) -> RunResult:
-        """What an operator would do: start or continue; answer, retry what failed, raise what is limited."""
+        """Act as the operator: start or continue, answer questions, retry failures, raise limits."""
         result = await runtime.run(self.skill, {"text": "in"}, run_id=run)
-        for _ in range(PATIENCE):
+        for _ in range(MAX_ATTEMPTS):
             if result.status not in ("failed", "limited", "waiting"):
                 break
             result = await self._move_on(runtime, result)
@@ -150,69 +150,69 @@ class Scenario:
         if stopped.status == "limited":
             limit, value = runtime.state(run).stop.limit
             return await runtime.resume(run, raise_limits={limit: value + 1})
-        if stopped.status == "waiting" and not self.somebody_is_there:
+        if stopped.status == "waiting" and not self.has_user:
             wait = stopped.wait
-            self.ledger.write(Entry("said", wait.run or run, wait.id, digest(canonical(SAID))))
+            self.ledger.write(Entry("said", wait.run or run, wait.id, digest(canonical(ANSWER))))
             with suppress(WaitUnknown):  # answered before the kill
-                runtime.answer(run, wait.id, SAID)
+                runtime.answer(run, wait.id, ANSWER)
         return await runtime.resume(run, retry=stopped.status == "failed")
 
-    def drive_in_child(self, kill_at: int = 0, kill_after: float | None = None) -> int:
-        return in_child(lambda: asyncio.run(self.drive(Failpoints(kill_at))), kill_after=kill_after)
+    def execute_in_child(self, kill_at: int = 0, kill_after: float | None = None) -> int:
+        return in_child(lambda: asyncio.run(self.execute(Failpoints(kill_at))), kill_after=kill_after)
 
-    # -- what is expected -----------------------------------------------------------------------------
+    # -- the expected outcome -------------------------------------------------------------------------
 
     def rehearse(self) -> list[str]:
-        """Drive once, undisturbed: the points that are passed, and how everything ends. It warms us up for forking."""
-        self.forget()
+        """Execute once without a kill; return the points. Later forks inherit the imported modules."""
+        self.reset()
         points = Failpoints()
-        asyncio.run(self.drive(points))
-        self.points, self.expected = points.passed, self._look()
+        asyncio.run(self.execute(points))
+        self.points, self.expected = points.reached, self._outcome()
         self.changes = set(changes_in(self.ledger.read()))
         self.seconds = self._time_once_warm()
         return self.points
 
     def _time_once_warm(self) -> float:
-        """How long a drive takes that is like those that are killed: the first one of a process takes much longer."""
-        self.forget()
+        """Return the duration of an execution in a forked process; the first one in a process takes much longer."""
+        self.reset()
         began = time.monotonic()
-        assert self.drive_in_child() == 0
+        assert self.execute_in_child() == 0
         return time.monotonic() - began
 
-    def forget(self) -> None:
-        """Back to the beginning."""
+    def reset(self) -> None:
+        """Restore the initial state."""
         shutil.rmtree(self.root, ignore_errors=True)
         shutil.copytree(self.seed, self.root)
         self.ledger_path.unlink(missing_ok=True)
 
-    def _look(self) -> Outcome:
-        """How all runs stand, verified and replayed, and the files there are."""
+    def _outcome(self) -> Outcome:
+        """Verify and replay all runs; return their results and the files."""
         runtime = OSRuntime.open(self.root, ops=self.ops)
         try:
             found = {row.run_id: runtime.result(row.run_id) for row in runtime.runs()}
             claims = {run: Claims.of(runtime.events(run)) for run in found}
-            asyncio.run(self._prove(runtime, found))
+            asyncio.run(self._verify(runtime, found))
         finally:
             runtime.journal.close()
         return Outcome(found, claims, tree_of(self.root))
 
-    async def _prove(self, runtime: OSRuntime, found: dict[str, RunResult]) -> None:
+    async def _verify(self, runtime: OSRuntime, found: dict[str, RunResult]) -> None:
         for run, result in found.items():
             runtime.verify(run)
             assert (await runtime.replay(run)).status == result.status
 
-    # -- what speaks against it -----------------------------------------------------------------------
+    # -- checks ---------------------------------------------------------------------------------------
 
     def check(self, kills: int, *, by_chance: bool = False) -> list[str]:
-        """What is wrong after kills and resumes: the ledger first, then the files and the runs' own record."""
+        """Return the violations after kills and resumes: of the ledger, the files, the results."""
         assert self.expected is not None
         entries = self.ledger.read()
         try:
-            found = self._look()
+            found = self._outcome()
         except ReynError as error:
-            return [f"the record is not sound: {error.code}: {error.message}", *self.files_differ()]
+            return [f"the record is damaged: {error.code}: {error.message}", *self.files_differ()]
         return [
-            *_speak_against(entries, found.claims, kills),
+            *_ledger_violations(entries, found.claims, kills),
             *file_violations(entries, self.changes, by_chance=by_chance),
             *_differences("file", self.expected.tree, found.tree),
             *_differences("run", self.expected.runs, found.runs),
@@ -223,24 +223,24 @@ class Scenario:
         return _differences("file", self.expected.tree, tree_of(self.root))
 
     def resume(self, kills: int) -> list[str]:
-        """Drive to the end and check. Nobody is killed any more, so it is done here: this is another process, too."""
+        """Execute to the end in this process, without kills, and check."""
         try:
-            asyncio.run(self.drive(Failpoints()))
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is held against the run
+            asyncio.run(self.execute(Failpoints()))
+        except Exception as error:  # noqa: BLE001 - every error is a violation
             return [f"the run is stuck: {type(error).__name__}: {error}"]
         return self.check(kills)
 
     def kill_at(self, number: int) -> list[str]:
         """Kill at one point, resume, check."""
-        self.forget()
+        self.reset()
         name = f"{number} {self.points[number - 1]}"
-        killed = self.drive_in_child(kill_at=number)
-        # How many commits runs share is a matter of timing: the last points may not come up every time.
+        killed = self.execute_in_child(kill_at=number)
+        # The number of shared commits depends on timing, so the last points may not be reached every time.
         assert killed == KILLED or (killed == 0 and len(self.runs) > 1), f"{name}: {killed}"
         return self.resume(kills=1)
 
     def kill_everywhere(self, share: int = 0, of: int = 1) -> dict[str, list[str]]:
-        """Kill at every point of an undisturbed drive, or at one share of them: point → what was wrong."""
+        """Kill at every point, or at every `of`-th; return the violations by point."""
         points = self.rehearse()
         assert len(points) > 20
         wrong = {"no kill at all": found} if (found := self.check(kills=0)) else {}
@@ -251,7 +251,7 @@ class Scenario:
 
 
 def tree_of(root: Path) -> dict[str, tuple[int, bytes | None]]:
-    """Every file and folder but the journal's own: permission bits and content, by path."""
+    """Return mode and content of every file and folder except the journal, by path."""
     hidden = {root / ".reyn" / name for name in JOURNAL}
     found = {}
     for path in sorted(root.rglob("*")):
@@ -261,9 +261,9 @@ def tree_of(root: Path) -> dict[str, tuple[int, bytes | None]]:
     return found
 
 
-def _speak_against(entries: list[Entry], claims: dict[str, Claims], kills: int) -> list[str]:
+def _ledger_violations(entries: list[Entry], claims: dict[str, Claims], kills: int) -> list[str]:
     wrong = [
-        f"run {run} was lost: the journal does not know it" for run in {e.run for e in entries if e.run} - claims.keys()
+        f"run {run} was lost: it is not in the journal" for run in {e.run for e in entries if e.run} - claims.keys()
     ]
     for run, claimed in claims.items():
         wrong += [f"{run}: {line}" for line in violations([e for e in entries if e.run == run], claimed, kills)]

@@ -1,4 +1,4 @@
-"""What is being killed: small skills that together do everything a run can do."""
+"""Scenarios for kill tests: small skills that together use every feature of a run."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ RUN = "killed-0"
 LOG = "reyn/log.txt"
 SENT = "reyn/out/sent.txt"
 TWICE = file("edit", LOG, old_string="x", new_string="xx", replace_all=True)
-"""An edit that shows how often it was done: each time, the log is twice as long."""
+"""An edit that doubles the log each time, so that repetitions are visible."""
 
 
 def pair(folder: Path) -> Scenario:
-    """One phase after another."""
+    """Two phases."""
     scenario = Scenario(folder)
     two_phases(scenario.seed)
-    return scenario.plays("pair", [go("second"), finish()])
+    return scenario.executes("pair", [go("second"), finish()])
 
 
 def rejected_and_looping(folder: Path) -> Scenario:
-    """Answers that are rejected, and a loop."""
+    """Rejected answers and a loop."""
     scenario = Scenario(folder)
     write_skill(scenario.seed, "loop", {"write": ["check"], "check": ["write", "end"]})
     answers = [go("check"), "no JSON at all", go("nowhere"), go("write", "again"), go("check"), finish()]
-    return scenario.plays("loop", answers)
+    return scenario.executes("loop", answers)
 
 
-def three_at_once(folder: Path) -> Scenario:
-    """Commits are shared and made in a worker thread."""
+def concurrent_runs(folder: Path) -> Scenario:
+    """Three concurrent runs that share commits."""
     scenario = Scenario(folder)
     two_phases(scenario.seed)
-    return scenario.plays("pair", [go("second"), finish()], runs=3)
+    return scenario.executes("pair", [go("second"), finish()], runs=3)
 
 
-def stopping_and_going_on(folder: Path) -> Scenario:
-    """Fails, is retried, reaches a limit, has it raised: what is said from outside goes through the inbox."""
+def stopping_and_continuing(folder: Path) -> Scenario:
+    """A run that fails, is retried, reaches a limit and has it raised through the inbox."""
     scenario = Scenario(folder)
     write_skill(scenario.seed, "stop", {"turn": ["turn", "end"]})
     answers = ["no", "no", go("turn", "1"), go("turn", "2"), finish()]
-    return scenario.plays("stop", answers, max_phase_retries=1, max_phase_visits=2)
+    return scenario.executes("stop", answers, max_phase_retries=1, max_phase_visits=2)
 
 
 def _with_files(folder: Path) -> Scenario:
@@ -59,7 +59,7 @@ def _with_files(folder: Path) -> Scenario:
 
 
 def writing(folder: Path) -> Scenario:
-    """Writes, edits, deletes; in act turns, and in a decision that is held up by an op that fails."""
+    """Writes, edits and deletes in act turns, and in a decision that a failing op defers."""
     scenario = _with_files(folder)
     write_skill(scenario.seed, "write", {"a": ["b"], "b": ["end"]}, ops={"a": "file", "b": "file"})
     answers = [
@@ -68,36 +68,35 @@ def writing(folder: Path) -> Scenario:
         with_ops(go("b"), file("write", "workspace:deep/er/one.txt", content="two\n")),
         with_ops(finish(), file("read", LOG)),
     ]
-    return scenario.plays("write", answers)
+    return scenario.executes("write", answers)
 
 
-def side_by_side(folder: Path) -> Scenario:
-    """Two runs at once that write: commits are shared, and what each does has the same names."""
+def concurrent_writers(folder: Path) -> Scenario:
+    """Two concurrent runs that write files with the same names."""
     scenario = _with_files(folder)
     write_skill(scenario.seed, "write", {"a": ["end"]}, ops={"a": "file"})
     mine = file("edit", "workspace:mine.txt", old_string="x", new_string="xx", replace_all=True)
     answers = [act(file("write", "workspace:mine.txt", content="x\n"), mine), with_ops(finish(), mine)]
-    return scenario.plays("write", answers, runs=2)
+    return scenario.executes("write", answers, runs=2)
 
 
-def asking_later(folder: Path) -> Scenario:
-    """Questions that nobody answers now: the run waits, and an operator answers through the inbox."""
+def asking_an_absent_user(folder: Path) -> Scenario:
+    """Questions without a user: the run waits, and an operator answers through the inbox."""
     scenario = _with_files(folder)
     write_skill(scenario.seed, "ask", {"a": ["b"], "b": ["end"]}, ops={"a": "file, ask_user", "b": "file, ask_user"})
     answers = [act(TWICE, question("sure?"), TWICE), go("b"), with_ops(finish(), question("really?")), finish()]
-    return scenario.plays("ask", answers)
+    return scenario.executes("ask", answers)
 
 
-def asking_somebody(folder: Path) -> Scenario:
-    """The same questions with somebody there to answer."""
-    scenario = asking_later(folder)
-    scenario.somebody_is_there = True
+def asking_a_present_user(folder: Path) -> Scenario:
+    """The same questions with a user who answers."""
+    scenario = asking_an_absent_user(folder)
+    scenario.has_user = True
     return scenario
 
 
 def rolled_back(folder: Path) -> Scenario:
-    """A phase fails after it changed files, one of them twice and one in a new folder; the one before is entered
-    again."""
+    """A rollback of a phase that changed files, one of them twice and one in a new folder."""
     scenario = _with_files(folder)
     keys = "on_phase_failure: rollback\n"
     write_skill(scenario.seed, "back", {"a": ["b"], "b": ["end"]}, ops={"a": "file", "b": "file"}, skill_keys=keys)
@@ -110,11 +109,11 @@ def rolled_back(folder: Path) -> Scenario:
         act(TWICE),
         finish(),
     ]
-    return scenario.plays("back", answers, max_phase_retries=1)
+    return scenario.executes("back", answers, max_phase_retries=1)
 
 
 def sub_runs(folder: Path) -> Scenario:
-    """Runs that ask for runs: by an op, as a node; one that asks, one that fails and is a result all the same."""
+    """Sub-runs by op and by node; one asks a question, one fails and returns the failure as its result."""
     scenario = _with_files(folder)
     write_skill(scenario.seed, "child", {"c": ["end"]}, ops={"c": "file, ask_user"})
     write_skill(scenario.seed, "parent", {"p": ["@child"], "@child": ["q"], "q": ["end"]}, ops={"p": "run_skill, file"})
@@ -132,14 +131,14 @@ def sub_runs(folder: Path) -> Scenario:
         finish("three"),
         finish(),
     ]
-    return scenario.plays("parent", answers, max_phase_retries=1)
+    return scenario.executes("parent", answers, max_phase_retries=1)
 
 
-def troubled_sub_runs(folder: Path) -> Scenario:
-    """A step runs a skill that runs a skill: that one asks somebody, reaches a limit and has a model that breaks."""
+def stopping_sub_runs(folder: Path) -> Scenario:
+    """A step runs a skill that runs a skill, which asks a question, reaches a limit and has a failing model."""
     scenario = _with_files(folder)
-    scenario.somebody_is_there = True
-    scenario.breaks_at = "2.1"
+    scenario.has_user = True
+    scenario.fails_at = "2.1"
     write_skill(scenario.seed, "leaf", {"l": ["l", "end"]}, ops={"l": "file, ask_user"})
     write_skill(scenario.seed, "middle", {"@leaf": ["m"], "m": ["end"]}, ops={"m": "file"})
     step = "preprocessor:\n  - run_skill: {skill: middle, input: {text: below}, into: data.sub}\n"
@@ -151,12 +150,11 @@ def troubled_sub_runs(folder: Path) -> Scenario:
         with_ops(finish("middle"), file("write", "workspace:mine.txt", content="mine\n")),
         finish(),
     ]
-    return scenario.plays("top", answers, max_phase_visits=1)
+    return scenario.executes("top", answers, max_phase_visits=1)
 
 
 def steps_and_limits(folder: Path) -> Scenario:
-    """Steps before and after the model that change files, a result that is cut, act turns that run out and are
-    raised."""
+    """Steps that change files before and after the model, a truncated result, and a raised act limit."""
     scenario = _with_files(folder)
     (scenario.seed / "long.txt").write_text("long\n" * 200)
     step = "run_op: {op: {kind: file, op: edit, path: reyn/log.txt, old_string: x, new_string: xx, replace_all: true}}"
@@ -164,14 +162,14 @@ def steps_and_limits(folder: Path) -> Scenario:
     after = f"postprocessor:\n  output_schema: note\n  steps:\n    - {step}\n"
     write_skill(scenario.seed, "step", {"a": ["end"]}, ops={"a": "file"}, phase_keys={"a": before}, skill_keys=after)
     answers = [act(file("read", "long.txt")), act(file("read", "workspace:.kept/1.1.1"), TWICE), finish()]
-    return scenario.plays("step", answers, max_act_turns=1, limits={"on_limit": "stop"}, sizes={"result_bytes": 400})
+    return scenario.executes("step", answers, max_act_turns=1, limits={"on_limit": "stop"}, sizes={"result_bytes": 400})
 
 
 FILE = standard_ops().get("file")
 
 
 class SendOp:
-    """Writes a file, and must not do so twice."""
+    """Writes a file; unsafe to repeat."""
 
     _FORM = OpForm(
         None,
@@ -193,31 +191,31 @@ class SendOp:
 
 
 def unsafe(folder: Path) -> Scenario:
-    """An op that must not run twice, between two edits that may."""
+    """An unsafe op between two edits."""
     scenario = _with_files(folder)
     scenario.ops = [SendOp()]
     write_skill(scenario.seed, "risk", {"a": ["end"]}, ops={"a": "file, send"})
     send = {"kind": "send", "path": SENT, "content": "sent\n"}
     answers = [act(TWICE, send), act(TWICE), finish()]
-    return scenario.plays("risk", answers)
+    return scenario.executes("risk", answers)
 
 
-def unsafe_below(folder: Path) -> Scenario:
+def unsafe_in_a_sub_run(folder: Path) -> Scenario:
     """The same in a sub-run."""
     scenario = unsafe(folder)
     write_skill(scenario.seed, "above", {"p": ["end"]}, ops={"p": "run_skill"})
     call = {"kind": "run_skill", "skill": "risk", "input": {"text": "below"}}
-    return scenario.plays("above", [act(call), *scenario.answers, finish()])
+    return scenario.executes("above", [act(call), *scenario.answers, finish()])
 
 
-PLAIN = (pair, rejected_and_looping, three_at_once, stopping_and_going_on)
+PLAIN = (pair, rejected_and_looping, concurrent_runs, stopping_and_continuing)
 ACTING = (
     writing,
-    side_by_side,
-    asking_later,
-    asking_somebody,
+    concurrent_writers,
+    asking_an_absent_user,
+    asking_a_present_user,
     rolled_back,
     sub_runs,
-    troubled_sub_runs,
+    stopping_sub_runs,
     steps_and_limits,
 )

@@ -1,4 +1,4 @@
-"""The harness can fail: kernels that are broken on purpose are caught."""
+"""The kill harness detects kernels that are broken on purpose."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.kernel.kill.scenario import Scenario
 from tests.kernel.kill.scenarios import pair, writing
 
 
-def caught(scenario: Scenario, *, at: str = "", words: str) -> bool:
-    """Whether a kill at some point of that name makes the harness say so."""
+def caught(scenario: Scenario, *, at: str = "", text: str) -> bool:
+    """Whether a kill at some point with that name causes a violation that contains the text."""
     points = scenario.rehearse()
     numbers = (number for number, name in enumerate(points, start=1) if name.startswith(at))
-    return any(words in line for number in numbers for line in scenario.kill_at(number))
+    return any(text in line for number in numbers for line in scenario.kill_at(number))
 
 
 def test_a_kernel_that_commits_the_outcome_before_the_effect_is_caught(arena: Path, monkeypatch: pytest.MonkeyPatch):
@@ -40,7 +40,7 @@ def test_a_kernel_that_commits_the_outcome_before_the_effect_is_caught(arena: Pa
         return outcome
 
     monkeypatch.setattr(Driver, "_perform", outcome_first)
-    assert caught(scenario, words="that nobody gave")
+    assert caught(scenario, text="that the model did not give")
 
 
 def test_a_kernel_that_does_not_flush_before_an_effect_is_caught(arena: Path, monkeypatch: pytest.MonkeyPatch):
@@ -51,7 +51,7 @@ def test_a_kernel_that_does_not_flush_before_an_effect_is_caught(arena: Path, mo
             await flush(self, tape)
 
     monkeypatch.setattr(LiveWorld, "flush", flush_only_at_the_end)
-    assert caught(pair(arena / "project"), words="its answer was lost")
+    assert caught(pair(arena / "project"), text="its answer was lost")
 
 
 def test_a_kernel_that_changes_a_file_before_the_intent_is_durable_is_caught(
@@ -68,29 +68,31 @@ def test_a_kernel_that_changes_a_file_before_the_intent_is_durable_is_caught(
 
     monkeypatch.setattr(Driver, "_perform", intent_later)
     scenario = writing(arena / "project")
-    assert caught(scenario, at="os.rename after", words="before its intent was durable")
-    assert caught(scenario, at="os.rename after", words="file `reyn/log.txt` is")
+    assert caught(scenario, at="os.rename after", text="before its intent was durable")
+    assert caught(scenario, at="os.rename after", text="file `reyn/log.txt` is")
 
 
-def test_a_kernel_that_performs_an_op_anew_after_a_crash_is_caught(arena: Path, monkeypatch: pytest.MonkeyPatch):
-    """It does not hold on to the before-images of its intent, so an edit that took place is done once more."""
+def test_a_kernel_that_replans_an_op_after_a_crash_is_caught(arena: Path, monkeypatch: pytest.MonkeyPatch):
+    """It ignores the before-images of the recorded intent, so an edit that took place is repeated."""
 
-    async def planned_anew(self: OpPerformer, effect: PerformOp, tape):
+    async def replanned(self: OpPerformer, effect: PerformOp, tape):
         call, env, op = _call(effect, tape), self._env(tape), self._ops.get(effect.args["kind"])
         plan = plan_op(op, call, env)
         held = {blob.hash: blob.content for blob in plan.blobs}
-        env = Env(env.roots, env.gate, lambda name: held.get(name) or tape.content(name), env.kept, env.file_bytes)
+        env = Env(
+            env.roots, env.gate, lambda name: held.get(name) or tape.content(name), env.full_content, env.file_bytes
+        )
         result = apply_changes(call, plan.changes, env) or plan.result or await perform_op(op, call, plan, env)
         return _completed(effect, call, result, changed=bool(effect.started.changes))
 
-    monkeypatch.setattr(OpPerformer, "perform", planned_anew)
+    monkeypatch.setattr(OpPerformer, "perform", replanned)
     scenario = writing(arena / "project")
-    assert caught(scenario, at="os.rename after", words="took place, but nobody asked for it")
-    assert caught(scenario, at="os.rename after", words="file `reyn/log.txt` is")
+    assert caught(scenario, at="os.rename after", text="took place, but was not requested")
+    assert caught(scenario, at="os.rename after", text="file `reyn/log.txt` is")
 
 
-def test_a_kernel_that_changes_a_file_without_looking_first_is_caught(arena: Path, monkeypatch: pytest.MonkeyPatch):
-    """The file is the same in the end; that it was written twice, only the ledger knows."""
+def test_a_kernel_that_changes_a_file_without_checking_it_first_is_caught(arena: Path, monkeypatch: pytest.MonkeyPatch):
+    """The file has the same content in the end; only the ledger shows that it was written twice."""
 
     def swap_blindly(spot, change, content, token):
         temporary = f"{changes.TEMPORARY}{digest(token.encode())[:16]}"
@@ -101,4 +103,4 @@ def test_a_kernel_that_changes_a_file_without_looking_first_is_caught(arena: Pat
         return changes._replace(spot, seen, temporary, content(change.after), change.mode)
 
     monkeypatch.setattr(changes, "_swap", swap_blindly)
-    assert caught(writing(arena / "project"), at="os.rename after", words="took place 2 times")
+    assert caught(writing(arena / "project"), at="os.rename after", text="took place 2 times")

@@ -1,4 +1,4 @@
-"""A run killed at any port call, or in the middle of any change of a file, loses nothing and does nothing twice."""
+"""A run killed at any port call, or during any file change, loses nothing and repeats nothing."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from reyn.testing.crash import KILLED
-from tests.chaos.torment import torment
+from tests.chaos.random_kills import kill_at_random
 from tests.kernel.kill.scenario import Scenario
-from tests.kernel.kill.scenarios import ACTING, PLAIN, rejected_and_looping, rolled_back, sub_runs, troubled_sub_runs
+from tests.kernel.kill.scenarios import ACTING, PLAIN, rejected_and_looping, rolled_back, stopping_sub_runs, sub_runs
 
-SHARES = {sub_runs: 8, troubled_sub_runs: 7, rolled_back: 4}
+SHARES = {sub_runs: 8, stopping_sub_runs: 7, rolled_back: 4}
 EVERYWHERE = [
     pytest.param(make, share, SHARES.get(make, 3), id=f"{make.__name__}-{share + 1}")
     for make in (*ACTING, *PLAIN)
@@ -27,15 +27,15 @@ def test_a_kill_at_any_point_loses_nothing(arena: Path, make: Callable[[Path], S
 
 
 @pytest.mark.parametrize("make", [rejected_and_looping, rolled_back, sub_runs])
-def test_a_resume_that_is_killed_too_loses_nothing(arena: Path, make: Callable[[Path], Scenario]):
+def test_a_kill_during_the_resume_loses_nothing(arena: Path, make: Callable[[Path], Scenario]):
     scenario = make(arena / "project")
     count = len(scenario.rehearse())
     chance = random.Random(7)
     for _ in range(30):
-        scenario.forget()
+        scenario.reset()
         kills = 0
         for at in (chance.randrange(1, count), chance.randrange(1, count // 2), chance.randrange(1, count // 2)):
-            kills += scenario.drive_in_child(kill_at=at) == KILLED
+            kills += scenario.execute_in_child(kill_at=at) == KILLED
         assert scenario.resume(kills) == []
 
 
@@ -43,12 +43,12 @@ def test_a_resume_that_is_killed_too_loses_nothing(arena: Path, make: Callable[[
 def test_kills_at_random_moments_lose_nothing(arena: Path, make: Callable[[Path], Scenario]):
     scenario, chance = make(arena / "project"), random.Random(11)
     scenario.rehearse()
-    ordeals = [torment(scenario, chance) for _ in range(8)]
-    assert [ordeal.wrong for ordeal in ordeals if ordeal.wrong] == []
-    assert sum(ordeal.kills for ordeal in ordeals)
+    ordeals = [kill_at_random(scenario, chance) for _ in range(8)]
+    assert [run.wrong for run in ordeals if run.wrong] == []
+    assert sum(run.kills for run in ordeals)
 
 
-def test_there_are_points_enough(arena: Path):
+def test_the_scenarios_have_many_failpoints(arena: Path):
     points = [point for make in (*ACTING, *PLAIN) for point in make(arena / make.__name__).rehearse()]
     assert len(points) > 1_400
-    assert sum(point.startswith("os.") for point in points) > 400  # in the middle of a file's change
+    assert sum(point.startswith("os.") for point in points) > 400  # during file changes

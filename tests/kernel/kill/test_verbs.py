@@ -1,4 +1,4 @@
-"""A kill in the middle of an undo or of a fork: the same words once more, and it is as if nothing had been."""
+"""A killed undo or fork can be repeated, with the same result as without the kill."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def undo(scenario: Scenario, points: Failpoints) -> None:
 
 
 def fork(scenario: Scenario, points: Failpoints) -> None:
-    """From the first act turn of a finished run on; continued, if it was begun."""
+    """Fork a finished run at its first act turn, or continue the fork if it exists."""
 
     async def work() -> None:
         with scenario.world(points) as runtime:
@@ -43,7 +43,7 @@ def fork(scenario: Scenario, points: Failpoints) -> None:
 
 
 class Staged:
-    """A finished run to which something is done, again and again from the same beginning."""
+    """A finished run on which an operation is executed repeatedly, each time from the same state."""
 
     def __init__(self, scenario: Scenario, do: Callable[[Scenario, Failpoints], None]) -> None:
         self._scenario, self._do = scenario, do
@@ -52,7 +52,7 @@ class Staged:
         shutil.copytree(scenario.root, self._finished)
         points = Failpoints()
         do(scenario, points)
-        self.points, self._expected = points.passed, tree_of(scenario.root)
+        self.points, self._expected = points.reached, tree_of(scenario.root)
 
     def kill_at(self, number: int) -> None:
         root = self._scenario.root
@@ -61,9 +61,9 @@ class Staged:
         assert in_child(lambda: self._do(self._scenario, Failpoints(number))) == KILLED
         self._do(self._scenario, Failpoints())
         assert tree_of(root) == self._expected, self.points[number - 1]
-        self._prove()
+        self._verify()
 
-    def _prove(self) -> None:
+    def _verify(self) -> None:
         async def work() -> None:
             with self._scenario.world(Failpoints()) as runtime:
                 async with runtime:
@@ -75,14 +75,14 @@ class Staged:
 
 
 @pytest.mark.parametrize("make", [writing, rolled_back, sub_runs])
-def test_an_undo_that_is_killed_is_done_by_the_next_one(arena: Path, make: Callable[[Path], Scenario]):
+def test_a_killed_undo_is_completed_by_the_next_one(arena: Path, make: Callable[[Path], Scenario]):
     staged = Staged(make(arena / "project"), undo)
     assert any(point.startswith("os.rename") for point in staged.points)
     for number in range(1, len(staged.points) + 1):
         staged.kill_at(number)
 
 
-def test_a_fork_that_is_killed_is_made_once_and_goes_on(arena: Path):
+def test_a_killed_fork_is_created_once_and_continues(arena: Path):
     scenario = writing(arena / "project")
     (scenario.seed / "reyn/log.txt").chmod(0o600)
     staged = Staged(scenario, fork)
@@ -91,15 +91,17 @@ def test_a_fork_that_is_killed_is_made_once_and_goes_on(arena: Path):
 
 
 @pytest.mark.parametrize("share", range(2))
-def test_a_run_that_is_given_up_after_a_kill_can_be_undone_all_the_same(arena: Path, share: int):
-    """Cancelled instead of resumed: nobody will ever know the outcome of what was under way, but undo finds it. (A
-    temporary file that was being written stays: only the run itself would know it again.)"""
+def test_a_run_abandoned_after_a_kill_can_be_undone(arena: Path, share: int):
+    """A run that is cancelled instead of resumed leaves an intent with unknown outcome, which undo reverts.
+
+    A temporary file may remain, because only the run itself would find it again.
+    """
     scenario = writing(arena / "project")
     points = scenario.rehearse()
     before = files_of(scenario.seed)
     for number in range(1 + share, len(points) + 1, 2):
-        scenario.forget()
-        assert scenario.drive_in_child(kill_at=number) == KILLED
+        scenario.reset()
+        assert scenario.execute_in_child(kill_at=number) == KILLED
         with scenario.world(Failpoints()) as runtime:
             if runtime.journal.find(RUN) is not None:
                 if runtime.find(RUN).status == "running":
@@ -109,7 +111,7 @@ def test_a_run_that_is_given_up_after_a_kill_can_be_undone_all_the_same(arena: P
         assert files_of(scenario.root) == before, points[number - 1]
 
 
-def test_what_somebody_else_wrote_between_two_changes_is_not_put_back_over(tmp_path: Path):
+def test_undo_does_not_overwrite_what_another_program_wrote(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"})
     log = tmp_path / "reyn/log.txt"
     log.write_text("1")
@@ -117,7 +119,7 @@ def test_what_somebody_else_wrote_between_two_changes_is_not_put_back_over(tmp_p
     class Meddling(ScriptedModel):
         async def complete(self, request):
             if request.answered == 1:
-                log.write_text("3, by somebody else")
+                log.write_text("3, by another program")
             return await super().complete(request)
 
     changes = [act(file("write", "reyn/log.txt", content=content)) for content in ("2", "4")]
@@ -125,9 +127,9 @@ def test_what_somebody_else_wrote_between_two_changes_is_not_put_back_over(tmp_p
         assert rt.run("s", {"text": "in"}, run_id=RUN).ok
         assert rt.undo(RUN, dry_run=True).left == ("reyn/log.txt",)
         assert rt.undo(RUN).left == ("reyn/log.txt",)
-    assert log.read_text() == "3, by somebody else"
+    assert log.read_text() == "3, by another program"
 
 
 def files_of(root: Path) -> dict[str, tuple[int, bytes | None]]:
-    """The project's own files, without what is half written."""
+    """Return the project files without temporary ones."""
     return {path: found for path, found in tree_of(root).items() if path.startswith("reyn/") and TEMPORARY not in path}

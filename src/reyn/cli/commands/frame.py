@@ -9,7 +9,6 @@ import click
 
 from reyn.cli.output import echo_lines, json_option, print_json
 from reyn.cli.project import open_existing_project, parse_input, skill_name
-from reyn.context import messages_of
 from reyn.errors import RunNotFound
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def command(skill_or_run: str, input_or_seq: str | None, as_json: bool) -> None:
             _print(messages, [{"role": role, "text": text} for role, text in messages] if as_json else None)
         else:
             frame = runtime.first_frame(skill_name(skill_or_run), parse_input(input_or_seq))
-            _print(messages_of(frame), frame.as_json() if as_json else None)
+            _print(frame.messages, frame.as_json() if as_json else None)
 
 
 def _is_number(argument: str) -> bool:

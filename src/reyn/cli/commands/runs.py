@@ -96,4 +96,4 @@ def _first_roots(ordered: list[tuple[RunRow, int]], limit: int | None) -> list[t
 
 def _describe(runtime: SyncRuntime, row: RunRow, depth: int) -> _Listed:
     question = runtime.open_question(row) if row.status in ("running", "waiting") else None
-    return _Listed(row, depth, runtime.standing(row), command_line(runtime.next_action(row)), question)
+    return _Listed(row, depth, runtime.display_status(row), command_line(runtime.next_action(row)), question)

@@ -27,10 +27,10 @@ def command(run: str, as_json: bool) -> None:
     """
     with open_existing_project() as runtime:
         row = runtime.find(run)
-        standing, action = runtime.standing(row), runtime.next_action(row)
+        standing, action = runtime.display_status(row), runtime.next_action(row)
         timeline = Timeline(runtime.content)
         steps = [entry for event in runtime.events(row.run_id) if (entry := timeline.add(event)) is not None]
-        result, files = runtime.result(row.run_id), runtime.touched(row.run_id)
+        result, files = runtime.result(row.run_id), runtime.changed_files(row.run_id)
         active = runtime.state(row.run_id).active
     start = steps[0].ts if steps else row.started
     if as_json:

@@ -1,4 +1,4 @@
-"""Every event kind with its data. `docs/reference/events.md` is generated from this package."""
+"""Every event kind and its data. The docstrings are published in docs/reference/events.md."""
 
 from reyn.journal.kinds import older as older
 from reyn.journal.kinds.approvals import ApprovalDecided, ApprovalRequired, WaitExpired

@@ -1,6 +1,6 @@
-"""Event versions that earlier releases wrote (rules 1 to 4). They are converted to today's shapes when they are read.
+"""Event versions of earlier releases (rules 1 to 4), with their conversion to the current version.
 
-A run under those rules is never executed again, only read, verified, exported and forked.
+Runs under these rules can be read, verified, exported and forked, but not resumed.
 """
 
 from __future__ import annotations
@@ -108,4 +108,4 @@ class RunSkillStopped1(Body, frozen=True):
 
     def upgrade(self) -> Body:
         fields = (self.status, self.reason, self.code, self.limit, self.value, self.wait, self.active, self.hint)
-        return SubRunStopped(self.call, self.run, *fields)  # type: ignore[arg-type]  # the same values as today
+        return SubRunStopped(self.call, self.run, *fields)  # type: ignore[arg-type]  # the values are the same

@@ -1,7 +1,7 @@
-"""Events of ops and sub-runs: an intent before, an outcome after. `call` identifies the op, also after a crash.
+"""Events of ops, file changes and sub-runs: an intent before each effect, an outcome after it.
 
-Every op kind has two events, `<kind>_started` and `<kind>_completed`, of one shape (`OpStarted`, `OpCompleted`). Their
-types are made per kind, so that journals with kinds that are not installed stay readable.
+All op kinds share the data of `<kind>_started` and `<kind>_completed`, so journals stay readable when the package that
+provides a kind is not installed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ from reyn.journal.registry import Body, event, family
 
 @event("permission_denied", v=1, origin="outcome")
 class PermissionDenied(Body, frozen=True):
-    """The gate denied an op. `rule` names the rule; `result` is what the model sees."""
+    """The permission gate denied an op.
+
+    `call` identifies the op, `op_kind` and `op` name its kind and form. `rule` is the rule that decided; `reason` says
+    what is missing. `result` is the result that the model sees.
+    """
 
     call: str
     op: str
@@ -36,7 +40,13 @@ class PermissionDenied(Body, frozen=True):
 
 @family("started", v=2, origin="outcome")
 class OpStarted(Body, frozen=True):
-    """The gate allowed an op. `changes` names each file before and after; `result` is set if it is known already."""
+    """An op was planned and allowed; it is about to be performed.
+
+    `call` identifies the op, also after a crash; `op` is its form, for example `read`. `args` are the arguments and
+    `rule` is the permission rule that allows them. `changes` lists the files that the op will change, with their
+    contents before and after. `result` is set if the result is known before the op is performed. `request` is work that
+    the kernel does first: a question to a person, or a run of another skill.
+    """
 
     op_kind: ClassVar[str]
 
@@ -47,12 +57,15 @@ class OpStarted(Body, frozen=True):
     changes: tuple[Change, ...] = ()
     result: ContentName | None = None
     request: AskRequest | RunRequest | None = None
-    """What the kernel does before the op completes."""
 
 
 @family("completed", v=2, origin="outcome")
 class OpCompleted(Body, frozen=True):
-    """The outcome of an op. `changed` is true if the files are now as `changes` says."""
+    """An op was performed.
+
+    `status` is the status in its result, `result` the whole result and `bytes` its size. `changed` is true if the
+    changes of `<kind>_started` took effect.
+    """
 
     op_kind: ClassVar[str]
 
@@ -72,7 +85,7 @@ class RequestFulfilled(Body, frozen=True):
 
 @event("workspace_updated", v=1, origin="derived")
 class WorkspaceUpdated(Body, frozen=True):
-    """A file was created, changed or deleted."""
+    """The op `call` created, changed or deleted a file."""
 
     call: str
     change: Change
@@ -80,7 +93,7 @@ class WorkspaceUpdated(Body, frozen=True):
 
 @event("restore_started", v=1, origin="derived")
 class RestoreStarted(Body, frozen=True):
-    """The files that a failed visit changed are restored, newest change first."""
+    """A visit failed; the files that it changed are about to be restored, newest change first."""
 
     call: str
     changes: tuple[Change, ...]
@@ -88,7 +101,7 @@ class RestoreStarted(Body, frozen=True):
 
 @event("workspace_restored", v=1, origin="outcome")
 class WorkspaceRestored(Body, frozen=True):
-    """Which files were restored, and which were left because another program changed them."""
+    """The files of a failed visit were restored. `left` lists files that another program changed since; they stay."""
 
     call: str
     restored: tuple[str, ...] = ()
@@ -97,8 +110,12 @@ class WorkspaceRestored(Body, frozen=True):
 
 @event("sub_run_started", v=1, origin="outcome")
 class SubRunStarted(Body, frozen=True):
-    """The intent to run another skill: the id of the sub-run, the copy of its skill, its input. `problem` says why it
-    cannot start."""
+    """A sub-run is about to start.
+
+    `run` is its id, which derives from the parent run and `call`. `skill_hash` is the pinned copy of its skill, `input`
+    its input, and `ops` the specifications of the ops that it may use. `shares_workspace` is true if it uses the
+    parent's workspace. `problem` is set if it cannot start.
+    """
 
     call: str
     skill: str
@@ -108,12 +125,16 @@ class SubRunStarted(Body, frozen=True):
     shares_workspace: bool = False
     problem: str = ""
     ops: ContentName | None = None
-    """The specifications of the ops that the sub-run is offered."""
 
 
 @event("sub_run_completed", v=1, origin="outcome")
 class SubRunCompleted(Body, frozen=True):
-    """A sub-run ended: its final artifact, or why there is none, and what it used."""
+    """A sub-run ended.
+
+    `artifact` is its final artifact; without one, `error` says why. `usage` and `answers` count its tokens and model
+    answers, `active` its execution time in microseconds since it last stopped. `changes` lists the changes it made in
+    files that it shares with this run. `result` is written by rules 1 to 4 only.
+    """
 
     call: str
     run: str
@@ -121,18 +142,18 @@ class SubRunCompleted(Body, frozen=True):
     artifact: ArtifactRef | None = None
     usage: Usage = Usage()
     answers: Count = 0
-    """The model answers it took."""
     active: Count = 0
-    """Microseconds of execution since it last stopped."""
     changes: tuple[Change, ...] = ()
-    """The changes it left in files that the run shares with it."""
     result: ContentName | None = None
-    """Set by rules 1 to 4 only: the result that the model saw."""
 
 
 @event("sub_run_stopped", v=1, origin="outcome")
 class SubRunStopped(Body, frozen=True):
-    """A sub-run stopped and can be resumed. This run stops for the same reason."""
+    """A sub-run stopped and can be resumed; this run stops for the same reason.
+
+    `status` and `reason` are those of the sub-run: `failed` comes with `code` and `hint`, `limited` with `limit` and
+    `value`, `waiting` with `wait`. `active` is its execution time in microseconds since it last stopped.
+    """
 
     call: str
     run: str

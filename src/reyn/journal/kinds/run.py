@@ -1,4 +1,4 @@
-"""What happens to a run as a whole: it starts, stops, is resumed, forked, ends."""
+"""Events of a run as a whole: start, fork, resume, stop, end, undo."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from reyn.journal.registry import Body, event
 
 @event("run_started", v=1, origin="start", enters="running")
 class RunStarted(Body, frozen=True):
-    """The run exists. Everything that can change what it does is named here. `parent` is the call that asked for a
-    sub-run; `workspace` the run whose files it uses, if not its own; `rerun_of` the run whose input it repeats."""
+    """A run was created. The event pins everything that determines its behaviour.
+
+    `skill_hash`, `settings` and `ops` are the run's own copies of its skill, its settings and the specifications of its
+    ops. `rules` is the version of the derivation rules, `wording` the version of derived texts (prompts, corrections,
+    reasons). `source` is the path of the skill, unless it was run by name. `parent` is set in a sub-run; `workspace`
+    names the run whose workspace it shares. `rerun_of` names the run that it repeats.
+    """
 
     run_id: str
     skill: str
@@ -22,18 +27,18 @@ class RunStarted(Body, frozen=True):
     workspace: str | None = None
     rerun_of: str | None = None
     source: str | None = None
-    """The path of the skill, if it was not run by name."""
     ops: ContentName | None = None
-    """The specifications of the ops that the run is offered."""
     wording: int = 0
-    """The version of the derived texts: prompts, corrections, reasons."""
     requests: ContentName | None = None
-    """What the skills of the runs above a sub-run request; the sub-run may do no more."""
 
 
 @event("run_forked", v=1, origin="outside", enters="running")
 class RunForked(Body, frozen=True):
-    """This run begins where another one was. What is null stays as it was there."""
+    """A run was created as a fork: it continues from the event `point` of another run.
+
+    The other fields are set only where the fork differs from its origin: `model`, the `input` of the next phase, the
+    skill, or the versions that apply from here.
+    """
 
     run_id: str
     point: ForkPoint
@@ -48,8 +53,11 @@ class RunForked(Body, frozen=True):
 
 @event("run_resumed", v=1, origin="outside", enters="running")
 class RunResumed(Body, frozen=True):
-    """A new driver took over. It fences an older one and names the intent that has no outcome yet. `model`, `skill` and
-    `wording` are set if they changed. An open question stays open."""
+    """A process took over the run; appends of an earlier process are rejected from here on.
+
+    `driver` identifies the process. `open_intent` is the call that was started but has no recorded outcome. `retry` is
+    true if a failed call is retried. The other fields are set only if they changed. An open question stays open.
+    """
 
     driver: str
     open_intent: str | None = None
@@ -63,8 +71,10 @@ class RunResumed(Body, frozen=True):
 
 @event("run_failed", v=1, origin="derived", enters="failed")
 class RunFailed(Body, frozen=True):
-    """The run stopped on an error; `resume --retry` tries again. `hint` is what to do before, where that is more than
-    the code says."""
+    """The run stopped on an error; `resume --retry` retries it.
+
+    `code` is the code of the error. `hint` is set if there is more specific advice than the hint of the code.
+    """
 
     code: str
     reason: DerivedText
@@ -73,7 +83,7 @@ class RunFailed(Body, frozen=True):
 
 @event("run_broken", v=1, origin="outside", enters="failed")
 class RunBroken(Body, frozen=True):
-    """A fault of Reyn itself, or of what it stands on, stopped the run; `resume --retry` goes on from its record."""
+    """An internal error or an error of the environment stopped the run; `resume --retry` continues from the journal."""
 
     code: str
     reason: str
@@ -81,7 +91,7 @@ class RunBroken(Body, frozen=True):
 
 @event("run_cancelled", v=1, origin="outside", enters="cancelled")
 class RunCancelled(Body, frozen=True):
-    """Somebody cancelled the run. `message` is the place of the request in the inbox."""
+    """The run was cancelled. `message` is the id of the request in the inbox."""
 
     reason: str
     message: int
@@ -89,7 +99,10 @@ class RunCancelled(Body, frozen=True):
 
 @event("limit_reached", v=1, origin="derived", enters="limited")
 class LimitReached(Body, frozen=True):
-    """A cap stopped the run; raised, the run goes on."""
+    """The run reached a limit and stopped; it can be resumed with a higher one.
+
+    `value` is the current value of `limit`.
+    """
 
     limit: str
     value: int
@@ -99,7 +112,7 @@ class LimitReached(Body, frozen=True):
 
 @event("limit_raised", v=1, origin="outside")
 class LimitRaised(Body, frozen=True):
-    """Somebody raised a cap. `value` null is no cap at all."""
+    """A limit was raised to `value`; null removes it. `message` is the id of the request in the inbox."""
 
     limit: str
     value: int | None
@@ -108,18 +121,19 @@ class LimitRaised(Body, frozen=True):
 
 @event("wait_opened", v=1, origin="derived", enters="waiting")
 class WaitOpened(Body, frozen=True):
-    """The run waits for an answer; it can be given from anywhere, at any time."""
+    """The run stopped to wait for an answer, which any process can give."""
 
     wait: Wait
 
     @property
     def reason(self) -> str:
+        """The text of the question."""
         return self.wait.message
 
 
 @event("wait_answered", v=1, origin="outside", enters="running")
 class WaitAnswered(Body, frozen=True):
-    """Somebody answered. `value` is the JSON of the answer; `message` its place in the inbox."""
+    """The question `wait` was answered. `value` is the JSON of the answer, `message` its id in the inbox."""
 
     wait: str
     value: ContentName
@@ -130,7 +144,10 @@ class WaitAnswered(Body, frozen=True):
 
 @event("message_refused", v=1, origin="outside")
 class MessageRefused(Body, frozen=True):
-    """Something was said to the run that means nothing to it (any more), and was left aside."""
+    """The run discarded an inbox message that did not apply, such as an answer to a question that is closed.
+
+    `message` is its id, `said` its type, `why` the reason.
+    """
 
     message: int
     said: str
@@ -139,14 +156,14 @@ class MessageRefused(Body, frozen=True):
 
 @event("skill_completed", v=1, origin="derived", enters="finished")
 class SkillCompleted(Body, frozen=True):
-    """The model finished, its artifact fits the final output, and the postprocessor is done."""
+    """The run finished. `artifact` is its result: a valid final output, after the postprocessor."""
 
     artifact: ArtifactRef
 
 
 @event("skill_aborted", v=1, origin="derived", enters="aborted")
 class SkillAborted(Body, frozen=True):
-    """The model gave up, or a phase that was rolled back into made no progress."""
+    """The run was aborted: the model decided so, or a rollback produced the same artifact again."""
 
     phase: str
     reason: DerivedText
@@ -154,14 +171,14 @@ class SkillAborted(Body, frozen=True):
 
 @event("undo_started", v=1, origin="outside")
 class UndoStarted(Body, frozen=True):
-    """Somebody wants the files that this run changed as they were before: newest first, these."""
+    """An undo is about to restore the files that the run changed, newest change first."""
 
     changes: tuple[Change, ...]
 
 
 @event("undo_completed", v=1, origin="outside")
 class UndoCompleted(Body, frozen=True):
-    """Which files are as they were before the run, and which were left because somebody else changed them since."""
+    """An undo restored files. `left` lists files that another program changed since; they stay."""
 
     restored: tuple[str, ...] = ()
     left: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Values that several events share. Long texts, artifacts and schemas are blobs; a `ContentName` is the hash of one."""
+"""Types that several events share. Events refer to texts, artifacts and schemas by hash (`ContentName`)."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ import msgspec
 from reyn.journal.registry import CONTENT, TEXT
 
 Hash = Annotated[str, msgspec.Meta(min_length=64, max_length=64)]
-"""A SHA-256 in hexadecimal."""
+"""A SHA-256 hash in hexadecimal."""
 ContentName = Annotated[str, msgspec.Meta(min_length=64, max_length=64, extra={CONTENT: True})]
-"""The hash of content that is stored as a blob."""
+"""The hash of a blob."""
 DerivedText = Annotated[str, msgspec.Meta(extra={TEXT: True})]
-"""A text that Reyn writes. Its wording may change between versions without changing what happens."""
+"""A text that Reyn generates. Its wording may change between releases without a new rules version."""
 Count = Annotated[int, msgspec.Meta(ge=0)]
 OpStatus = Literal["ok", "error", "denied", "skipped", "timeout"]
 
 
 class ArtifactRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An artifact by its type and the hash of the canonical JSON `{"data": …, "type": …}`."""
+    """An artifact: its type, and the hash of its canonical JSON `{"data": …, "type": …}`."""
 
     type: str
     hash: ContentName
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A piece of a message: a blob; text too short and too fleeting to be one; or the visit's first so many op results,
-    one a line, with the digest of their names."""
+    """A piece of a message: a blob, a short text, or the first `results` op results of the visit, one per line.
+
+    `digest` covers the hashes of these results.
+    """
 
     blob: ContentName | None = None
     text: str = ""
@@ -36,14 +38,14 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the model was shown under one role: its parts, one after the other."""
+    """One message to the model: the concatenation of its parts."""
 
     role: Literal["system", "user", "assistant"]
     parts: tuple[Part, ...]
 
 
 class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Tokens as the model counted them; `cached_tokens` are those of the input that it had read before."""
+    """Token usage as the model reported it. `cached_tokens` is the part of the input that a prompt cache served."""
 
     input_tokens: Count = 0
     output_tokens: Count = 0
@@ -58,12 +60,15 @@ class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def total(self) -> int:
+        """Input plus output tokens."""
         return self.input_tokens + self.output_tokens
 
 
 class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A file before and after an op: the hashes of its contents, null where there is none. `mode` holds the permission
-    bits it had; `made` the folders that did not exist."""
+    """A change of one file: the hashes of its content `before` and `after`; null if the file does not exist.
+
+    `mode` is the file mode before, `made` lists the folders to create.
+    """
 
     path: str
     before: ContentName | None = None
@@ -73,7 +78,7 @@ class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An open question of a run. `run` names the sub-run that asks, if it is not the run itself."""
+    """An open question. `run` is the sub-run that asks, if it is not the run itself."""
 
     id: str
     reason: str
@@ -87,7 +92,7 @@ class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class AskRequest(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="ask", tag_field="request"
 ):
-    """An op asks the kernel to put a question to a person."""
+    """A request of an op to ask a person."""
 
     message: str
     response_schema: dict[str, Any]
@@ -95,25 +100,28 @@ class AskRequest(
 
 
 class RunRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="run", tag_field="request"):
-    """An op asks the kernel to run a skill. `input` is the JSON of its input."""
+    """A request of an op to run a skill. `input` is the hash of the JSON of its input."""
 
     skill: str
     input: ContentName
 
 
 class ParentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a sub-run was asked for: in which run, by which call, how deep, after how many answers of a model."""
+    """The origin of a sub-run: the parent run, the call, and the nesting depth.
+
+    `answered` is the number of earlier model answers in the parent and its ancestors; `path` lists the calls that lead
+    to it from the root run.
+    """
 
     run: str
     call: str
     depth: int
     answered: Count = 0
     path: str = ""
-    """The calls that lead to the sub-run, from the root run."""
 
 
 class ForkPoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The event of another run that a fork goes on from."""
+    """The event of another run that a fork continues from."""
 
     run: str
     seq: int

@@ -1,4 +1,4 @@
-"""What happens in one visit of a phase, or of the postprocessor."""
+"""Events of one visit of a phase, and of the postprocessor."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from reyn.journal.registry import CONTENT, TEXT, Body, event
 
 _Rendered = msgspec.Meta(extra={TEXT: True})
 DerivedContent = Annotated[str, msgspec.Meta(min_length=64, max_length=64, extra={CONTENT: True, TEXT: True})]
-"""The hash of content that holds derived text."""
+"""The hash of a blob that contains derived text."""
 
 
 @event("phase_started", v=1, origin="derived")
 class PhaseStarted(Body, frozen=True):
-    """A visit begins. `visit` counts the visits of this phase."""
+    """A visit of a phase started. `visit` is the number of visits of this phase so far, including this one."""
 
     phase: str
     visit: int
@@ -34,7 +34,7 @@ class PhaseStarted(Body, frozen=True):
 
 @event("step_started", v=1, origin="derived")
 class StepStarted(Body, frozen=True):
-    """A step of the preprocessor or the postprocessor begins."""
+    """A preprocessor or postprocessor step started. `step` is its kind."""
 
     call: str
     step: str
@@ -42,7 +42,11 @@ class StepStarted(Body, frozen=True):
 
 @event("step_completed", v=1, origin="derived")
 class StepCompleted(Body, frozen=True):
-    """A step ended. `result` is what it bound; a step that failed says why, and what `on_error` made of it."""
+    """A step ended.
+
+    `result` is the value that the step stored at the path `into` of the artifact. After a failure, `status` is the
+    effect of `on_error` (`failed`, `skipped` or `empty`) and `reason` the error.
+    """
 
     call: str
     step: str
@@ -54,7 +58,11 @@ class StepCompleted(Body, frozen=True):
 
 @event("content_cut", v=1, origin="derived")
 class ContentCut(Body, frozen=True):
-    """Something too large for the frame is shown in part. The whole is readable as `workspace:.kept/NAME`."""
+    """Content was too large for the frame and was truncated.
+
+    `shown` is the part in the frame, `content` the whole, `bytes` its size. The model can read the whole at
+    `workspace:.kept/<name>`.
+    """
 
     name: str
     content: ContentName
@@ -64,14 +72,18 @@ class ContentCut(Body, frozen=True):
 
 @event("frame_built", v=1, origin="derived")
 class FrameBuilt(Body, frozen=True):
-    """What the model will be shown: joined in order, the parts are the exact text of each message."""
+    """The messages for the next model call were built. The parts of a message, concatenated, are its exact text."""
 
     messages: Annotated[tuple[FrameMessage, ...], _Rendered]
 
 
 @event("llm_requested", v=1, origin="derived")
 class LlmRequested(Body, frozen=True):
-    """The intent to ask the model. `request` is the hash of frame and contract."""
+    """The model is about to be called.
+
+    `call` identifies the call, also after a crash. `contract` is the JSON Schema of the answer, `request` the hash of
+    messages and contract.
+    """
 
     call: str
     model: str
@@ -81,21 +93,26 @@ class LlmRequested(Body, frozen=True):
 
 @event("llm_responded", v=1, origin="outcome")
 class LlmResponded(Body, frozen=True):
-    """The model's answer, whole, as a blob."""
+    """The model answered.
+
+    `text` is the whole answer. `mode` is the output mode that the model used, if it reports one. `cut` is true if the
+    answer ended at a length limit.
+    """
 
     call: str
     text: ContentName
     usage: Usage | None = None
     mode: Literal["grammar", "json_schema", "json_object", "free"] | None = None
-    """How the model was held to the contract, where it says so."""
     cut: bool = False
-    """Whether it ended at the limit of its length."""
 
 
 @event("model_retried", v=1, origin="outside")
 class ModelRetried(Body, frozen=True):
-    """The model gave no answer for a reason that may pass; it is asked again after some milliseconds. `instead` says if
-    it is held to the contract in another way from now on."""
+    """A model call failed and will be retried after `wait_ms` milliseconds.
+
+    `attempt` counts the attempts of this call; `code` and `message` are the error. `instead` is set if the retry uses
+    another output mode.
+    """
 
     call: str
     model: str
@@ -108,7 +125,7 @@ class ModelRetried(Body, frozen=True):
 
 @event("model_switched", v=1, origin="outside")
 class ModelSwitched(Body, frozen=True):
-    """A model could not be had; from now on the next one of its list is asked in its place."""
+    """A model failed for good; `to`, the next model in its `fallback` list, replaces it for the rest of the run."""
 
     call: str
     model: str
@@ -119,7 +136,10 @@ class ModelSwitched(Body, frozen=True):
 
 @event("llm_failed", v=1, origin="outcome")
 class LlmFailed(Body, frozen=True):
-    """The model gave no answer. `hint` is what to do, where that is more than the code says."""
+    """The model call failed, after all retries and fallbacks.
+
+    `hint` is set if there is more specific advice than the hint of the code.
+    """
 
     call: str
     code: str
@@ -129,7 +149,7 @@ class LlmFailed(Body, frozen=True):
 
 @event("answer_unwrapped", v=1, origin="derived")
 class AnswerUnwrapped(Body, frozen=True):
-    """Thoughts, a code fence or prose around the JSON object were left aside: so many characters."""
+    """Text around the JSON object of an answer (reasoning, a code fence, prose) was dropped: `dropped` characters."""
 
     call: str
     dropped: int
@@ -137,7 +157,10 @@ class AnswerUnwrapped(Body, frozen=True):
 
 @event("validation_error", v=1, origin="derived")
 class ValidationError(Body, frozen=True):
-    """An answer was rejected: by which class of rule, at which JSON path, why."""
+    """An answer violated the contract and was rejected.
+
+    `class` is the class of the violated rule, `path` the JSON path in the answer, `text` the whole answer.
+    """
 
     call: str
     class_: str = msgspec.field(name="class")
@@ -148,7 +171,7 @@ class ValidationError(Body, frozen=True):
 
 @event("decision_deferred", v=1, origin="derived")
 class DecisionDeferred(Body, frozen=True):
-    """A decision was not committed: one of its ops did not succeed, or asked somebody. The model is asked again."""
+    """A decision was not committed: its op `op` did not succeed, or asked a person. The model is called again."""
 
     call: str
     op: str
@@ -157,7 +180,7 @@ class DecisionDeferred(Body, frozen=True):
 
 @event("control_decided", v=1, origin="derived")
 class ControlDecided(Body, frozen=True):
-    """An answer was accepted; this is its control block."""
+    """An answer was accepted. The fields are those of its `control` object."""
 
     call: str
     type: Literal["transition", "finish", "abort"]
@@ -169,7 +192,7 @@ class ControlDecided(Body, frozen=True):
 
 @event("artifact_stored", v=1, origin="derived")
 class ArtifactStored(Body, frozen=True):
-    """An artifact, valid for where it goes, is kept."""
+    """An artifact was validated against the schema of its destination and stored. `bytes` is its size."""
 
     artifact: ArtifactRef
     bytes: int
@@ -177,7 +200,7 @@ class ArtifactStored(Body, frozen=True):
 
 @event("phase_completed", v=1, origin="derived")
 class PhaseCompleted(Body, frozen=True):
-    """A visit ended with a decision: the next phase, or none."""
+    """A visit ended with a decision. `next_phase` is null at a finish or abort."""
 
     phase: str
     visit: int
@@ -187,7 +210,10 @@ class PhaseCompleted(Body, frozen=True):
 
 @event("phase_failed", v=1, origin="derived")
 class PhaseFailed(Body, frozen=True):
-    """A visit ended without a decision. What it wrote was restored before."""
+    """A visit ended without a decision, after its file changes were restored.
+
+    `attempts` is the number of model calls, `code` the code of the error.
+    """
 
     phase: str
     visit: int
@@ -198,7 +224,10 @@ class PhaseFailed(Body, frozen=True):
 
 @event("phase_rolled_back", v=1, origin="derived")
 class PhaseRolledBack(Body, frozen=True):
-    """After a failed visit, the phase before it is entered again with its old input; its artifact is rejected."""
+    """After a failed visit of `phase`, the run returns to the previous phase `to`.
+
+    `input` is the earlier input of that phase; `rejected` is the artifact that it produced then.
+    """
 
     phase: str
     to: str
@@ -209,7 +238,7 @@ class PhaseRolledBack(Body, frozen=True):
 
 @event("postprocessor_started", v=1, origin="derived")
 class PostprocessorStarted(Body, frozen=True):
-    """The finish artifact goes through the skill's postprocessor."""
+    """The postprocessor started on the artifact of the finish decision. `attempt` counts the attempts."""
 
     attempt: int
     input: ArtifactRef
@@ -217,14 +246,14 @@ class PostprocessorStarted(Body, frozen=True):
 
 @event("postprocessor_completed", v=1, origin="derived")
 class PostprocessorCompleted(Body, frozen=True):
-    """What the caller gets fits the postprocessor's output."""
+    """The postprocessor succeeded. `artifact` is valid against its `output_schema`."""
 
     artifact: ArtifactRef
 
 
 @event("postprocessor_failed", v=1, origin="derived")
 class PostprocessorFailed(Body, frozen=True):
-    """A step of the postprocessor failed, or its result does not fit."""
+    """The postprocessor failed: a step failed, or the result does not match its `output_schema`."""
 
     code: str
     reason: DerivedText

@@ -1,4 +1,4 @@
-"""A pattern becomes the files that it fits."""
+"""The form `glob`, and the walk over matching files that `grep` shares."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from reyn.ops.file.patterns import Pattern, is_plain, split
-from reyn.workspace import Guard, Place, kind_of, walk
+from reyn.workspace import Guard, Location, kind_of, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,16 +15,19 @@ if TYPE_CHECKING:
     from reyn.ops.op import Call, Env
 
 SECONDS = 2.0
+"""Time limit of a search."""
 TOO_LONG = f"the search took longer than {SECONDS:g} seconds; give a narrower path or a simpler pattern"
-"""What is fields of a search that was given up."""
+"""The error message of a search that timed out."""
 
 
 class Deadline:
+    """The time limit of one search."""
+
     def __init__(self) -> None:
         self._at = time.monotonic() + SECONDS
 
-    def left(self) -> float:
-        """How many seconds are left; `TimeoutError` if none are."""
+    def remaining(self) -> float:
+        """Return the remaining seconds; raise `TimeoutError` if there are none."""
         seconds = self._at - time.monotonic()
         if seconds <= 0:
             raise TimeoutError
@@ -32,21 +35,21 @@ class Deadline:
 
 
 def glob_root(arguments: Arguments) -> str:
-    """The folder that a glob looks into."""
+    """Return the folder that a glob starts from."""
     folder, _ = split(_glob(arguments))
     return folder
 
 
-def glob_files(call: Call, arguments: Arguments, place: Place, env: Env) -> dict[str, Any]:
-    pattern = _listing(split(_glob(arguments))[1], place, env)
+def glob_files(call: Call, arguments: Arguments, location: Location, env: Env) -> dict[str, Any]:
+    pattern = _listing(split(_glob(arguments))[1], location, env)
     matches: list[str] = []
     fields: dict[str, Any] = {"pattern": _glob(arguments), "matches": matches, "count": 0, "truncated": False}
     try:
-        for found in files_below(place, pattern, env, Deadline(), Guard(env.roots)):
+        for found in files_below(location, pattern, env, Deadline(), Guard(env.roots)):
             if len(matches) == arguments["max_results"]:
                 fields["truncated"] = True
                 break
-            matches.append(found.shown)
+            matches.append(found.display_path)
     except TimeoutError:
         return call.timeout(TOO_LONG, **fields | {"count": len(matches), "truncated": True})
     return call.ok(**fields | {"count": len(matches)})
@@ -56,25 +59,26 @@ def _glob(arguments: Arguments) -> str:
     return str(arguments["pattern"] if "pattern" in arguments else arguments["path"])
 
 
-def _listing(pattern: Pattern, place: Place, env: Env) -> Pattern:
-    """A pattern that is just the name of a folder means what is in it."""
+def _listing(pattern: Pattern, location: Location, env: Env) -> Pattern:
+    """Expand a pattern that is the name of a folder to the files in it."""
     if not pattern.names:
         return Pattern(("*",))
-    if len(pattern.names) > 1 or place.zone == "kept" or not is_plain(pattern.names[0]):
+    if len(pattern.names) > 1 or location.zone == "full_content" or not is_plain(pattern.names[0]):
         return pattern
-    is_folder = kind_of(place.below(*pattern.names), env.roots) == "folder"
+    is_folder = kind_of(location.below(*pattern.names), env.roots) == "folder"
     return Pattern((*pattern.names, "*")) if is_folder else pattern
 
 
-def files_below(place: Place, pattern: Pattern, env: Env, deadline: Deadline, guard: Guard) -> Iterator[Place]:
-    depth = len(place.parts)
+def files_below(location: Location, pattern: Pattern, env: Env, deadline: Deadline, guard: Guard) -> Iterator[Location]:
+    """Yield the files below a folder that match a pattern. Raises `TimeoutError` at the deadline."""
+    depth = len(location.parts)
 
-    def enter(folder: Place) -> bool:
-        deadline.left()
-        return pattern.may_fit_below(folder.parts[depth:])
+    def enter(folder: Location) -> bool:
+        deadline.remaining()
+        return pattern.may_match_below(folder.parts[depth:])
 
-    kept = (Place.at("kept", (name,)) for name in sorted(env.kept))
-    for found in kept if place.zone == "kept" else walk(place, env.roots, enter, guard):
-        deadline.left()
-        if pattern.fits(found.parts[depth:]):
+    stored = (Location.at("full_content", (name,)) for name in sorted(env.full_content))
+    for found in stored if location.zone == "full_content" else walk(location, env.roots, enter, guard):
+        deadline.remaining()
+        if pattern.matches(found.parts[depth:]):
             yield found

@@ -6,16 +6,17 @@ from typing import Any
 
 from reyn.vocabulary import Effect, OpForm
 from reyn.vocabulary.schemas import Fields, arguments, flag, path, result, text, whole
+from reyn.workspace.paths import FULL_CONTENT
 
-_FILE_LENGTH = 1_000_000
-_MOST_LINES = 10_000_000
-_MOST_CHARS = 10_000_000
-_MOST_RESULTS = 1_000
+_MAX_FILE_CHARS = 1_000_000
+_MAX_LINES = 10_000_000
+_MAX_CHARS = 10_000_000
+_MAX_RESULTS = 1_000
 
 _TEXT = {"type": "string"}
 _TEXTS = {"type": "array", "items": _TEXT}
 _NUMBER = {"type": "integer"}
-_YES_NO = {"type": "boolean"}
+_BOOLEAN = {"type": "boolean"}
 
 
 def _form(
@@ -58,10 +59,10 @@ FILE_FORMS = (
         "pure",
         {"path": path()},
         {
-            "offset": whole(0, _MOST_LINES, default=0),
-            "limit": whole(1, _MOST_LINES),
-            "start": whole(0, _MOST_CHARS, default=0),
-            "length": whole(1, _MOST_CHARS),
+            "offset": whole(0, _MAX_LINES, default=0),
+            "limit": whole(1, _MAX_LINES),
+            "start": whole(0, _MAX_CHARS, default=0),
+            "length": whole(1, _MAX_CHARS),
         },
         {"path": _TEXT, "content": _TEXT, "total_lines": _NUMBER, "total_chars": _NUMBER, "suggestions": _TEXTS},
         path="reyn/notes.md",
@@ -70,7 +71,7 @@ FILE_FORMS = (
         "write",
         "Write a whole file; folders on the way are made.",
         "reconcilable",
-        {"path": path(), "content": text(_FILE_LENGTH)},
+        {"path": path(), "content": text(_MAX_FILE_CHARS)},
         {},
         {"path": _TEXT},
         path="workspace:notes.md",
@@ -80,7 +81,7 @@ FILE_FORMS = (
         "edit",
         "Replace a text that occurs exactly once in a file, or with `replace_all` wherever it occurs.",
         "reconcilable",
-        {"path": path(), "old_string": text(_FILE_LENGTH, least=1), "new_string": text(_FILE_LENGTH)},
+        {"path": path(), "old_string": text(_MAX_FILE_CHARS, least=1), "new_string": text(_MAX_FILE_CHARS)},
         {"replace_all": flag(default=False)},
         {"path": _TEXT, "replacements": _NUMBER, "suggestions": _TEXTS},
         path="reyn/notes.md",
@@ -93,7 +94,7 @@ FILE_FORMS = (
         "reconcilable",
         {"path": path()},
         {},
-        {"path": _TEXT, "deleted": _YES_NO},
+        {"path": _TEXT, "deleted": _BOOLEAN},
         path="workspace:notes.md",
     ),
     _form(
@@ -101,8 +102,8 @@ FILE_FORMS = (
         "List the files that a pattern fits. `*` and `**` pass over names that begin with a dot.",
         "pure",
         {},
-        {"pattern": path(), "path": path(), "max_results": whole(1, _MOST_RESULTS, default=50)},
-        {"pattern": _TEXT, "matches": _TEXTS, "count": _NUMBER, "truncated": _YES_NO},
+        {"pattern": path(), "path": path(), "max_results": whole(1, _MAX_RESULTS, default=50)},
+        {"pattern": _TEXT, "matches": _TEXTS, "count": _NUMBER, "truncated": _BOOLEAN},
         one_of=("pattern", "path"),
         pattern="reyn/**/*.md",
     ),
@@ -119,14 +120,14 @@ FILE_FORMS = (
             "case_insensitive": flag(default=False),
             "context_before": whole(0, 20, default=0),
             "context_after": whole(0, 20, default=0),
-            "head_limit": whole(1, _MOST_RESULTS, default=50),
+            "head_limit": whole(1, _MAX_RESULTS, default=50),
         },
         {
             "pattern": _TEXT,
             "matches": {"type": "array", "items": _MATCH},
             "files": _TEXTS,
             "count": _NUMBER,
-            "truncated": _YES_NO,
+            "truncated": _BOOLEAN,
             "skipped": _NUMBER,
             "suggestions": _TEXTS,
         },
@@ -146,20 +147,18 @@ FILE_FORMS = (
     ),
 )
 
-KEPT = "workspace:.kept/"
-"""The prefix of paths under which truncated content can be read in every phase."""
-
-KEPT_READ = _form(
+READ_FULL_CONTENT = _form(
     "read",
     "Read more of truncated content, by the path that its marker names.",
     "pure",
-    {"path": path(pattern=f"^{KEPT.replace('.', '[.]')}[A-Za-z0-9._-]{{1,80}}$")},
+    {"path": path(pattern=f"^{FULL_CONTENT.replace('.', '[.]')}[A-Za-z0-9._-]{{1,80}}$")},
     {
-        "offset": whole(0, _MOST_LINES, default=0),
-        "limit": whole(1, _MOST_LINES),
-        "start": whole(0, _MOST_CHARS, default=0),
-        "length": whole(1, _MOST_CHARS),
+        "offset": whole(0, _MAX_LINES, default=0),
+        "limit": whole(1, _MAX_LINES),
+        "start": whole(0, _MAX_CHARS, default=0),
+        "length": whole(1, _MAX_CHARS),
     },
     {"path": _TEXT, "content": _TEXT, "total_lines": _NUMBER, "total_chars": _NUMBER, "suggestions": _TEXTS},
-    path=f"{KEPT}NAME",
+    path=f"{FULL_CONTENT}NAME",
 )
+"""Reads content that was truncated in a frame; offered even in phases that do not allow `file`."""

@@ -1,4 +1,4 @@
-"""A folder of Markdown files becomes a list of them: a line for each that has front matter."""
+"""The form `regenerate_index`: list the Markdown files of a folder, one line for each file with front matter."""
 
 from __future__ import annotations
 
@@ -12,68 +12,68 @@ from reyn.ops.file.reading import text_at
 from reyn.ops.file.writing import draft_of
 from reyn.ops.op import OpFailed
 from reyn.permissions import Denied
-from reyn.workspace import FileFault, Guard, entries_of, kind_of, locate, read
+from reyn.workspace import FileError, Guard, entries_of, kind_of, locate, read
 
 if TYPE_CHECKING:
     from reyn.ops.file.writing import Arguments, Draft
     from reyn.ops.op import Env
-    from reyn.workspace import Place
+    from reyn.workspace import Location
 
 _FIELD = re.compile(r"\{\{|\}\}|\{([\w-]+)\}")
 _BREAKS = re.compile(r"\s*\n\s*")
 
 
-def index_draft(arguments: Arguments, place: Place, env: Env) -> Draft | Denied:
+def index_draft(arguments: Arguments, location: Location, env: Env) -> Draft | Denied:
     folder = locate(arguments["path"], env.roots)
     verdict = env.gate.read(folder)
     if isinstance(verdict, Denied):
         return verdict
     if kind_of(folder, env.roots) != "folder":
-        raise OpFailed(f"there is no folder `{folder.shown}`")
-    sources = _sources(folder, place, env)
-    lines, room = [], env.file_bytes
+        raise OpFailed(f"there is no folder `{folder.display_path}`")
+    sources = _sources(folder, location, env)
+    lines, remaining = [], env.file_bytes
     for source in sources:
         line = _entry(source, arguments["entry_template"], env)
         if line is None:
             continue
         lines.append(line)
-        room -= len(line)
-        if room < 0:
-            raise OpFailed(f"`{place.shown}` would become larger than {env.file_bytes} bytes")
-    fields = {"path": folder.shown, "output_path": place.shown, "entries": len(lines)}
+        remaining -= len(line)
+        if remaining < 0:
+            raise OpFailed(f"`{location.display_path}` would become larger than {env.file_bytes} bytes")
+    fields = {"path": folder.display_path, "output_path": location.display_path, "entries": len(lines)}
     if len(lines) < len(sources):
         fields["skipped"] = len(sources) - len(lines)
-    before = read(place, env.roots, env.file_bytes)
-    return draft_of(place, before, _page(arguments["header"], lines), fields, env)
+    before = read(location, env.roots, env.file_bytes)
+    return draft_of(location, before, _page(arguments["header"], lines), fields, env)
 
 
-def _sources(folder: Place, output: Place, env: Env) -> list[Place]:
+def _sources(folder: Location, output: Location, env: Env) -> list[Location]:
     entries = entries_of(folder, Guard(env.roots))
     names = [entry.name for entry in entries if entry.name.endswith(".md") and not entry.is_folder]
     return [folder.below(name) for name in names if name != output.parts[-1]]
 
 
-def _entry(source: Place, template: str, env: Env) -> str | None:
-    """The line of a file; `None` if it cannot be read or says nothing of itself."""
+def _entry(source: Location, template: str, env: Env) -> str | None:
+    """Return the line of a file, or `None` if it cannot be read or has no front matter."""
     try:
         text = text_at(source, env) or ""
-        front = parse_front_matter(text.removeprefix("\ufeff").replace("\r\n", "\n"), source.shown).value
-    except (FileFault, DocumentError):
+        front = parse_front_matter(text.removeprefix("\ufeff").replace("\r\n", "\n"), source.display_path).value
+    except (FileError, DocumentError):
         return None
     if not isinstance(front, dict):
         return None
     values = front | {"slug": source.parts[-1].removesuffix(".md")}
     longest = max((len(_text(value)) for value in values.values()), default=0)
     if template.count("{") * longest + len(template) > env.file_bytes:
-        raise OpFailed(f"an entry for `{source.shown}` would become larger than {env.file_bytes} bytes")
-    # Not `str.format`, whose templates can reach into values and ask for a gigabyte of blanks.
-    return _FIELD.sub(lambda found: _filled(found, values), template)
+        raise OpFailed(f"an entry for `{source.display_path}` would become larger than {env.file_bytes} bytes")
+    # Not `str.format`: its templates can access attributes and request gigabytes of padding.
+    return _FIELD.sub(lambda match: _field_text(match, values), template)
 
 
-def _filled(found: re.Match[str], values: dict[str, Any]) -> str:
-    if found[1] is None:
-        return found[0][0]
-    return _BREAKS.sub(" ", _text(values.get(found[1])).strip())
+def _field_text(match: re.Match[str], values: dict[str, Any]) -> str:
+    if match[1] is None:  # `{{` or `}}`
+        return match[0][0]
+    return _BREAKS.sub(" ", _text(values.get(match[1])).strip())
 
 
 def _text(value: Any) -> str:

@@ -1,6 +1,7 @@
-"""The op `file`. Forms that change files are planned down to the last byte; forms that only look are performed.
+"""The op `file`: dispatch of its forms and permission checks.
 
-The gate decides when an op is planned and again when it is performed or applied.
+Forms that change files compute the complete change in `plan`; forms that only read do their work in `perform`. The gate
+decides when the op is planned and again when it is performed.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from reyn.ops.file.finding import glob_files, glob_root
-from reyn.ops.file.forms import FILE_FORMS, KEPT_READ
+from reyn.ops.file.forms import FILE_FORMS, READ_FULL_CONTENT
 from reyn.ops.file.index import index_draft
 from reyn.ops.file.reading import read_file
 from reyn.ops.file.searching import grep_files
@@ -25,15 +26,16 @@ if TYPE_CHECKING:
     from reyn.ops.file.writing import Arguments, Draft
     from reyn.ops.op import Result
     from reyn.permissions import Verdict
-    from reyn.workspace import Place
+    from reyn.workspace import Location
 
-_LOOKS: dict[str, Callable[[Call, Arguments, Place, Env], dict[str, Any]]] = {
+_READERS: dict[str, Callable[[Call, Arguments, Location, Env], dict[str, Any]]] = {
     "read": read_file,
     "glob": glob_files,
     "grep": grep_files,
 }
 _SLOW = ("glob", "grep")
-_DRAFTS: dict[str, Callable[[Arguments, Place, Env], Draft | Denied]] = {
+"""Forms that run in a thread."""
+_WRITERS: dict[str, Callable[[Arguments, Location, Env], Draft | Denied]] = {
     "write": write_draft,
     "edit": edit_draft,
     "delete": delete_draft,
@@ -43,26 +45,28 @@ _DEFAULTS = {form.op: form.defaults for form in FILE_FORMS}
 
 
 class FileOp:
+    """Reads, writes, edits, deletes, lists and searches files."""
+
     spec = OpSpec(
         "file",
         "Read, write, edit, delete, find and search files.",
         "reconcilable",
         forms=FILE_FORMS,
         advice="Paths are relative to the project; workspace:<path> is your own. Write to reyn/ or workspace:.",
-        when_truncated=(KEPT_READ,),
+        when_truncated=(READ_FULL_CONTENT,),
         optional_permissions=("file.read", "file.write"),
     )
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         arguments = _arguments(call)
-        verdict, place = _judge(call, arguments, env)
+        verdict, location = _decide(call, arguments, env)
         if isinstance(verdict, Denied):
             return verdict
         approval = verdict.rule if isinstance(verdict, NeedsApproval) else None
-        if call.op in _LOOKS:
+        if call.op in _READERS:
             return Plan(verdict.rule, approval=approval)
         try:
-            draft = _DRAFTS[str(call.op)](arguments, place, env)
+            draft = _WRITERS[str(call.op)](arguments, location, env)
         except Exception as error:  # noqa: BLE001 - becomes the result, under the rule that allowed the op
             return Plan(verdict.rule, result=call.failed(error))
         if isinstance(draft, Denied):
@@ -72,17 +76,17 @@ class FileOp:
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         if call.op in _SLOW:
-            return await asyncio.to_thread(_look, call, plan, env)
-        return _look(call, plan, env)
+            return await asyncio.to_thread(_read, call, plan, env)
+        return _read(call, plan, env)
 
 
 def _arguments(call: Call) -> Arguments:
-    """The arguments with their defaults. JSON has no integers, so `3.0` is as good as `3`."""
+    """Return the arguments with defaults. JSON Schema accepts `3.0` as an integer, so convert floats."""
     complete = _DEFAULTS[call.op] | call.args
     return {name: int(value) if isinstance(value, float) else value for name, value in complete.items()}
 
 
-def _judge(call: Call, arguments: Arguments, env: Env) -> tuple[Verdict, Place]:
+def _decide(call: Call, arguments: Arguments, env: Env) -> tuple[Verdict, Location]:
     match call.op:
         case "glob":
             text = glob_root(arguments)
@@ -90,13 +94,13 @@ def _judge(call: Call, arguments: Arguments, env: Env) -> tuple[Verdict, Place]:
             text = arguments["output_path"]
         case _:
             text = arguments["path"]
-    place = locate(text, env.roots)
-    return (env.gate.read if call.op in _LOOKS else env.gate.write)(place), place
+    location = locate(text, env.roots)
+    return (env.gate.read if call.op in _READERS else env.gate.write)(location), location
 
 
-def _look(call: Call, plan: Plan, env: Env) -> Result:
+def _read(call: Call, plan: Plan, env: Env) -> Result:
     arguments = _arguments(call)
-    verdict, place = _judge(call, arguments, env)
+    verdict, location = _decide(call, arguments, env)
     if refused := refusal(verdict, is_approved=plan.is_approved):
         return call.denied(refused)
-    return _LOOKS[str(call.op)](call, arguments, place, env)
+    return _READERS[str(call.op)](call, arguments, location, env)

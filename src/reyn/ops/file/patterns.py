@@ -1,7 +1,7 @@
-"""A pattern of paths becomes the folder to start from and a test of what is below it.
+"""Match paths against glob patterns.
 
-`*`, `?` and `[…]` fit within one name, `**` any number of folders; none of them fits a name that begins with a dot,
-unless the pattern spells the dot.
+`*`, `?` and `[…]` match within one name, `**` matches any number of folders. No wildcard matches a name that begins
+with a dot, unless the pattern spells the dot.
 """
 
 from __future__ import annotations
@@ -18,40 +18,42 @@ _ANY = "**"
 
 
 class Pattern(msgspec.Struct, frozen=True):
+    """A glob pattern, split into names."""
+
     names: tuple[str, ...]
 
     @classmethod
     def of(cls, names: list[str]) -> Pattern:
-        kept = tuple(name for name in names if name not in ("", "."))
-        if ".." in kept:
+        significant = tuple(name for name in names if name not in ("", "."))
+        if ".." in significant:
             raise OpFailed("`..` cannot stand in a pattern after a wildcard, nor at its end")
-        return cls(kept)
+        return cls(significant)
 
-    def fits(self, path: tuple[str, ...]) -> bool:
+    def matches(self, path: tuple[str, ...]) -> bool:
         return len(self.names) in self._reached(path)
 
-    def may_fit_below(self, path: tuple[str, ...]) -> bool:
+    def may_match_below(self, path: tuple[str, ...]) -> bool:
         return any(position < len(self.names) for position in self._reached(path))
 
     def _reached(self, path: tuple[str, ...]) -> set[int]:
-        """How much of the pattern can be used up by a path, in every way it can be done at once."""
-        reached = self._skipping({0})
+        """Return every position of the pattern that a path can advance to (an NFA simulation)."""
+        reached = self._skip_any({0})
         for name in path:
-            reached = self._skipping({after for position in reached for after in self._after(position, name)})
+            reached = self._skip_any({after for position in reached for after in self._after(position, name)})
         return reached
 
     def _after(self, position: int, name: str) -> tuple[int, ...]:
         if position == len(self.names):
             return ()
-        wanted = self.names[position]
-        if name.startswith(".") and not wanted.startswith("."):
+        expected = self.names[position]
+        if name.startswith(".") and not expected.startswith("."):
             return ()
-        if wanted == _ANY:
+        if expected == _ANY:
             return (position, position + 1) if position + 1 == len(self.names) else (position,)
-        return (position + 1,) if fnmatchcase(name, wanted) else ()
+        return (position + 1,) if fnmatchcase(name, expected) else ()
 
-    def _skipping(self, positions: set[int]) -> set[int]:
-        """`**` also fits nothing at all, except at the end: `a/**` is what is in `a`."""
+    def _skip_any(self, positions: set[int]) -> set[int]:
+        """Add the positions after each `**`, which also matches no folder. At the end, `a/**` means files in `a`."""
         for position in sorted(positions):
             while position + 1 < len(self.names) and self.names[position] == _ANY:
                 position += 1
@@ -60,7 +62,7 @@ class Pattern(msgspec.Struct, frozen=True):
 
 
 def split(text: str) -> tuple[str, Pattern]:
-    """The folder before the first wildcard, and the rest."""
+    """Split a pattern into the folder before the first wildcard and the rest."""
     scheme = WORKSPACE if text.startswith(WORKSPACE) else ""
     names = text.removeprefix(scheme).split("/")
     plain = list(takewhile(is_plain, names[:-1]))
@@ -69,9 +71,10 @@ def split(text: str) -> tuple[str, Pattern]:
 
 
 def anywhere(text: str) -> Pattern:
-    """A pattern without a slash fits a name at any depth."""
+    """Return a pattern that matches at any depth if it has no slash."""
     return Pattern.of(text.split("/") if "/" in text else [_ANY, text])
 
 
 def is_plain(name: str) -> bool:
-    return not any(sign in name for sign in "*?[")
+    """Whether a name has no wildcards."""
+    return not any(wildcard in name for wildcard in "*?[")

@@ -1,4 +1,4 @@
-"""A file becomes the text that was asked for: all of it, some lines, some characters of those."""
+"""The form `read`, and the text access that other forms share."""
 
 from __future__ import annotations
 
@@ -8,59 +8,59 @@ from typing import TYPE_CHECKING, Any
 
 from reyn.ops.op import OpFailed
 from reyn.permissions import Allowed
-from reyn.workspace import Guard, Place, entries_of, locate, read, text_of
+from reyn.workspace import Guard, Location, decode_text, entries_of, locate, read
 
 if TYPE_CHECKING:
     from reyn.ops.op import Call, Env
 
-_MOST_SUGGESTIONS = 8
-_MOST_COMPARED = 500
+_MAX_SUGGESTIONS = 8
+_MAX_COMPARED = 500
 
 
-def read_file(call: Call, arguments: dict[str, Any], place: Place, env: Env) -> dict[str, Any]:
-    text = text_at(place, env)
+def read_file(call: Call, arguments: dict[str, Any], location: Location, env: Env) -> dict[str, Any]:
+    text = text_at(location, env)
     if text is None:
-        raise not_found(place, env)
+        raise not_found(location, env)
     lines = lines_of(text)
-    chosen = "".join(_slice(lines, arguments["offset"], arguments.get("limit")))
-    fields = {"path": place.shown, "content": chosen, "total_lines": len(lines)}
+    selected = "".join(_slice(lines, arguments["offset"], arguments.get("limit")))
+    fields = {"path": location.display_path, "content": selected, "total_lines": len(lines)}
     if arguments["start"] or "length" in arguments:
-        fields["content"] = _slice(chosen, arguments["start"], arguments.get("length"))
-        fields["total_chars"] = len(chosen)
+        fields["content"] = _slice(selected, arguments["start"], arguments.get("length"))
+        fields["total_chars"] = len(selected)
     return call.ok(**fields)
 
 
-def text_at(place: Place, env: Env, guard: Guard | None = None) -> str | None:
-    """The text of a file, or of something kept; `None` if there is none."""
-    if place.zone == "kept":
-        name = env.kept.get("/".join(place.parts))
-        return None if name is None else text_of(env.content(name), place)
-    image = read(place, env.roots, env.file_bytes, guard)
-    return None if image is None else text_of(image.content, place)
+def text_at(location: Location, env: Env, guard: Guard | None = None) -> str | None:
+    """Return the text of a file or of truncated content, or `None` if it does not exist."""
+    if location.zone == "full_content":
+        name = env.full_content.get("/".join(location.parts))
+        return None if name is None else decode_text(env.content(name), location)
+    image = read(location, env.roots, env.file_bytes, guard)
+    return None if image is None else decode_text(image.content, location)
 
 
 def lines_of(text: str) -> list[str]:
-    """Lines with their ends. Only LF ends one, whatever else Unicode holds for an end of line."""
-    *whole, rest = text.split("\n")
-    return [f"{line}\n" for line in whole] + ([rest] if rest else [])
+    """Split into lines, with their ends. Only LF ends a line, unlike in `str.splitlines`."""
+    *complete, rest = text.split("\n")
+    return [f"{line}\n" for line in complete] + ([rest] if rest else [])
 
 
-def not_found(place: Place, env: Env) -> OpFailed:
-    """That there is no such file, and what there is instead: the names most like it, or else the first ones."""
-    above, names = _around(place, env)
-    wanted = place.parts[len(above.parts)] if place.parts else ""
-    like = difflib.get_close_matches(wanted, names[:_MOST_COMPARED], _MOST_SUGGESTIONS)
-    shown = (above.below(name).shown for name in like or names)
-    reachable = (name for name in shown if isinstance(env.gate.read(locate(name, env.roots)), Allowed))
-    return OpFailed(f"there is no file `{place.shown}`", suggestions=list(islice(reachable, _MOST_SUGGESTIONS)))
+def not_found(location: Location, env: Env) -> OpFailed:
+    """Return the error for a missing file, with similar names that the run may read, or else the first names."""
+    above, names = _nearest_entries(location, env)
+    missing = location.parts[len(above.parts)] if location.parts else ""
+    similar = difflib.get_close_matches(missing, names[:_MAX_COMPARED], _MAX_SUGGESTIONS)
+    paths = (above.below(name).display_path for name in similar or names)
+    readable = (path for path in paths if isinstance(env.gate.read(locate(path, env.roots)), Allowed))
+    return OpFailed(f"there is no file `{location.display_path}`", suggestions=list(islice(readable, _MAX_SUGGESTIONS)))
 
 
-def _around(place: Place, env: Env) -> tuple[Place, list[str]]:
-    """The nearest folder above a place that has something in it, and what; folders end in a slash."""
-    if place.zone == "kept":
-        return Place.at("kept", ()), sorted(env.kept)
+def _nearest_entries(location: Location, env: Env) -> tuple[Location, list[str]]:
+    """Return the nearest parent folder that is not empty, and its entries; names of folders end in a slash."""
+    if location.zone == "full_content":
+        return Location.at("full_content", ()), sorted(env.full_content)
     guard = Guard(env.roots)
-    above = place.above()
+    above = location.above()
     while above.parts and not entries_of(above, guard):
         above = above.above()
     return above, [entry.name + ("/" if entry.is_folder else "") for entry in entries_of(above, guard)]

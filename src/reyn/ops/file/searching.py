@@ -1,4 +1,4 @@
-"""A regular expression becomes the lines that it is found in."""
+"""The form `grep`: search files for a regular expression, within a time limit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from reyn.ops.file.finding import TOO_LONG, Deadline, files_below
 from reyn.ops.file.patterns import anywhere
 from reyn.ops.file.reading import lines_of, not_found, text_at
 from reyn.ops.op import OpFailed
-from reyn.workspace import FileFault, Guard, Place, kind_of
+from reyn.workspace import FileError, Guard, Location, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from reyn.ops.file.writing import Arguments
     from reyn.ops.op import Call, Env
 
-_LONGEST_LINE = 400
+_MAX_LINE_CHARS = 400
 _RECURSION = re.compile(r"\(\?(?:R|[+-]?\d|&|P>)")
 
 
-def grep_files(call: Call, arguments: Arguments, place: Place, env: Env) -> dict[str, Any]:
-    search = _Search(arguments, place, env)
+def grep_files(call: Call, arguments: Arguments, location: Location, env: Env) -> dict[str, Any]:
+    search = _Search(arguments, location, env)
     try:
         search.run()
     except TimeoutError:
@@ -34,12 +34,12 @@ def grep_files(call: Call, arguments: Arguments, place: Place, env: Env) -> dict
 
 
 class _Search:
-    """One grep, as far as it has come."""
+    """One search and the matches found so far; a timeout returns them."""
 
-    def __init__(self, arguments: Arguments, place: Place, env: Env) -> None:
-        self.expression = _compiled(arguments["pattern"], ignore_case=arguments["case_insensitive"])
+    def __init__(self, arguments: Arguments, location: Location, env: Env) -> None:
+        self.expression = _compile(arguments["pattern"], ignore_case=arguments["case_insensitive"])
         self.arguments = arguments
-        self.place = place
+        self.location = location
         self.env = env
         self.deadline = Deadline()
         self.matches: list[dict[str, Any]] = []
@@ -53,101 +53,101 @@ class _Search:
         for source in self._sources(guard):
             text = self._text(source, guard)
             if text is not None:
-                self._take(source, lines_of(text))
+                self._search_lines(source, lines_of(text))
             if self.truncated:
                 return
 
     def fields(self) -> dict[str, Any]:
-        found: dict[str, Any]
+        fields: dict[str, Any]
         match self.arguments["output_mode"]:
             case "content":
-                found = {"matches": self.matches, "count": len(self.matches)}
+                fields = {"matches": self.matches, "count": len(self.matches)}
             case "files_with_matches":
-                found = {"files": self.files, "count": len(self.files)}
+                fields = {"files": self.files, "count": len(self.files)}
             case _:
-                found = {"count": self.count}
+                fields = {"count": self.count}
         skipped = {"skipped": self.skipped} if self.skipped else {}
-        return {"pattern": self.arguments["pattern"], **found, "truncated": self.truncated, **skipped}
+        return {"pattern": self.arguments["pattern"], **fields, "truncated": self.truncated, **skipped}
 
-    def _sources(self, guard: Guard) -> Iterator[Place]:
-        """The place itself, or if it is a folder the files below it that were asked for."""
+    def _sources(self, guard: Guard) -> Iterator[Location]:
+        """Yield the named file, or the files below the named folder that `glob` and `file_type` select."""
         if not self._is_folder():
-            yield self.place
+            yield self.location
             return
         pattern, kind = anywhere(self.arguments["glob"]), self.arguments.get("file_type", "").removeprefix(".")
-        for source in files_below(self.place, pattern, self.env, self.deadline, guard):
+        for source in files_below(self.location, pattern, self.env, self.deadline, guard):
             if not kind or source.parts[-1].endswith(f".{kind}"):
                 yield source
 
     def _is_folder(self) -> bool:
-        if self.place.zone == "kept":
-            return not self.place.parts
-        return not self.place.parts or kind_of(self.place, self.env.roots) == "folder"
+        if self.location.zone == "full_content":
+            return not self.location.parts
+        return not self.location.parts or kind_of(self.location, self.env.roots) == "folder"
 
-    def _text(self, source: Place, guard: Guard) -> str | None:
-        """What cannot be read is passed over, unless it is the very file that was named."""
+    def _text(self, source: Location, guard: Guard) -> str | None:
+        """Return the text of a file. Skip a file that cannot be read, unless it is the one that was named."""
         try:
             text = text_at(source, self.env, guard)
-        except FileFault:
-            if source is self.place:
+        except FileError:
+            if source is self.location:
                 raise
             self.skipped += 1
             return None
-        if text is None and source is self.place:
+        if text is None and source is self.location:
             raise not_found(source, self.env)
         return text
 
-    def _take(self, source: Place, lines: list[str]) -> None:
-        mode, most = self.arguments["output_mode"], self.arguments["head_limit"]
+    def _search_lines(self, source: Location, lines: list[str]) -> None:
+        mode, limit = self.arguments["output_mode"], self.arguments["head_limit"]
         for number, line in enumerate(lines):
-            at = self._found(line)
-            if at is None:
+            column = self._column(line)
+            if column is None:
                 continue
             self.count += 1
             if mode == "count":
                 continue
-            if len(self.files if mode == "files_with_matches" else self.matches) == most:
+            if len(self.files if mode == "files_with_matches" else self.matches) == limit:
                 self.truncated = True
                 return
             if mode == "files_with_matches":
-                self.files.append(source.shown)
+                self.files.append(source.display_path)
                 return
-            self.matches.append(self._match(source, lines, number, at))
+            self.matches.append(self._match(source, lines, number, column))
 
-    def _found(self, line: str) -> int | None:
-        found = self.expression.search(line.rstrip("\r\n"), timeout=self.deadline.left())
-        return found.start() if found else None
+    def _column(self, line: str) -> int | None:
+        match = self.expression.search(line.rstrip("\r\n"), timeout=self.deadline.remaining())
+        return match.start() if match else None
 
-    def _match(self, source: Place, lines: list[str], number: int, at: int) -> dict[str, Any]:
-        match = {"path": source.shown, "line_number": number + 1, "content": _shortened(lines[number], at)}
+    def _match(self, source: Location, lines: list[str], number: int, column: int) -> dict[str, Any]:
+        match = {"path": source.display_path, "line_number": number + 1, "content": _shorten(lines[number], column)}
         before, after = self.arguments["context_before"], self.arguments["context_after"]
         if before or after:
             match["context"] = {
-                "before": [_shortened(line) for line in lines[max(0, number - before) : number]],
-                "after": [_shortened(line) for line in lines[number + 1 : number + 1 + after]],
+                "before": [_shorten(line) for line in lines[max(0, number - before) : number]],
+                "after": [_shorten(line) for line in lines[number + 1 : number + 1 + after]],
             }
         return match
 
 
-def _compiled(pattern: str, *, ignore_case: bool) -> Any:
+def _compile(pattern: str, *, ignore_case: bool) -> Any:
     import regex  # type: ignore[import-untyped]
 
     if _RECURSION.search(pattern):
-        # It takes a gigabyte before it takes two seconds.
+        # A recursive pattern can use a gigabyte of memory before the time limit is reached.
         raise OpFailed("a pattern that calls itself is not allowed")
     try:
         return regex.compile(pattern, regex.IGNORECASE if ignore_case else 0)
     except regex.error as error:
         raise OpFailed(f"`pattern` is not a regular expression: {error}") from None
-    except Exception:  # noqa: BLE001 (it has been seen to stumble over odd patterns, in more ways than it tells)
+    except Exception:  # noqa: BLE001 - `regex` raises undocumented exceptions for some malformed patterns
         raise OpFailed("`pattern` is not a regular expression that can be used") from None
 
 
-def _shortened(line: str, at: int = 0) -> str:
-    """A line without its end; of a very long one the part around the match."""
+def _shorten(line: str, column: int = 0) -> str:
+    """Return a line without its end; of a long one, the part around the match."""
     text = line.rstrip("\r\n")
-    if len(text) <= _LONGEST_LINE:
+    if len(text) <= _MAX_LINE_CHARS:
         return text
-    first = max(0, min(at - _LONGEST_LINE // 4, len(text) - _LONGEST_LINE))
-    last = first + _LONGEST_LINE
+    first = max(0, min(column - _MAX_LINE_CHARS // 4, len(text) - _MAX_LINE_CHARS))
+    last = first + _MAX_LINE_CHARS
     return ("…" if first else "") + text[first:last] + ("…" if last < len(text) else "")

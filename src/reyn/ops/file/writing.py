@@ -1,4 +1,4 @@
-"""What was asked for becomes a draft: the change it would make, its contents, and what would be fields of it."""
+"""The forms `write`, `edit` and `delete`: compute the change of a file without making it."""
 
 from __future__ import annotations
 
@@ -9,69 +9,71 @@ import msgspec
 from reyn.journal import Blob
 from reyn.ops.file.reading import not_found
 from reyn.ops.op import OpFailed
-from reyn.workspace import Change, Image, missing_folders, read, text_of
+from reyn.workspace import Change, Image, decode_text, missing_folders, read
 
 if TYPE_CHECKING:
     from reyn.ops.op import Env
-    from reyn.workspace import Place
+    from reyn.workspace import Location
 
 Arguments = dict[str, Any]
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """No changes if all is as it should be already."""
+    """A planned change of a file; without `changes` if the file needs none. `fields` belong to the result."""
 
     fields: dict[str, Any]
-    """The fields of the result."""
     changes: tuple[Change, ...] = ()
     blobs: tuple[Blob, ...] = ()
 
 
-def write_draft(arguments: Arguments, place: Place, env: Env) -> Draft:
-    before = read(place, env.roots, env.file_bytes)
-    return draft_of(place, before, arguments["content"], {"path": place.shown}, env)
+def write_draft(arguments: Arguments, location: Location, env: Env) -> Draft:
+    before = read(location, env.roots, env.file_bytes)
+    return draft_of(location, before, arguments["content"], {"path": location.display_path}, env)
 
 
-def edit_draft(arguments: Arguments, place: Place, env: Env) -> Draft:
-    before = read(place, env.roots, env.file_bytes)
+def edit_draft(arguments: Arguments, location: Location, env: Env) -> Draft:
+    before = read(location, env.roots, env.file_bytes)
     if before is None:
-        raise not_found(place, env)
-    text, old, new = text_of(before.content, place), arguments["old_string"], arguments["new_string"]
+        raise not_found(location, env)
+    text, old, new = decode_text(before.content, location), arguments["old_string"], arguments["new_string"]
     count = text.count(old)
     if not count:
-        raise OpFailed(f"`old_string` is not found in `{place.shown}`; it must be there to the letter")
+        raise OpFailed(f"`old_string` is not found in `{location.display_path}`; it must be there to the letter")
     if count > 1 and not arguments["replace_all"]:
         raise OpFailed(
-            f"`old_string` appears {count} times in `{place.shown}`; give more of the text around it, or `replace_all`"
+            f"`old_string` appears {count} times in `{location.display_path}`; "
+            "give more of the text around it, or `replace_all`"
         )
-    # Before it is made: a short answer can ask for more than there is memory.
+    # Check the size before replacing: a short answer can expand to more than the available memory.
     if len(text) + count * (len(new) - len(old)) > env.file_bytes:
-        raise OpFailed(f"`{place.shown}` would become larger than {env.file_bytes} bytes")
-    return draft_of(place, before, text.replace(old, new), {"path": place.shown, "replacements": count}, env)
+        raise OpFailed(f"`{location.display_path}` would become larger than {env.file_bytes} bytes")
+    return draft_of(
+        location, before, text.replace(old, new), {"path": location.display_path, "replacements": count}, env
+    )
 
 
-def delete_draft(arguments: Arguments, place: Place, env: Env) -> Draft:
-    before = read(place, env.roots, env.file_bytes)
-    fields = {"path": place.shown, "deleted": before is not None}
+def delete_draft(arguments: Arguments, location: Location, env: Env) -> Draft:
+    before = read(location, env.roots, env.file_bytes)
+    fields = {"path": location.display_path, "deleted": before is not None}
     if before is None:
         return Draft(fields)
     blob = Blob.of(before.content)
-    return Draft(fields, (Change(place.shown, blob.hash, None, before.mode),), (blob,))
+    return Draft(fields, (Change(location.display_path, blob.hash, None, before.mode),), (blob,))
 
 
-def draft_of(place: Place, before: Image | None, text: str, fields: dict[str, Any], env: Env) -> Draft:
-    """The draft of a file that is to hold a text."""
-    after = Blob.of(_encoded(text, env.file_bytes))
+def draft_of(location: Location, before: Image | None, text: str, fields: dict[str, Any], env: Env) -> Draft:
+    """Return the draft that gives a file this text."""
+    after = Blob.of(_encode(text, env.file_bytes))
     if before is None:
-        made = missing_folders(place, env.roots)
-        return Draft(fields, (Change(place.shown, None, after.hash, None, made),), (after,))
+        made = missing_folders(location, env.roots)
+        return Draft(fields, (Change(location.display_path, None, after.hash, None, made),), (after,))
     if before.content == after.content:
         return Draft(fields)
     blob = Blob.of(before.content)
-    return Draft(fields, (Change(place.shown, blob.hash, after.hash, before.mode),), (blob, after))
+    return Draft(fields, (Change(location.display_path, blob.hash, after.hash, before.mode),), (blob, after))
 
 
-def _encoded(text: str, limit_bytes: int) -> bytes:
+def _encode(text: str, limit_bytes: int) -> bytes:
     try:
         content = text.encode()
     except UnicodeEncodeError:

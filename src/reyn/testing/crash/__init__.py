@@ -1,12 +1,7 @@
-"""Kills a run with SIGKILL at every port call and at every step of a file's change, and proves, from outside, that
-nothing was lost or done twice.
+"""Kill a run with SIGKILL at every port call and file system call, and check that nothing was lost or done twice.
 
-    points       where a process can die: before and after every call of what is wrapped
-    ledger       what happened in the world: a file that outlives the kill, written by the world and not by the run
-    violations   what a ledger holds against a run
-
-`Failpoints` numbers the points as they are passed, so one undisturbed drive enumerates them. After a kill and a resume,
-`violations` reads the ledger, and nothing of the run's own record but what the run claims at its end.
+`points` wraps ports with failpoints and numbers them; an undisturbed execution enumerates all. `ledger` durably records
+what the world saw, outside of the run. `violations` compares the ledger with what the finished run claims.
 """
 
 from reyn.testing.crash.ledger import (

@@ -1,7 +1,7 @@
-"""What happened in the world, written down by the world: a file that outlives the kill.
+"""The ledger: a file outside of the run that records what the world saw, and survives a kill.
 
-The model, the people, the journal and the system are wrapped so that they tell what is asked of them. The run never
-writes here and never reads here, so what it says of itself can be held against it.
+Wrappers around model, user, journal and file system calls write it. The run never reads or writes it, so the run's own
+record can be checked against it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One line: what happened, to which call of which run, with which content.
+    """One line: an event of the world, with the run, the call and the content that it concerns.
 
-    asked, answered, durable      the model was asked, it answered, its answer is in the journal
-    refused                       the model was asked, and had no answer
-    questioned, said, posted      a person was asked, said something, and that is in the inbox
-    intended, done                the intent of a change of a file is in the journal; so is what came of it
-    changing, changed             a file is about to be another one; it is
+    asked, answered, durable      the model was called, it answered, its answer is in the journal
+    refused                       the model was called and raised an error
+    questioned, said, posted      the user was asked, answered, and the answer is in the inbox
+    intended, done                the intent of a file change is in the journal; so is its outcome
+    changing, changed             a file is about to change; it has changed
     """
 
     what: str
@@ -58,7 +58,7 @@ class Ledger:
 
 
 class LedgerModel:
-    """A model that is seen being asked."""
+    """Records the calls of a model."""
 
     def __init__(self, model: Model, ledger: Ledger) -> None:
         self._model = model
@@ -80,7 +80,7 @@ class LedgerModel:
 
 
 class LedgerPeople:
-    """People who are seen being asked."""
+    """Records the questions to the user."""
 
     def __init__(self, people: Any, ledger: Ledger) -> None:
         self._people = people
@@ -94,8 +94,8 @@ class LedgerPeople:
 
 
 class LedgerJournal:
-    """A journal that is seen making things durable. What is read from it is durable, too: a kill may have come after
-    the commit and before the ledger's line. Everything else passes through."""
+    """Records what becomes durable. Events that are read count as well, because a kill may have come between the commit
+    and the ledger's line."""
 
     def __init__(self, journal: Any, ledger: Ledger) -> None:
         self._journal = journal
@@ -103,38 +103,38 @@ class LedgerJournal:
 
     def append(self, run_id: str, expected_seq: int, events: Sequence[Event], blobs: Any = ()) -> int:
         seq: int = self._journal.append(run_id, expected_seq, events, blobs)
-        self._note(events)
+        self._record(events)
         return seq
 
     def append_many(self, batches: Sequence[Batch]) -> Any:
         results = self._journal.append_many(batches)
         for batch, result in zip(batches, results, strict=True):
             if isinstance(result, int):
-                self._note(batch.events)
+                self._record(batch.events)
         return results
 
     def read(self, run_id: str, after: int = 0) -> Iterator[Event]:
         for event in self._journal.read(run_id, after):
-            self._note([event])
+            self._record([event])
             yield event
 
-    def post(self, run_id: str, said: Any) -> int:
-        number: int = self._journal.post(run_id, said)
-        if isinstance(said, Answer):
-            self._ledger.write(Entry("posted", run_id, said.wait, digest(canonical(said.value))))
+    def post(self, run_id: str, message: Any) -> int:
+        number: int = self._journal.post(run_id, message)
+        if isinstance(message, Answer):
+            self._ledger.write(Entry("posted", run_id, message.wait, digest(canonical(message.value))))
         return number
 
-    def _note(self, events: Sequence[Event]) -> None:
+    def _record(self, events: Sequence[Event]) -> None:
         for event in events:
             match decode(event):
                 case kinds.LlmResponded(call=call, text=text):
                     self._ledger.write(Entry("durable", event.run_id, call, text))
-                case kinds.OpStarted(call=call, changes=planned):
-                    for change in planned:
-                        self._ledger.write(Entry("intended", event.run_id, call, _to_be(change.path, change.after)))
-                case kinds.RestoreStarted(call=call, changes=planned):
-                    for change in planned:
-                        self._ledger.write(Entry("intended", event.run_id, call, _to_be(change.path, change.before)))
+                case kinds.OpStarted(call=call, changes=intended):
+                    for change in intended:
+                        self._ledger.write(Entry("intended", event.run_id, call, _planned(change.path, change.after)))
+                case kinds.RestoreStarted(call=call, changes=intended):
+                    for change in intended:
+                        self._ledger.write(Entry("intended", event.run_id, call, _planned(change.path, change.before)))
                 case kinds.OpCompleted(call=call) | kinds.WorkspaceRestored(call=call):
                     self._ledger.write(Entry("done", event.run_id, call))
 
@@ -143,10 +143,10 @@ class LedgerJournal:
 
 
 class LedgerSystem:
-    """The calls of `os` by which files are changed, seen taking place: what `reyn.workspace.changes` calls instead.
+    """Records file changes; `reyn.workspace.changes` calls it instead of `os`.
 
-    A change begins by removing what is left of itself, so the last temporary name that was seen tells whose change it
-    is. Folders are told by their descriptors, through `/proc`.
+    A change starts by removing its own leftover temporary file, so the last temporary name identifies the change.
+    Folders are identified by their descriptors, through `/proc`.
     """
 
     def __init__(self, ledger: Ledger, system: Any = os) -> None:
@@ -155,20 +155,20 @@ class LedgerSystem:
         self._token = ""
 
     def rename(self, source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
-        told = f"{_folder(dst_dir_fd)}/{target} {_content(source, src_dir_fd)}"
-        self._ledger.write(Entry("changing", "", source, told))
+        change = f"{_folder(dst_dir_fd)}/{target} {_content(source, src_dir_fd)}"
+        self._ledger.write(Entry("changing", "", source, change))
         self._system.rename(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
-        self._ledger.write(Entry("changed", "", source, told))
+        self._ledger.write(Entry("changed", "", source, change))
 
     def unlink(self, name: str, *, dir_fd: int) -> None:
         if name.startswith(changes.TEMPORARY):
             self._token = name
             self._system.unlink(name, dir_fd=dir_fd)
             return
-        told = f"{_folder(dir_fd)}/{name} {GONE}"
-        self._ledger.write(Entry("changing", "", self._token, told))
+        change = f"{_folder(dir_fd)}/{name} {DELETED}"
+        self._ledger.write(Entry("changing", "", self._token, change))
         self._system.unlink(name, dir_fd=dir_fd)
-        self._ledger.write(Entry("changed", "", self._token, told))
+        self._ledger.write(Entry("changed", "", self._token, change))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._system, name)
@@ -176,7 +176,7 @@ class LedgerSystem:
 
 @contextmanager
 def file_changes_through(system: Any) -> Iterator[None]:
-    """Let changes of files reach the system through something that looks like `os`."""
+    """Replace `os` in `reyn.workspace.changes`."""
     names = vars(changes)
     before, names["os"] = names["os"], system
     try:
@@ -185,16 +185,16 @@ def file_changes_through(system: Any) -> Iterator[None]:
         names["os"] = before
 
 
-GONE = "gone"
+DELETED = "deleted"
 
 
-def _to_be(path: str, content: str | None) -> str:
-    """A file's own name and the content it is to have."""
-    return f"{path.removeprefix('workspace:').rpartition('/')[2]} {content or GONE}"
+def _planned(path: str, content: str | None) -> str:
+    """Return the name of a file and the hash of its future content."""
+    return f"{path.removeprefix('workspace:').rpartition('/')[2]} {content or DELETED}"
 
 
 def _folder(handle: int) -> str:
-    return os.readlink(f"/proc/self/fd/{handle}")  # noqa: PTH115 - no path is at hand
+    return os.readlink(f"/proc/self/fd/{handle}")  # noqa: PTH115 - there is only a descriptor
 
 
 def _content(name: str, folder: int) -> str:

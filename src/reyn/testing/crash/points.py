@@ -1,4 +1,4 @@
-"""Where a process can die: before and after every call of what is wrapped. Knows nothing of runs."""
+"""Failpoints: points before and after every call of a wrapped object at which a process can be killed."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ KILLED = -signal.SIGKILL
 """The exit status of a child that was killed."""
 
 FILE_CALLS = ("open", "write", "fchmod", "fsync", "rename", "unlink", "mkdir", "rmdir")
-"""The calls of `os` by which a file is changed: a kill between two of them leaves something else on the disk."""
+"""The functions of `os` that change files; a kill between two of them leaves a different state on disk."""
 
 
-LOOKS = frozenset(("approvals", "blob", "drain", "find", "is_claimed", "new", "now", "read", "runs"))
-"""Calls of ports that change nothing: to die after one is to die before it, so each is one point."""
+READS = frozenset(("approvals", "blob", "drain", "find", "is_claimed", "new", "now", "read", "runs"))
+"""Port methods that change nothing: a kill after one equals a kill before it, so each is a single point."""
 
 
 class Failpoints:
-    """Counts the points that the wrapped ports pass, and kills its process at one of them."""
+    """Counts the points that wrapped ports reach, and kills its process at one of them."""
 
     def __init__(self, kill_at: int = 0) -> None:
-        self.passed: list[str] = []
+        self.reached: list[str] = []
         self._kill_at = kill_at
         self._lock = threading.Lock()
 
-    def pass_by(self, name: str) -> None:
-        with self._lock:  # commits may be made in a thread of their own
-            self.passed.append(name)
-            if len(self.passed) == self._kill_at:
+    def reach(self, name: str) -> None:
+        with self._lock:  # commits may run in a worker thread
+            self.reached.append(name)
+            if len(self.reached) == self._kill_at:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def wrap(self, port: Any, name: str, only: Collection[str] = ()) -> Any:
-        """The same port, each of its calls two points, before and after; or those `only` that are named."""
+        """Return the port with a point before and after each call, or only around the named methods."""
         return _Wrapped(port, name, self, only)
 
 
@@ -58,56 +58,61 @@ class _Wrapped:
         if not callable(found) or (self._only and attribute not in self._only):
             return found
         label = f"{self._name}.{attribute}"
-        if attribute in LOOKS:
-            return self._wrap_look(found, label)
+        if attribute in READS:
+            return self._wrap_read(found, label)
         return self._wrap_async(found, label) if inspect.iscoroutinefunction(found) else self._wrap_sync(found, label)
 
-    def _wrap_look(self, method: Any, label: str) -> Any:
+    def _wrap_read(self, method: Any, label: str) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
-            self._points.pass_by(label)
+            self._points.reach(label)
             return method(*args, **kwargs)
 
         return call
 
     def _wrap_async(self, method: Any, label: str) -> Any:
         async def call(*args: Any, **kwargs: Any) -> Any:
-            self._points.pass_by(f"{label} before")
+            self._points.reach(f"{label} before")
             result = await method(*args, **kwargs)
-            self._points.pass_by(f"{label} after")
+            self._points.reach(f"{label} after")
             return result
 
         return call
 
     def _wrap_sync(self, method: Any, label: str) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
-            self._points.pass_by(f"{label} before")
+            self._points.reach(f"{label} before")
             result = method(*args, **kwargs)
-            self._points.pass_by(f"{label} after")
+            self._points.reach(f"{label} after")
             return self._guard(result, label) if hasattr(result, "__enter__") else result
 
         return call
 
     @contextmanager
-    def _guard(self, held: Any, label: str) -> Iterator[Any]:
-        with held as value:
-            self._points.pass_by(f"{label} held")
+    def _guard(self, manager: Any, label: str) -> Iterator[Any]:
+        with manager as value:
+            self._points.reach(f"{label} held")
             yield value
-            self._points.pass_by(f"{label} releasing")
-        self._points.pass_by(f"{label} released")
+            self._points.reach(f"{label} releasing")
+        self._points.reach(f"{label} released")
 
 
 def in_child(work: Callable[[], object], *, kill_after: float | None = None) -> int:
-    """Do the work in a forked process, perhaps killed after some seconds; its exit status, negative for a signal."""
-    gc.freeze()  # else a collection in the child copies every page that it shares with us
+    """Do the work in a forked process; return its exit status, negative for a signal.
+
+    Args:
+        work: The work.
+        kill_after: Seconds after which the process is killed.
+    """
+    gc.freeze()  # otherwise a collection in the child copies every shared page
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads: the child uses none of them
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads: the child uses none of them
         child = os.fork()
     if child == 0:
         status = 99
         try:
             work()
             status = 0
-        except BaseException:  # noqa: BLE001 - nobody above may see it: this is another process
+        except BaseException:  # noqa: BLE001 - it must not propagate in the child process
             traceback.print_exc()
         finally:
             os._exit(status)

@@ -1,4 +1,4 @@
-"""What a ledger holds against a run: answers lost or paid for twice, changes undone, done twice or never meant."""
+"""Compare a ledger with a finished run: answers lost or paid for twice, changes lost, repeated or unintended."""
 
 from __future__ import annotations
 
@@ -17,58 +17,62 @@ if TYPE_CHECKING:
 
 
 class Claims(msgspec.Struct, frozen=True):
-    """What a run's journal says it was given: answers of its model by call, answers of people by question."""
+    """The answers that a run's journal contains: of its model by call, of users by question."""
 
     answers: dict[str, str]
-    said: dict[str, str]
+    user_answers: dict[str, str]
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> Claims:
-        answers, said = {}, {}
+        answers, user_answers = {}, {}
         for event in events:
             match decode(event):
                 case kinds.LlmResponded(call=call, text=text):
                     answers[call] = text
                 case kinds.WaitAnswered(wait=wait, value=value):
-                    said[wait] = value
-        return cls(answers, said)
+                    user_answers[wait] = value
+        return cls(answers, user_answers)
 
 
 def violations(ledger: list[Entry], claims: Claims, kills: int) -> list[str]:
-    """What the lines of one run hold against it, after it finished."""
+    """Return the violations of one run that finished after some kills."""
     return [
         *_lost(ledger),
         *_asked_again(ledger, kills),
         *_phantom(ledger, claims.answers),
         *_questioned_again(ledger),
-        *_never_said(ledger, claims.said),
+        *_unknown_answers(ledger, claims.user_answers),
     ]
 
 
 def changes_in(ledger: list[Entry]) -> Counter[tuple[str, str]]:
-    """How often each change of a file took place: by its token, and by what it made of which file."""
+    """Count how often each file change took place, by its token and by file and content."""
     return Counter((entry.call, entry.text) for entry in ledger if entry.what == "changed")
 
 
 def file_violations(ledger: list[Entry], expected: Iterable[tuple[str, str]], *, by_chance: bool = False) -> list[str]:
-    """What the lines of all runs hold against their changes of files. `expected` are those of an undisturbed run.
+    """Return the violations in the file changes of all runs.
 
-    A kill `by_chance` may fall between a change and its line: then it is enough that the change was begun.
+    Args:
+        ledger: The ledger.
+        expected: The changes of an undisturbed run.
+        by_chance: Whether kills came at random moments, so that one may have come between a change and its line. Then
+            a change that was started counts.
     """
     seen = changes_in(ledger)
-    begun = {(entry.call, entry.text) for entry in ledger if entry.what == "changing"}
-    took_place = begun if by_chance else seen.keys()
+    started = {(entry.call, entry.text) for entry in ledger if entry.what == "changing"}
+    took_place = started if by_chance else seen.keys()
     wanted = set(expected)
     return [
         *(f"the change of {change[1]} took place {times} times" for change, times in seen.items() if times > 1),
         *(f"the change of {change[1]} was lost: it never took place" for change in wanted if change not in took_place),
-        *(f"the change of {change[1]} took place, but nobody asked for it" for change in begun if change not in wanted),
+        *(f"the change of {change[1]} took place, but was not requested" for change in started if change not in wanted),
         *_unintended(ledger),
     ]
 
 
 def _lost(ledger: list[Entry]) -> Iterator[str]:
-    """Once a later call is asked, the answers to all earlier ones are kept: none of them is asked again."""
+    """Once a later call is made, the answers to all earlier ones are durable, so none of those is made again."""
     newest: tuple[int, ...] = ()
     for entry in ledger:
         if entry.what == "asked":
@@ -79,7 +83,7 @@ def _lost(ledger: list[Entry]) -> Iterator[str]:
 
 
 def _asked_again(ledger: list[Entry], kills: int) -> Iterator[str]:
-    """A durable answer is never asked for again; a kill costs one unrecorded answer at the most."""
+    """A durable answer is never requested again; a kill costs at most one unrecorded answer."""
     durable: set[str] = set()
     asked: list[str] = []
     for entry in ledger:
@@ -96,17 +100,17 @@ def _asked_again(ledger: list[Entry], kills: int) -> Iterator[str]:
 
 
 def _phantom(ledger: list[Entry], claimed: dict[str, str]) -> Iterator[str]:
-    """What the journal says was answered was answered, with that text; and what was asked for is in the journal."""
-    given = {(entry.call, entry.text) for entry in ledger if entry.what == "answered"}
+    """Every answer in the journal was given, with the same text; every call is in the journal."""
+    actual = {(entry.call, entry.text) for entry in ledger if entry.what == "answered"}
     for call, text in claimed.items():
-        if (call, text) not in given:
-            yield f"the journal holds an answer to call {call} that nobody gave"
+        if (call, text) not in actual:
+            yield f"the journal contains an answer to call {call} that the model did not give"
     for call in {entry.call for entry in ledger if entry.what == "asked"} - claimed.keys():
-        yield f"call {call} was asked but the finished run knows nothing of it: its answer was lost"
+        yield f"call {call} was made but is not in the finished run: its answer was lost"
 
 
 def _questioned_again(ledger: list[Entry]) -> Iterator[str]:
-    """Whoever answered a question, durably, is left in peace."""
+    """A question with a durable answer is not asked again."""
     posted: set[str] = set()
     for entry in ledger:
         if entry.what == "posted":
@@ -115,17 +119,18 @@ def _questioned_again(ledger: list[Entry]) -> Iterator[str]:
             yield f"question {entry.call} was asked again although its answer was durable"
 
 
-def _never_said(ledger: list[Entry], claimed: dict[str, str]) -> Iterator[str]:
-    said = {(entry.call, entry.text) for entry in ledger if entry.what == "said"}
+def _unknown_answers(ledger: list[Entry], claimed: dict[str, str]) -> Iterator[str]:
+    """Every user answer in the journal was given, and every posted answer is in the journal."""
+    actual = {(entry.call, entry.text) for entry in ledger if entry.what == "said"}
     for wait, value in claimed.items():
-        if (wait, value) not in said:
-            yield f"the journal holds an answer to question {wait} that nobody gave"
+        if (wait, value) not in actual:
+            yield f"the journal contains an answer to question {wait} that the user did not give"
     for wait in {entry.call for entry in ledger if entry.what == "posted"} - claimed.keys():
-        yield f"question {wait} was answered but the finished run knows nothing of it: the answer was lost"
+        yield f"question {wait} was answered but is not in the finished run: the answer was lost"
 
 
 def _unintended(ledger: list[Entry]) -> Iterator[str]:
-    """A file is touched only after the intent to do so is durable."""
+    """A file is changed only after the intent is durable."""
     intended: set[str] = set()
     for entry in ledger:
         if entry.what == "intended":

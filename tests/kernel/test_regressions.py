@@ -1,4 +1,4 @@
-"""Faults that were found by reading and by trying, each as the sentence that holds now."""
+"""Regression tests of bugs that were found in review and in use."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from reyn.config import Sizes
 from reyn.contract.parsing import parse
 from reyn.errors import InternalError, RunNotResumable, WaitUnknown
 from reyn.journal import Answer, Cancel, MemoryJournal
-from tests.kernel.doing import Project
+from tests.kernel.support import Project
 from tests.support import act, file, finish, go, question, write_skill
 
 RUN = {"kind": "run_skill", "skill": "inner", "input": {"text": "for inner"}}
 
 
-def test_an_answer_that_comes_after_a_cancel_revives_nothing(tmp_path: Path):
+def test_an_answer_after_a_cancellation_is_refused(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "ask_user"})
     project = Project(tmp_path)
     answers = [act(question("ok?")), finish()]
@@ -35,23 +35,23 @@ def test_an_answer_that_comes_after_a_cancel_revives_nothing(tmp_path: Path):
     assert project.is_sound()
 
 
-def test_an_edit_that_would_fill_the_memory_is_an_error_of_the_op(tmp_path: Path):
+def test_an_edit_that_would_exceed_the_file_limit_is_an_op_error(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"})
     (tmp_path / "reyn" / "x.txt").write_text("x" * 100_000)
     project = Project(tmp_path)
     bomb = act(file("edit", "reyn/x.txt", old_string="x", new_string="y" * 90_000, replace_all=True))
     assert project.run("s", [bomb, finish()]).ok
-    assert "would become larger" in project.model.shown(1)
+    assert "would become larger" in project.model.turn_message(1)
 
 
 @pytest.mark.parametrize("text", ["```a\n" * 190_000, "[]" * 70 + '"' + '\\"' * 450_000, '"\\' * 450_000 + "[{" * 40])
-def test_no_text_of_a_bearable_size_takes_long_to_reject(text: str):
+def test_rejecting_an_answer_within_the_size_limit_is_fast(text: str):
     started = time.process_time()
     parse(text, Sizes())
     assert time.process_time() - started < 2
 
 
-def test_a_fault_of_our_own_is_recorded_and_loses_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_internal_error_is_recorded_and_loses_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     write_skill(tmp_path, "s", {"a": ["b"], "b": ["end"]})
     project = Project(tmp_path)
     commit = executor._commit
@@ -70,12 +70,12 @@ def test_a_fault_of_our_own_is_recorded_and_loses_no_answer(tmp_path: Path, monk
     assert project.is_sound()
 
 
-def test_an_answer_reaches_a_run_that_came_from_another_machine(tmp_path: Path):
+def test_an_imported_run_can_be_answered(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "ask_user"})
     answers = [act(question("one?")), act(question("two?")), finish()]
     here = Project(tmp_path)
     for _ in range(5):
-        here.journal.post("somebody", Cancel())  # ids are far along here
+        here.journal.post("other", Cancel())  # message ids are larger here
     here.run("s", answers)
     with here.open(answers) as rt:
         rt.answer("k", "1.1.1", "yes")
@@ -89,7 +89,7 @@ def test_an_answer_reaches_a_run_that_came_from_another_machine(tmp_path: Path):
         assert rt.resume("k").ok
 
 
-def test_a_failing_fork_leaves_what_its_origin_wrote(tmp_path: Path):
+def test_a_failing_fork_does_not_revert_the_changes_of_its_origin(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"})
     project = Project(tmp_path)
     report = tmp_path / "reyn" / "report.md"
@@ -102,7 +102,7 @@ def test_a_failing_fork_leaves_what_its_origin_wrote(tmp_path: Path):
     assert (tmp_path / ".reyn/workspace/k/w.txt").exists()
 
 
-def test_what_sub_runs_wrote_is_put_back_when_the_visit_fails(tmp_path: Path):
+def test_changes_of_sub_runs_are_restored_when_the_visit_fails(tmp_path: Path):
     write_skill(tmp_path, "inner", {"x": ["end"]}, ops={"x": "file"})
     write_skill(tmp_path, "outer", {"a": ["end"]}, ops={"a": "run_skill, file"})
     project = Project(tmp_path)
@@ -118,7 +118,7 @@ def test_what_sub_runs_wrote_is_put_back_when_the_visit_fails(tmp_path: Path):
     assert project.is_sound()
 
 
-def test_undo_goes_back_through_a_family_newest_first(tmp_path: Path):
+def test_undo_reverts_the_changes_of_a_family_newest_first(tmp_path: Path):
     write_skill(tmp_path, "inner", {"x": ["end"]}, ops={"x": "file"})
     write_skill(tmp_path, "outer", {"a": ["end"]}, ops={"a": "run_skill, file"})
     project = Project(tmp_path)
@@ -138,17 +138,17 @@ def test_undo_goes_back_through_a_family_newest_first(tmp_path: Path):
         assert rt.undo("k").restored == ()
 
 
-def test_another_run_of_the_derived_name_is_not_taken_for_a_sub_run(tmp_path: Path):
+def test_an_unrelated_run_with_the_derived_id_is_not_used_as_sub_run(tmp_path: Path):
     write_skill(tmp_path, "inner", {"x": ["end"]})
     write_skill(tmp_path, "outer", {"a": ["end"]}, ops={"a": "run_skill"})
     project = Project(tmp_path)
     project.run("inner", [finish("not for you")], run_id="k.1.1.1")
     assert project.run("outer", [act(RUN), finish()]).ok
-    assert "not for you" not in project.model.shown(1)
-    assert "RYN409" in project.model.shown(1)
+    assert "not for you" not in project.model.turn_message(1)
+    assert "RYN409" in project.model.turn_message(1)
 
 
-def test_act_turns_of_a_sub_run_are_raised_from_above(tmp_path: Path):
+def test_raising_act_turns_applies_to_sub_runs(tmp_path: Path):
     write_skill(tmp_path, "inner", {"x": ["end"]}, ops={"x": "file"}, phase_keys={"x": "max_act_turns: 1\n"})
     write_skill(tmp_path, "outer", {"a": ["end"]}, ops={"a": "run_skill"})
     project = Project(tmp_path)
@@ -159,7 +159,7 @@ def test_act_turns_of_a_sub_run_are_raised_from_above(tmp_path: Path):
     assert project.is_sound()
 
 
-def test_what_was_cut_is_readable_without_act_turns(tmp_path: Path):
+def test_truncated_content_can_be_read_without_act_turns(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"}, phase_keys={"a": "max_act_turns: 1\n"})
     (tmp_path / "long.txt").write_text("line\n" * 5000)
     project = Project(tmp_path)
@@ -170,7 +170,7 @@ def test_what_was_cut_is_readable_without_act_turns(tmp_path: Path):
     assert project.is_sound()
 
 
-def test_a_huge_rejected_answer_comes_back_in_part(tmp_path: Path):
+def test_a_huge_rejected_answer_is_truncated_in_the_correction(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["end"]})
     project = Project(tmp_path)
     assert project.run("s", ["x" * 5_000_000, finish()]).ok
@@ -178,7 +178,7 @@ def test_a_huge_rejected_answer_comes_back_in_part(tmp_path: Path):
     assert project.is_sound()
 
 
-def test_an_edited_configuration_does_not_reach_a_run_that_waits(tmp_path: Path):
+def test_an_edited_configuration_does_not_change_a_waiting_run(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file, ask_user"})
     (tmp_path / "x.txt").write_text("x" * 5000)
     project = Project(tmp_path)
@@ -190,7 +190,7 @@ def test_an_edited_configuration_does_not_reach_a_run_that_waits(tmp_path: Path)
     assert project.results()[-1]["status"] == "ok"
 
 
-def test_the_secrets_are_out_of_reach_though_the_project_is_the_home_folder(tmp_path: Path, monkeypatch):
+def test_ops_cannot_read_secrets_even_if_the_project_is_the_home_folder(tmp_path: Path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))
     (tmp_path / ".config/reyn").mkdir(parents=True)
     (tmp_path / ".config/reyn/secrets.json").write_text("a key")
@@ -198,10 +198,10 @@ def test_the_secrets_are_out_of_reach_though_the_project_is_the_home_folder(tmp_
     project = Project(tmp_path)
     grep = {"kind": "file", "op": "grep", "pattern": "a key", "path": ".config"}
     assert project.run("s", [act(file("read", ".config/reyn/secrets.json"), grep), finish()]).ok
-    assert '"content":"a key' not in project.model.shown(1)
+    assert '"content":"a key' not in project.model.turn_message(1)
 
 
-def test_what_is_derived_does_not_hang_on_the_order_of_a_set(tmp_path: Path):
+def test_derived_events_do_not_depend_on_set_order(tmp_path: Path):
     steps = "preprocessor:\n  - run_op: {op: {kind: file, op: nothing, path: x}, into: data.found, on_error: skip}\n"
     write_skill(tmp_path, "s", {"a": ["end"]}, phase_keys={"a": steps})
     script = (
@@ -222,7 +222,7 @@ def test_what_is_derived_does_not_hang_on_the_order_of_a_set(tmp_path: Path):
     assert len(said) == 1
 
 
-def test_an_upgrade_forgets_the_way_back_into_phases_that_are_gone(tmp_path: Path):
+def test_an_upgrade_drops_rollback_targets_of_the_old_skill(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["b"], "b": ["end"]}, skill_keys="on_phase_failure: rollback\n")
     journal = MemoryJournal()
     project = Project(tmp_path, journal)
@@ -235,7 +235,7 @@ def test_an_upgrade_forgets_the_way_back_into_phases_that_are_gone(tmp_path: Pat
         assert rt.resume("f", retry=True).status == "failed"
 
 
-def test_a_question_of_a_sub_run_that_is_answered_live_costs_no_time_above(tmp_path: Path):
+def test_waiting_for_an_answer_in_a_sub_run_costs_its_parent_no_time(tmp_path: Path):
     write_skill(tmp_path, "inner", {"x": ["end"]}, ops={"x": "ask_user"})
     write_skill(tmp_path, "outer", {"a": ["end"]}, ops={"a": "run_skill"})
     project = Project(tmp_path)
@@ -250,7 +250,7 @@ def test_a_question_of_a_sub_run_that_is_answered_live_costs_no_time_above(tmp_p
     assert result.ok, result
 
 
-def test_a_model_runs_skills_by_name_and_reads_no_place_that_way(tmp_path: Path):
+def test_run_skill_accepts_names_and_no_paths(tmp_path: Path):
     outside = write_skill(tmp_path / "outside", "inner", {"x": ["end"]})
     root = tmp_path / "project"
     write_skill(root, "outer", {"a": ["end"]}, ops={"a": "run_skill"})
@@ -259,12 +259,12 @@ def test_a_model_runs_skills_by_name_and_reads_no_place_that_way(tmp_path: Path)
     asked = act(*[RUN | {"skill": place} for place in places])
     assert project.run("outer", [asked, finish()]).ok
     assert len(project.events("permission_denied")) == len(places)
-    assert project.model.shown(1).count('"status":"denied"') == len(places)
+    assert project.model.turn_message(1).count('"status":"denied"') == len(places)
     assert len(project.journal.runs()) == 1
     assert project.is_sound()
 
 
-def test_a_question_of_a_sub_run_is_not_answered_by_the_answer_to_another(tmp_path: Path):
+def test_an_answer_does_not_reach_a_question_of_another_run(tmp_path: Path):
     write_skill(tmp_path, "inner", {"x": ["end"]}, ops={"x": "ask_user"})
     write_skill(tmp_path, "outer", {"a": ["end"]}, ops={"a": "run_skill, ask_user"})
     project = Project(tmp_path)
@@ -277,7 +277,7 @@ def test_a_question_of_a_sub_run_is_not_answered_by_the_answer_to_another(tmp_pa
             rt.answer("k", "1.1.1", "yes")
 
 
-def test_a_recorded_model_answers_sub_runs_too(tmp_path: Path):
+def test_a_recorded_model_answers_sub_runs(tmp_path: Path):
     write_skill(tmp_path, "inner", {"x": ["end"]})
     write_skill(tmp_path, "outer", {"a": ["end"]}, ops={"a": "run_skill"})
     project = Project(tmp_path)
@@ -287,7 +287,7 @@ def test_a_recorded_model_answers_sub_runs_too(tmp_path: Path):
         assert again.artifact == {"type": "note", "data": {"text": "outer"}}
 
 
-def test_a_run_that_stopped_with_its_sub_run_goes_on_when_that_was_mended(tmp_path: Path):
+def test_a_run_continues_after_its_failed_sub_run_was_resumed(tmp_path: Path):
     write_skill(tmp_path, "inner", {"x": ["x", "end"]})
     write_skill(tmp_path, "outer", {"a": ["end"]}, ops={"a": "run_skill"})
     project = Project(tmp_path)
@@ -299,7 +299,7 @@ def test_a_run_that_stopped_with_its_sub_run_goes_on_when_that_was_mended(tmp_pa
         project.resume(answers, run_id="k.1.1.1", retry=True)
 
 
-def test_a_class_of_models_that_nobody_named_is_told(tmp_path: Path):
+def test_an_unconfigured_model_class_is_a_warning(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["end"]}, phase_keys={"a": "model_class: strong\n"})
     result = Project(tmp_path).run("s", [finish()])
-    assert "phase `a` asks for a model of class `strong`" in result.warnings[0]
+    assert "phase `a` requests model class `strong`" in result.warnings[0]

@@ -3,7 +3,7 @@ import pytest
 import reyn
 
 
-def test_the_door_is_small_sorted_and_frozen():
+def test_the_public_api_is_sorted_and_frozen():
     assert reyn.__all__ == [
         "LATER",
         "Event",
@@ -22,12 +22,12 @@ def test_the_door_is_small_sorted_and_frozen():
     ]
 
 
-def test_everything_named_at_the_door_is_there():
+def test_every_public_name_can_be_imported():
     for name in reyn.__all__:
         assert getattr(reyn, name) is not None
     assert reyn.Runtime is reyn.OSRuntime
 
 
-def test_a_name_that_is_not_at_the_door_is_an_attribute_error():
+def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="nothing"):
         reyn.nothing  # noqa: B018

@@ -1,4 +1,4 @@
-"""Act turns, ops in decisions, results in frames, cuts."""
+"""Act turns, ops in decisions, results in frames, truncation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.doing import Project
+from tests.kernel.support import Project
 from tests.support import abort, act, file, finish, go, question, with_ops, write_skill
 
 
@@ -18,15 +18,15 @@ def acting(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
-def test_an_act_turn_performs_its_ops_and_the_model_is_asked_again_with_the_results(acting: Project):
+def test_an_act_turn_executes_its_ops_and_the_next_frame_contains_the_results(acting: Project):
     result = acting.run("s", [act(file("read", "prices.csv")), go("b"), finish()])
     assert result.ok
-    assert "control_ir_results" not in acting.model.shown(0)
-    assert "## remaining_act_turns\n10\n" in acting.model.shown(0)
-    assert '"content":"noodles,3.1\\n"' in acting.model.shown(1)
-    assert "## remaining_act_turns\n9\n" in acting.model.shown(1)
-    assert "remaining_act_turns" not in acting.model.shown(2)
-    assert acting.model.stable(0) == acting.model.stable(1)
+    assert "control_ir_results" not in acting.model.turn_message(0)
+    assert "## remaining_act_turns\n10\n" in acting.model.turn_message(0)
+    assert '"content":"noodles,3.1\\n"' in acting.model.turn_message(1)
+    assert "## remaining_act_turns\n9\n" in acting.model.turn_message(1)
+    assert "remaining_act_turns" not in acting.model.turn_message(2)
+    assert acting.model.system_message(0) == acting.model.system_message(1)
     assert acting.kinds()[1:12] == [
         "phase_started",
         "frame_built",
@@ -43,22 +43,22 @@ def test_an_act_turn_performs_its_ops_and_the_model_is_asked_again_with_the_resu
     assert acting.is_sound()
 
 
-def test_the_frame_names_the_ops_only_where_they_are_offered(acting: Project):
+def test_the_frame_lists_only_the_ops_of_the_phase(acting: Project):
     acting.run("s", [go("b"), finish()])
-    assert '"kind":"file"' in acting.model.stable(0)
-    assert '"kind":"ask_user"' in acting.model.stable(0)
-    assert "available_control_ops" not in acting.model.stable(1)
+    assert '"kind":"file"' in acting.model.system_message(0)
+    assert '"kind":"ask_user"' in acting.model.system_message(0)
+    assert "available_control_ops" not in acting.model.system_message(1)
 
 
-def test_a_denial_is_told_to_the_model_and_the_phase_goes_on(acting: Project):
+def test_a_denied_op_is_a_result_and_the_phase_continues(acting: Project):
     result = acting.run(
         "s", [act(file("write", "out.txt", content="x"), file("read", "prices.csv")), go("b"), finish()]
     )
     assert result.ok
     [denied] = acting.events("permission_denied")
     assert denied["rule"] == "default: no write elsewhere"
-    assert '"status":"denied"' in acting.model.shown(1)
-    assert "noodles" in acting.model.shown(1)
+    assert '"status":"denied"' in acting.model.turn_message(1)
+    assert "noodles" in acting.model.turn_message(1)
     assert not (acting.root / "out.txt").exists()
     assert acting.is_sound()
 
@@ -74,14 +74,14 @@ def test_a_denial_is_told_to_the_model_and_the_phase_goes_on(acting: Project):
         "~",
     ],
 )
-def test_what_is_out_of_reach_is_not_read(acting: Project, path: str):
+def test_paths_outside_the_allowed_zones_are_not_read(acting: Project, path: str):
     (acting.root / ".reyn").mkdir(exist_ok=True)
     (acting.root / ".reyn" / "journal.db").write_text("secret records")
     (acting.root / "x").mkdir()
     assert acting.run("s", [act(file("read", path)), go("b"), finish()]).ok
-    assert "secret" not in acting.model.shown(1)
-    assert "root:" not in acting.model.shown(1)
-    assert '"status":"ok"' not in acting.model.shown(1)
+    assert "secret" not in acting.model.turn_message(1)
+    assert "root:" not in acting.model.turn_message(1)
+    assert '"status":"ok"' not in acting.model.turn_message(1)
 
 
 def test_a_decision_is_committed_only_after_its_ops_succeeded(acting: Project):
@@ -92,7 +92,7 @@ def test_a_decision_is_committed_only_after_its_ops_succeeded(acting: Project):
     assert (acting.root / ".reyn/workspace/k/a.txt").read_text() == "x"
 
 
-def test_a_decision_with_an_op_that_fails_is_deferred_and_what_ran_stays(acting: Project):
+def test_a_failing_op_defers_the_decision_and_keeps_earlier_results(acting: Project):
     bad = with_ops(
         go("b", "first"),
         file("write", "workspace:a.txt", content="x"),
@@ -102,10 +102,10 @@ def test_a_decision_with_an_op_that_fails_is_deferred_and_what_ran_stays(acting:
     assert acting.run("s", [bad, go("b", "second"), finish()]).ok
     assert [event["op"] for event in acting.events("decision_deferred")] == ["1.1.2"]
     assert len(acting.events("control_decided")) == 2
-    shown = acting.model.shown(1)
-    assert shown.count('"status":"ok"') == 1
-    assert shown.count('"status":"error"') == 1
-    assert "## remaining_act_turns\n9\n" in shown
+    message = acting.model.turn_message(1)
+    assert message.count('"status":"ok"') == 1
+    assert message.count('"status":"error"') == 1
+    assert "## remaining_act_turns\n9\n" in message
     folder = acting.root / ".reyn/workspace/k"
     assert [path.name for path in folder.iterdir()] == ["a.txt"]
     assert acting.is_sound()
@@ -120,8 +120,8 @@ def test_without_an_act_turn_left_a_deferred_decision_costs_a_retry(acting: Proj
     assert result.status == "finished"
     classes = [event["class"] for event in acting.events("validation_error")]
     assert classes == ["ops", "not_json"]
-    assert "## remaining_act_turns\n0\n" in acting.model.shown(1)
-    assert "available_control_ops" not in acting.model.stable(1)
+    assert "## remaining_act_turns\n0\n" in acting.model.turn_message(1)
+    assert "available_control_ops" not in acting.model.system_message(1)
 
 
 def test_at_the_act_limit_the_frame_offers_no_ops(tmp_path: Path):
@@ -133,13 +133,13 @@ def test_at_the_act_limit_the_frame_offers_no_ops(tmp_path: Path):
     assert len(project.events("file_completed")) == 2
 
 
-def test_the_operators_cap_on_act_turns_stands_above_the_phases(acting: Project):
+def test_the_configured_cap_on_act_turns_overrides_the_phase(acting: Project):
     read = act(file("read", "prices.csv"))
     assert acting.run("s", [read, read, go("b"), finish()], max_act_turns=1).ok
     assert [event["class"] for event in acting.events("validation_error")] == ["ops"]
 
 
-def test_act_turns_stop_the_run_where_the_operator_says_so_and_go_on_when_raised(acting: Project):
+def test_with_on_limit_stop_the_act_limit_stops_the_run_until_it_is_raised(acting: Project):
     read = act(file("read", "prices.csv"))
     answers = [read, read, read, go("b"), finish()]
     result = acting.run("s", answers, max_act_turns=2, limits={"on_limit": "stop"})
@@ -152,12 +152,12 @@ def test_act_turns_stop_the_run_where_the_operator_says_so_and_go_on_when_raised
 
 def test_results_stay_in_the_frame_after_a_rejected_answer(acting: Project):
     acting.run("s", [act(file("read", "prices.csv")), "nonsense", go("b"), finish()])
-    assert "noodles" in acting.model.shown(2)
+    assert "noodles" in acting.model.turn_message(2)
     assert len(acting.model.requests[2].messages) == 4
-    assert "## remaining_act_turns\n9\n" in acting.model.shown(2)
+    assert "## remaining_act_turns\n9\n" in acting.model.turn_message(2)
 
 
-def test_an_abort_performs_no_ops(acting: Project):
+def test_an_abort_executes_no_ops(acting: Project):
     bad = with_ops(abort(), file("write", "workspace:a.txt", content="x"))
     result = acting.run("s", [bad, abort()])
     assert result.status == "aborted"
@@ -165,7 +165,7 @@ def test_an_abort_performs_no_ops(acting: Project):
     assert acting.events("file_started") == []
 
 
-def test_a_flood_of_ops_is_rejected_before_any_effect(acting: Project):
+def test_too_many_ops_are_rejected_before_any_effect(acting: Project):
     flood = act(*[file("write", f"workspace:{n}.txt", content="x") for n in range(65)])
     assert acting.run("s", [flood, go("b"), finish()]).ok
     assert [event["class"] for event in acting.events("validation_error")] == ["size"]
@@ -175,22 +175,22 @@ def test_a_flood_of_ops_is_rejected_before_any_effect(acting: Project):
 # -- sizes --------------------------------------------------------------------------------------------
 
 
-def test_a_large_result_is_shown_in_part_and_the_rest_can_be_read(acting: Project):
+def test_a_large_result_is_truncated_and_the_rest_can_be_read(acting: Project):
     text = "".join(f"line {number} of a long file\n" for number in range(1000))
     (acting.root / "long.txt").write_text(text)
     rest = file("read", "workspace:.kept/1.1.1", start=8000, length=3000)
     assert acting.run("s", [act(file("read", "long.txt")), act(rest), go("b"), finish()]).ok
     [cut] = acting.events("content_cut")
     assert (cut["name"], cut["bytes"]) == ("1.1.1", len(acting.journal.blob(cut["content"])))
-    assert "line 999" not in acting.model.shown(1)
-    assert 'workspace:.kept/1.1.1", "start": 8000' in acting.model.shown(1)
+    assert "line 999" not in acting.model.turn_message(1)
+    assert 'workspace:.kept/1.1.1", "start": 8000' in acting.model.turn_message(1)
     whole = acting.journal.blob(cut["content"]).decode()
     results = [acting.journal.blob(event["result"]) for event in acting.events("file_completed")]
     assert json.loads(results[1])["content"] == whole[8000:11000]
     assert acting.is_sound()
 
 
-def test_a_large_input_is_readable_in_a_phase_that_allows_no_ops(tmp_path: Path):
+def test_a_truncated_input_can_be_read_in_a_phase_without_ops(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["end"]})
     project = Project(tmp_path)
     rest = file("read", "workspace:.kept/1.input", start=30000, length=100)
@@ -198,20 +198,20 @@ def test_a_large_input_is_readable_in_a_phase_that_allows_no_ops(tmp_path: Path)
     answers = [act(outside), act(rest), finish()]
     assert project.run("s", answers, {"text": "y" * 40_000}).ok
     assert [event["class"] for event in project.events("validation_error")] == ["ops"]
-    assert "y" * 24_000 not in project.model.shown(0)
-    assert "y" * 100 in project.model.shown(2).split("control_ir_results")[1]
-    assert "## remaining_act_turns\n10\n" in project.model.shown(0)
+    assert "y" * 24_000 not in project.model.turn_message(0)
+    assert "y" * 100 in project.model.turn_message(2).split("control_ir_results")[1]
+    assert "## remaining_act_turns\n10\n" in project.model.turn_message(0)
     assert project.is_sound()
 
 
-def test_what_one_run_keeps_another_cannot_read(acting: Project):
+def test_a_run_cannot_read_the_truncated_content_of_another_run(acting: Project):
     (acting.root / "long.txt").write_text("z" * 20_000)
     acting.run("s", [act(file("read", "long.txt")), go("b"), finish()])
     acting.run("s", [act(file("read", "workspace:.kept/1.1.1")), go("b"), finish()], run_id="other")
-    assert "zzz" not in acting.model.shown(1)
+    assert "zzz" not in acting.model.turn_message(1)
 
 
-def test_the_frame_of_any_event_is_exactly_what_the_model_saw(acting: Project):
+def test_frame_at_returns_exactly_what_the_model_received(acting: Project):
     (acting.root / "long.txt").write_text("z\n" * 20_000)
     answers = [act(file("read", "prices.csv"), file("read", "long.txt")), "no", act(question("ok?")), go("b"), finish()]
     acting.run("s", answers)

@@ -1,4 +1,4 @@
-"""Runs of small skills that act, driven by scripted answers."""
+"""A project whose runs are executed with scripted answers, and helpers to inspect what they recorded."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.support import VOCABULARY
 IN = {"text": "in"}
 
 
-class Watched:
-    """A scripted model that keeps what it was asked."""
+class RecordingModel:
+    """A scripted model that records its requests."""
 
     def __init__(self, answers: list) -> None:
         self.name = "scripted"
@@ -27,11 +27,12 @@ class Watched:
         self.requests.append(request)
         return await self._model.complete(request)
 
-    def shown(self, call: int) -> str:
-        """The changing message of a call."""
+    def turn_message(self, call: int) -> str:
+        """The part of a prompt that changes with every turn."""
         return self.requests[call].messages[1].text
 
-    def stable(self, call: int) -> str:
+    def system_message(self, call: int) -> str:
+        """The static part of a prompt."""
         return self.requests[call].messages[0].text
 
 
@@ -43,20 +44,20 @@ class Project:
         self.journal = journal or MemoryJournal()
         self.ids = CountingIds()
         self.clock = SteppingClock()
-        self.model = Watched([])
+        self.model = RecordingModel([])
 
     def open(self, answers: list, **options: Any) -> SyncRuntime:
-        self.model = Watched(answers)
+        self.model = RecordingModel(answers)
         return SyncRuntime.open(
             self.root, model=self.model, journal=self.journal, ids=self.ids, clock=self.clock, **options
         )
 
-    def run(self, skill: str, answers: list, given: Any = None, *, run_id: str = "k", **options: Any) -> RunResult:
+    def run(self, skill: str, answers: list, value: Any = None, *, run_id: str = "k", **options: Any) -> RunResult:
         with self.open(answers, **options) as rt:
-            return rt.run(skill, IN if given is None else given, run_id=run_id)
+            return rt.run(skill, IN if value is None else value, run_id=run_id)
 
     def resume(self, answers: list, *, run_id: str = "k", **how: Any) -> RunResult:
-        """`answers` from the run's first on: a script knows no cursor."""
+        """Resume a run; `answers` starts with the first answer of the run, because a script has no cursor."""
         with self.open(answers) as rt:
             return rt.resume(run_id, **how)
 
@@ -68,20 +69,20 @@ class Project:
         return [event.kind for event in self.journal.read(run_id)]
 
     def results(self, run_id: str = "k") -> list[dict[str, Any]]:
-        """What the ops of a run gave, each checked against the schema of its form."""
+        """Return the results of all ops, each validated against the schema of its form."""
         found = []
         for event in self.journal.read(run_id):
             if event.kind in ("file_completed", "ask_user_completed", "run_skill_completed", "permission_denied"):
                 result = json.loads(self.journal.blob(event.data["result"]))
                 form = VOCABULARY.form_of(result)
                 assert form is not None
-                wrong = compile_schema(form.result).first_error(result)
-                assert wrong is None, (result, wrong)
+                error = compile_schema(form.result).first_error(result)
+                assert error is None, (result, error)
                 found.append(result)
         return found
 
     def is_sound(self, run_id: str = "k") -> bool:
-        """Chain and content are whole, and the rules derive every event again."""
+        """Whether the run verifies and replays completely."""
         self.results(run_id)
         with self.open([]) as rt:
             rt.verify(run_id)

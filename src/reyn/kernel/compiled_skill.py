@@ -1,0 +1,145 @@
+"""Compile a skill for execution: output contracts, static prompt texts, schemas.
+
+A compiled skill does not change during a run and is shared by all runs of the same pinned skill and settings. Phases
+and turns are compiled on first use.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from reyn.context import stable_frame, stable_text
+from reyn.contract import Contract, candidates_of, offered_ops, with_truncated_reads
+from reyn.journal import Blob, canonical, kinds
+from reyn.jsonschema import compile_schema, lenient
+from reyn.kernel.limits import limit_of
+from reyn.skills.values import is_skill_node
+
+if TYPE_CHECKING:
+    from reyn.config import RunSettings
+    from reyn.context import StableFrame
+    from reyn.contract import Candidate
+    from reyn.jsonschema import Schema, Validator
+    from reyn.kernel.run_state import RunState
+    from reyn.skills import Skill
+    from reyn.skills.values import Phase
+    from reyn.vocabulary import OpSpec, Vocabulary
+
+
+class RunContext:
+    """The inputs of execution that stay the same for a whole run: pinned skill, settings, vocabulary."""
+
+    def __init__(self, skill: Skill, settings: RunSettings, vocabulary: Vocabulary) -> None:
+        self.skill = skill
+        self.settings = settings
+        self.vocabulary = vocabulary
+
+    def sub_skill(self, name: str) -> Skill | None:
+        """Return the run's own copy of a skill that it runs.
+
+        All pinned skills are in one table, so the copy gets the table for the skills that it runs in turn.
+        """
+        found = self.skill.skills.get(name)
+        return msgspec.structs.replace(found, skills=self.skill.skills) if found else None
+
+    def validator(self, schema: Schema) -> Validator:
+        return compile_schema(schema if self.settings.strict else lenient(schema))
+
+
+class TurnSpec:
+    """The static prompt text and the output contract of one turn: its candidates and the ops on offer."""
+
+    def __init__(
+        self,
+        context: RunContext,
+        phase: str,
+        candidates: tuple[Candidate, ...],
+        ops: tuple[OpSpec, ...],
+        max_phase_visits: int | None,
+    ) -> None:
+        settings = context.settings
+        self.contract = Contract(candidates, ops, strict=settings.strict, sizes=settings.sizes)
+        self.frame: StableFrame = stable_frame(
+            context.skill,
+            phase,
+            candidates,
+            ops,
+            max_phase_visits=max_phase_visits,
+            output_language=settings.output_language,
+        )
+        self.stable = Blob.of(stable_text(self.frame).encode())
+        self.schema = Blob.of(canonical(self.contract.schema))
+        self.system = kinds.FrameMessage("system", (kinds.Part(blob=self.stable.hash),))
+
+
+class CompiledPhase(RunContext):
+    """One node of the graph: a phase, or a skill used as a node."""
+
+    def __init__(
+        self, skill: Skill, settings: RunSettings, vocabulary: Vocabulary, name: str, max_phase_visits: int | None
+    ) -> None:
+        super().__init__(skill, settings, vocabulary)
+        self.name = name
+        self.max_retries = settings.max_phase_retries
+        self._max_phase_visits = max_phase_visits
+        self._turn_specs: dict[tuple[bool, bool], TurnSpec] = {}
+
+    @cached_property
+    def definition(self) -> Phase:
+        return self.skill.phases[self.name]
+
+    @cached_property
+    def _candidates(self) -> tuple[Candidate, ...]:
+        return candidates_of(self.skill, self.name)
+
+    @cached_property
+    def skips_limit_checks(self) -> bool:
+        """Whether no limit can stop a visit: the phase has no ops, and no cap on tokens or time is set."""
+        caps = self.settings.limits
+        return not self.ops and caps.tokens is None and caps.run_seconds is None and caps.phase_seconds is None
+
+    @cached_property
+    def ops(self) -> tuple[OpSpec, ...]:
+        return offered_ops(self.vocabulary, self.definition.allowed_ops) if self.definition.max_act_turns else ()
+
+    @property
+    def model(self) -> str:
+        """The model that the operator configured for the phase's class; empty for the run's own model."""
+        return self.settings.classes.get(self.definition.model_class or "", "")
+
+    def turn_spec(self, *, acting: bool, is_truncated: bool) -> TurnSpec:
+        """Return the prompt and contract of a turn.
+
+        Args:
+            acting: Whether the phase's ops are on offer.
+            is_truncated: Whether the frame shows truncated content, so that ops to read the rest are on offer.
+        """
+        key = (acting, is_truncated)
+        if key not in self._turn_specs:
+            ops = self.ops if acting else ()
+            if is_truncated:
+                ops = with_truncated_reads(self.vocabulary, ops)
+            self._turn_specs[key] = TurnSpec(self, self.name, self._candidates, ops, self._max_phase_visits)
+        return self._turn_specs[key]
+
+
+class CompiledSkill(RunContext):
+    """A skill whose phases are compiled when they are first visited."""
+
+    def __init__(self, skill: Skill, settings: RunSettings, vocabulary: Vocabulary) -> None:
+        super().__init__(skill, settings, vocabulary)
+        self._phases: dict[tuple[str, int | None], CompiledPhase] = {}
+
+    def phase(self, name: str, state: RunState) -> CompiledPhase:
+        """Return a compiled phase. Its prompt names the cap on visits, which may have been raised in `state`."""
+        cap = limit_of(state, self.settings, "max_phase_visits")
+        key = (name, cap)
+        if key not in self._phases:
+            self._phases[key] = CompiledPhase(self.skill, self.settings, self.vocabulary, name, cap)
+        return self._phases[key]
+
+    def has_node(self, name: str) -> bool:
+        return name in self.skill.phases or (is_skill_node(name) and name in self.skill.graph)

@@ -1,0 +1,112 @@
+"""Preview a frame: execute a visit in memory up to its first model call, and read the frame it recorded.
+
+The preview uses the code of a real run (pinned copies, `visit`, `frame_at`), so it cannot differ from one. It performs
+no effects and writes nothing to the project's journal.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from reyn.context import ContextFrame, Execution
+from reyn.errors import InputInvalid
+from reyn.journal import Blob, MemoryJournal, canonical, decode, kinds
+from reyn.kernel.effects import CallModel
+from reyn.kernel.inputs import to_artifact
+from reyn.kernel.limits import act_turns
+from reyn.kernel.loading import new_tape, pin_ops, start_event
+from reyn.kernel.phase_executor import MAX_TRUNCATED_READS, visit
+from reyn.kernel.run_orchestrator import Visit
+from reyn.runs.frames import frame_at
+from reyn.runs.run_reader import RunReader
+
+if TYPE_CHECKING:
+    from reyn.config import RunSettings
+    from reyn.kernel.compiled_skill import CompiledPhase
+    from reyn.kernel.tape import Tape
+    from reyn.ops import OpTable
+    from reyn.skills import Skill
+
+_RUN = "preview"
+
+
+def preview_frame(skill: Skill, input: Any, phase: str | None, settings: RunSettings, ops: OpTable) -> ContextFrame:
+    """Return the frame of a first visit of a phase; without `phase`, of the entry phase.
+
+    Preprocessor steps run if they have no side effects. Otherwise the frame shows the input without them, and
+    `warnings` names the reason. Without `input`, the input is empty data of the phase's first type.
+
+    Raises:
+        InputInvalid: The input does not fit the phase, there is no such phase, or it is a node that runs a skill.
+    """
+    phase = skill.entry if phase is None else phase
+    if phase not in skill.phases:
+        is_node = phase in skill.graph
+        reason = f"node `{phase}` runs another skill and calls no model" if is_node else f"there is no phase `{phase}`"
+        raise InputInvalid(f"skill `{skill.name}`: {reason}", hint=f"Its phases are: {', '.join(skill.phases)}.")
+    if input is None:
+        artifact: dict[str, Any] = {"type": skill.inputs_of(phase)[0].name, "data": {}}
+    else:
+        artifact = to_artifact(input, skill, strict=settings.strict, node=phase)
+    frame = _Preview(skill, artifact, phase, settings, ops).frame()
+    if isinstance(frame, ContextFrame):
+        return frame
+    bare = replace(skill, phases=skill.phases | {phase: replace(skill.phases[phase], preprocessor=())})
+    without_steps = _Preview(bare, artifact, phase, settings, ops).frame()
+    assert isinstance(without_steps, ContextFrame)
+    return replace(without_steps, warnings=(f"the preprocessor of phase `{phase}` was not executed: {frame}",))
+
+
+class _Preview:
+    """One visit in an in-memory journal."""
+
+    def __init__(self, skill: Skill, artifact: dict[str, Any], phase: str, settings: RunSettings, ops: OpTable) -> None:
+        # These limits stop a run before the model is called; they do not appear in the frame.
+        limits = replace(settings.limits, tokens=None, run_seconds=None, phase_seconds=None)
+        settings = replace(settings, limits=limits)
+        self._journal = MemoryJournal()
+        started, blobs = start_event(
+            _RUN, skill, settings, pin_ops(skill, ops.vocabulary), Blob.of(canonical(artifact)), model=""
+        )
+        self._tape: Tape = new_tape(self._journal, started, blobs, now=0)
+        compiled = RunReader(self._journal, ops).compile_skill(started, self._tape.content)
+        self._phase: CompiledPhase = compiled.phase(phase, self._tape.state)
+        self._entry = Visit(phase, started.input, visit=1, step=1, path=(phase,))
+
+    def frame(self) -> ContextFrame | str:
+        """Return the frame, or the reason why the visit does not reach its first model call."""
+        coroutine = visit(self._phase, self._entry, self._tape)
+        try:
+            effect = coroutine.send(None)
+        except StopIteration:
+            effect = None
+        finally:
+            coroutine.close()
+        self._tape.flush_now(self._journal)
+        if isinstance(effect, CallModel):
+            return self._recorded_frame()
+        failures = [body.reason for body in self._bodies() if isinstance(body, kinds.PhaseFailed)]
+        return failures[0] if failures else "a step has side effects"
+
+    def _bodies(self) -> list[Any]:
+        return [decode(event) for event in self._journal.read(_RUN)]
+
+    def _recorded_frame(self) -> ContextFrame:
+        phase, entry = self._phase, self._entry
+        turns = act_turns(self._tape.state, phase.settings, phase.definition.max_act_turns if phase.ops else 0)
+        whole = {body.shown: body.content for body in self._bodies() if isinstance(body, kinds.ContentCut)}
+        spec = phase.turn_spec(acting=turns > 0, is_truncated=bool(whole))
+        remaining = turns if phase.ops else MAX_TRUNCATED_READS if whole else None
+        [built] = [body for body in self._bodies() if isinstance(body, kinds.FrameBuilt)]
+        assert spec.system == built.messages[0]
+        [input_hash] = [part.blob for part in built.messages[1].parts if part.blob is not None]
+        return ContextFrame(
+            spec.frame,
+            msgspec.json.decode(self._journal.blob(whole.get(input_hash, input_hash))),
+            Execution(entry.path, entry.visit, entry.step),
+            remaining,
+            tuple(frame_at(_RUN, self._journal.read(_RUN), None, self._journal.blob)),
+        )

@@ -1,0 +1,164 @@
+"""`first_frame` shows the text that a run sends, and the documented JSON object."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reyn import SyncRuntime
+from reyn.errors import InputInvalid
+from reyn.journal import MemoryJournal
+from reyn.testing import ScriptedModel
+from tests.support import finish, go, write_skill
+
+KEYS = [
+    "current_phase",
+    "current_phase_role",
+    "instructions",
+    "input_artifact",
+    "execution",
+    "candidate_outputs",
+    "finish_criteria",
+    "constraints",
+    "available_control_ops",
+    "output_language",
+]
+LONG = {"text": "long " * 200}
+OTHER = {"type": "object", "properties": {"zeta": {"type": "string"}, "alpha": {"type": "integer"}}}
+VALIDATE = "preprocessor:\n  - validate: {schema: {type: object}, target: data, into: data.findings}\n"
+READ = "preprocessor:\n  - run_op: {op: {kind: file, op: read, path: a.md}, into: data.file}\n"
+
+
+def project(root: Path, **keys: Any) -> Path:
+    write_skill(root, "s", {"write": ["check"], "check": ["write", "end"]}, **keys)
+    return root
+
+
+def open_runtime(root: Path, **settings: Any) -> SyncRuntime:
+    model = ScriptedModel([go("check"), finish()])
+    return SyncRuntime.open(root, model=model, journal=MemoryJournal(), **settings)
+
+
+def recorded_frame(rt: SyncRuntime, input: Any) -> list[tuple[str, str]]:
+    """The messages of the first frame of a run, without the answer."""
+    result = rt.run("s", input)
+    seq = next(event.seq for event in rt.events(result.run_id) if event.kind == "frame_built")
+    return rt.frame_at(result.run_id, seq)[:-1]
+
+
+CASES: dict[str, tuple[dict[str, Any], Any, dict[str, Any]]] = {
+    "plain": ({}, {"text": "in"}, {}),
+    "ops": ({"ops": {"write": "file, ask_user"}}, {"text": "in"}, {}),
+    "ops_capped": ({"ops": {"write": "file"}}, {"text": "in"}, {"max_act_turns": 0}),
+    "no_act_turns": (
+        {"ops": {"write": "file"}, "phase_keys": {"write": "max_act_turns: 0\n"}},
+        {"text": "in"},
+        {},
+    ),
+    "union": (
+        {"inputs": {"write": "note | other"}, "artifacts": {"other": OTHER}},
+        {"type": "other", "data": {"zeta": "z", "alpha": 1}},
+        {},
+    ),
+    "large": ({}, LONG, {"sizes": {"input_bytes": 200}}),
+    "large_with_ops": ({"ops": {"write": "file"}}, LONG, {"sizes": {"input_bytes": 200}}),
+    "large_with_other_ops": ({"ops": {"write": "ask_user"}}, LONG, {"sizes": {"input_bytes": 200}}),
+    "criteria": (
+        {"skill_keys": "finish_criteria: [it is short]\n", "phase_keys": {"write": "can_finish: true\n"}},
+        {"text": "in"},
+        {},
+    ),
+    "language": ({"phase_keys": {"write": "role: author\n"}}, {"text": "in"}, {"output_language": "fr"}),
+    "visits": ({}, {"text": "in"}, {"max_phase_visits": 7}),
+    "no_visit_cap": ({}, {"text": "in"}, {"max_phase_visits": None}),
+    "preprocessor": ({"phase_keys": {"write": VALIDATE}}, {"text": "in"}, {}),
+    "token_limit": ({}, {"text": "in"}, {"limits": {"tokens": 1}}),
+    "unicode": ({}, {"text": "åé\u2028\n\n"}, {}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_first_frame_is_the_frame_that_a_run_records(tmp_path: Path, case: str):
+    keys, data, settings = CASES[case]
+    with open_runtime(project(tmp_path, **keys), **settings) as rt:
+        frame = rt.first_frame("s", data)
+        assert list(frame.messages) == recorded_frame(rt, data)
+        assert frame.warnings == ()
+
+
+def test_first_frame_records_nothing(tmp_path: Path):
+    with open_runtime(project(tmp_path)) as rt:
+        rt.first_frame("s", {"text": "in"})
+        assert rt.runs() == []
+    assert not (tmp_path / ".reyn").exists()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_frame_json_has_the_documented_keys_and_agrees_with_the_text(tmp_path: Path, case: str):
+    keys, data, settings = CASES[case]
+    with open_runtime(project(tmp_path, **keys), **settings) as rt:
+        frame = rt.first_frame("s", data)
+    value, (_, system), (_, user) = frame.as_json(), *frame.messages
+    has_turns = "remaining_act_turns" in value
+    assert list(value) == [*KEYS, *(["remaining_act_turns"] if has_turns else [])]
+    assert ("## remaining_act_turns\n" in user) == has_turns
+    assert not has_turns or f"## remaining_act_turns\n{value['remaining_act_turns']}\n" in user
+    assert value["execution"] == {"path": ("write",), "current_visit": 1, "total_steps": 1}
+    assert bool(value["available_control_ops"]) == ("## available_control_ops" in system)
+    assert all(set(op) == {"kind", "description", "example"} for op in value["available_control_ops"])
+
+
+def test_frame_json_holds_a_large_input_whole(tmp_path: Path):
+    with open_runtime(project(tmp_path), sizes={"input_bytes": 200}) as rt:
+        frame = rt.first_frame("s", LONG)
+    assert frame.as_json()["input_artifact"] == {"type": "note", "data": LONG}
+    assert "workspace:.kept/1.input" in frame.messages[1][1]
+
+
+def test_frame_json_holds_the_enriched_input(tmp_path: Path):
+    with open_runtime(project(tmp_path, phase_keys={"write": VALIDATE})) as rt:
+        assert rt.first_frame("s", {"text": "in"}).input_artifact["data"] == {"text": "in", "findings": []}
+
+
+def test_a_preprocessor_with_side_effects_is_not_executed_and_warned_about(tmp_path: Path):
+    with open_runtime(project(tmp_path, phase_keys={"write": READ})) as rt:
+        frame = rt.first_frame("s", {"text": "in"})
+    assert frame.input_artifact == {"type": "note", "data": {"text": "in"}}
+    assert frame.warnings == ("the preprocessor of phase `write` was not executed: a step has side effects",)
+
+
+def test_a_preprocessor_that_fails_on_the_input_is_warned_about(tmp_path: Path):
+    keys = {"write": "preprocessor:\n  - validate: {schema: {required: [text]}, target: data}\n"}
+    with open_runtime(project(tmp_path, phase_keys=keys)) as rt:
+        [warning] = rt.first_frame("s").warnings
+    assert warning.startswith("the preprocessor of phase `write` was not executed: ")
+    assert "data" in warning
+
+
+def test_first_frame_of_another_phase(tmp_path: Path):
+    write_skill(
+        tmp_path,
+        "s",
+        {"write": ["check"], "check": ["end"]},
+        artifacts={"other": OTHER},
+        inputs={"check": "other"},
+    )
+    with open_runtime(tmp_path) as rt:
+        frame = rt.first_frame("s", {"zeta": "z"}, phase="check")
+        assert frame.stable.current_phase == "check"
+        assert frame.input_artifact == {"type": "other", "data": {"zeta": "z"}}
+        assert frame.execution.path == ("check",)
+        with pytest.raises(InputInvalid):
+            rt.first_frame("s", {"type": "note", "data": {"text": "in"}}, phase="check")
+        with pytest.raises(InputInvalid, match="skill `s`: there is no phase `chek`") as error:
+            rt.first_frame("s", {"zeta": "z"}, phase="chek")
+        assert error.value.hint == "Its phases are: write, check."
+
+
+def test_a_node_that_runs_a_skill_has_no_frame(tmp_path: Path):
+    project(tmp_path)
+    write_skill(tmp_path, "outer", {"@s": ["last"], "last": ["end"]})
+    with open_runtime(tmp_path) as rt, pytest.raises(InputInvalid, match="node `@s` runs another skill"):
+        rt.first_frame("outer", {"text": "in"})

@@ -1,0 +1,103 @@
+"""A refused call leaves no state behind: no `.reyn` folder, no run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reyn import SyncRuntime
+from reyn.errors import (
+    ArchiveInvalid,
+    BlobMissing,
+    InputInvalid,
+    ModelError,
+    ReynError,
+    RunIdInvalid,
+    RunNotFound,
+    ScriptInvalid,
+    SkillInvalid,
+    SkillNotFound,
+    SkillUnsupported,
+)
+from reyn.testing import ScriptedModel
+from tests.support import write_skill
+
+IN = {"text": "in"}
+
+
+def open_project(root: Path, *, model: object = "scripted:answers.jsonl", **settings: object) -> SyncRuntime:
+    (root / "answers.jsonl").write_text("")
+    return SyncRuntime.open(root, model=model, **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("skill", "value", "options", "error"),
+    [
+        ("missing", IN, {}, SkillNotFound),
+        ("./missing", IN, {}, SkillNotFound),
+        ("broken", IN, {}, SkillInvalid),
+        ("missing-op", IN, {}, SkillInvalid),
+        ("unsupported", IN, {}, SkillUnsupported),
+        ("pair", {"text": 1}, {}, InputInvalid),
+        ("pair", [1], {}, InputInvalid),
+        ("pair", {"text": float("nan")}, {}, InputInvalid),
+        ("pair", IN, {"model": "nonsense"}, ModelError),
+        ("pair", IN, {"model": ""}, ModelError),
+        ("pair", IN, {"model": "scripted:missing.jsonl"}, ScriptInvalid),
+        ("pair", IN, {"model": "local:missing.gguf"}, ModelError),
+        ("pair", IN, {"model": "recorded:missing"}, RunNotFound),
+        ("pair", IN, {"run_id": "../up"}, RunIdInvalid),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_a_refused_run_creates_no_state_folder(
+    project: Path, skill: str, value: object, options: dict[str, str], error: type[ReynError]
+):
+    broken = write_skill(project, "broken", {"a": ["end"]})
+    (broken / "phases" / "a.md").unlink()
+    write_skill(project, "missing-op", {"a": ["end"]}, ops={"a": "teleport"})
+    write_skill(project, "unsupported", {"a": ["end"]}, skill_keys="context: {budget: 5}\n")
+    run_id = options.pop("run_id", None)
+    with open_project(project, **options) as rt, pytest.raises(error):
+        rt.run(skill, value, run_id=run_id)
+    assert not (project / ".reyn").exists()
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda rt: rt.resume("missing"), RunNotFound),
+        (lambda rt: rt.fork("missing"), RunNotFound),
+        (lambda rt: rt.rerun("missing"), RunNotFound),
+        (lambda rt: rt.answer("missing", "1.1.1", "yes"), RunNotFound),
+        (lambda rt: rt.cancel("missing"), RunNotFound),
+        (lambda rt: rt.undo("missing"), RunNotFound),
+        (lambda rt: rt.changed_files("missing"), RunNotFound),
+        (lambda rt: rt.replay("missing"), RunNotFound),
+        (lambda rt: rt.content("0" * 64), BlobMissing),
+        (lambda rt: rt.import_([b"not an archive\n"]), ArchiveInvalid),
+    ],
+)
+def test_an_operation_on_a_missing_run_creates_no_state_folder(
+    project: Path, call: Callable[[SyncRuntime], object], error: type[ReynError]
+):
+    with open_project(project) as rt, pytest.raises(error):
+        call(rt)
+    assert not (project / ".reyn").exists()
+
+
+def test_reading_a_project_without_runs_creates_no_state_folder(project: Path):
+    with open_project(project) as rt:
+        assert rt.runs() == []
+        assert not rt.is_recorded("missing")
+        rt.models()
+    assert not (project / ".reyn").exists()
+
+
+def test_runs_are_readable_by_the_runtime_that_recorded_the_first_one(project: Path):
+    with SyncRuntime.open(project, model=ScriptedModel([])) as rt:
+        assert rt.runs() == []
+        assert rt.run("pair", IN, run_id="k").status == "failed"
+        assert [row.run_id for row in rt.runs()] == ["k"]
