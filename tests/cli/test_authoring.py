@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -98,6 +99,14 @@ def test_frame_shows_the_first_prompt_of_a_skill(reyn):
     assert reyn("frame", "mine", "{}").code == 2
 
 
+def test_frame_shows_the_prompt_of_a_phase(reyn):
+    reyn("new", "skill", "mine")
+    frame = reyn("frame", "mine", '{"facts": ["one"]}', "--phase", "write_answer", "--json").json
+    assert frame["current_phase"] == "write_answer"
+    assert frame["input_artifact"] == {"type": "facts", "data": {"facts": ["one"]}}
+    assert reyn("frame", "mine", "--phase", "nothing").code == 2
+
+
 def test_graph_draws_text_mermaid_svg_and_json(reyn):
     reyn("new", "skill", "mine", "--template", "loop")
     assert "review" in reyn("graph", "mine").out
@@ -112,8 +121,6 @@ def test_completion_prints_a_script(reyn, shell: str):
 
 
 def test_completion_completes_command_names():
-    environ = {"_REYN_COMPLETE": "bash_complete", "COMP_WORDS": "reyn re", "COMP_CWORD": "1", "PATH": ""}
-    done = subprocess.run(
-        [str(Path(sys.executable).parent / "reyn")], env=environ, capture_output=True, text=True, check=False
-    )
+    environ = os.environ | {"_REYN_COMPLETE": "bash_complete", "COMP_WORDS": "reyn re", "COMP_CWORD": "1"}
+    done = subprocess.run([sys.executable, "-m", "reyn"], env=environ, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["plain,resume", "plain,replay", "plain,rerun"]

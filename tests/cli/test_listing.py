@@ -87,8 +87,34 @@ def test_doctor_counts_failed_runs_older_than_a_week(runs: Path, reyn):
     report = reyn("doctor", "--json").json
     assert ([run["run_id"] for run in report["runs"]], report["old_failures"]) == (["recent"], 1)
     text = reyn("doctor").out
-    assert "1 failed run older than a week: reyn runs --status failed\n" in text
+    assert "1 failed run older than a week; list: reyn runs --status failed; delete: reyn prune --older-than 7d" in text
     assert "reyn resume old" not in text
+
+
+def test_prune_deletes_old_runs_of_a_status(runs: Path, reyn):
+    options = ("prune", "--older-than", "7d", "--status", "failed")
+    assert reyn(*options, "--dry-run").out.startswith("would delete old\n1 runs, ")
+    assert len(reyn("runs", "--json").json) == 3
+    assert reyn(*options, "--json").json["runs"] == ["old"]
+    assert [row["run_id"] for row in reyn("runs", "--json").json] == ["new", "recent"]
+    assert reyn(*options).out == "0 runs, 0 events, 0 blobs; freed 0 bytes\n"
+
+
+def test_prune_deletes_only_ended_runs_by_default(runs: Path, reyn, monkeypatch: pytest.MonkeyPatch):
+    tomorrow = SystemClock().now() + DAY
+    monkeypatch.setattr(SystemClock, "now", lambda self: tomorrow)
+    assert reyn("prune", "--older-than", "1h", "--json").json["runs"] == ["new"]
+
+
+def test_prune_without_a_journal_deletes_nothing(here: Path, reyn):
+    (here / ".reyn/workspace/r").mkdir(parents=True)
+    assert reyn("prune", "--older-than", "0s", "--json").json["runs"] == []
+    assert (here / ".reyn/workspace/r").is_dir()
+
+
+@pytest.mark.parametrize("options", [(), ("--older-than", "2999-01-01"), ("--older-than", "1d", "--status", "running")])
+def test_prune_rejects_invalid_options(here: Path, reyn, options):
+    assert reyn("prune", *options, "--json").json["error"]["code"] == "RYN710"
 
 
 # -- help ---------------------------------------------------------------------------------------------------

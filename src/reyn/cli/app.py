@@ -42,6 +42,7 @@ COMMANDS = {
     "diff": "Show where two runs diverge, and why.",
     "verify": "Check the journal of a run for damage.",
     "undo": "Restore the files that a run changed.",
+    "prune": "Delete old runs.",
     "export": "Write a run to a file.",
     "import": "Import exported runs.",
     "secret": "Store, list and remove secrets.",

@@ -54,7 +54,9 @@ def command(as_json: bool) -> int:
         _print_run(run)
     if old_failures:
         noun = "failed run" if old_failures == 1 else "failed runs"
-        click.echo(f"{old_failures} {noun} older than a week: {reyn_command('runs', '--status', 'failed')}")
+        listing = reyn_command("runs", "--status", "failed")
+        pruning = reyn_command("prune", "--older-than", "7d", "--status", "failed")
+        click.echo(f"{old_failures} {noun} older than a week; list: {listing}; delete: {pruning}")
     if not runs and not old_failures and not is_broken:
         click.echo("no open runs")
     return 1 if is_broken else 0

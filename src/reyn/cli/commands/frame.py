@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reyn.cli.output import echo_lines, json_option, print_json
+from reyn.cli.output import clean, echo_lines, json_option, print_json
 from reyn.cli.project import open_existing_project, parse_input, skill_name
 from reyn.errors import RunNotFound
 
@@ -20,21 +20,25 @@ if TYPE_CHECKING:
 @click.command(epilog='Example: reyn frame hello \'{"name": "Ada"}\'; reyn frame 20260704T120000-k3m9qxdt')
 @click.argument("skill_or_run", metavar="SKILL|RUN")
 @click.argument("input_or_seq", metavar="[INPUT|SEQ]", required=False)
+@click.option("--phase", metavar="PHASE", help="Phase of SKILL to show. Default: the entry phase.")
 @json_option
-def command(skill_or_run: str, input_or_seq: str | None, as_json: bool) -> None:
+def command(skill_or_run: str, input_or_seq: str | None, phase: str | None, as_json: bool) -> None:
     """Show the first prompt of SKILL for INPUT, or the prompt of RUN at event SEQ with its answer.
 
-    INPUT is empty by default. SEQ is the last event by default; the prompt shown is the last one at or before it.
-    Nothing is executed or recorded. On a terminal, control characters are escaped.
+    INPUT is empty by default; with --phase, it is the input of that phase. SEQ is the last event by default; the prompt
+    shown is the last one at or before it. Nothing is executed or recorded. On a terminal, control characters are
+    escaped.
     """
     with open_existing_project() as runtime:
-        may_be_run = input_or_seq is None or _is_number(input_or_seq)
+        may_be_run = phase is None and (input_or_seq is None or _is_number(input_or_seq))
         run = _find_run(runtime, skill_or_run) if may_be_run else None
         if run is not None:
             messages = runtime.frame_at(run, None if input_or_seq is None else int(input_or_seq))
             _print(messages, [{"role": role, "text": text} for role, text in messages] if as_json else None)
         else:
-            frame = runtime.first_frame(skill_name(skill_or_run), parse_input(input_or_seq))
+            frame = runtime.first_frame(skill_name(skill_or_run), parse_input(input_or_seq), phase=phase)
+            for warning in frame.warnings:
+                click.echo(f"warning: {clean(warning)}", err=True)
             _print(frame.messages, frame.as_json() if as_json else None)
 
 
