@@ -38,7 +38,10 @@ def test_diff_names_the_model_as_the_cause_for_a_fork_with_another_model(ran: Pa
         "0 decisions in common, then they diverge",
         '  r: event 5, phase first: transition → second with {"data":{"text":"on"},"type":"note"}',
         '  f: event 6, phase first: transition → second with {"data":{"text":"other words"},"type":"note"}',
-        "cause: their models differ: the same frame, asked of `scripted:answers.jsonl` and of `scripted:other.jsonl`",
+        (
+            "cause: their models differ: the same frame was sent to different models: `scripted:answers.jsonl` and "
+            "`scripted:other.jsonl`"
+        ),
     ]
     assert reyn("diff", "r", "f", "--json").json["cause"] == "model"
     assert "forked from r at event 4 · scripted:other.jsonl" in reyn("show", "f").out
