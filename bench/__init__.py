@@ -1,1 +1,1 @@
-"""Figures, not tests: each target beside what was measured in this run."""
+"""Benchmarks: each target beside the value measured in this run. Not part of the test suite."""

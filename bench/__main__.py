@@ -1,7 +1,7 @@
-"""`python -m bench`: every measured target beside its figure of this run; exits with 1 if one is missed.
+"""Run all benchmarks and compare them with their targets: `python -m bench` exits with 1 if a target is missed.
 
-CPU times and ratios, each ratio taken from processes that ran side by side in this run. `--short` is a quick pass
-without the comparison, for CI: figures of a few visits, printed but not held against the targets.
+Results are CPU times and ratios; the two sides of a ratio are measured in the same session. `--short` is a quick pass
+for CI without LangGraph; it prints results but does not enforce targets.
 """
 
 from __future__ import annotations
@@ -24,51 +24,54 @@ LANGGRAPH = ROOT / ".venv-langgraph"
 
 
 class Target(NamedTuple):
+    """A benchmark result with its bound."""
+
     name: str
-    figure: float | None
+    value: float | None
     bound: float
     at_most: bool = True
     note: str = ""
-    is_aim: bool = False
-    """An aim is told like a target, but missing it is no failure."""
+    is_goal: bool = False
+    """A goal is printed like a target, but missing it is not a failure."""
 
     @property
     def is_met(self) -> bool:
-        if self.figure is None:
+        if self.value is None:
             return False
-        return self.figure <= self.bound if self.at_most else self.figure >= self.bound
+        return self.value <= self.bound if self.at_most else self.value >= self.bound
 
 
 def measure(name: str, count: int, *prefix: str) -> dict[str, float]:
-    done = subprocess.run(
+    """Run one benchmark in a fresh process."""
+    process = subprocess.run(
         [*prefix, sys.executable, "-m", "bench.measures", name, str(count)],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode:
-        sys.exit(f"bench.measures {name} failed:\n{done.stderr}")
-    figures: dict[str, float] = json.loads(done.stdout)
-    return figures
+    if process.returncode:
+        sys.exit(f"bench.measures {name} failed:\n{process.stderr}")
+    results: dict[str, float] = json.loads(process.stdout)
+    return results
 
 
-def fsyncs_a_visit(name: str, count: int) -> float | None:
-    """Counted by strace, from outside; `None` where there is none."""
+def fsyncs_per_visit(name: str, count: int) -> float | None:
+    """Count fsyncs with strace; `None` if strace is not installed."""
     if shutil.which("strace") is None:
         return None
     with tempfile.NamedTemporaryFile("r") as log:
-        watch = ("strace", "-f", "-qq", "-e", "trace=fsync,fdatasync", "-o", log.name)
-        visits = measure(name, count, *watch)["visits"]
+        strace = ("strace", "-f", "-qq", "-e", "trace=fsync,fdatasync", "-o", log.name)
+        visits = measure(name, count, *strace)["visits"]
         calls = len(re.findall(r"f(?:data)?sync\(", log.read()))
     return calls / visits
 
 
 def langgraph_python() -> Path:
-    """An environment of LangGraph's own, made once."""
+    """Return the Python of a separate environment with LangGraph, created on first use."""
     python = LANGGRAPH / "bin" / "python"
     if not (LANGGRAPH / "ready").exists():
-        print("making an environment for LangGraph …", file=sys.stderr)
+        print("creating an environment for LangGraph …", file=sys.stderr)
         subprocess.run([sys.executable, "-m", "venv", LANGGRAPH], check=True)
         requirements = ROOT / "requirements" / "bench-langgraph.txt"
         subprocess.run([python, "-m", "pip", "install", "--quiet", "-r", requirements], check=True)
@@ -76,31 +79,31 @@ def langgraph_python() -> Path:
     return python
 
 
-def against_langgraph(count: int, rounds: int) -> tuple[float, float, float]:
-    """CPU a visit, CPU a step of LangGraph, and their ratio: medians over rounds in which both ran."""
+def compare_with_langgraph(count: int, rounds: int) -> tuple[float, float, float]:
+    """Return CPU per visit, CPU per LangGraph step, and their ratio: medians of interleaved rounds."""
     python = langgraph_python()
     ours, theirs, ratios = [], [], []
     for number in range(rounds):
         print(f"round {number + 1} of {rounds} against LangGraph …", file=sys.stderr)
-        done = subprocess.run(
+        process = subprocess.run(
             [python, HERE / "langgraph_steps.py", str(count)], capture_output=True, text=True, check=True
         )
-        theirs.append(json.loads(done.stdout)["cpu_us"])
+        theirs.append(json.loads(process.stdout)["cpu_us"])
         ours.append(measure("visits", count)["cpu_us"])
         ratios.append(ours[-1] / theirs[-1])
     return statistics.median(ours), statistics.median(theirs), statistics.median(ratios)
 
 
 def cpu_of(*command: str) -> float:
-    """CPU seconds of one process, user and system."""
+    """Return the CPU seconds of one process, user and system."""
     before = os.times()
     subprocess.run(command, check=True, capture_output=True, cwd=ROOT)
     after = os.times()
     return (after.children_user - before.children_user) + (after.children_system - before.children_system)
 
 
-def start_up(rounds: int) -> float:
-    """CPU of `reyn --help` over that of importing click and rich, medians of interleaved rounds."""
+def startup_ratio(rounds: int) -> float:
+    """Return the CPU of `reyn --help` relative to importing click and rich: median of interleaved rounds."""
     pairs = [
         (
             cpu_of(sys.executable, "-m", "reyn", "--help"),
@@ -114,73 +117,77 @@ def start_up(rounds: int) -> float:
 def _lint_target(phases: int) -> Target:
     cost = measure("lint", phases)
     note = f"{cost['large_us']:.0f} µs / {cost['small_us']:.0f} µs"
-    return Target(f"lint, CPU a phase: {phases} phases / 50", cost["ratio"], 1.5, note=note)
+    return Target(f"lint, CPU per phase: {phases} phases / 50", cost["ratio"], 1.5, note=note)
 
 
-def targets(count: int, rounds: int, *, compare: bool) -> list[Target]:
-    found = []
+def run_benchmarks(count: int, rounds: int, *, compare: bool) -> list[Target]:
+    """Run every benchmark and return the results with their bounds."""
+    results = []
     if compare:
-        ours, theirs, ratio = against_langgraph(count, rounds)
-        found += [
+        ours, theirs, ratio = compare_with_langgraph(count, rounds)
+        results += [
             Target("CPU of a visit / LangGraph step", ratio, 0.5, note=f"{ours:.0f} µs / {theirs:.0f} µs"),
-            Target("CPU of a visit, µs (aim)", ours, 500, is_aim=True),
+            Target("CPU of a visit, µs (goal)", ours, 500, is_goal=True),
         ]
     print("one run …", file=sys.stderr)
     one = measure("visits", count)
-    found += [
-        Target("fsyncs a visit, one run", fsyncs_a_visit("one_run", count), 1.1),
-        Target("CPU of the last tenth / the first", one["drift"], 1.15),
+    results += [
+        Target("fsyncs per visit, one run", fsyncs_per_visit("one_run", count), 1.1),
+        Target("CPU of the last tenth / first tenth", one["drift"], 1.15),
         Target(
-            "database bytes a visit beside content",
+            "database bytes per visit, without content",
             one["bytes_overhead"],
             4096,
             note=f"content {one['bytes_content']:.0f}",
         ),
-        Target("resume, s of CPU", measure("resume", count)["resume_s"], 0.3),
-        Target("replay, visits a second", one["replay_per_s"], 5000, at_most=False),
+        Target("resume, CPU seconds", measure("resume", count)["resume_s"], 0.3),
+        Target("replay, visits per second", one["replay_per_s"], 5000, at_most=False),
         Target("memory of a run, MB", one["rss_mb"], 60),
     ]
     print("many runs …", file=sys.stderr)
     shared = measure("sharing", 2 * count)
     rates = f"{shared['many_per_s']:.0f}/s, one run {shared['one_per_s']:.0f}/s"
-    found += [
-        Target("fsyncs a visit, 200 runs at once", fsyncs_a_visit("many_runs", count), 0.05),
-        Target("200 runs / one run, commits +1 ms", shared["ratio"], 3, at_most=False, note=rates),
-        Target("CPU of `reyn --help` / click and rich", start_up(2 * rounds + 1), 2.5),
+    results += [
+        Target("fsyncs per visit, 200 concurrent runs", fsyncs_per_visit("many_runs", count), 0.05),
+        Target("200 runs / one run, 1 ms commit latency", shared["ratio"], 3, at_most=False, note=rates),
+        Target("CPU of `reyn --help` / click and rich", startup_ratio(2 * rounds + 1), 2.5),
         _lint_target(500 if not compare else 2000),
     ]
     print("ops …", file=sys.stderr)
     ops = measure("ops", min(count, 2000))
     for op in ("read", "write"):
-        whole = f"with its system calls {ops[f'{op}_whole_us']:.0f} µs"
-        found.append(Target(f"CPU of a small {op} beside them, µs", ops[f"{op}_us"], 150, note=whole))
-        found.append(Target(f"commits that a {op} adds", ops[f"{op}_commits"], 1))
-    print("calls …", file=sys.stderr)
+        note = f"with system calls {ops[f'{op}_whole_us']:.0f} µs"
+        results.append(Target(f"CPU of a small {op}, no system calls, µs", ops[f"{op}_us"], 150, note=note))
+        results.append(Target(f"commits per {op}", ops[f"{op}_commits"], 1))
+    print("model calls …", file=sys.stderr)
     calls = measure("adapter", min(count, 2000))
     for pieces in (20, 150):
-        alone = f"the SDK alone {calls[f'sdk_{pieces}_ms']:.2f} ms"
-        found.append(Target(f"CPU of a call, {pieces} pieces, ms", calls[f"ours_{pieces}_ms"], 3, note=alone))
-    return found
+        note = f"the SDK alone {calls[f'sdk_{pieces}_ms']:.2f} ms"
+        results.append(Target(f"CPU of a model call, {pieces} chunks, ms", calls[f"ours_{pieces}_ms"], 3, note=note))
+    return results
 
 
 def main() -> int:
+    """Run the benchmarks and print a table or JSON."""
     parser = argparse.ArgumentParser(prog="python -m bench")
-    parser.add_argument("--short", action="store_true", help="a quick pass that only shows that it works")
+    parser.add_argument("--short", action="store_true", help="run a quick pass without enforcing targets")
     parser.add_argument("--visits", type=int, default=3000)
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
-    found = targets(400, 1, compare=False) if options.short else targets(options.visits, 5, compare=True)
+    results = (
+        run_benchmarks(400, 1, compare=False) if options.short else run_benchmarks(options.visits, 5, compare=True)
+    )
     if options.json:
-        print(json.dumps([target._asdict() | {"met": target.is_met} for target in found]))
+        print(json.dumps([target._asdict() | {"met": target.is_met} for target in results]))
     else:
-        for target in found:
-            figure = (
-                "not measured (no strace)" if target.figure is None else f"{target.figure:.3f}".rstrip("0").rstrip(".")
+        for target in results:
+            value = (
+                "not measured (no strace)" if target.value is None else f"{target.value:.3f}".rstrip("0").rstrip(".")
             )
             sign = "≤" if target.at_most else "≥"
             verdict = "met" if target.is_met else "MISSED"
-            print(f"{target.name:<40} {figure:>12}  {sign} {target.bound:<6g} {verdict:<7} {target.note}")
-    return 0 if options.short or all(target.is_met or target.is_aim for target in found) else 1
+            print(f"{target.name:<40} {value:>12}  {sign} {target.bound:<6g} {verdict:<7} {target.note}")
+    return 0 if options.short or all(target.is_met or target.is_goal for target in results) else 1
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What a call through the adapter `openai` costs this process, against a server on loopback that answers at once.
+"""Measure the CPU of a call through the `openai` adapter, and of the same call with the SDK alone.
 
-All of the CPU of the process counts: building the request, HTTP, reading the stream, the reply. The server is another
-process. Beside it, in the same run, the same question asked with the SDK alone, as its documentation does.
+The result includes building the request, HTTP, reading the stream and the reply. The server runs on loopback in another
+process and answers immediately.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ANSWER = {
 
 
 def serve(pieces: int) -> None:
-    """Until somebody closes its input."""
+    """Run the fake server until standard input is closed."""
     from tests.models.fake_server import FakeServer, good
 
     with FakeServer(good(json.dumps(ANSWER), pieces=pieces)) as server:
@@ -46,8 +46,8 @@ def serve(pieces: int) -> None:
 
 @contextmanager
 def server(pieces: int) -> Iterator[str]:
-    words = [sys.executable, "-m", "bench.adapter", str(pieces)]
-    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "bench.adapter", str(pieces)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         yield process.stdout.readline().strip()
@@ -57,15 +57,15 @@ def server(pieces: int) -> Iterator[str]:
 
 def request() -> ModelRequest:
     contract = Contract((Candidate("end", "finish", "note", NOTE, "The note."),)).schema
-    messages = (Message("system", "What the phase is told. " * 80), Message("user", "What it works on. " * 20))
+    messages = (Message("system", "Instructions of the phase. " * 80), Message("user", "Input of the phase. " * 20))
     return ModelRequest(messages, contract, run_id="bench", call="1.1", request_hash="0" * 64)
 
 
-async def cost(pieces: int, calls: int) -> tuple[float, float]:
-    """CPU seconds of a call, through the adapter and with the SDK alone: medians of interleaved rounds."""
+async def measure_call(pieces: int, calls: int) -> tuple[float, float]:
+    """Return the CPU seconds of a call through the adapter and with the SDK alone: medians of interleaved rounds."""
     import openai
 
-    asked = request()
+    model_request = request()
     with server(pieces) as url:
         secrets = Secrets([MemoryStore({"KEY": "sk-bench"})])
         settings = ModelSettings("openai:m", base_url=url, key="secret://KEY")
@@ -73,18 +73,18 @@ async def cost(pieces: int, calls: int) -> tuple[float, float]:
         client = openai.AsyncOpenAI(api_key="sk-bench", base_url=url, max_retries=0)
         ours, theirs = [], []
         for _ in range(ROUNDS + 1):
-            ours.append(await _cpu(lambda: model.complete(asked), calls))
-            theirs.append(await _cpu(lambda: _alone(client, asked), calls))
+            ours.append(await _cpu(lambda: model.complete(model_request), calls))
+            theirs.append(await _cpu(lambda: _call_sdk(client, model_request), calls))
         await model.aclose()
         await client.close()
     return statistics.median(ours[1:]), statistics.median(theirs[1:])
 
 
-async def _alone(client: Any, asked: ModelRequest) -> str:
+async def _call_sdk(client: Any, request: ModelRequest) -> str:
     stream = await client.chat.completions.create(
         model="m",
-        messages=[{"role": message.role, "content": message.text} for message in asked.messages],
-        response_format={"type": "json_schema", "json_schema": {"name": "answer", "schema": asked.contract}},
+        messages=[{"role": message.role, "content": message.text} for message in request.messages],
+        response_format={"type": "json_schema", "json_schema": {"name": "answer", "schema": request.contract}},
         stream=True,
     )
     parts = [choice.delta.content or "" async for chunk in stream for choice in chunk.choices]
@@ -92,10 +92,10 @@ async def _alone(client: Any, asked: ModelRequest) -> str:
 
 
 async def _cpu(call: Callable[[], Awaitable[Any]], calls: int) -> float:
-    began = time.process_time()
+    started = time.process_time()
     for _ in range(calls):
         await call()
-    return (time.process_time() - began) / calls
+    return (time.process_time() - started) / calls
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The same loop in LangGraph with its SQLite saver in `sync`: CPU a step. Runs in an environment of its own."""
+"""The same loop in LangGraph with its SQLite saver in `sync` mode: CPU per step. Runs in a separate environment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class State(TypedDict):
 
 
 def main(count: int) -> float:
-    # The data of bench.workload.item, made before the clock starts; that module imports reyn, which is not here.
+    """Return the CPU per step in microseconds."""
+    # A copy of bench.workload.item: that module imports reyn, which this environment does not have.
     items = [
         {
             "step": step,
@@ -36,15 +37,15 @@ def main(count: int) -> float:
         step = state["step"] + 1
         return {"step": step, "item": items[step]}
 
-    def onward(name: str) -> Any:
+    def next_node(name: str) -> Any:
         return lambda state: END if state["step"] >= count else name
 
     graph = StateGraph(State)
     graph.add_node("a", work)
     graph.add_node("b", work)
     graph.add_edge(START, "a")
-    graph.add_conditional_edges("a", onward("b"), ["b", END])
-    graph.add_conditional_edges("b", onward("a"), ["a", END])
+    graph.add_conditional_edges("a", next_node("b"), ["b", END])
+    graph.add_conditional_edges("b", next_node("a"), ["a", END])
     with tempfile.TemporaryDirectory() as folder, SqliteSaver.from_conn_string(f"{folder}/saver.db") as saver:
         compiled = graph.compile(checkpointer=saver)
         config: Any = {"configurable": {"thread_id": "measured"}, "recursion_limit": count + 10}

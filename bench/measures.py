@@ -1,4 +1,4 @@
-"""One measurement a function, each meant for a fresh process: `python -m bench.measures NAME N` prints JSON."""
+"""One benchmark per function, run in a fresh process: `python -m bench.measures NAME N` prints JSON."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bench import adapter as calling
-from bench import ops as acting
+from bench import adapter as adapter_bench
+from bench import ops as op_bench
 from bench.workload import FIRST, SETTINGS, Answers, answer, item, write_chain, write_project
 from reyn import ModelReply, ModelRequest, OSRuntime
 from reyn.errors import ModelError
 from reyn.journal.sqlite import SqliteJournal
 from reyn.lint import lint_skill
 
-Figures = dict[str, float]
+Results = dict[str, float]
 
 
 @contextmanager
@@ -36,8 +36,8 @@ def project() -> Iterator[Path]:
         shutil.rmtree(root)
 
 
-class Timed(Answers):
-    """Notes the CPU time at every tenth of the run, when the model is asked."""
+class TimedAnswers(Answers):
+    """Records the CPU time at every tenth of a run."""
 
     def __init__(self, visits: int) -> None:
         super().__init__(visits)
@@ -50,10 +50,10 @@ class Timed(Answers):
         return await super().complete(request)
 
 
-async def visits(count: int) -> Figures:
-    """One run: CPU a visit, drift between its ends, bytes a visit, memory; then its replay."""
+async def visits(count: int) -> Results:
+    """Measure one run and its replay: CPU per visit, drift, bytes per visit, memory."""
     with project() as root:
-        model = Timed(count)
+        model = TimedAnswers(count)
         async with OSRuntime.open(root, model=model, **SETTINGS) as rt:
             await rt.run("loop", FIRST, run_id="warm-up") if count < 100 else None
             model.marks.clear()
@@ -64,7 +64,7 @@ async def visits(count: int) -> Figures:
             memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
             started = time.process_time()
             report = await rt.replay("measured")
-            replayed = time.process_time() - started
+            replay_seconds = time.process_time() - started
             assert report.visits == count
         marks = [*model.marks, model.marks[0] + cpu]
         tenths = [after - before for before, after in pairwise(marks)]
@@ -76,23 +76,23 @@ async def visits(count: int) -> Figures:
             "bytes_overhead": stored - content,
             "bytes_content": content,
             "rss_mb": memory,
-            "replay_per_s": count / replayed,
+            "replay_per_s": count / replay_seconds,
         }
 
 
-class Withheld(Answers):
-    """Gives every answer but the last."""
+class AllButLast(Answers):
+    """Fails on the last call."""
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         if request.answered == len(self.texts) - 1:
-            raise ModelError("not now")
+            raise ModelError("last answer withheld")
         return await super().complete(request)
 
 
-async def resume(count: int) -> Figures:
-    """A run that stopped before its last answer: CPU of the whole `resume`, from opening the project to the result."""
+async def resume(count: int) -> Results:
+    """Measure the CPU of `resume` before the last answer, from opening the project to the result."""
     with project() as root:
-        async with OSRuntime.open(root, model=Withheld(count), **SETTINGS) as rt:
+        async with OSRuntime.open(root, model=AllButLast(count), **SETTINGS) as rt:
             await rt.run("loop", FIRST, run_id="measured")
         model = Answers(count)
         started = time.process_time()
@@ -101,48 +101,48 @@ async def resume(count: int) -> Figures:
         return {"resume_s": time.process_time() - started}
 
 
-async def one_run(count: int) -> Figures:
-    """One run and nothing else: to be watched from outside."""
+async def one_run(count: int) -> Results:
+    """Execute one run, to be traced from outside."""
     with project() as root:
         async with OSRuntime.open(root, model=Answers(count), **SETTINGS) as rt:
             assert (await rt.run("loop", FIRST)).ok
     return {"visits": count}
 
 
-async def many_runs(count: int, runs: int = 200) -> Figures:
-    """Many runs at once, sharing commits: to be watched from outside."""
-    each = max(2, count // runs)
+async def many_runs(count: int, runs: int = 200) -> Results:
+    """Execute concurrent runs, which share commits, to be traced from outside."""
+    visits_per_run = max(2, count // runs)
     with project() as root:
-        async with OSRuntime.open(root, model=Answers(each), **SETTINGS) as rt:
+        async with OSRuntime.open(root, model=Answers(visits_per_run), **SETTINGS) as rt:
             results = await asyncio.gather(*(rt.run("loop", FIRST) for _ in range(runs)))
             assert all(result.ok for result in results)
-    return {"visits": each * runs}
+    return {"visits": visits_per_run * runs}
 
 
 class SlowCommits(SqliteJournal):
-    """Every commit takes a millisecond longer, as on a slower disk."""
+    """Adds a millisecond to every commit, like a slower disk."""
 
     def append_many(self, batches: Any) -> Any:
         time.sleep(0.001)
         return super().append_many(batches)
 
 
-async def sharing(count: int, runs: int = 200) -> Figures:
-    """Visits a second of one run and of many at once, when a commit is given 1 ms of extra latency."""
+async def sharing(count: int, runs: int = 200) -> Results:
+    """Measure visits per second of one run and of concurrent runs with 1 ms of extra commit latency."""
     rates = []
     for parallel in (1, runs):
-        each = max(2, count // parallel)
+        visits_per_run = max(2, count // parallel)
         with project() as root:
             journal = SlowCommits(root / ".reyn")
-            async with OSRuntime.open(root, model=Answers(each), journal=journal, **SETTINGS) as rt:
+            async with OSRuntime.open(root, model=Answers(visits_per_run), journal=journal, **SETTINGS) as rt:
                 started = time.perf_counter()
                 await asyncio.gather(*(rt.run("loop", FIRST) for _ in range(parallel)))
-                rates.append(each * parallel / (time.perf_counter() - started))
+                rates.append(visits_per_run * parallel / (time.perf_counter() - started))
     return {"one_per_s": rates[0], "many_per_s": rates[1], "ratio": rates[1] / rates[0]}
 
 
-async def lint(count: int) -> Figures:
-    """CPU of loading and linting a skill, by phase: one of 50 phases and one of `count`, the least of five rounds."""
+async def lint(count: int) -> Results:
+    """Measure the CPU per phase of linting skills with 50 and `count` phases: minimum of five rounds."""
     costs = {}
     for phases in (50, count):
         with tempfile.TemporaryDirectory() as folder:
@@ -150,35 +150,35 @@ async def lint(count: int) -> Figures:
             rounds = []
             for _ in range(5):
                 started = time.process_time()
-                found = lint_skill(Path(folder) / "chain")
-                assert all(finding.severity == "warning" for finding in found)
+                findings = lint_skill(Path(folder) / "chain")
+                assert all(finding.severity == "warning" for finding in findings)
                 rounds.append((time.process_time() - started) / phases)
             costs[phases] = min(rounds)
     return {"small_us": costs[50] * 1e6, "large_us": costs[count] * 1e6, "ratio": costs[count] / costs[50]}
 
 
-async def ops(count: int) -> Figures:
-    """CPU and commits of a small read and a small write, the system calls apart: medians of five rounds."""
-    figures: Figures = {}
+async def ops(count: int) -> Results:
+    """Measure CPU, without system calls, and commits of a small read and write: medians of five rounds."""
+    results: Results = {}
     for op in ("read", "write"):
         rounds = []
         for _ in range(5):
             with tempfile.TemporaryDirectory() as folder:
-                acting.write_project(Path(folder))
-                rounds.append(await acting.cost(Path(folder), op, max(5, count // 100)))
-        middle = sorted(rounds)[2]
-        figures |= {f"{op}_us": middle.around * 1e6, f"{op}_whole_us": middle.whole * 1e6}
-        figures[f"{op}_commits"] = middle.commits
-    return figures
+                op_bench.write_project(Path(folder))
+                rounds.append(await op_bench.measure_op(Path(folder), op, max(5, count // 100)))
+        median = sorted(rounds)[2]
+        results |= {f"{op}_us": median.own_seconds * 1e6, f"{op}_whole_us": median.total_seconds * 1e6}
+        results[f"{op}_commits"] = median.commits
+    return results
 
 
-async def adapter(count: int) -> Figures:
-    """CPU of a call to a server, its answer in few pieces and in many; and of the SDK alone."""
-    figures: Figures = {}
+async def adapter(count: int) -> Results:
+    """Measure the CPU of a model call with few and many chunks, and of the SDK alone."""
+    results: Results = {}
     for pieces in (20, 150):
-        ours, theirs = await calling.cost(pieces, max(4, count // 50))
-        figures |= {f"ours_{pieces}_ms": ours * 1e3, f"sdk_{pieces}_ms": theirs * 1e3}
-    return figures
+        ours, theirs = await adapter_bench.measure_call(pieces, max(4, count // 50))
+        results |= {f"ours_{pieces}_ms": ours * 1e3, f"sdk_{pieces}_ms": theirs * 1e3}
+    return results
 
 
 if __name__ == "__main__":

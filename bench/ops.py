@@ -1,8 +1,7 @@
-"""What an op costs beside the system calls that it cannot do without, and how many commits it adds.
+"""Measure the CPU and the commits of one op, without its system calls.
 
-Runs of the same number of model calls, with one op a turn and with eleven: the difference is ten ops a turn. The
-journal is in memory, so that the CPU is that of the kernel and the op; the commits are counted. The CPU inside the
-system calls on files is measured in the same run and taken off.
+Runs with one and with eleven ops per turn have the same number of model calls, so their difference is ten ops per turn.
+The journal is in memory and counts commits. CPU inside system calls on files is measured and subtracted.
 """
 
 from __future__ import annotations
@@ -19,7 +18,9 @@ from reyn.journal import MemoryJournal
 TEXT = "a line of a file that an op reads or writes\n" * 20
 
 
-class Counting(MemoryJournal):
+class CountingJournal(MemoryJournal):
+    """Counts appends."""
+
     appends = 0
 
     def append(self, *batch: Any, **more: Any) -> int:
@@ -27,8 +28,8 @@ class Counting(MemoryJournal):
         return super().append(*batch, **more)
 
 
-class Acting:
-    """A model that acts so many times, each time with so many ops, and then finishes."""
+class ActingModel:
+    """Performs a number of ops in each of a number of turns, then finishes."""
 
     name = "bench"
     takes_time = False
@@ -66,22 +67,22 @@ def write_project(root: Path) -> None:
 
 
 class SystemCalls:
-    """The CPU that is spent inside system calls on files, while it is entered."""
+    """Context manager that measures the CPU inside system calls on files."""
 
     NAMES = ("open", "close", "read", "write", "fsync", "rename", "unlink", "mkdir", "stat", "lstat", "fstat", "fchmod")
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.calls = 0
-        self._kept = {name: getattr(os, name) for name in self.NAMES}
+        self._originals = {name: getattr(os, name) for name in self.NAMES}
 
     def __enter__(self) -> Self:
-        for name, call in self._kept.items():
+        for name, call in self._originals.items():
             setattr(os, name, self._timed(call))
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name, call in self._kept.items():
+        for name, call in self._originals.items():
             setattr(os, name, call)
 
     def _timed(self, call: Any) -> Any:
@@ -96,36 +97,36 @@ class SystemCalls:
         return timed
 
     def overhead(self) -> float:
-        """What measuring itself cost: the calls that were made, of a function that does nothing."""
+        """Return the CPU of the measurement itself."""
         probe = SystemCalls()
-        nothing = probe._timed(lambda: None)
+        no_op = probe._timed(lambda: None)
         started = time.process_time()
         for _ in range(self.calls):
-            nothing()
+            no_op()
         return time.process_time() - started - probe.seconds
 
 
 class Cost(NamedTuple):
-    """What one op adds, on the average."""
+    """Average cost of one op."""
 
-    around: float
-    whole: float
+    own_seconds: float
+    total_seconds: float
     commits: float
 
 
-async def cost(root: Path, op: str, turns: int) -> Cost:
-    """The difference between runs with one op a turn and with eleven."""
-    around, whole, commits = [], [], []
+async def measure_op(root: Path, op: str, turns: int) -> Cost:
+    """Return the difference between runs with eleven and with one op per turn, per op."""
+    own, total, commits = [], [], []
     for ops in (1, 11):
-        journal = Counting()
-        async with OSRuntime.open(root, model=Acting(op, turns, ops), journal=journal) as rt:
+        journal = CountingJournal()
+        async with OSRuntime.open(root, model=ActingModel(op, turns, ops), journal=journal) as rt:
             with SystemCalls() as calls:
                 started = time.process_time()
                 result = await rt.run("act", {})
                 spent = time.process_time() - started
         assert result.ok, result
-        watching = calls.overhead()
-        whole.append(spent - watching)
-        around.append(spent - calls.seconds - watching)
+        overhead = calls.overhead()
+        total.append(spent - overhead)
+        own.append(spent - calls.seconds - overhead)
         commits.append(journal.appends)
-    return Cost(*((many - one) / (10 * turns) for one, many in (around, whole, commits)))
+    return Cost(*((many - one) / (10 * turns) for one, many in (own, total, commits)))

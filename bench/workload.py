@@ -1,7 +1,7 @@
-"""The work that is measured: two phases in a loop, a validated artifact of 2 KB a visit, a model that costs nothing.
+"""The benchmark workload: two phases in a loop, a validated artifact of 2 KB per visit, an instant model.
 
-Answers are made before the clock starts. Every visit has an answer and an artifact of its own, so nothing is stored
-twice and nothing is found in a cache that a real run would not find there.
+Answers are prepared before the measurement. Every visit has a different answer and artifact, so neither deduplication
+nor caches help more than in a real run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SCHEMA = {
 
 
 def item(step: int) -> dict[str, Any]:
-    """An artifact's data: a little over 2 KB of JSON."""
+    """Return the data of an artifact, slightly more than 2 KB of JSON."""
     return {
         "step": step,
         "lines": [
@@ -40,6 +40,7 @@ def item(step: int) -> dict[str, Any]:
 
 
 def answer(step: int, last: bool) -> str:
+    """Return the answer of one visit."""
     control: dict[str, Any] = (
         {"type": "finish", "decision": "finish", "next_phase": None}
         if last
@@ -50,7 +51,7 @@ def answer(step: int, last: bool) -> str:
 
 
 class Answers:
-    """The model: the prepared answers of one run length, for any number of runs."""
+    """A model with prepared answers for any number of runs of one length."""
 
     name = "bench"
     takes_time = False
@@ -63,6 +64,7 @@ class Answers:
 
 
 def write_project(root: Path) -> None:
+    """Write a project with the skill `loop`."""
     folder = root / "reyn" / "project" / "loop"
     (folder / "phases").mkdir(parents=True)
     (folder / "artifacts").mkdir()
@@ -77,7 +79,7 @@ def write_project(root: Path) -> None:
 
 
 def write_chain(root: Path, phases: int) -> None:
-    """A skill of many phases, each with a loop back, an artifact of its own and a step."""
+    """Write a skill of many phases, each with a self-loop, its own artifact and a preprocessor step."""
     folder = root / "chain"
     (folder / "phases").mkdir(parents=True)
     (folder / "artifacts").mkdir()

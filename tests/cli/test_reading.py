@@ -132,7 +132,7 @@ def test_config_shows_the_origin_of_every_setting(here: Path, reyn, monkeypatch:
 def test_config_suggests_the_nearest_key(here: Path, reyn):
     output = reyn("config", "explain", "limts")
     assert output.code == 2
-    assert "no key `limts`" in output.err
+    assert "unknown key `limts`" in output.err
     assert "Did you mean `limits`?" in output.err
 
 

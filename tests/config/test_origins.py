@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from reyn.config import Config, explain_config
-from reyn.config.origins import only
+from reyn.config.origins import select_settings
 from reyn.errors import ConfigInvalid
 
 
@@ -12,20 +12,20 @@ def origins(root: Path, flags=None, environ=None) -> dict[str, str]:
     return {setting.key: setting.origin for setting in explain_config(root, flags, environ or {})}
 
 
-def test_without_files_every_setting_has_its_default(tmp_path: Path):
+def test_settings_that_nothing_sets_come_from_the_default(tmp_path: Path):
     settings = explain_config(tmp_path, environ={})
     assert {setting.origin for setting in settings} == {"default"}
     assert {setting.key.partition(".")[0] for setting in settings} == set(Config.__struct_fields__)
     assert {setting.key: setting.value for setting in settings}["sizes.answer_depth"] == 64
 
 
-def test_the_last_that_says_something_of_a_key_is_its_origin(tmp_path: Path):
+def test_the_source_with_the_highest_precedence_is_the_origin(tmp_path: Path):
     (tmp_path / "reyn.yaml").write_text("strict: true\nmodels:\n  light: a\n  strong: b\nlimits:\n  tokens: 5\n")
     (tmp_path / "reyn.local.yaml").write_text("models: {strong: c}\nmax_act_turns: 3\n")
-    told = origins(
+    actual = origins(
         tmp_path, {"max_act_turns": 2, "model": None}, {"REYN_STRICT": "false", "REYN_LIMITS": "{tokens: 6}"}
     )
-    assert {key: origin for key, origin in told.items() if origin != "default"} == {
+    assert {key: origin for key, origin in actual.items() if origin != "default"} == {
         "strict": "REYN_STRICT",
         "models.light": "reyn.yaml:3",
         "models.strong": "reyn.local.yaml:1",
@@ -34,13 +34,13 @@ def test_the_last_that_says_something_of_a_key_is_its_origin(tmp_path: Path):
     }
 
 
-def test_a_value_that_is_the_default_is_told_where_it_was_set_all_the_same(tmp_path: Path):
+def test_a_key_set_to_its_default_value_has_the_file_as_origin(tmp_path: Path):
     (tmp_path / "reyn.yaml").write_text("models: {}\noutput_language: null\n")
-    told = origins(tmp_path)
-    assert (told["models"], told["output_language"]) == ("reyn.yaml:1", "reyn.yaml:2")
+    actual = origins(tmp_path)
+    assert (actual["models"], actual["output_language"]) == ("reyn.yaml:1", "reyn.yaml:2")
 
 
-def test_the_settings_are_those_that_a_run_goes_by(tmp_path: Path):
+def test_values_are_those_of_the_loaded_configuration(tmp_path: Path):
     (tmp_path / "reyn.yaml").write_text("max_phase_visits: 3\nsizes: {answer_bytes: 7}\n")
     config = msgspec.to_builtins(explain_config(tmp_path, environ={}))
     assert {setting["key"]: setting["value"] for setting in config if setting["origin"] != "default"} == {
@@ -49,15 +49,15 @@ def test_the_settings_are_those_that_a_run_goes_by(tmp_path: Path):
     }
 
 
-def test_one_key_or_a_section_can_be_picked(tmp_path: Path):
+def test_a_key_or_a_section_can_be_selected(tmp_path: Path):
     settings = explain_config(tmp_path, environ={})
-    assert [setting.key for setting in only(settings, "limits.tokens")] == ["limits.tokens"]
-    assert len(only(settings, "limits")) == 4
+    assert [setting.key for setting in select_settings(settings, "limits.tokens")] == ["limits.tokens"]
+    assert len(select_settings(settings, "limits")) == 4
     with pytest.raises(ConfigInvalid, match="Did you mean `sizes`"):
-        only(settings, "size")
+        select_settings(settings, "size")
 
 
-def test_a_broken_configuration_is_an_error_as_everywhere(tmp_path: Path):
+def test_an_invalid_configuration_is_an_error(tmp_path: Path):
     (tmp_path / "reyn.yaml").write_text("strct: true\n")
     with pytest.raises(ConfigInvalid, match="strct"):
         explain_config(tmp_path, environ={})

@@ -594,7 +594,7 @@ def test_an_invalid_token_count_loses_the_count_and_not_the_answer(project: Path
         result = rt.run("pair", IN)
         assert result.ok
         assert result.usage == kinds.Usage()
-        assert "counted its tokens wrongly" in result.warnings[0]
+        assert "reported invalid token counts" in result.warnings[0]
 
 
 @pytest.mark.parametrize("reply", [None, "text", b"bytes"])

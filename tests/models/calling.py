@@ -1,4 +1,4 @@
-"""A project whose model is the fake server, and what must be true of it whatever the server did."""
+"""A project whose model is the fake server, with invariants that hold whatever the server does."""
 
 from __future__ import annotations
 
@@ -11,59 +11,60 @@ from typing import Any
 import yaml
 
 from reyn import OSRuntime, RunResult, SyncRuntime
-from reyn.secrets import MemoryStore, Secrets
+from reyn.secrets import EnvironmentStore, MemoryStore, Secrets
 from tests.models.fake_server import FakeServer
 from tests.support import two_phases, write_skill
 
 KEY = "sk-test/0123+456789abcdef"
 IN = {"text": "in"}
 ONE, PAIR = "one", "pair"
-HANGS = 60
-"""Seconds after which a wait has failed. Nothing waits as long, however busy the machine is."""
+TIMEOUT_SECONDS = 60
+"""Seconds after which a wait has failed; generous for a busy machine."""
 
 
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(HANGS):
-        while not is_so():  # noqa: ASYNC110 - the server lives in another thread
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        while not condition():  # noqa: ASYNC110 - the server runs in another thread
             await asyncio.sleep(0.005)
 
 
 class Caller:
-    """Runs of `one` (a single phase) and `pair` (two), asking the model `far`."""
+    """Runs the skills `one` (one phase) and `pair` (two phases) with the model `far`."""
 
     def __init__(self, root: Path, server: FakeServer, **settings: Any) -> None:
         self.root = root
         self.server = server
         self.results: list[RunResult] = []
         self.secrets = MemoryStore({"FAR_KEY": KEY})
+        self.environment = EnvironmentStore({})
         two_phases(root)
         write_skill(root, ONE, {"only": ["end"]})
         self.configure(**settings)
 
     def configure(self, others: dict[str, Any] | None = None, **settings: Any) -> None:
-        """`others` are further models, `settings` those of `far`."""
+        """Write reyn.yaml: `settings` of `far`, and `others` as further models."""
         far = {"model": "openai:m", "base_url": self.server.url, "key": "secret://FAR_KEY"} | settings
         far = {key: value for key, value in far.items() if value is not None}
-        written = {"model": "far", "models": {"far": far} | (others or {})}
-        (self.root / "reyn.yaml").write_text(yaml.safe_dump(written))
+        config = {"model": "far", "models": {"far": far} | (others or {})}
+        (self.root / "reyn.yaml").write_text(yaml.safe_dump(config))
 
     def runtime(self, model: str | None = None) -> OSRuntime:
         rt = OSRuntime.open(self.root, model=model)
-        rt.secrets = Secrets([self.secrets])
+        rt.secrets = Secrets([self.secrets], self.environment)
         return rt
 
     def run(self, skill: str = ONE, run_id: str = "k", model: str | None = None) -> RunResult:
         with SyncRuntime(self.runtime(model)) as rt:
-            return self.kept(rt.run(skill, IN, run_id=run_id))
+            return self.remember(rt.run(skill, IN, run_id=run_id))
 
-    def resume(self, run_id: str = "k", **how: Any) -> RunResult:
+    def resume(self, run_id: str = "k", **options: Any) -> RunResult:
         with SyncRuntime(self.runtime()) as rt:
-            return self.kept(rt.resume(run_id, **how))
+            return self.remember(rt.resume(run_id, **options))
 
     def retry(self, run_id: str = "k") -> RunResult:
         return self.resume(run_id, retry=True)
 
-    def kept(self, result: RunResult) -> RunResult:
+    def remember(self, result: RunResult) -> RunResult:
         self.results.append(result)
         return result
 
@@ -72,30 +73,30 @@ class Caller:
             return [event.data for event in rt.events(run_id) if not wanted or event.kind in wanted]
 
     def codes(self, *kinds: str, run_id: str = "k") -> list[str]:
-        """The codes of what went wrong on the way."""
+        """Return the error codes in events of these kinds, `model_retried` by default."""
         return [event["code"] for event in self.events(*kinds or ("model_retried",), run_id=run_id)]
 
     def texts(self, run_id: str = "k") -> list[str]:
-        """What the model said, as it was recorded."""
+        """Return the recorded answers."""
         with SyncRuntime(self.runtime()) as rt:
-            said = [event.data["text"] for event in rt.events(run_id) if event.kind == "llm_responded"]
-            return [rt.content(name).decode() for name in said]
+            texts = [event.data["text"] for event in rt.events(run_id) if event.kind == "llm_responded"]
+            return [rt.content(name).decode() for name in texts]
 
-    def check(self, logged: list[logging.LogRecord], printed: str) -> None:
-        """Every run is whole and derived again to the byte; the key is nowhere."""
-        seen = [printed, *map(logging.Formatter("%(name)s %(message)s").format, logged)]
+    def check(self, records: list[logging.LogRecord], output: str) -> None:
+        """Check that every run verifies and replays, and that the key is nowhere."""
+        visible = [output, *map(logging.Formatter("%(name)s %(message)s").format, records)]
         with SyncRuntime(self.runtime()) as rt:
             for row in rt.runs():
                 rt.verify(row.run_id)
                 rt.replay(row.run_id)
-                seen.extend(line.decode() for line in rt.export(row.run_id))
-                seen.extend(map(repr, rt.events(row.run_id)))
-        seen.extend(f"{result!r} {result.reason} {result.warnings} {result.artifact}" for result in self.results)
+                visible.extend(line.decode() for line in rt.export(row.run_id))
+                visible.extend(map(repr, rt.events(row.run_id)))
+        visible.extend(f"{result!r} {result.reason} {result.warnings} {result.artifact}" for result in self.results)
         stored = [path.read_bytes() for path in (self.root / ".reyn").rglob("*") if path.is_file()]
-        for spelled in (KEY, KEY[:8], KEY[-8:]):
-            assert not any(spelled in text for text in seen)
-            assert not any(spelled.encode() in content for content in stored)
-        for asked in self.server.asked:
-            elsewhere = [value for name, value in asked.headers if name.lower() != "authorization"]
-            assert KEY not in f"{asked.path} {elsewhere} {asked.raw.decode()}"
-            assert asked.all("authorization") in ([f"Bearer {KEY}"], ["Bearer another-key"], ["Bearer no-key-is-set"])
+        for part in (KEY, KEY[:8], KEY[-8:]):
+            assert not any(part in text for text in visible)
+            assert not any(part.encode() in content for content in stored)
+        for request in self.server.requests:
+            other_headers = [value for name, value in request.headers if name.lower() != "authorization"]
+            assert KEY not in f"{request.path} {other_headers} {request.raw.decode()}"
+            assert request.all("authorization") in ([f"Bearer {KEY}"], ["Bearer another-key"], ["Bearer no-key-is-set"])

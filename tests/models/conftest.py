@@ -12,7 +12,7 @@ from tests.models.calling import Caller
 from tests.models.fake_server import FakeServer, silence
 
 CERTIFICATES = functools.cache(ssl.create_default_context)
-"""Read once: every client reads them, for 50 ms, and none here needs them."""
+"""Cached: every client would read them for 50 ms, and no test needs them."""
 
 
 @pytest.fixture
@@ -22,15 +22,15 @@ def server() -> Iterator[FakeServer]:
 
 
 @pytest.fixture
-def rests(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The waits before a model is asked again, which take no time here."""
-    waited: list[float] = []
+def delays(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Record the delays before retries without waiting."""
+    delays_seen: list[float] = []
 
-    async def rest(seconds: float) -> None:
-        waited.append(seconds)
+    async def record(seconds: float) -> None:
+        delays_seen.append(seconds)
 
-    monkeypatch.setattr("reyn.kernel.llm_call_recorder._sleep", rest)
-    return waited
+    monkeypatch.setattr("reyn.kernel.llm_call_recorder._sleep", record)
+    return delays_seen
 
 
 @pytest.fixture
@@ -41,12 +41,12 @@ def far(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Caller]:
-    """A project that asks the fake server. Whatever a test does to it: its runs are whole, and nobody sees its key."""
+    """A project that uses the fake server. After each test, its runs verify and the key is nowhere."""
     monkeypatch.setattr(ssl, "create_default_context", CERTIFICATES)
     for variable in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(variable, raising=False)
     caplog.set_level(logging.DEBUG)
     caller = Caller(tmp_path, server)
     yield caller
-    printed = capfd.readouterr()
-    caller.check(caplog.get_records("call"), printed.out + printed.err)
+    output = capfd.readouterr()
+    caller.check(caplog.get_records("call"), output.out + output.err)

@@ -1,6 +1,6 @@
-"""A server on loopback that speaks OpenAI's streamed chat completions, and breaks them in every way it is told to.
+"""A server on loopback that implements OpenAI's streamed chat completions and can misbehave in many ways.
 
-It lives in a thread of its own. Each request is met by the next `Manner` of its list; the last one stays.
+It runs in its own thread. Each request uses up one `Behavior` of a list; the last one is repeated.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
 Text = str | dict[str, Any]
-"""What a model says: an object is sent as JSON."""
-_HANGS = 60
+"""The text of an answer; a dict is sent as JSON."""
+_TIMEOUT_SECONDS = 60
 
 
-class Asked:
-    """One request, as it arrived."""
+class Request:
+    """A received request."""
 
     def __init__(self, path: str, headers: list[tuple[str, str]], raw: bytes) -> None:
         self.path = path
@@ -39,8 +39,8 @@ class Asked:
         return str(self.body.get("response_format", {}).get("type", "free"))
 
 
-class Line:
-    """The connection on which an answer goes back."""
+class Connection:
+    """The connection on which a response is sent."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -67,7 +67,7 @@ class Line:
         await self.send(b"0\r\n\r\n")
 
     def hang_up(self) -> None:
-        """Close at once, in the middle of whatever was being said."""
+        """Close the connection immediately."""
         self._writer.transport.abort()
 
     async def until_dropped(self) -> None:
@@ -75,50 +75,50 @@ class Line:
             pass
 
 
-Manner = Callable[[Asked, Line], Awaitable[None]]
+Behavior = Callable[[Request, Connection], Awaitable[None]]
 
 
 class FakeServer:
-    """`with FakeServer(good(...)) as server:`; `server.asked` holds every request, `server.drops` counts the clients
-    that hung up on a silent server."""
+    """`with FakeServer(good(...)) as server:`; `server.requests` contains every request, `server.drops` counts the
+    clients that disconnected from a silent server."""
 
-    def __init__(self, *manners: Manner) -> None:
-        self.asked: list[Asked] = []
+    def __init__(self, *behaviors: Behavior) -> None:
+        self.requests: list[Request] = []
         self.connections = 0
         self.drops = 0
-        self._manners = list(manners)
+        self._behaviors = list(behaviors)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fake-server", daemon=True)
-        self._lines: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._port}/v1"
 
-    def then(self, *manners: Manner) -> None:
-        """From now on, these."""
-        self._manners = list(manners)
+    def then(self, *behaviors: Behavior) -> None:
+        """Replace the behaviors."""
+        self._behaviors = list(behaviors)
 
     @property
     def open_connections(self) -> int:
-        return len(self._lines)
+        return len(self._tasks)
 
-    def wait_for(self, is_so: Callable[[], bool]) -> None:
-        """Wait until something is so."""
-        deadline = time.monotonic() + _HANGS
-        while not is_so():
-            assert time.monotonic() < deadline, "it never was so"
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds."""
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, "timeout"
             time.sleep(0.005)
 
     def __enter__(self) -> Self:
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(_HANGS)
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(_TIMEOUT_SECONDS)
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(_HANGS)
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(_TIMEOUT_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_HANGS)
+        self._thread.join(_TIMEOUT_SECONDS)
         self._loop.close()
 
     async def _listen(self) -> None:
@@ -127,20 +127,20 @@ class FakeServer:
 
     async def _close(self) -> None:
         self._server.close()
-        for task in self._lines:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._lines, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._lines.add(task)
+        self._tasks.add(task)
         self.connections += 1
         try:
-            while (asked := await _read(reader)) is not None:
-                self.asked.append(asked)
-                manner = self._manners.pop(0) if len(self._manners) > 1 else self._manners[0]
-                await manner(asked, Line(reader, writer))
+            while (request := await _read(reader)) is not None:
+                self.requests.append(request)
+                behavior = self._behaviors.pop(0) if len(self._behaviors) > 1 else self._behaviors[0]
+                await behavior(request, Connection(reader, writer))
         except (ConnectionError, asyncio.IncompleteReadError):
             self.drops += 1
         except _Dropped:
@@ -148,7 +148,7 @@ class FakeServer:
         except asyncio.CancelledError:
             pass
         finally:
-            self._lines.discard(task)
+            self._tasks.discard(task)
             writer.transport.abort()
 
 
@@ -156,7 +156,7 @@ class _Dropped(Exception):
     pass
 
 
-async def _read(reader: asyncio.StreamReader) -> Asked | None:
+async def _read(reader: asyncio.StreamReader) -> Request | None:
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except (asyncio.IncompleteReadError, ConnectionError):
@@ -164,10 +164,10 @@ async def _read(reader: asyncio.StreamReader) -> Asked | None:
     first, *lines = head.decode("latin-1").split("\r\n")
     headers = [(name.strip(), value.strip()) for name, _, value in (line.partition(":") for line in lines if line)]
     length = next((int(value) for name, value in headers if name.lower() == "content-length"), 0)
-    return Asked(first.split()[1], headers, await reader.readexactly(length))
+    return Request(first.split()[1], headers, await reader.readexactly(length))
 
 
-# -- manners ------------------------------------------------------------------------------------------
+# -- behaviors ------------------------------------------------------------------------------------------
 
 
 def chunk(text: str | None = None, finish: str | None = None, **fields: Any) -> dict[str, Any]:
@@ -180,106 +180,110 @@ def event(content: Any) -> bytes:
     return b"data: " + json.dumps(content).encode() + b"\n\n"
 
 
-def to_text(said: Text) -> str:
-    return said if isinstance(said, str) else json.dumps(said)
+def to_text(answer: Text) -> str:
+    return answer if isinstance(answer, str) else json.dumps(answer)
 
 
-def good(said: Text | Callable[[Asked], Text], *, usage: Any = (7, 5), pieces: int = 3, ascii: bool = True) -> Manner:
-    """A whole answer in pieces. `usage` of `None` is left out; anything but a pair is sent as it is."""
+def good(
+    content: Text | Callable[[Request], Text], *, usage: Any = (7, 5), pieces: int = 3, ascii: bool = True
+) -> Behavior:
+    """Send a complete answer in pieces. `usage` may be a pair of counts, `None`, or raw JSON."""
 
-    async def answer(asked: Asked, line: Line) -> None:
-        text = to_text(said(asked) if callable(said) else said)
+    async def answer(request: Request, connection: Connection) -> None:
+        text = to_text(content(request) if callable(content) else content)
         size = max(1, -(-len(text) // pieces))
-        await line.begin_stream()
-        await line.piece(event(chunk("")))
+        await connection.begin_stream()
+        await connection.piece(event(chunk("")))
         for at in range(0, len(text), size):
-            said_so_far = json.dumps(chunk(text[at : at + size]), ensure_ascii=ascii)
-            await line.piece(b"data: " + said_so_far.encode() + b"\n\n")
-        await line.piece(event(chunk(finish="stop")))
+            piece = json.dumps(chunk(text[at : at + size]), ensure_ascii=ascii)
+            await connection.piece(b"data: " + piece.encode() + b"\n\n")
+        await connection.piece(event(chunk(finish="stop")))
         if usage is not None:
-            counted = usage
+            counts = usage
             if isinstance(usage, tuple):
-                counted = {"prompt_tokens": usage[0], "completion_tokens": usage[1], "total_tokens": sum(usage)}
-            await line.piece(event(chunk() | {"choices": [], "usage": counted}))
-        await line.piece(b"data: [DONE]\n\n")
-        await line.end_stream()
+                counts = {"prompt_tokens": usage[0], "completion_tokens": usage[1], "total_tokens": sum(usage)}
+            await connection.piece(event(chunk() | {"choices": [], "usage": counts}))
+        await connection.piece(b"data: [DONE]\n\n")
+        await connection.end_stream()
 
     return answer
 
 
-def status(code: int, message: str | Callable[[Asked], str] = "no", *, retry_after: str = "", **error: Any) -> Manner:
-    """A refusal, in the shape of OpenAI's errors."""
+def status(
+    code: int, message: str | Callable[[Request], str] = "no", *, retry_after: str = "", **error: Any
+) -> Behavior:
+    """Send an error in OpenAI's format."""
 
-    async def answer(asked: Asked, line: Line) -> None:
-        words = message(asked) if callable(message) else message
-        body = json.dumps({"error": {"message": words, "type": "t", "code": code} | error}).encode()
-        await line.whole(code, "application/json", body, {"retry-after": retry_after} if retry_after else None)
-
-    return answer
-
-
-def whole(kind: str, body: bytes, code: int = 200, **headers: str) -> Manner:
-    """An answer that is no stream."""
-
-    async def answer(_: Asked, line: Line) -> None:
-        await line.whole(code, kind, body, headers)
+    async def answer(request: Request, connection: Connection) -> None:
+        text = message(request) if callable(message) else message
+        body = json.dumps({"error": {"message": text, "type": "t", "code": code} | error}).encode()
+        await connection.whole(code, "application/json", body, {"retry-after": retry_after} if retry_after else None)
 
     return answer
 
 
-def stream(*contents: bytes, then: str = "end") -> Manner:
-    """A stream of exactly these bytes; afterwards `end`, `hang up`, or `silence`."""
+def whole(kind: str, body: bytes, code: int = 200, **headers: str) -> Behavior:
+    """Send a response that is not streamed."""
 
-    async def answer(asked: Asked, line: Line) -> None:
-        await line.begin_stream()
+    async def answer(_: Request, connection: Connection) -> None:
+        await connection.whole(code, kind, body, headers)
+
+    return answer
+
+
+def stream(*contents: bytes, then: str = "end") -> Behavior:
+    """Stream these bytes, then `end`, `hang up`, or `silence`."""
+
+    async def answer(request: Request, connection: Connection) -> None:
+        await connection.begin_stream()
         for content in contents:
-            await line.piece(content)
+            await connection.piece(content)
         if then == "end":
-            await line.end_stream()
+            await connection.end_stream()
         elif then == "hang up":
-            line.hang_up()
+            connection.hang_up()
             raise ConnectionResetError
         else:
-            await silence(asked, line)
+            await silence(request, connection)
 
     return answer
 
 
-def together(count: int, then: Manner) -> Manner:
-    """Answer no request before `count` of them have arrived."""
-    arrived: list[Asked] = []
-    are_all_here = asyncio.Event()
+def together(count: int, then: Behavior) -> Behavior:
+    """Wait until `count` requests have arrived before answering any."""
+    arrived: list[Request] = []
+    are_complete = asyncio.Event()
 
-    async def answer(asked: Asked, line: Line) -> None:
-        arrived.append(asked)
+    async def answer(request: Request, connection: Connection) -> None:
+        arrived.append(request)
         if len(arrived) == count:
-            are_all_here.set()
-        await are_all_here.wait()
-        await then(asked, line)
+            are_complete.set()
+        await are_complete.wait()
+        await then(request, connection)
 
     return answer
 
 
-async def silence(_: Asked, line: Line) -> None:
-    """Accept, and never answer."""
-    await line.until_dropped()
+async def silence(_: Request, connection: Connection) -> None:
+    """Accept the request and never answer."""
+    await connection.until_dropped()
     raise _Dropped
 
 
-async def hang_up(_: Asked, line: Line) -> None:
-    """Accept, and close without a word."""
-    line.hang_up()
+async def hang_up(_: Request, connection: Connection) -> None:
+    """Accept the request and close the connection."""
+    connection.hang_up()
     raise ConnectionResetError
 
 
-def drip(content: bytes, seconds: float) -> Manner:
-    """One byte at a time, for as long as the client stays."""
+def drip(content: bytes, seconds: float) -> Behavior:
+    """Send one byte at a time until the client disconnects."""
 
-    async def answer(_: Asked, line: Line) -> None:
-        await line.begin_stream()
+    async def answer(_: Request, connection: Connection) -> None:
+        await connection.begin_stream()
         at = 0
         while True:
-            await line.piece(content[at % len(content) :][:1])
+            await connection.piece(content[at % len(content) :][:1])
             at += 1
             await asyncio.sleep(seconds)
 

@@ -1,4 +1,4 @@
-"""Whether the small model can be asked here, and the mark of the tests that ask it. `make test` fetches it first."""
+"""The mark of tests that run the real local model. `make test` pulls it first."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from reyn.models.weights import DEFAULT, KNOWN, weights_path
+from reyn.models.weights import DEFAULT_WEIGHTS, KNOWN_WEIGHTS, weights_path
 
-WEIGHTS = weights_path(KNOWN[DEFAULT])
+WEIGHTS = weights_path(KNOWN_WEIGHTS[DEFAULT_WEIGHTS])
 
 
-def why_not() -> str:
-    """Why it cannot be asked; empty if it can."""
+def unavailable_reason() -> str:
+    """Return why the model cannot be used; empty if it can."""
     if importlib.util.find_spec("xllamacpp") is None:
         return "the extra `local` is not installed"
-    return "" if WEIGHTS.is_file() else f"no weights at {WEIGHTS}: `reyn models pull {DEFAULT}`"
+    return "" if WEIGHTS.is_file() else f"no weights at {WEIGHTS}: `reyn models pull {DEFAULT_WEIGHTS}`"
 
 
 def real(test: Any) -> Any:
@@ -24,7 +24,7 @@ def real(test: Any) -> Any:
         pytest.mark.real_model,
         pytest.mark.sockets,
         pytest.mark.timeout(600),
-        pytest.mark.skipif(bool(why_not()), reason=why_not()),
+        pytest.mark.skipif(bool(unavailable_reason()), reason=unavailable_reason()),
     ):
         test = mark(test)
     return test

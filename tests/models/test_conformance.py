@@ -1,4 +1,4 @@
-"""The suite for models, against the adapters that are here: on a fake server, and on the small model itself."""
+"""The conformance suite on all adapters, against a fake server and the real local model."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from reyn.secrets import MemoryStore, Secrets
 from reyn.testing import ModelConformance
 from reyn.testing.model_conformance import ANSWER
 from tests.models.calling import KEY
-from tests.models.fake_server import FakeServer, Manner, good, silence
+from tests.models.fake_server import Behavior, FakeServer, good, silence
 from tests.models.small_model import WEIGHTS, real
 from tests.support import VOCABULARY
 
 pytest.importorskip("openai")
 
-NOBODY = "http://127.0.0.1:9/v1"
+UNREACHABLE = "http://127.0.0.1:9/v1"
 
 
 def opened(name: str, settings: ModelSettings) -> Model:
@@ -41,11 +41,11 @@ def opened(name: str, settings: ModelSettings) -> Model:
     return Roster({name: settings}, Path.cwd(), MemoryJournal(), lambda: secrets).open(name)
 
 
-# -- without a model ----------------------------------------------------------------------------------
+# -- on a fake server ----------------------------------------------------------------------------------
 
 
 class _OnServer(ModelConformance):
-    """The adapter `openai` on whatever server a subclass names."""
+    """The `openai` adapter on the server of a subclass."""
 
     url: str
 
@@ -58,51 +58,51 @@ class _OnServer(ModelConformance):
         return OpenAIModel("far", "m", self.settings, lambda: secrets)
 
     def make_broken_model(self) -> Model:
-        return OpenAIModel("far", "m", ModelSettings("openai:m", base_url=NOBODY), lambda: Secrets([]))
+        return OpenAIModel("far", "m", ModelSettings("openai:m", base_url=UNREACHABLE), lambda: Secrets([]))
 
-    def make_again(self, name: str) -> Model:
+    def reopen(self, name: str) -> Model:
         return opened(name, self.settings)
 
 
 class _OnFakeServer(_OnServer):
-    manners: ClassVar[tuple[Manner, ...]]
+    behaviors: ClassVar[tuple[Behavior, ...]]
 
     @pytest.fixture(autouse=True)
     def _server(self) -> Iterator[None]:
-        with FakeServer(*self.manners) as server:
+        with FakeServer(*self.behaviors) as server:
             self.url, self.server = server.url, server
             yield
 
-    async def begun(self) -> None:
-        await asyncio.to_thread(self.server.wait_for, lambda: bool(self.server.asked))
+    async def wait_until_started(self) -> None:
+        await asyncio.to_thread(self.server.wait_for, lambda: bool(self.server.requests))
 
 
 @pytest.mark.sockets
 class TestOpenAI(_OnFakeServer):
-    manners = (silence, good(ANSWER))
+    behaviors = (silence, good(ANSWER))
 
 
 @pytest.mark.sockets
 class TestOpenAIWithoutSchemas(_OnFakeServer):
-    """The same on a server that takes no schema and counts nothing."""
+    """The same without a schema and without token counts."""
 
     @property
     def settings(self) -> ModelSettings:
         return ModelSettings("openai:m", base_url=self.url, key="secret://FAR_KEY", mode="free")
 
-    manners = (silence, good("Sure: yes", usage=None))
+    behaviors = (silence, good("Sure: yes", usage=None))
 
     def make_broken_model(self) -> Model:
-        """Its key is not stored."""
+        """Return a model whose key is not stored."""
         return OpenAIModel("far", "m", self.settings, lambda: Secrets([]))
 
 
-# -- the small model ----------------------------------------------------------------------------------
+# -- on the real local model ----------------------------------------------------------------------------------
 
 
 @functools.cache
 def http_server() -> Any:
-    """llama.cpp's own server, with the small model behind it; for the rest of the process."""
+    """Start llama.cpp's own server with the real local model, for the rest of the process."""
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -120,14 +120,14 @@ def http_server() -> Any:
 
 @real
 class TestOpenAIOnTheSmallModel(_OnServer):
-    at_once = 1
+    concurrency = 1
 
     @property
     def url(self) -> str:
         return f"{http_server().listening_address}/v1"
 
     def make_broken_model(self) -> Model:
-        """The server is there, but wants another key."""
+        """Return a model with a wrong key."""
         secrets = Secrets([MemoryStore({"FAR_KEY": "another-key"})])
         return OpenAIModel("far", "m", self.settings, lambda: secrets)
 
@@ -144,8 +144,8 @@ BRANCHES = Contract(
 )
 
 
-def held_to_branches(model: Model) -> None:
-    """Through an adapter, the small model gives an answer that the contract of a phase takes, mark for mark."""
+def check_constrained(model: Model) -> None:
+    """Check that the answer of a real model satisfies a contract with branches and ops."""
     messages = (Message("system", "Write a note of one word."), Message("user", "Finish. The word is blue."))
     request = ModelRequest(messages, BRANCHES.schema, "k", "1.1", "0" * 64)
     with asyncio.Runner() as runner:
@@ -157,36 +157,38 @@ def held_to_branches(model: Model) -> None:
 
 
 @real
-def test_a_contract_with_branches_and_ops_is_kept_by_the_server_of_llama_cpp():
+def test_the_server_of_llama_cpp_satisfies_a_contract_with_branches_and_ops():
     secrets = Secrets([MemoryStore({"FAR_KEY": KEY})])
     url = f"{http_server().listening_address}/v1"
     settings = ModelSettings("openai:m", base_url=url, key="secret://FAR_KEY", max_tokens=200)
-    held_to_branches(OpenAIModel("far", "m", settings, lambda: secrets))
+    check_constrained(OpenAIModel("far", "m", settings, lambda: secrets))
 
 
 @real
-def test_a_contract_with_branches_and_ops_is_kept_in_the_process():
+def test_the_local_model_satisfies_a_contract_with_branches_and_ops():
     settings = ModelSettings("local", max_tokens=200, context_tokens=512)
-    held_to_branches(LocalModel.found("local", "", settings, Path.cwd()))
+    check_constrained(LocalModel.locate("local", "", settings, Path.cwd()))
 
 
 @real
-def test_a_call_that_is_given_up_while_it_reads_leaves_the_model_free():
-    """The next call does not wait until a long prompt is read."""
-    model = LocalModel.found("local", "", ModelSettings("local", max_tokens=4, context_tokens=4096), Path.cwd())
+def test_a_call_cancelled_while_reading_its_prompt_frees_the_model():
+    """The next call must not wait until a long prompt has been read."""
+    model = LocalModel.locate("local", "", ModelSettings("local", max_tokens=4, context_tokens=4096), Path.cwd())
     long = ModelRequest((Message("user", f"{os.urandom(4).hex()} one two three " * 400),), {}, "k", "1.1", "0" * 64)
     short = ModelRequest((Message("user", "hi"),), {}, "k", "1.2", "0" * 64)
 
-    async def give_up() -> float:
+    async def cancel_and_measure() -> float:
         await model.complete(short)
-        asking = asyncio.ensure_future(model.complete(long))
-        await asyncio.sleep(1.5)  # a moment to begin in; how far it got does not matter
-        asking.cancel()
-        begun = time.process_time()
+        call = asyncio.ensure_future(model.complete(long))
+        await asyncio.sleep(1.5)  # enough to start; the progress does not matter
+        call.cancel()
+        started = time.process_time()
         await model.complete(short)
-        return time.process_time() - begun
+        return time.process_time() - started
 
-    assert asyncio.run(give_up()) < 30  # of CPU time; reading all of it takes more than a minute on each core
+    assert (
+        asyncio.run(cancel_and_measure()) < 30
+    )  # of CPU time; reading all of it takes more than a minute on each core
 
 
 @real
@@ -194,22 +196,22 @@ class TestLocal(ModelConformance):
     settings = ModelSettings("local", max_tokens=32, context_tokens=512)
 
     def make_model(self) -> Model:
-        return LocalModel.found("local", "", self.settings, Path.cwd())
+        return LocalModel.locate("local", "", self.settings, Path.cwd())
 
     def make_broken_model(self) -> Model:
         return LocalModel("broken", Path(__file__), self.settings)
 
-    def make_again(self, name: str) -> Model:
+    def reopen(self, name: str) -> Model:
         return opened(name, self.settings)
 
 
 # -- the suite itself ---------------------------------------------------------------------------------
 
 
-class Sound:
-    """Keeps the first call waiting and answers the others."""
+class GoodModel:
+    """Blocks the first call and answers the others."""
 
-    name = "sound"
+    name = "good"
 
     def __init__(self) -> None:
         self.calls = 0
@@ -221,22 +223,22 @@ class Sound:
         return ModelReply(ANSWER, Usage(1, 1), "grammar")
 
 
-class SaysNoMode(Sound):
+class NoMode(GoodModel):
     async def complete(self, request: ModelRequest) -> ModelReply:
         return msgspec.structs.replace(await super().complete(request), mode=None)
 
 
-class BreaksItsContract(Sound):
+class InvalidAnswer(GoodModel):
     async def complete(self, request: ModelRequest) -> ModelReply:
         return msgspec.structs.replace(await super().complete(request), text='{"words": 7}')
 
 
-class CountsInWords(Sound):
+class InvalidUsage(GoodModel):
     async def complete(self, request: ModelRequest) -> ModelReply:
         return msgspec.structs.replace(await super().complete(request), usage=Usage("one", "one"))
 
 
-class CannotBeStopped(Sound):
+class IgnoresCancellation(GoodModel):
     async def complete(self, request: ModelRequest) -> ModelReply:
         with contextlib.suppress(asyncio.CancelledError):
             return await super().complete(request)
@@ -244,19 +246,19 @@ class CannotBeStopped(Sound):
         return ModelReply(ANSWER, None, "grammar")
 
 
-class ChangesItsName(Sound):
+class UnstableName(GoodModel):
     def __init__(self) -> None:
         super().__init__()
-        self.name = f"sound-{id(self)}"
+        self.name = f"good-{id(self)}"
 
 
-class AnswersOnce(Sound):
+class AnswersOnce(GoodModel):
     async def complete(self, request: ModelRequest) -> ModelReply:
         reply = await super().complete(request)
         return reply if self.calls == 2 else msgspec.structs.replace(reply, text="")
 
 
-class Broken(Sound):
+class Broken(GoodModel):
     def __init__(self, error: Exception) -> None:
         self.error = error
 
@@ -264,11 +266,11 @@ class Broken(Sound):
         raise self.error
 
 
-def failing(model: type[Sound], error: Exception) -> set[str]:
-    """The tests of the suite that a model does not pass."""
+def failing(model: type[GoodModel], error: Exception) -> set[str]:
+    """Return the tests of the suite that a model fails."""
 
     class Suite(ModelConformance):
-        begins = 0.01
+        start_seconds = 0.01
 
         def make_model(self) -> Model:
             return model()
@@ -276,7 +278,7 @@ def failing(model: type[Sound], error: Exception) -> set[str]:
         def make_broken_model(self) -> Model:
             return Broken(error)
 
-        def make_again(self, name: str) -> Model:
+        def reopen(self, name: str) -> Model:
             return model()
 
     failed = set()
@@ -291,20 +293,20 @@ def failing(model: type[Sound], error: Exception) -> set[str]:
 @pytest.mark.parametrize(
     ("model", "error", "failed"),
     [
-        (Sound, ModelTimeout("late"), set()),
-        (SaysNoMode, ModelTimeout("late"), {"it_says_how_it_was_held_to_the_contract"}),
-        (BreaksItsContract, ModelTimeout("late"), {"an_answer_that_was_held_to_the_contract_fits_it"}),
-        (CountsInWords, ModelTimeout("late"), {"it_counts_its_tokens_or_says_that_it_does_not"}),
-        (CannotBeStopped, ModelTimeout("late"), {"a_call_that_is_given_up_ends_soon"}),
-        (ChangesItsName, ModelTimeout("late"), {"its_name_opens_it_again"}),
+        (GoodModel, ModelTimeout("late"), set()),
+        (NoMode, ModelTimeout("late"), {"the_reply_names_its_output_mode"}),
+        (InvalidAnswer, ModelTimeout("late"), {"a_constrained_answer_satisfies_the_contract"}),
+        (InvalidUsage, ModelTimeout("late"), {"token_counts_are_positive_or_missing"}),
+        (IgnoresCancellation, ModelTimeout("late"), {"a_cancelled_call_ends_soon"}),
+        (UnstableName, ModelTimeout("late"), {"the_name_reopens_the_model"}),
         (
             AnswersOnce,
             ModelTimeout("late"),
-            {"calls_at_once_are_all_answered", "an_answer_that_was_held_to_the_contract_fits_it"},
+            {"concurrent_calls_are_all_answered", "a_constrained_answer_satisfies_the_contract"},
         ),
-        (Sound, ValueError("late"), {"what_goes_wrong_is_a_model_error"}),
-        (Sound, ModelTimeout(""), {"what_goes_wrong_is_a_model_error"}),
+        (GoodModel, ValueError("late"), {"failures_are_model_errors"}),
+        (GoodModel, ModelTimeout(""), {"failures_are_model_errors"}),
     ],
 )
-def test_the_suite_finds_what_is_wrong_with_a_model(model: type[Sound], error: Exception, failed: set[str]):
+def test_the_suite_detects_nonconforming_models(model: type[GoodModel], error: Exception, failed: set[str]):
     assert failing(model, error) == failed

@@ -1,4 +1,4 @@
-"""What a decoder is held to: everything has an end, nothing is wider than the contract where it can be helped."""
+"""Decoding schemas: bounded, supported by grammars, and no wider than the contract where that can be expressed."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ def contract(tmp_path: Path) -> dict:
 
 
 def contract_of_candidates(contract: dict) -> dict:
-    """The same without ops."""
+    """Return the contract without ops."""
     return {"anyOf": [branch for branch in contract["anyOf"] if "control" in branch["properties"]]}
 
 
-def texts(schema: object) -> list[dict]:
+def strings_in(schema: object) -> list[dict]:
     if isinstance(schema, list):
-        return [found for item in schema for found in texts(item)]
+        return [found for item in schema for found in strings_in(item)]
     if not isinstance(schema, dict):
         return []
     own = [schema] if schema.get("type") == "string" and not {"enum", "const"} & schema.keys() else []
-    return own + [found for value in schema.values() for found in texts(value)]
+    return own + [found for value in schema.values() for found in strings_in(value)]
 
 
-def test_every_text_has_an_end(contract: dict):
-    found = texts(decoding_schema(contract))
+def test_every_string_is_bounded(contract: dict):
+    found = strings_in(decoding_schema(contract))
     assert found
     assert all("maxLength" in text for text in found)
     assert all(
-        "maxLength" in text or "{" in text["pattern"] for text in texts(decoding_schema(contract, is_small=True))
+        "maxLength" in text or "{" in text["pattern"] for text in strings_in(decoding_schema(contract, is_small=True))
     )
 
 
-def test_confidence_is_one_of_a_few_steps(contract: dict):
+def test_confidence_is_an_enum(contract: dict):
     branch = decoding_schema(contract)["anyOf"][0]
     assert branch["properties"]["control"]["properties"]["confidence"] == {
         "enum": [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
@@ -66,7 +66,7 @@ ANSWERS = {
 }
 
 
-def test_an_answer_that_a_decoder_may_give_satisfies_the_contract(contract: dict):
+def test_a_decodable_answer_satisfies_the_contract(contract: dict):
     for schema in (
         decoding_schema(contract),
         decoding_schema(contract, is_small=True),
@@ -76,13 +76,13 @@ def test_an_answer_that_a_decoder_may_give_satisfies_the_contract(contract: dict
     assert compile_schema(contract).is_valid(ANSWERS)
 
 
-def test_a_placeholder_cannot_be_decoded(contract: dict):
+def test_a_small_model_cannot_copy_placeholders(contract: dict):
     copied = ANSWERS | {"artifact": {"type": "note", "data": {"text": "<text>"}}}
     assert compile_schema(contract).is_valid(copied)
     assert not compile_schema(decoding_schema(contract, is_small=True)).is_valid(copied)
 
 
-def test_an_op_holds_no_placeholder_where_a_name_belongs_but_may_write_anything(contract: dict):
+def test_op_names_exclude_placeholders_and_op_contents_do_not(contract: dict):
     schema = compile_schema(decoding_schema(contract, is_small=True))
     read, write = ({"kind": "file", "op": op, "path": "a.txt"} for op in ("read", "write"))
     assert schema.is_valid({"control_ir": [read]})
@@ -90,16 +90,18 @@ def test_an_op_holds_no_placeholder_where_a_name_belongs_but_may_write_anything(
     assert schema.is_valid({"control_ir": [write | {"content": '<a href="x">\n</a>'}]})
 
 
-def test_a_text_is_as_long_as_the_contract_wants_it(tmp_path: Path):
+def test_length_limits_of_the_contract_are_preserved(tmp_path: Path):
     wanted = {"type": "object", "properties": {"text": {"type": "string", "minLength": 300, "maxLength": 900}}}
     folder = write_skill(tmp_path, "long", {"a": ["end"]}, artifacts={"note": wanted})
-    assert {"type": "string", "minLength": 300, "maxLength": 900} in texts(decoding_schema(contract_of(folder, "a")))
-    small = texts(decoding_schema(contract_of(folder, "a"), is_small=True))
+    assert {"type": "string", "minLength": 300, "maxLength": 900} in strings_in(
+        decoding_schema(contract_of(folder, "a"))
+    )
+    small = strings_in(decoding_schema(contract_of(folder, "a"), is_small=True))
     assert any(text.get("pattern", "").endswith("{300,300}$") for text in small)
 
 
 def field(schema: dict, *, is_small: bool = False) -> dict:
-    """What becomes of the field of an artifact."""
+    """Return the decoding schema of a field of an artifact."""
     contract = Contract(
         (Candidate("end", "finish", "note", {"type": "object", "properties": {"f": schema}}, ""),)
     ).schema
@@ -107,7 +109,7 @@ def field(schema: dict, *, is_small: bool = False) -> dict:
     return branch["properties"]["f"]
 
 
-def test_numbers_and_lists_of_an_artifact_are_left_as_they_are_but_for_a_small_model():
+def test_numbers_and_lists_are_restricted_for_small_models_only():
     price = {"type": "number", "minimum": 0, "maximum": 1000}
     assert field(price) == price
     assert field(price, is_small=True) == {"enum": [0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000]}
@@ -118,19 +120,19 @@ def test_numbers_and_lists_of_an_artifact_are_left_as_they_are_but_for_a_small_m
     assert field(rows, is_small=True)["maxItems"] == 6
 
 
-def test_no_bound_contradicts_another():
+def test_bounds_do_not_contradict_each_other():
     rows = {"type": "array", "items": {"type": "integer"}, "minItems": 9, "maxItems": 20}
     assert (field(rows, is_small=True)["minItems"], field(rows, is_small=True)["maxItems"]) == (9, 9)
     assert field({"type": "array", "minItems": 9}, is_small=True)["maxItems"] == 9
 
 
-def test_what_is_listed_stays_listed():
+def test_enums_are_preserved():
     assert field({"type": "number", "enum": [1, 1.5], "minimum": 1, "maximum": 2}, is_small=True) == {"enum": [1, 1.5]}
     assert field({"type": ["string", "null"], "enum": ["a", None]}) == {"enum": ["a", None]}
 
 
 @pytest.mark.parametrize("is_small", [False, True])
-def test_texts_end_whatever_they_are_hidden_in(is_small: bool):
+def test_strings_are_bounded_in_every_construct(is_small: bool):
     for schema in (
         {"type": ["string", "null"]},
         {"maxLength": 10},
@@ -139,25 +141,25 @@ def test_texts_end_whatever_they_are_hidden_in(is_small: bool):
         {"type": "string", "pattern": "[a-z]"},
         {"type": "string", "pattern": "^[a-z]{2,}$"},
     ):
-        [text] = texts(field(schema, is_small=is_small))
+        [text] = strings_in(field(schema, is_small=is_small))
         assert "maxLength" in text or "{0," in text["pattern"]
     assert field({"type": "string", "pattern": "^[a-z]{2,5}$"})["pattern"] == "^[a-z]{2,5}$"
     assert field({"type": ["string", "null"]})["anyOf"][1] == {"type": "null"}
 
 
-def test_what_no_grammar_knows_is_said_in_another_way():
+def test_unsupported_keywords_are_rewritten():
     assert field(True) == {}
     pair = {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "boolean"}], "items": False}
     assert field(pair) == {"type": "array", "prefixItems": pair["prefixItems"], "maxItems": 2}
 
 
-def test_a_small_model_says_something_plain_where_anything_would_do():
+def test_an_unrestricted_value_is_a_scalar_for_small_models():
     assert field({}) == {}
     kinds = [choice["type"] for choice in field({}, is_small=True)["anyOf"]]
     assert kinds == ["string", "number", "boolean", "null"]
 
 
-def test_of_fields_of_which_one_must_be_there_each_makes_an_object():
+def test_alternative_required_fields_become_alternative_objects():
     either = {
         "type": "object",
         "properties": {"name": {"type": "integer"}, "mail": {"type": "integer"}, "phone": {"type": "integer"}},
@@ -170,12 +172,12 @@ def test_of_fields_of_which_one_must_be_there_each_makes_an_object():
         assert decoded.is_valid(value) == true.is_valid(value)
 
 
-def test_a_field_of_an_artifact_may_be_called_as_those_of_an_answer_are():
+def test_artifact_fields_named_like_answer_fields_are_not_special():
     odd = {"type": "object", "properties": {"confidence": {"type": "number"}, "control_ir": {"type": "array"}}}
     assert field(odd, is_small=True)["properties"]["confidence"] == {"type": "number"}
 
 
-def test_a_small_models_op_has_only_the_fields_that_it_needs(contract: dict):
+def test_ops_of_small_models_have_required_fields_only(contract: dict):
     [act] = [
         branch for branch in decoding_schema(contract, is_small=True)["anyOf"] if "control" not in branch["properties"]
     ]
@@ -183,20 +185,20 @@ def test_a_small_models_op_has_only_the_fields_that_it_needs(contract: dict):
     assert list(read["properties"]) == ["kind", "op", "path"]
 
 
-def test_one_object_is_as_narrow_as_can_be(contract: dict):
+def test_one_object_requires_what_all_branches_require(contract: dict):
     merged = decoding_schema(contract_of_candidates(contract), is_one_object=True)
     assert merged["required"] == ["control", "artifact"]
     assert not compile_schema(merged).is_valid({"control": ANSWERS["control"], "artifact": {"anything": 1}})
 
 
-def test_alternatives_at_the_root_become_one_object(contract: dict):
+def test_one_object_has_no_alternatives_at_the_root(contract: dict):
     merged = decoding_schema(contract, is_one_object=True)
     assert "anyOf" not in merged
     assert merged["type"] == "object"
     assert set(merged["properties"]) == {"control", "artifact", "control_ir"}
 
 
-def test_references_inside_an_artifact_still_lead_to_it(tmp_path: Path):
+def test_references_within_an_artifact_are_resolved(tmp_path: Path):
     tree = {
         "type": "object",
         "properties": {"tree": {"$ref": "#/$defs/node"}},
@@ -212,7 +214,7 @@ def test_references_inside_an_artifact_still_lead_to_it(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["summarize", "triage", "draft_review", "extract_fields", "direct_llm", "headline"])
-def test_the_standard_library_can_be_decoded(tmp_path: Path, name: str):
+def test_contracts_of_the_standard_library_can_be_converted(tmp_path: Path, name: str):
     folder = Library(tmp_path).find(name)
     skill = load_skill(folder)
     for phase in skill.phases:
@@ -231,7 +233,7 @@ def test_the_standard_library_can_be_decoded(tmp_path: Path, name: str):
         {"type": ["number", "null"], "multipleOf": 2, "minimum": 0, "maximum": 8},
     ],
 )
-def test_bounds_of_numbers_are_said_so_that_a_decoder_keeps_them(schema: dict, is_small: bool):
+def test_exclusive_bounds_and_multiples_are_converted_exactly(schema: dict, is_small: bool):
     decoded, true = field(schema, is_small=is_small), compile_schema(schema)
     assert "exclusive" not in str(decoded)
     for value in [number / 2 for number in range(-20, 21)]:
@@ -239,14 +241,14 @@ def test_bounds_of_numbers_are_said_so_that_a_decoder_keeps_them(schema: dict, i
         assert compile_schema(decoded).is_valid(number) == true.is_valid(number), number
 
 
-def test_open_bounds_are_closed_where_nothing_else_can_be_said():
+def test_exclusive_bounds_of_numbers_become_inclusive():
     ratio = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
     assert field(ratio) == {"type": "number", "minimum": 0, "maximum": 1}
     assert field(ratio, is_small=True) == {"enum": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]}
     assert field({"type": "integer", "multipleOf": 3, "minimum": 0}) == {"type": "integer", "minimum": 0}
 
 
-def test_no_more_is_asked_of_a_decoder_than_it_can_count():
+def test_repetition_counts_stay_within_the_limit_of_llama_cpp():
     assert field({"type": "string", "minLength": 3000}) == {"type": "string", "minLength": 2000, "maxLength": 4000}
     assert field({"type": "array", "minItems": 3000})["minItems"] == 2000
     assert "pattern" not in field({"type": "string", "pattern": "^[a-z]{3000,4000}$"})
@@ -256,17 +258,17 @@ def test_no_more_is_asked_of_a_decoder_than_it_can_count():
     assert field(huge, is_small=True)["type"] == "integer"
 
 
-def test_a_small_model_adds_no_fields_and_ends_what_holds_itself():
+def test_small_models_add_no_additional_properties():
     node = {"type": "object", "properties": {"v": {"type": "integer"}}, "additionalProperties": {"type": "integer"}}
     assert field(node)["additionalProperties"] == {"type": "integer"}
     assert field(node, is_small=True)["additionalProperties"] is False
 
 
-def test_every_field_that_must_be_there_is_said():
-    unsaid = {"type": "object", "required": ["a"]}
-    assert field(unsaid | {"additionalProperties": {"type": "null"}})["properties"] == {"a": {"type": "null"}}
-    assert list(field(unsaid, is_small=True)["properties"]) == ["a"]
-    named = unsaid | {"patternProperties": {"^a": {"type": "null"}, "^b": False}, "additionalProperties": False}
+def test_required_properties_are_declared():
+    undeclared = {"type": "object", "required": ["a"]}
+    assert field(undeclared | {"additionalProperties": {"type": "null"}})["properties"] == {"a": {"type": "null"}}
+    assert list(field(undeclared, is_small=True)["properties"]) == ["a"]
+    named = undeclared | {"patternProperties": {"^a": {"type": "null"}, "^b": False}, "additionalProperties": False}
     assert field(named)["properties"] == {"a": {"type": "null"}}
     assert field(named)["additionalProperties"] == {"type": "null"}
     other = {
@@ -277,14 +279,14 @@ def test_every_field_that_must_be_there_is_said():
     assert field(other)["properties"] == {"name": {"type": "null"}}
     letters = {"required": ["ä"], "patternProperties": {r"^\p{L}$": {"type": "null"}}, "additionalProperties": False}
     assert field(letters)["properties"] == {"ä": {"type": "null"}}
-    nobody = {"type": "object", "patternProperties": {"^_": False}, "additionalProperties": False}
-    assert field(nobody)["additionalProperties"] is False
+    closed = {"type": "object", "patternProperties": {"^_": False}, "additionalProperties": False}
+    assert field(closed)["additionalProperties"] is False
     either = {"properties": {"a": {}, "b": {}, "k": {}}, "required": ["k"]}
-    ways = field(either | {"oneOf": [{"required": ["k", "a"]}, {"required": ["b"]}]})["anyOf"]
-    assert [list(way["properties"]) for way in ways] == [["a", "k"], ["b", "k"]]
+    branches = field(either | {"oneOf": [{"required": ["k", "a"]}, {"required": ["b"]}]})["anyOf"]
+    assert [list(branch["properties"]) for branch in branches] == [["a", "k"], ["b", "k"]]
 
 
-def test_a_list_that_begins_in_its_own_way_is_left_open_for_a_larger_model():
+def test_a_tuple_with_further_items_accepts_all_item_types():
     rows = {"type": "array", "prefixItems": [{"type": "null"}], "items": {"type": "integer"}}
     assert field(rows)["items"] == {"anyOf": [{"type": "null"}, {"type": "integer"}]}
     earlier = {"type": "array", "items": [{"type": "null"}], "additionalItems": False}
@@ -293,7 +295,7 @@ def test_a_list_that_begins_in_its_own_way_is_left_open_for_a_larger_model():
     }  # fmt: skip
 
 
-def test_a_large_contract_is_held_as_a_small_one_is():
+def test_a_large_contract_is_converted_completely():
     fields = {f"f{number}": {"type": "string"} for number in range(25)}
     home = {
         "$id": "reyn:h",
@@ -303,11 +305,11 @@ def test_a_large_contract_is_held_as_a_small_one_is():
     branch = {"type": "object", "properties": {"artifact": home | {"type": "object"}}, "required": ["artifact"]}
     contract = {"anyOf": [branch | {"description": str(number)} for number in range(100)]}
     for is_small in (False, True):
-        for way in decoding_schema(contract, is_small=is_small)["anyOf"]:
-            assert list(way["properties"]["artifact"]["properties"]) == list(fields)
+        for branch in decoding_schema(contract, is_small=is_small)["anyOf"]:
+            assert list(branch["properties"]["artifact"]["properties"]) == list(fields)
 
 
-def test_what_refers_to_itself_in_many_ways_does_not_grow_without_end():
+def test_recursive_schemas_stay_small():
     kinds = [f"N{number}" for number in range(8)]
     union = {"oneOf": [{"$ref": f"#/$defs/{kind}"} for kind in kinds], "discriminator": {"propertyName": "kind"}}
     node = {"type": "object", "properties": {"left": union, "right": union}, "required": ["left"]}
@@ -323,7 +325,7 @@ def test_what_refers_to_itself_in_many_ways_does_not_grow_without_end():
 
 
 @pytest.mark.parametrize(
-    ("pattern", "said"),
+    ("pattern", "expected"),
     [
         (r"^\d{4}-\d{2}-\d{2}$", "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"),
         (r"^[\w-]{1,8}\.py$", "^[A-Za-z0-9_-]{1,8}[.]py$"),
@@ -343,17 +345,17 @@ def test_what_refers_to_itself_in_many_ways_does_not_grow_without_end():
         ("^[-a]{1,9}$", "^[-a]{1,9}$"),
     ],
 )
-def test_a_pattern_is_said_plainly_or_not_at_all(pattern: str, said: str | None):
-    assert field({"type": "string", "pattern": pattern}).get("pattern") == said
+def test_a_pattern_is_rewritten_or_dropped(pattern: str, expected: str | None):
+    assert field({"type": "string", "pattern": pattern}).get("pattern") == expected
 
 
-def test_a_length_beside_a_pattern_of_one_class_is_kept():
+def test_lengths_are_merged_into_a_pattern_of_one_class():
     word = {"type": "string", "pattern": "^[a-z]{0,9}$", "minLength": 3, "maxLength": 4}
     assert field(word)["pattern"] == "^[a-z]{3,4}$"
     assert field(word | {"minLength": 30})["pattern"] == "^[a-z]{0,9}$"
 
 
-def test_a_small_models_numbers_are_some_that_fit():
+def test_numbers_for_small_models_are_valid_samples():
     for schema in (
         {"type": "number", "multipleOf": 0.01, "minimum": 0, "maximum": 100},
         {"type": "integer", "multipleOf": 7},
@@ -368,7 +370,7 @@ def test_a_small_models_numbers_are_some_that_fit():
     assert field({"type": "integer", "minimum": 10**16, "maximum": 10**17}) == {"type": "integer"}
 
 
-def test_a_small_models_list_has_the_entries_that_are_told_apart_and_no_open_end():
+def test_tuples_of_small_models_have_a_fixed_length():
     count, flag = {"type": "integer"}, {"type": "boolean"}
     pair = {"type": "array", "prefixItems": [flag, count]}
     assert field(pair | {"items": count, "minItems": 3}, is_small=True)["prefixItems"] == [flag, count, count]
@@ -377,7 +379,7 @@ def test_a_small_models_list_has_the_entries_that_are_told_apart_and_no_open_end
     assert next(kind["type"] for kind in field({"type": "array"}, is_small=True)["items"]["anyOf"]) == "string"
 
 
-def test_what_nothing_can_be_is_left_out():
+def test_unsatisfiable_parts_are_dropped():
     assert field({"type": "object", "properties": {"a": {"type": "null"}, "old": False}})["properties"] == {
         "a": {"type": "null"}
     }

@@ -1,4 +1,4 @@
-"""A schema that says the same in fewer ways takes the same values; one that comes to an end takes some of them."""
+"""Flattened schemas accept the same values; with recursion unrolled, a subset."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ TREE = {
 }
 
 
-def words_of(schema: Any) -> set[str]:
-    """Every key anywhere in it."""
+def keywords_in(schema: Any) -> set[str]:
+    """Return every key at any depth."""
     if isinstance(schema, list):
-        return set().union(*map(words_of, schema))
-    return set(schema).union(*map(words_of, schema.values())) if isinstance(schema, dict) else set()
+        return set().union(*map(keywords_in, schema))
+    return set(schema).union(*map(keywords_in, schema.values())) if isinstance(schema, dict) else set()
 
 
 def tree(depth: int) -> dict[str, Any]:
@@ -48,12 +48,12 @@ ALL_OF = {
 }
 
 
-def test_what_is_said_in_parts_is_said_in_one():
+def test_all_of_is_merged():
     schema = {"$id": "reyn:x", **ALL_OF}
     flat = flattened({"properties": {"x": schema}}, is_ended=False)
-    assert "allOf" not in words_of(flat)
+    assert "allOf" not in keywords_in(flat)
     ours, true = compile_schema(flat), compile_schema(ALL_OF)
-    assert "$ref" not in words_of(flat)
+    assert "$ref" not in keywords_in(flat)
     seen = set()
     choices = {
         "name": ("n", "nn", "nnnn", 3),
@@ -69,18 +69,18 @@ def test_what_is_said_in_parts_is_said_in_one():
     assert seen == {True, False}
 
 
-def test_a_schema_without_references_and_parts_is_left_as_it_is():
+def test_a_plain_schema_is_unchanged():
     schema = {
         "anyOf": [{"properties": {"$ref": {"type": "string"}, "allOf": {"enum": [{"$ref": "#"}]}}}, {"type": "null"}]
     }
     assert flattened(schema, is_ended=True) == schema
 
 
-def test_what_holds_itself_keeps_its_references_or_comes_to_an_end():
+def test_recursion_is_preserved_or_unrolled():
     whole = compile_schema(flattened({"properties": {"x": TREE}}, is_ended=False))
     ended = flattened({"properties": {"x": TREE}}, is_ended=True)
-    assert "$ref" not in words_of(ended)
-    assert "$defs" not in words_of(ended)
+    assert "$ref" not in keywords_in(ended)
+    assert "$defs" not in keywords_in(ended)
     assert [whole.is_valid({"x": tree(depth)}) for depth in (0, 1, 5)] == [True, True, True]
     assert [compile_schema(ended).is_valid({"x": tree(depth)}) for depth in (0, 2, 3)] == [True, True, False]
 
@@ -98,26 +98,26 @@ def test_what_holds_itself_keeps_its_references_or_comes_to_an_end():
         ({"type": "array", "prefixItems": [{"type": "integer"}], "items": {"$ref": "#"}}, [[1], [1, [2]]]),
     ],
 )
-def test_every_way_to_end_is_taken(schema: dict[str, Any], values: list[Any]):
+def test_unrolling_uses_every_base_case(schema: dict[str, Any], values: list[Any]):
     ended = flattened({"properties": {"x": {"$id": "reyn:x"} | schema}}, is_ended=True)
-    assert "$ref" not in words_of(ended)
+    assert "$ref" not in keywords_in(ended)
     ours, true = compile_schema(ended), compile_schema(schema)
     for value in values:
         assert true.is_valid(value)
         assert ours.is_valid({"x": value}), (value, ended)
 
 
-def test_what_never_ends_or_would_grow_too_large_keeps_its_references():
+def test_endless_or_large_recursion_is_preserved():
     endless = {"$id": "reyn:x", "type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]}
     schema = {"properties": {"x": endless}, "required": ["x"]}
-    assert "$ref" in words_of(flattened(schema, is_ended=True))
+    assert "$ref" in keywords_in(flattened(schema, is_ended=True))
     wide = {f"d{n}": {"properties": {key: {"$ref": f"#/$defs/d{n + 1}"} for key in "lr"}} for n in range(20)}
     wide["d20"] = {"type": "integer"}
     grown = flattened({"properties": {"x": {"$id": "reyn:x", "$defs": wide, "$ref": "#/$defs/d0"}}}, is_ended=True)
-    assert "$ref" in words_of(grown)
+    assert "$ref" in keywords_in(grown)
 
 
-def test_what_holds_itself_and_says_more_is_followed_once():
+def test_recursive_all_of_is_followed_once():
     described = {"allOf": [{"$ref": "#"}], "description": "as generators of schemas write it"}
     named = {"$id": "reyn:x", "type": "object", "properties": {"next": described, "v": {"type": "integer"}}}
     flat = flattened({"properties": {"x": named}}, is_ended=False)
@@ -129,7 +129,7 @@ def test_what_holds_itself_and_says_more_is_followed_once():
     assert second["properties"]["next"] == {"$ref": "#/$defs/d0"}
 
 
-def test_alternatives_at_the_top_keep_their_definitions():
+def test_root_alternatives_keep_their_definitions():
     owner = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     animal = {"type": "object", "properties": {"owner": {"$ref": "#/$defs/Owner"}}, "required": ["owner"]}
     defs = {"Owner": owner, "Cat": animal, "Dog": {"allOf": [{"$ref": "#/$defs/Cat"}, {"required": ["bark"]}]}}
@@ -143,7 +143,7 @@ def test_alternatives_at_the_top_keep_their_definitions():
         assert not ours.is_valid({"x": {"owner": {}}})
 
 
-def test_a_definition_that_is_reached_in_two_ways_counts_in_both():
+def test_a_shared_definition_applies_to_every_reference():
     base = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
     sides = {
         name: {"allOf": [{"$ref": "#/$defs/base"}, {"properties": {name: {}}, "required": [name]}]} for name in "ab"
@@ -157,7 +157,7 @@ def test_a_definition_that_is_reached_in_two_ways_counts_in_both():
 @pytest.mark.parametrize(
     "reference", ["#word", "#/$defs/a%20b", "#/$defs/a b", "reyn:x#/$defs/a b", "reyn:word", "#/$defs/in/items"]
 )
-def test_a_reference_is_followed_however_it_is_written(reference: str):
+def test_every_form_of_reference_is_resolved(reference: str):
     word = {"$anchor": "word", "type": "string", "maxLength": 3}
     inner = {"$id": "reyn:word", "type": "string", "maxLength": 3}
     defs = {"a b": word, "in": {"type": "array", "items": inner}}
@@ -167,7 +167,7 @@ def test_a_reference_is_followed_however_it_is_written(reference: str):
         assert [ours.is_valid({"x": {"w": word}}) for word in ("abc", "abcd", 3)] == [True, False, False]
 
 
-def test_what_is_said_beside_alternatives_is_said_in_each():
+def test_siblings_of_alternatives_are_pushed_into_each():
     beside = {"properties": {"id": {"type": "integer"}}, "required": ["id"]}
     parts = [{"properties": {"a": {"const": 1}}, "required": ["a"]}, {"type": "string"}, {"required": ["b"]}]
     flat = flattened({"type": "object", "anyOf": parts} | beside, is_ended=False)
@@ -202,16 +202,16 @@ def larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 @given(st.recursive(PLAIN, larger, max_leaves=12), st.recursive(PLAIN, larger, max_leaves=6))
-def test_whatever_an_author_may_write_a_decoder_can_be_given(schema: Any, definition: Any):
+def test_any_schema_can_be_converted(schema: Any, definition: Any):
     artifact = {"$id": "reyn:x", "type": "object", "properties": {"x": schema}, "$defs": {"d": definition}}
     contract = {"anyOf": [{"type": "object", "properties": {"artifact": artifact}, "required": ["artifact"]}]}
     for is_small in (False, True):
         decoded = decoding_schema(contract, is_small=is_small)
         compile_schema(decoded)
-        assert "allOf" not in words_of(decoded)
+        assert "allOf" not in keywords_in(decoded)
         assert decoding_schema(contract, is_one_object=True)["type"] == "object"
 
 
-def test_parts_that_lead_nowhere_or_to_themselves_are_passed_over():
+def test_dangling_and_self_references_in_all_of_are_ignored():
     schema = {"$id": "reyn:x", "allOf": [{"$ref": "#"}, {"$ref": "#/$defs/gone"}, {"type": "integer"}]}
     assert flattened({"properties": {"x": schema}}, is_ended=False)["properties"]["x"] == {"type": "integer"}

@@ -1,4 +1,4 @@
-"""The embedded model beside what it generates: which file, how many threads, what it says when it cannot."""
+"""The local adapter without generation: files, threads, errors."""
 
 from __future__ import annotations
 
@@ -10,76 +10,76 @@ from typing import Any
 import pytest
 
 from reyn.config import ModelSettings
-from reyn.errors import ModelBroken, ModelMissing, PromptTooLong, SchemaRefused
+from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, SchemaRejected
 from reyn.models import Message, ModelRequest, local
 from reyn.models.local import LocalModel
 
-ASKED = ModelRequest((Message("system", "be brief"), Message("user", "hello")), {"type": "object"}, "r", "1.1", "h")
+REQUEST = ModelRequest((Message("system", "be brief"), Message("user", "hello")), {"type": "object"}, "r", "1.1", "h")
 
 
 class Engine:
-    """Says what it is told to, chunk by chunk, as llama.cpp does."""
+    """Replays chunks, like llama.cpp."""
 
-    def __init__(self, *said: Any) -> None:
-        self.said = list(said)
-        self.asked: list[dict[str, Any]] = []
+    def __init__(self, *chunks: Any) -> None:
+        self.chunks = list(chunks)
+        self.requests: list[dict[str, Any]] = []
 
-    def handle_chat_completions(self, asked: dict[str, Any], hear: Any) -> None:
-        self.asked.append(asked)
-        said = self.said.pop(0)
-        if isinstance(said, Exception):
-            raise said
-        hear(said)
+    def handle_chat_completions(self, body: dict[str, Any], callback: Any) -> None:
+        self.requests.append(body)
+        chunk = self.chunks.pop(0)
+        if isinstance(chunk, Exception):
+            raise chunk
+        callback(chunk)
 
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalModel:
     monkeypatch.setattr(local, "_LOADED", {})
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
-    return LocalModel.found("far", "m.gguf", ModelSettings("local:m.gguf"), tmp_path)
+    return LocalModel.locate("far", "m.gguf", ModelSettings("local:m.gguf"), tmp_path)
 
 
-def loaded(model: LocalModel, monkeypatch: pytest.MonkeyPatch, *said: Any) -> Engine:
-    engine = Engine(*said)
+def load(model: LocalModel, monkeypatch: pytest.MonkeyPatch, *chunks: Any) -> Engine:
+    engine = Engine(*chunks)
     loaded = local._Engine.__new__(local._Engine)
-    loaded._server, loaded._begun = engine, "be brief"
-    loaded._prefixes = SimpleNamespace(find=lambda text: None, keep=lambda text, write: None)
+    loaded._server, loaded._static_text = engine, "be brief"
+    loaded._cache = SimpleNamespace(find=lambda text: None, store=lambda text, write: None)
     monkeypatch.setattr(local, "_engine", lambda path, settings: loaded)
     return engine
 
 
 def ask(model: LocalModel) -> Any:
-    return asyncio.run(model.complete(ASKED))
+    return asyncio.run(model.complete(REQUEST))
 
 
-OVER = {"choices": [{"delta": {"content": "{}"}, "finish_reason": "stop"}]}
+FINISHED = {"choices": [{"delta": {"content": "{}"}, "finish_reason": "stop"}]}
 NO_GRAMMAR = {"error": {"code": 400, "message": "Failed to initialize samplers: failed to parse grammar"}}
 
 
-@pytest.mark.parametrize("refusal", [NO_GRAMMAR, ValueError("JSON schema error at #: unrecognized type")])
-def test_a_contract_that_no_grammar_can_be_made_of_is_asked_for_freely_and_visibly(
-    model: LocalModel, monkeypatch: pytest.MonkeyPatch, refusal: Any
+@pytest.mark.parametrize("rejection", [NO_GRAMMAR, ValueError("JSON schema error at #: unrecognized type")])
+def test_a_contract_without_a_grammar_falls_back_to_free_mode(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch, rejection: Any
 ):
-    engine = loaded(model, monkeypatch, refusal, OVER, OVER)
-    with pytest.raises(SchemaRefused) as caught:
+    engine = load(model, monkeypatch, rejection, FINISHED, FINISHED)
+    with pytest.raises(SchemaRejected) as caught:
         ask(model)
     assert caught.value.instead == "free"
     assert [ask(model).mode, ask(model).mode] == ["free", "free"]
-    assert ["response_format" in asked for asked in engine.asked] == [True, False, False]
+    assert ["response_format" in body for body in engine.requests] == [True, False, False]
 
 
-def test_a_mode_that_was_set_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_configured_mode_does_not_fall_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
-    model = LocalModel.found("far", "m.gguf", ModelSettings("local:m.gguf", mode="grammar"), tmp_path)
-    loaded(model, monkeypatch, NO_GRAMMAR, NO_GRAMMAR)
+    model = LocalModel.locate("far", "m.gguf", ModelSettings("local:m.gguf", mode="grammar"), tmp_path)
+    load(model, monkeypatch, NO_GRAMMAR, NO_GRAMMAR)
     for _ in range(2):
-        with pytest.raises(SchemaRefused) as caught:
+        with pytest.raises(SchemaRejected) as caught:
             ask(model)
         assert caught.value.instead == ""
 
 
-def test_what_is_too_long_says_which_setting_helps(model: LocalModel, monkeypatch: pytest.MonkeyPatch):
-    loaded(model, monkeypatch, {"error": {"message": "exceeds", "type": "exceed_context_size_error"}}, OSError("odd"))
+def test_a_prompt_that_is_too_long_names_the_setting(model: LocalModel, monkeypatch: pytest.MonkeyPatch):
+    load(model, monkeypatch, {"error": {"message": "exceeds", "type": "exceed_context_size_error"}}, OSError("odd"))
     with pytest.raises(PromptTooLong) as caught:
         ask(model)
     assert "context_tokens" in caught.value.hint
@@ -87,17 +87,17 @@ def test_what_is_too_long_says_which_setting_helps(model: LocalModel, monkeypatc
         ask(model)
 
 
-def test_damaged_weights_are_pulled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_damaged_weights_name_the_pull_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "weights.gguf"
     path.write_bytes(b"garbage")
     monkeypatch.setattr(local, "weights_path", lambda weights: path)
-    with pytest.raises(ModelMissing) as caught:
-        LocalModel.found("local", "", ModelSettings("local"), tmp_path)
+    with pytest.raises(ModelNotInstalled) as caught:
+        LocalModel.locate("local", "", ModelSettings("local"), tmp_path)
     assert "reyn models pull smollm2" in caught.value.hint
 
 
 @pytest.mark.parametrize(("quota", "cores"), [("max 100000", 8), ("250000 100000", 2), ("50000 100000", 1), ("odd", 8)])
-def test_a_container_has_the_cores_that_it_was_given(
+def test_the_cpu_quota_of_a_container_limits_the_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str, cores: int
 ):
     (tmp_path / "cpu.max").write_text(f"{quota}\n")

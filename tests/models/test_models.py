@@ -1,4 +1,4 @@
-"""The two models that need nobody: scripted and recorded."""
+"""The scripted and the recorded model."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def test_a_script_is_read_line_by_line(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"{", ":1: not JSON"),
-        (b'"a"\n[1]', ":2: an answer is"),
+        (b'"a"\n[1]', ":2: an answer must be"),
         (b"\xff", "cannot read"),
         (b'{"a":' * 9_000, "not JSON"),
     ],
 )
-def test_a_bad_script_is_refused_with_its_line(tmp_path: Path, content: bytes, told: str):
+def test_an_invalid_script_is_rejected_with_its_line(tmp_path: Path, content: bytes, message: str):
     (tmp_path / "a.jsonl").write_bytes(content)
-    with pytest.raises(ScriptInvalid, match=told):
+    with pytest.raises(ScriptInvalid, match=message):
         ScriptedModel.from_file(tmp_path / "a.jsonl", "x")
     with pytest.raises(ScriptInvalid, match="cannot read"):
         ScriptedModel.from_file(tmp_path / "missing.jsonl", "x")
@@ -59,13 +59,13 @@ def test_a_name_without_an_adapter_is_an_error(tmp_path: Path, name: str):
         opened(name, tmp_path)
 
 
-def test_a_name_from_the_configuration_stands_for_its_model(tmp_path: Path):
+def test_a_configured_name_is_an_alias(tmp_path: Path):
     (tmp_path / "a.jsonl").write_text('"hi"')
     model = opened("light", tmp_path, {"light": "scripted:a.jsonl"})
     assert model.name == "scripted:a.jsonl"
 
 
-def test_a_recorded_run_answers_the_same_requests_and_no_others(tmp_path: Path):
+def test_a_recorded_run_answers_only_its_own_requests(tmp_path: Path):
     write_skill(tmp_path, "spin", {"turn": ["turn", "end"]})
     journal = MemoryJournal()
     script = ["nonsense", go("turn", "same"), go("turn", "same"), finish()]
@@ -78,13 +78,13 @@ def test_a_recorded_run_answers_the_same_requests_and_no_others(tmp_path: Path):
             assert again.artifact == first.artifact
             changed = await rt.run("spin", {"text": "another"}, run_id="other")
             assert changed.status == "failed"
-            assert "holds no answer" in changed.reason
+            assert "has no answer" in changed.reason
 
     asyncio.run(main())
     answers = [[e.data["text"] for e in journal.read(run) if e.kind == "llm_responded"] for run in ("first", "again")]
     assert answers[0] == answers[1]
 
 
-def test_a_recording_of_nothing_answers_nothing(tmp_path: Path):
-    with pytest.raises(RunNotFound, match="to answer from"):
-        opened("recorded:nobody", tmp_path)
+def test_an_unknown_recording_is_an_error(tmp_path: Path):
+    with pytest.raises(RunNotFound, match="no recorded run"):
+        opened("recorded:unknown", tmp_path)

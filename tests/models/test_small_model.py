@@ -1,4 +1,4 @@
-"""Runs on the small model itself, as a user starts them: live, killed, resumed, with what it has read kept."""
+"""Runs on the real local model: live, killed, resumed, with a warm prompt cache."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def runtime(tmp_path: Path) -> Iterator[SyncRuntime]:
         yield runtime
 
 
-def asked(runtime: SyncRuntime, kind: str) -> list[str]:
-    """The calls of the run `mill`, each as often as it has an event of a kind."""
+def calls_of(runtime: SyncRuntime, kind: str) -> list[str]:
+    """Return the call of each event of a kind in the run `mill`."""
     if all(row.run_id != "mill" for row in runtime.runs()):
         return []
     return [event.data["call"] for event in runtime.events("mill") if event.kind == kind]
@@ -47,35 +47,35 @@ with SyncRuntime.open(".") as runtime:
 
 
 @real
-def test_a_run_that_is_killed_in_mid_answer_is_resumed_and_asks_for_nothing_twice(runtime: SyncRuntime, tmp_path: Path):
-    words = [sys.executable, "-c", STARTED, TEXT]
-    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE) as process:
+def test_a_run_killed_during_an_answer_resumes_without_repeating_calls(runtime: SyncRuntime, tmp_path: Path):
+    command = [sys.executable, "-c", STARTED, TEXT]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         half = process.stdout.read(20)  # of the second answer
         process.send_signal(signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
     assert half.startswith(b"{")
-    assert (asked(runtime, "llm_requested"), asked(runtime, "llm_responded")) == (["1.1", "2.1"], ["1.1"])
+    assert (calls_of(runtime, "llm_requested"), calls_of(runtime, "llm_responded")) == (["1.1", "2.1"], ["1.1"])
 
     result = runtime.resume("mill")
     assert (result.status, result.path) == ("finished", ("gist", "title"))
-    assert asked(runtime, "llm_requested") == ["1.1", "2.1"]
-    assert asked(runtime, "llm_responded") == ["1.1", "2.1"]
+    assert calls_of(runtime, "llm_requested") == ["1.1", "2.1"]
+    assert calls_of(runtime, "llm_responded") == ["1.1", "2.1"]
     answers = [event.data for event in runtime.events("mill") if event.kind == "llm_responded"]
     assert [answer["mode"] for answer in answers] == ["grammar", "grammar"]
-    assert asked(runtime, "validation_error") == []
+    assert calls_of(runtime, "validation_error") == []
     assert runtime.verify("mill").events == runtime.replay("mill").events == len(list(runtime.events("mill")))
 
-    # What a process has read, another need not read: only the little that is new.
+    # The prompt cache works across processes: only new text is read.
     again = runtime.run("headline", "The ferry stops in November.")
     assert again.ok
     assert again.usage.cached_tokens > 0.8 * again.usage.input_tokens
 
 
 @real
-def test_the_demo_keeps_what_the_readme_promises():
-    done = subprocess.run([sys.executable, str(DEMO)], capture_output=True, text=True, timeout=SECONDS)
-    assert done.returncode == 0, done.stderr
-    for promised in ("smollm2 is here", "gist (visit 1)", "kill -9", "resumed at title", "no differences"):
-        assert promised in done.stdout
-    assert done.stdout.count("  ../../.venv/bin/reyn ") == 3
+def test_the_demo_prints_what_the_readme_promises():
+    process_result = subprocess.run([sys.executable, str(DEMO)], capture_output=True, text=True, timeout=SECONDS)
+    assert process_result.returncode == 0, process_result.stderr
+    for expected in ("smollm2 is here", "gist (visit 1)", "kill -9", "resumed at title", "no differences"):
+        assert expected in process_result.stdout
+    assert process_result.stdout.count("  ../../.venv/bin/reyn ") == 3

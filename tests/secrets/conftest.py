@@ -20,24 +20,24 @@ class FakeKeyring(KeyringBackend):
 
     def __init__(self) -> None:
         super().__init__()
-        self.kept: dict[tuple[str, str], str] = {}
+        self.passwords: dict[tuple[str, str], str] = {}
 
     def get_password(self, service: str, username: str) -> str | None:
-        return self.kept.get((service, username))
+        return self.passwords.get((service, username))
 
     def set_password(self, service: str, username: str, password: str) -> None:
-        self.kept[service, username] = password
+        self.passwords[service, username] = password
 
     def delete_password(self, service: str, username: str) -> None:
-        del self.kept[service, username]
+        del self.passwords[service, username]
 
 
-KeyringBackend._classes.discard(FakeKeyring)  # nobody else shall find it
+KeyringBackend._classes.discard(FakeKeyring)  # keep it out of keyring's discovery
 
 
 @pytest.fixture(autouse=True)
-def nothing_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No keyring, here and in other processes; no secrets in the environment; a home of our own."""
+def isolated_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Disable the keyring, here and in subprocesses; remove secrets from the environment; use a temporary home."""
     monkeypatch.setattr("keyring.core._keyring_backend", fail.Keyring())
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
     for variable in [name for name in os.environ if name.startswith("REYN_")]:
@@ -47,7 +47,7 @@ def nothing_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def fake() -> FakeKeyring:
-    """The keyring of this process is one that works."""
+    """Install a working keyring in this process."""
     backend = FakeKeyring()
     keyring.set_keyring(backend)
     return backend
@@ -65,7 +65,7 @@ def file(path: Path) -> SecretsFile:
 
 @pytest.fixture
 def reyn(capsys: pytest.CaptureFixture[str]):
-    """One command line; what it says, and its exit code."""
+    """Run one command; return its output and exit code."""
 
     def call(*words: str) -> Output:
         code = run_app(words)

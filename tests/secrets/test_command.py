@@ -1,4 +1,4 @@
-"""`reyn secret` as a person or a script uses it. No value is ever shown."""
+"""`reyn secret` in a terminal and in scripts. No output contains a value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VALUE = "sk-test-0123456789"
 
 @pytest.fixture
 def piped(monkeypatch: pytest.MonkeyPatch):
-    """What comes on standard input."""
+    """Set standard input."""
 
     def give(content: bytes) -> None:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
@@ -26,16 +26,16 @@ def piped(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def project_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_a_secret_goes_in_is_listed_and_goes_out(reyn, piped, path: Path):
+def test_a_secret_is_set_listed_and_removed(reyn, piped, path: Path):
     assert reyn("secret", "list").out == "no secrets; store one with `reyn secret set NAME`\n"
     piped(f"{VALUE}\n".encode())
-    said = reyn("secret", "set", "TOKEN")
-    assert (said.code, said.err) == (0, "")
-    assert said.out.startswith(f"stored TOKEN in {path} (no keyring: ")
+    result = reyn("secret", "set", "TOKEN")
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith(f"stored TOKEN in {path} (no keyring: ")
     assert open_secrets().get("TOKEN") == VALUE
     listed, as_json = reyn("secret", "list"), reyn("secret", "list", "--json")
     assert listed.out == "TOKEN  file\n"
@@ -43,45 +43,45 @@ def test_a_secret_goes_in_is_listed_and_goes_out(reyn, piped, path: Path):
     removed = reyn("secret", "rm", "TOKEN")
     assert (removed.code, removed.out) == (0, f"removed TOKEN from {path}\n")
     assert reyn("secret", "list", "--json").json == []
-    assert VALUE not in said.out + listed.out + as_json.out + removed.out
+    assert VALUE not in result.out + listed.out + as_json.out + removed.out
 
 
-def test_it_goes_into_the_keyring_where_one_works(reyn, piped, fake: FakeKeyring, path: Path):
+def test_a_working_keyring_is_used(reyn, piped, fake: FakeKeyring, path: Path):
     piped(VALUE.encode())
     assert reyn("secret", "set", "TOKEN").out == f"stored TOKEN in the keyring ({fake.name})\n"
-    assert fake.kept == {("reyn", "TOKEN"): VALUE}
+    assert fake.passwords == {("reyn", "TOKEN"): VALUE}
     assert reyn("secret", "list").out == "TOKEN  keyring\n"
     assert VALUE not in path.read_text()
     assert reyn("secret", "rm", "TOKEN").code == 0
 
 
-def test_lines_are_kept_but_for_the_end_of_the_last(reyn, piped):
+def test_a_multi_line_value_loses_only_its_final_newline(reyn, piped):
     piped("\ufeff-----BEGIN KEY-----\nabc é\n-----END KEY-----\r\n".encode())
     assert reyn("secret", "set", "TOKEN").code == 0
     assert open_secrets().get("TOKEN") == "-----BEGIN KEY-----\nabc é\n-----END KEY-----"
 
 
-def test_a_value_can_come_from_a_variable(reyn, monkeypatch: pytest.MonkeyPatch):
+def test_a_value_can_be_read_from_a_variable(reyn, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MY_KEY", VALUE)
-    said = reyn("secret", "set", "TOKEN", "--from-env", "MY_KEY")
-    assert said.code == 0
-    assert VALUE not in said.out + said.err
+    result = reyn("secret", "set", "TOKEN", "--from-env", "MY_KEY")
+    assert result.code == 0
+    assert VALUE not in result.out + result.err
     assert open_secrets().get("TOKEN") == VALUE
     assert reyn("secret", "set", "TOKEN", "--from-env", "NOBODY").code == 2
 
 
-def test_a_variable_that_wins_is_told(reyn, piped, monkeypatch: pytest.MonkeyPatch):
+def test_an_overriding_variable_is_reported(reyn, piped, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("REYN_SECRET_TOKEN", "from-the-variable")
     piped(VALUE.encode())
-    said = reyn("secret", "set", "TOKEN")
-    assert "note: the variable REYN_SECRET_TOKEN is set and takes precedence" in said.out
+    result = reyn("secret", "set", "TOKEN")
+    assert "note: the variable REYN_SECRET_TOKEN is set and takes precedence" in result.out
     assert reyn("secret", "list").out == "TOKEN  environment (overrides file)\n"
     assert "note: the variable REYN_SECRET_TOKEN" in reyn("secret", "rm", "TOKEN").out
-    said = reyn("secret", "rm", "TOKEN")
-    assert (said.code, "fix: Run: unset REYN_SECRET_TOKEN" in said.err) == (2, True)
+    result = reyn("secret", "rm", "TOKEN")
+    assert (result.code, "fix: Run: unset REYN_SECRET_TOKEN" in result.err) == (2, True)
 
 
-def test_an_older_value_elsewhere_is_removed_and_told(reyn, piped, path: Path, request: pytest.FixtureRequest):
+def test_removal_of_an_older_value_is_reported(reyn, piped, path: Path, request: pytest.FixtureRequest):
     piped(VALUE.encode())
     reyn("secret", "set", "TOKEN")
     request.getfixturevalue("fake")
@@ -94,11 +94,11 @@ def test_an_older_value_elsewhere_is_removed_and_told(reyn, piped, path: Path, r
     ("content", "code"),
     [(b"", "RYN707"), (b"\n", "RYN707"), (b"  \n", "RYN707"), (b"short", "RYN707"), (b"\xffabcdef", "UTF-8")],
 )
-def test_a_value_that_does_not_do_is_refused(reyn, piped, path: Path, content: bytes, code: str):
+def test_an_invalid_value_is_rejected(reyn, piped, path: Path, content: bytes, code: str):
     piped(content)
-    said = reyn("secret", "set", "TOKEN")
-    assert (said.code, code in said.err) == (2, True)
-    assert "Traceback" not in said.err
+    result = reyn("secret", "set", "TOKEN")
+    assert (result.code, code in result.err) == (2, True)
+    assert "Traceback" not in result.err
     assert not path.exists()
 
 
@@ -110,77 +110,77 @@ class Unreadable(io.RawIOBase):
         raise OSError(5, "Input/output error")
 
 
-def test_a_closed_or_broken_standard_input_is_told(reyn, monkeypatch: pytest.MonkeyPatch):
+def test_closed_or_broken_standard_input_is_an_error(reyn, monkeypatch: pytest.MonkeyPatch):
     broken = io.TextIOWrapper(io.BufferedReader(Unreadable()))
     for stdin, why in ((None, "is closed"), (broken, "Input/output error")):
         monkeypatch.setattr(sys, "stdin", stdin)
-        said = reyn("secret", "set", "TOKEN")
-        assert (said.code, why in said.err) == (2, True)
+        result = reyn("secret", "set", "TOKEN")
+        assert (result.code, why in result.err) == (2, True)
 
 
 @pytest.mark.parametrize("words", [(VALUE,), (f"--{VALUE}",), (f"-{VALUE}",), ("--", VALUE), (f"--value={VALUE}",)])
-def test_a_value_on_the_command_line_is_refused_and_not_repeated(reyn, piped, path: Path, words: tuple[str, ...]):
+def test_a_value_on_the_command_line_is_rejected_and_not_quoted(reyn, piped, path: Path, words: tuple[str, ...]):
     piped(b"another-value")
-    said = reyn("secret", "set", "TOKEN", *words)
-    assert said.code == 2
-    assert "standard input" in said.err
-    assert "0123456789" not in said.out + said.err
+    result = reyn("secret", "set", "TOKEN", *words)
+    assert result.code == 2
+    assert "standard input" in result.err
+    assert "0123456789" not in result.out + result.err
     assert not path.exists()
 
 
-def test_a_value_in_the_place_of_a_name_is_not_repeated(reyn, piped):
+def test_a_value_passed_as_a_name_is_not_quoted(reyn, piped):
     piped(b"another-value")
     for words in (("set", VALUE), ("rm", VALUE)):
-        said = reyn("secret", *words)
-        assert (said.code, "RYN706" in said.err) == (2, True)
-        assert VALUE not in said.out + said.err
+        result = reyn("secret", *words)
+        assert (result.code, "RYN706" in result.err) == (2, True)
+        assert VALUE not in result.out + result.err
 
 
-def test_one_that_is_not_there_cannot_be_removed(reyn):
-    said = reyn("secret", "rm", "TOKEN")
-    assert (said.code, "error RYN704" in said.err) == (2, True)
+def test_removing_an_unknown_secret_is_an_error(reyn):
+    result = reyn("secret", "rm", "TOKEN")
+    assert (result.code, "error RYN704" in result.err) == (2, True)
 
 
-def test_a_file_that_others_may_read_is_an_error_with_the_command_that_mends_it(reyn, piped, path: Path):
+def test_a_file_that_others_can_read_is_an_error_with_the_command_that_fixes_it(reyn, piped, path: Path):
     piped(VALUE.encode())
     reyn("secret", "set", "TOKEN")
     path.chmod(0o644)
     for words in (("list",), ("rm", "TOKEN"), ("list", "--json")):
-        said = reyn("secret", *words)
-        assert said.code == 2
-        assert f"chmod 600 {path}" in said.out + said.err
-        assert VALUE not in said.out + said.err
+        result = reyn("secret", *words)
+        assert result.code == 2
+        assert f"chmod 600 {path}" in result.out + result.err
+        assert VALUE not in result.out + result.err
 
 
-def test_debugging_does_not_show_it(reyn, piped):
+def test_a_traceback_does_not_contain_the_value(reyn, piped):
     piped(b"zq9x!")
-    said = reyn("--debug", "secret", "set", "TOKEN")
-    assert "Traceback" in said.err
-    assert "zq9x!" not in said.err
+    result = reyn("--debug", "secret", "set", "TOKEN")
+    assert "Traceback" in result.err
+    assert "zq9x!" not in result.err
 
 
-def test_at_a_terminal_it_is_asked_for_without_showing_it(tmp_path: Path):
+def test_the_prompt_does_not_echo_the_value(tmp_path: Path):
     terminal = Terminal(tmp_path, "secret", "set", "TOKEN")
     terminal.wait_for("value of TOKEN (not shown): ")
     terminal.type(f"{VALUE}\n")
-    said = terminal.end()
-    assert (said.code, "stored TOKEN in" in said.out) == (0, True)
-    assert VALUE not in said.out
+    result = terminal.end()
+    assert (result.code, "stored TOKEN in" in result.out) == (0, True)
+    assert VALUE not in result.out
     assert open_secrets().get("TOKEN") == VALUE
 
 
 @pytest.mark.parametrize(("typed", "code"), [("\n", 2), ("\x04", 130)])
-def test_at_a_terminal_nothing_is_no_value(tmp_path: Path, path: Path, typed: str, code: int):
+def test_an_empty_prompt_stores_nothing(tmp_path: Path, path: Path, typed: str, code: int):
     terminal = Terminal(tmp_path, "secret", "set", "TOKEN")
     terminal.wait_for("(not shown): ")
     terminal.type(typed)
-    said = terminal.end()
-    assert (said.code, "Traceback" in said.out) == (code, False)
+    result = terminal.end()
+    assert (result.code, "Traceback" in result.out) == (code, False)
     assert not path.exists()
 
 
-def test_every_part_explains_itself_with_an_example(reyn):
+def test_help_contains_an_example(reyn):
     for words in (("set",), ("list",), ("rm",), ()):
-        said = reyn("secret", *words, "--help")
-        assert said.code == 0
-        assert f"Example: reyn {' '.join(('secret', *words))}" in said.out
+        result = reyn("secret", *words, "--help")
+        assert result.code == 0
+        assert f"Example: reyn {' '.join(('secret', *words))}" in result.out

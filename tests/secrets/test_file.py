@@ -1,4 +1,4 @@
-"""The file of secrets: real files, their modes, several writers, sudden ends."""
+"""The secrets file: permissions, links, concurrent writers, killed writers."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ for number in range(int(sys.argv[3])):
 
 
 def writer(path: Path, name: str, count: int) -> subprocess.Popen[str]:
-    words = [sys.executable, "-c", WRITER, str(path), name, str(count)]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", WRITER, str(path), name, str(count)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
 def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.lstat().st_mode)
 
 
-def refused(file: SecretsFile) -> SecretStoreUnavailable:
-    """What both reading and writing say; nothing is changed."""
+def rejection(file: SecretsFile) -> SecretStoreUnavailable:
+    """Return the error that both reading and writing raise."""
     with pytest.raises(SecretStoreUnavailable) as reading:
         file.read()
     with pytest.raises(SecretStoreUnavailable) as writing:
@@ -49,13 +49,13 @@ def refused(file: SecretsFile) -> SecretStoreUnavailable:
     return reading.value
 
 
-def test_looking_makes_nothing(file: SecretsFile):
+def test_reading_creates_nothing(file: SecretsFile):
     assert file.read() == Contents()
     assert FileStore(file).remove("A") == ""
     assert not file.path.parent.parent.exists()
 
 
-def test_only_the_owner_may_read_it_whatever_the_umask(file: SecretsFile):
+def test_only_the_owner_has_access_whatever_the_umask(file: SecretsFile):
     before = os.umask(0)
     try:
         FileStore(file).set("A", "some value")
@@ -69,7 +69,7 @@ def test_only_the_owner_may_read_it_whatever_the_umask(file: SecretsFile):
     }
 
 
-def test_what_is_set_is_there_for_others_until_it_is_removed(file: SecretsFile):
+def test_values_are_shared_between_instances(file: SecretsFile):
     store, other = FileStore(file), FileStore(SecretsFile(file.path))
     store.set("A", "first value")
     store.set("B", 'lines\nand "quotes" é')
@@ -82,55 +82,55 @@ def test_what_is_set_is_there_for_others_until_it_is_removed(file: SecretsFile):
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644, 0o601])
-def test_a_file_that_others_may_read_is_refused_with_the_command_that_mends_it(file: SecretsFile, mode: int):
+def test_a_file_that_others_can_read_is_rejected_with_the_command_that_fixes_it(file: SecretsFile, mode: int):
     FileStore(file).set("A", "some value")
     file.path.chmod(mode)
-    error = refused(file)
-    assert "others may read" in error.message
+    error = rejection(file)
+    assert "other users can read" in error.message
     assert f"{mode:04o}" in error.message
     assert error.hint == f"Run: chmod 600 {file.path}"
     subprocess.run(error.hint.removeprefix("Run: ").split(), check=True)
     assert FileStore(file).get("A") == "some value"
 
 
-def test_a_folder_that_others_may_write_to_is_refused(file: SecretsFile):
+def test_a_folder_that_others_can_write_to_is_rejected(file: SecretsFile):
     FileStore(file).set("A", "some value")
     file.path.parent.chmod(0o777)
-    assert refused(file).hint == f"Run: chmod 700 {file.path.parent}"
+    assert rejection(file).hint == f"Run: chmod 700 {file.path.parent}"
     file.path.parent.chmod(0o755)
     assert FileStore(file).get("A") == "some value"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_a_file_of_another_user_is_refused(file: SecretsFile):
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the owner")
+def test_a_file_of_another_user_is_rejected(file: SecretsFile):
     FileStore(file).set("A", "some value")
     os.chown(file.path, 12345, -1)
-    assert "another user" in refused(file).message
+    assert "another user" in rejection(file).message
 
 
-def test_a_link_is_not_followed(file: SecretsFile, tmp_path: Path):
+def test_symbolic_links_are_not_followed(file: SecretsFile, tmp_path: Path):
     elsewhere = SecretsFile(tmp_path / "elsewhere" / "secrets.json")
     FileStore(elsewhere).set("A", "some value")
     before = elsewhere.path.read_bytes()
     file.path.parent.mkdir(mode=0o700, parents=True)
     file.path.symlink_to(elsewhere.path)
-    assert "is a link" in refused(file).message
+    assert "is a symbolic link" in rejection(file).message
     file.path.unlink()
     shutil.rmtree(file.path.parent)
     file.path.parent.symlink_to(elsewhere.path.parent)
-    assert "is a link" in refused(file).message
+    assert "is a symbolic link" in rejection(file).message
     file.path.parent.unlink()
     file.path.parent.symlink_to(tmp_path / "nowhere")
-    with pytest.raises(SecretStoreUnavailable, match="is a link"):
+    with pytest.raises(SecretStoreUnavailable, match="is a symbolic link"):
         FileStore(file).set("B", "another value")
     assert elsewhere.path.read_bytes() == before
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo], ids=["folder", "fifo"])
-def test_what_is_no_file_is_refused_at_once(file: SecretsFile, make):
+def test_a_folder_or_fifo_is_rejected_without_blocking(file: SecretsFile, make):
     file.path.parent.mkdir(mode=0o700, parents=True)
     make(file.path)
-    assert "is no plain file" in refused(file).message
+    assert "is not a regular file" in rejection(file).message
 
 
 @pytest.mark.parametrize(
@@ -145,24 +145,24 @@ def test_what_is_no_file_is_refused_at_once(file: SecretsFile, make):
         b'{"values": {"A": "sk-12345"}, "more": 1}',
     ],
 )
-def test_a_damaged_file_is_refused_kept_and_not_quoted(file: SecretsFile, content: bytes):
+def test_a_damaged_file_is_rejected_unchanged_and_not_quoted(file: SecretsFile, content: bytes):
     file.path.parent.mkdir(mode=0o700, parents=True)
     file.path.write_bytes(content)
     file.path.chmod(0o600)
-    error = refused(file)
+    error = rejection(file)
     assert "damaged" in error.message
     assert "sk-" not in error.message
     assert error.__cause__ is None
     assert file.path.read_bytes() == content
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path):
+def test_an_unwritable_location_is_an_error(tmp_path: Path):
     (tmp_path / "config").write_text("")
-    with pytest.raises(SecretStoreUnavailable, match=r"is a link, or no folder|Not a directory"):
+    with pytest.raises(SecretStoreUnavailable, match=r"is a symbolic link or not a folder|Not a directory"):
         FileStore(SecretsFile(tmp_path / "config" / "reyn" / "secrets.json")).set("A", "some value")
 
 
-def test_a_write_that_fails_leaves_the_old_file(file: SecretsFile, monkeypatch: pytest.MonkeyPatch):
+def test_a_failed_write_leaves_the_old_file(file: SecretsFile, monkeypatch: pytest.MonkeyPatch):
     FileStore(file).set("A", "some value")
 
     def fail(handle: int) -> None:
@@ -175,28 +175,28 @@ def test_a_write_that_fails_leaves_the_old_file(file: SecretsFile, monkeypatch: 
     assert sorted(path.name for path in file.path.parent.iterdir()) == [".secrets.lock", "secrets.json"]
 
 
-def test_setting_what_is_there_writes_nothing(file: SecretsFile):
+def test_setting_the_same_value_writes_nothing(file: SecretsFile):
     FileStore(file).set("A", "some value")
     before = file.path.stat().st_ino
     FileStore(file).set("A", "some value")
     assert file.path.stat().st_ino == before
 
 
-def test_two_processes_lose_nothing_of_each_other(file: SecretsFile):
-    writers = [writer(file.path, name, 40) for name in ("ADA", "BOB")]
+def test_concurrent_writers_lose_no_updates(file: SecretsFile):
+    writers = [writer(file.path, name, 40) for name in ("FIRST", "SECOND")]
     while any(process.poll() is None for process in writers):
-        json.loads(file.path.read_text() if file.path.exists() else "{}")  # whole at every moment
+        json.loads(file.path.read_text() if file.path.exists() else "{}")  # valid at every moment
     assert [process.wait() for process in writers] == [0, 0]
     for process in writers:
         process.stdout.close()
-    assert FileStore(file).names() == {f"{name}_{number}" for name in ("ADA", "BOB") for number in range(40)}
+    assert FileStore(file).names() == {f"{name}_{number}" for name in ("FIRST", "SECOND") for number in range(40)}
     assert mode_of(file.path) == 0o600
 
 
-def test_a_writer_that_is_killed_leaves_a_whole_file_and_no_lock(file: SecretsFile):
-    FileStore(file).set("KEPT", "some value")
+def test_a_killed_writer_leaves_a_valid_file_and_no_lock(file: SecretsFile):
+    FileStore(file).set("STABLE", "some value")
     for _ in range(8):
-        process = writer(file.path, "ADA", 100_000)
+        process = writer(file.path, "FIRST", 100_000)
         process.stdout.readline()
         written = len(FileStore(file).names())
         while len(FileStore(file).names()) <= written:
@@ -204,25 +204,25 @@ def test_a_writer_that_is_killed_leaves_a_whole_file_and_no_lock(file: SecretsFi
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
-        assert FileStore(file).get("KEPT") == "some value"
+        assert FileStore(file).get("STABLE") == "some value"
         FileStore(file).set("AFTER", "some value")
-        file.change(lambda contents: Contents(values={"KEPT": contents.values["KEPT"]}))
+        file.update(lambda contents: Contents(values={"STABLE": contents.values["STABLE"]}))
         assert sorted(path.name for path in file.path.parent.iterdir()) == [".secrets.lock", "secrets.json"]
 
 
-def test_a_lock_that_is_not_given_back_is_told(file: SecretsFile, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("reyn.secrets.file._PATIENCE", 0.05)
+def test_waiting_for_the_lock_times_out(file: SecretsFile, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("reyn.secrets.file._LOCK_TIMEOUT_SECONDS", 0.05)
 
-    def meanwhile(contents: Contents) -> Contents:
+    def update_concurrently(contents: Contents) -> Contents:
         with pytest.raises(SecretStoreUnavailable, match="by another process"):
             FileStore(SecretsFile(file.path)).set("B", "another value")
         return contents.with_value("A", "some value")
 
-    file.change(meanwhile)
+    file.update(update_concurrently)
     assert FileStore(file).names() == {"A"}
 
 
-def test_where_the_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_path_follows_xdg_config_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert secrets_path({"XDG_CONFIG_HOME": "/etc/x"}, tmp_path) == Path("/etc/x/reyn/secrets.json")
     for environ in ({}, {"XDG_CONFIG_HOME": ""}, {"XDG_CONFIG_HOME": "relative"}):
         assert secrets_path(environ, tmp_path) == tmp_path / ".config" / "reyn" / "secrets.json"
@@ -233,7 +233,7 @@ def test_where_the_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         secrets_path({})
 
 
-def test_nobody_sees_a_value_by_looking_at_the_file(file: SecretsFile):
+def test_repr_contains_no_value(file: SecretsFile):
     from rich.pretty import pretty_repr
 
     FileStore(file).set("A", "some value")

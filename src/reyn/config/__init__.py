@@ -1,6 +1,6 @@
-"""What did the operator set?
+"""Project configuration: `reyn.yaml`, `reyn.local.yaml`, `REYN_*` variables and flags as one validated `Config`.
 
-`reyn.yaml`, then `reyn.local.yaml`, then `REYN_*`, then flags become one `Config`; each value remembers its origin.
+Values of secrets are never part of it; it holds references such as `secret://NAME`, which `reyn.secrets` resolves.
 """
 
 from reyn.config.load import load_config

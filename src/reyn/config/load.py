@@ -1,4 +1,8 @@
-"""Files, environment and flags become one `Config`, later ones over earlier ones; all that is wrong is told at once."""
+"""Load `reyn.yaml`, `reyn.local.yaml`, `REYN_*` variables and flags, in this order, into one `Config`.
+
+Later sources override earlier ones key by key. All errors are collected and raised as one `ConfigInvalid`; `checks`
+finds those within a source, this module those that only the merged configuration shows.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.config.values import MODES, ONLY_FOR, Config, FileZones, LimitKeys, ModelSettings, Sizes
-from reyn.documents import Document, DocumentError, check_keys, nearest, parse_yaml, read_text
+from reyn.config.checks import CODE, check_document
+from reyn.config.values import ADAPTER_OF_SETTING, MODES, Config
+from reyn.documents import Document, DocumentError, nearest, parse_yaml, read_text
 from reyn.errors import ConfigInvalid, Finding
 
 if TYPE_CHECKING:
@@ -17,138 +22,119 @@ if TYPE_CHECKING:
 
 FILES = ("reyn.yaml", "reyn.local.yaml")
 PREFIX = "REYN_"
-SECRETS = "REYN_SECRET_"
-"""Variables that begin with this are read by `reyn.secrets`, and by nobody else."""
-CODE = "RYN701"
-_TEXTS = ("model", "output_language")
-"""Keys whose variables are taken as they are; the others are read as YAML."""
-_SECTIONS: dict[str, type[msgspec.Struct]] = {"limits": LimitKeys, "sizes": Sizes, "files": FileZones}
+SECRET_PREFIX = "REYN_SECRET_"  # noqa: S105 - a prefix of variable names
+"""Variables with this prefix belong to `reyn.secrets`."""
+_FLAGS = "flags"
+_PLAIN_TEXT_KEYS = ("model", "output_language")
+"""Keys whose variables hold plain text; other variables hold YAML."""
 
 
 def load_config(root: Path, flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None) -> Config:
-    """The configuration of the project at `root`. A flag that is `None` was not given."""
+    """Load the configuration of the project at `root`.
+
+    Args:
+        root: The project's folder.
+        flags: Values from the command line; `None` means that a flag was not used.
+        environ: Environment variables; those of the process by default.
+
+    Raises:
+        ConfigInvalid: Lists every error with its position.
+    """
     findings: list[Finding] = []
+    documents = read_documents(root, environ, findings)
+    set_flags = {key: value for key, value in (flags or {}).items() if value is not None}
+    documents.append(Document(_FLAGS, set_flags, {}))
     merged: dict[str, Any] = {}
-    documents = [document for document in read_documents(root, environ, findings) if document.value is not None]
     for document in documents:
-        wrong = _check(document)
-        findings += wrong
-        if not wrong:
+        errors = check_document(document, Config)
+        findings += errors
+        if not errors:
             merged = _merge(merged, document.value)
-    findings = findings or _check_joined(merged, documents)
-    merged |= {key: value for key, value in (flags or {}).items() if value is not None}
-    if not findings:
-        try:
-            return msgspec.convert(merged, Config)
-        except msgspec.ValidationError as error:
-            findings.append(Finding("flags", 1, 1, CODE, str(error)))
-    raise ConfigInvalid("the configuration has errors:", findings)
+    findings = findings or _check_merged(merged, documents)
+    if findings:
+        raise ConfigInvalid("the configuration has errors:", findings)
+    return msgspec.convert(merged, Config)
 
 
 def read_documents(root: Path, environ: Mapping[str, str] | None, findings: list[Finding]) -> list[Document]:
-    """What is set in files and in the environment, the weakest first; what cannot be read is added to the findings."""
+    """Read files and variables, lowest precedence first; add those that cannot be read to `findings`."""
     environ = os.environ if environ is None else environ
-    found = []
+    documents = []
     for name in FILES:
         path = root / name
         if os.path.lexists(path):
             try:
-                found.append(parse_yaml(read_text(path, name), name))
-            except DocumentError as error:
-                findings.append(error.finding)
-    keys = {field.name.upper(): field.name for field in msgspec.structs.fields(Config)}
-    for variable, text in sorted(environ.items()):
-        if variable.startswith(PREFIX) and not variable.startswith(SECRETS) and text:
-            word = variable.removeprefix(PREFIX)
-            key = keys.get(word, word.lower())
-            try:
-                value = text if key in _TEXTS else parse_yaml(text, variable).value
+                document = parse_yaml(read_text(path, name), name)
             except DocumentError as error:
                 findings.append(error.finding)
                 continue
-            found.append(Document(variable, {key: value}, {}))
-    return found
+            if document.value is not None:  # an empty file
+                documents.append(document)
+    keys = {field.name.upper(): field.name for field in msgspec.structs.fields(Config)}
+    for variable, text in sorted(environ.items()):
+        if variable.startswith(PREFIX) and not variable.startswith(SECRET_PREFIX) and text:
+            suffix = variable.removeprefix(PREFIX)
+            key = keys.get(suffix, suffix.lower())
+            try:
+                value = text if key in _PLAIN_TEXT_KEYS else parse_yaml(text, variable).value
+            except DocumentError as error:
+                findings.append(error.finding)
+                continue
+            documents.append(Document(variable, {key: value}, {}))
+    return documents
 
 
-def says(document: Document, way: tuple[str, ...]) -> bool:
-    """Whether a place says something of a key."""
+def sets_key(document: Document, path: tuple[str, ...]) -> bool:
+    """Return whether a source sets a key."""
     value = document.value
-    for word in way:
-        if not isinstance(value, dict) or word not in value:
+    for key in path:
+        if not isinstance(value, dict) or key not in value:
             return False
-        value = value[word]
+        value = value[key]
     return True
 
 
-def _check(document: Document) -> list[Finding]:
-    """All of one place that is not understood."""
-    findings = _check_keys(document, Config, passed_over=(*_SECTIONS, "models"))
-    if isinstance(document.value, dict):
-        for name in _SECTIONS.keys() & document.value.keys():
-            findings += _check_keys(document.part(name), _SECTIONS[name])
-        if "models" in document.value:
-            findings += _check_models(document.part("models"))
-    return findings
+class _ModelFault(NamedTuple):
+    """An error in the merged settings of a model, and the key that it is about."""
 
-
-def _check_models(models: Document) -> list[Finding]:
-    if not isinstance(models.value, dict):
-        return [models.finding(CODE, "`models` must be a mapping of names to models")]
-    findings = []
-    for name, model in models.value.items():
-        if isinstance(model, dict):
-            findings += _check_keys(models.part(name), ModelSettings)
-        elif not isinstance(model, str):
-            findings.append(models.finding(CODE, f"`{name}` must be the name of a model, or its settings", name))
-    return findings
-
-
-def _check_keys(document: Document, shape: type[msgspec.Struct], passed_over: tuple[str, ...] = ()) -> list[Finding]:
-    """What is missing in one place may be in another."""
-    if document.prefix and not isinstance(document.value, dict):
-        return [document.finding(CODE, f"`{document.prefix[-1]}` must be a mapping of keys to values")]
-    return check_keys(document, shape, unknown=CODE, missing="", wrong=CODE, passed_over=passed_over)
-
-
-class _Fault(NamedTuple):
-    """What is wrong with a model once all places are joined, and where."""
-
-    way: tuple[str, ...]
+    path: tuple[str, ...]
     message: str
     fix: str = ""
 
 
-def _check_joined(merged: dict[str, Any], documents: list[Document]) -> list[Finding]:
+def _check_merged(merged: dict[str, Any], documents: list[Document]) -> list[Finding]:
+    """Check the settings of each model; report an error where the last source sets the key."""
     models = merged.get("models", {})
     findings = []
     for name, settings in models.items():
-        for fault in _faults(name, settings, models) if isinstance(settings, dict) else ():
-            last = next(document for document in reversed(documents) if says(document, fault.way))
-            findings.append(last.finding(CODE, fault.message, *fault.way, fix=fault.fix))
+        for fault in _model_faults(name, settings, models) if isinstance(settings, dict) else ():
+            last = next(document for document in reversed(documents) if sets_key(document, fault.path))
+            findings.append(last.finding(CODE, fault.message, *fault.path, fix=fault.fix))
     return findings
 
 
-def _faults(name: str, settings: dict[str, Any], models: dict[str, Any]) -> Iterator[_Fault]:
-    """Settings are those of some model, and of its kind; whoever takes its place is one, too."""
-    place = ("models", name)
+def _model_faults(name: str, settings: dict[str, Any], models: dict[str, Any]) -> Iterator[_ModelFault]:
+    path = ("models", name)
     if "model" not in settings:
-        yield _Fault(place, f"`models.{name}` names no `model`", "Add `model:`, as in `model: openai:NAME`.")
+        yield _ModelFault(path, f"`models.{name}` has no `model`", "Add `model:`, for example `model: openai:NAME`.")
         return
     adapter = settings["model"].partition(":")[0]
-    for key, only in ONLY_FOR.items():
-        if settings.get(key) is not None and adapter in MODES and adapter != only:
-            yield _Fault((*place, key), f"`{key}` is for `{only}` alone", "Leave it out.")
+    for key, owner in ADAPTER_OF_SETTING.items():
+        if settings.get(key) is not None and adapter in MODES and adapter != owner:
+            message = f"`models.{name}.{key}` applies to `{owner}` models only"
+            yield _ModelFault((*path, key), message, f"Remove `{key}`.")
     mode = settings.get("mode", "auto")
     if mode not in MODES.get(adapter, (mode,)):
-        ways = " or ".join(f"`{way}`" for way in MODES[adapter])
-        yield _Fault((*place, "mode"), f"`{adapter}` knows no mode `{mode}`", f"Write {ways}.")
+        choices = " or ".join(f"`{choice}`" for choice in MODES[adapter])
+        yield _ModelFault((*path, "mode"), f"`{adapter}` models have no mode `{mode}`", f"Use {choices}.")
     for other in settings.get("fallback", ()):
         if other not in models and ":" not in other and other != "local":
-            yield _Fault((*place, "fallback"), f"no model is called `{other}`", nearest(other, models))
+            message = f"`models.{name}.fallback` names an unknown model `{other}`"
+            yield _ModelFault((*path, "fallback"), message, nearest(other, models))
 
 
 def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """Mappings merge key by key; anything else is replaced."""
+    """Merge mappings key by key; replace other values."""
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)

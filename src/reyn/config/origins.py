@@ -1,4 +1,4 @@
-"""Where each setting comes from: a default, a line of a file, a variable, a flag."""
+"""Explain where each setting comes from: the default, a line of a file, a variable or a flag."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.config.load import CODE, FILES, load_config, read_documents, says
+from reyn.config.checks import CODE
+from reyn.config.load import FILES, load_config, read_documents, sets_key
 from reyn.documents import nearest
 from reyn.errors import ConfigInvalid, Finding
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One key with its value; of what is nested, `key` is the way there: `limits.tokens`."""
+    """A setting with its origin. The key of a nested setting is its path, such as `limits.tokens`."""
 
     key: str
     value: Any
@@ -28,36 +29,40 @@ class Setting(msgspec.Struct, frozen=True):
 def explain_config(
     root: Path, flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None
 ) -> list[Setting]:
-    """Every setting of the project at `root`, with the place that decides it."""
-    given = {key: value for key, value in (flags or {}).items() if value is not None}
-    config = msgspec.to_builtins(load_config(root, given, environ))
+    """Return every setting of the project at `root` with the source that decides it."""
+    set_flags = {key: value for key, value in (flags or {}).items() if value is not None}
+    config = msgspec.to_builtins(load_config(root, set_flags, environ))
     documents = read_documents(root, environ, [])
-    return [Setting(".".join(way), value, _origin(way, given, documents)) for way, value in _leaves(config)]
+    return [Setting(".".join(path), value, _origin(path, set_flags, documents)) for path, value in _leaves(config)]
 
 
-def only(settings: list[Setting], key: str) -> list[Setting]:
-    """The setting of that key, or all below it."""
-    found = [setting for setting in settings if setting.key == key or setting.key.startswith(f"{key}.")]
-    if not found:
+def select_settings(settings: list[Setting], key: str) -> list[Setting]:
+    """Return the setting with a key, or all settings below it.
+
+    Raises:
+        ConfigInvalid: If there is no such key.
+    """
+    selected = [setting for setting in settings if setting.key == key or setting.key.startswith(f"{key}.")]
+    if not selected:
         known = {setting.key for setting in settings} | {setting.key.partition(".")[0] for setting in settings}
-        finding = Finding("config", 1, 1, CODE, f"no key `{key}`", nearest(key, known))
+        finding = Finding("config", 1, 1, CODE, f"unknown key `{key}`", nearest(key, known))
         raise ConfigInvalid("the configuration has no such key:", [finding])
-    return found
+    return selected
 
 
-def _leaves(value: dict[str, Any], way: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _leaves(value: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     for key, inner in value.items():
         if isinstance(inner, dict) and inner:
-            yield from _leaves(inner, (*way, key))
+            yield from _leaves(inner, (*path, key))
         else:
-            yield (*way, key), inner
+            yield (*path, key), inner
 
 
-def _origin(way: tuple[str, ...], flags: Mapping[str, Any], documents: list[Document]) -> str:
-    """The last that says something of a key decides it."""
-    if way[0] in flags:
+def _origin(path: tuple[str, ...], flags: Mapping[str, Any], documents: list[Document]) -> str:
+    """Return the last source that sets a key: it takes precedence."""
+    if path[0] in flags:
         return "flag"
     for document in reversed(documents):
-        if says(document, way):
-            return f"{document.file}:{document.at(*way).line}" if document.file in FILES else document.file
+        if sets_key(document, path):
+            return f"{document.file}:{document.at(*path).line}" if document.file in FILES else document.file
     return "default"

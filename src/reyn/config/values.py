@@ -1,6 +1,7 @@
-"""The settings as frozen values. The field names are the keys of `reyn.yaml`; the docs page is made from them.
+"""Configuration as frozen values. Field names are the keys of `reyn.yaml`.
 
-Only settings that something reads are here: a key without a reader is a promise nobody keeps.
+`docs/reference/config.md` is generated from the docstrings below the fields of `Config`. Every key has a reader; a
+feature that is not built yet has no key here.
 """
 
 from __future__ import annotations
@@ -11,26 +12,28 @@ import msgspec
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
-Handle = Annotated[
+SecretHandle = Annotated[
     str,
     msgspec.Meta(
-        pattern=r"^secret://[A-Z][A-Z0-9_]{0,63}\Z",
-        description="the handle of a secret, `secret://NAME`, in capitals, never its value (`reyn secret set NAME`)",
+        pattern=r"^(secret://[A-Z][A-Z0-9_]{0,63}|env://[A-Za-z_][A-Za-z0-9_]{0,127})\Z",
+        description="a reference to a secret: `secret://NAME` (store it with `reyn secret set NAME`) or "
+        "`env://VARIABLE`; never the key itself",
+        extra={"may_be_secret": True},
     ),
 ]
 _PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
-Address = Annotated[
+Url = Annotated[
     str,
     msgspec.Meta(
         pattern=rf"^https?://(\[[0-9a-fA-F:.]+\]|[^\s/?#@:\[\]]+)(:{_PORT})?(/[^\s?#@]*)?\Z",
-        description="the address of a server, like `http://127.0.0.1:8000/v1`, without a password or a query",
+        description="the URL of a server without credentials or a query, such as `http://127.0.0.1:8000/v1`",
+        extra={"may_be_secret": True},
     ),
 ]
 
 
 class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Caps on a model's answer, checked before anything else is; how much of something large a frame shows; how large
-    a file an op reads or writes."""
+    """Size limits of answers, frames and files. The limits of an answer are checked before anything else."""
 
     answer_bytes: Positive = 1_000_000
     answer_depth: Positive = 64
@@ -41,7 +44,7 @@ class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LimitKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Caps that stop a run until they are raised, and what the cap on act turns does."""
+    """Limits that stop a run until they are raised, and the policy for the limit on act turns."""
 
     phase_seconds: Positive | None = None
     run_seconds: Positive | None = None
@@ -54,16 +57,17 @@ MODES = {
     "local": ("auto", "grammar", "free"),
     "openai": ("auto", "json_schema", "json_object", "free"),
 }
-ONLY_FOR = {"threads": "local", "context_tokens": "local", "base_url": "openai", "key": "openai"}
-"""Settings that other models do not read."""
+"""The output modes of each adapter."""
+ADAPTER_OF_SETTING = {"threads": "local", "context_tokens": "local", "base_url": "openai", "key": "openai"}
+"""Settings that only one adapter reads."""
 
 
 class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A model with settings of its own."""
+    """The settings of one model."""
 
     model: str
-    base_url: Address | None = None
-    key: Handle | None = None
+    base_url: Url | None = None
+    key: SecretHandle | None = None
     mode: Literal["auto", "grammar", "json_schema", "json_object", "free"] = "auto"
     timeout: Positive | None = None
     retries: NotNegative = 3
@@ -74,8 +78,8 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     context_tokens: Annotated[int, msgspec.Meta(ge=256, le=10_000_000)] = 8192
 
     @property
-    def patience(self) -> int:
-        """Seconds for one answer. A model in this process may read for minutes, and does so in turns."""
+    def timeout_seconds(self) -> int:
+        """Maximum time for one answer. A local model may read its prompt for minutes, and its calls run in turn."""
         return self.timeout or (600 if self.model.partition(":")[0] == "local" else 120)
 
 
@@ -86,27 +90,32 @@ class FileZones(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     write: tuple[str, ...] = ("output/",)
 
 
+ModelEntry = Annotated[
+    str | ModelSettings, msgspec.Meta(description="the name of a model or a mapping of its settings")
+]
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All that a project's operator can set."""
+    """The configuration of a project."""
 
     model: str = ""
-    """The model to use: `local`, `local:FILE.gguf`, `openai:NAME`, `scripted:FILE`, `recorded:RUN`, or a name from
+    """The default model: `local`, `local:FILE.gguf`, `openai:NAME`, `scripted:FILE`, `recorded:RUN`, or a name from
     `models`."""
-    models: dict[str, str | ModelSettings] = {}
-    """Names for models: the classes `light`, `standard`, `strong`, or your own. Each stands for a model, or is one with
-    settings: `model`, `base_url`, `key` (`secret://NAME`), `mode` (`auto`, `grammar`, `json_schema`, `json_object`,
-    `free`), `timeout` in seconds, `retries`, `fallback` (names, in order), `max_tokens`, `temperature` (`null` leaves
-    it to the server), `threads`, `context_tokens`."""
+    models: dict[str, ModelEntry] = {}
+    """Names for models: the classes `light`, `standard` and `strong`, or names of your own. Each is an alias of a model
+    or a mapping of settings: `model`, `base_url`, `key` (`secret://NAME` or `env://VARIABLE`), `mode` (`auto`,
+    `grammar`, `json_schema`, `json_object` or `free`), `timeout` in seconds, `retries`, `fallback` (models to try next,
+    in order), `max_tokens`, `temperature` (`null` uses the server's default), `threads`, `context_tokens`."""
     max_phase_visits: Positive | None = 25
-    """How often one phase may be visited in a run; `null` is no cap."""
+    """Maximum number of visits of one phase in a run; `null` means no limit."""
     max_phase_retries: NotNegative = 2
-    """How often a rejected answer is asked for again within one visit."""
+    """Maximum number of retries after a rejected answer, per visit."""
     max_act_turns: NotNegative | None = None
-    """How many act turns a visit may take, where a phase allows more; `null` leaves it to the phase."""
+    """Maximum number of act turns per visit, if the phase allows more; `null` uses the phase's own limit."""
     limits: LimitKeys = LimitKeys()
-    """Caps that stop a run: `phase_seconds`, `run_seconds` (time spent driving, not waiting), `tokens`; a call that is
-    under way is not cut, its `timeout` bounds it. And `on_limit`: when a visit's act turns are used up, `decide` offers
-    no more ops, `stop` stops the run."""
+    """Limits that stop a run: `phase_seconds`, `run_seconds` (execution time, without waits) and `tokens`. They do not
+    interrupt a model call in progress; its `timeout` does. `on_limit` applies when a visit has used its act turns:
+    `decide` stops offering ops, `stop` stops the run. `approval_seconds` is how long an approval stays open."""
     permissions: dict[str, Any] = {}
     """Rules about what skills request, by permission key: `allow`, `ask` or `deny`, or a list of rules with patterns:
     `file.write: [{allow: tickets/}, {ask: reports/*.md, skill: weekly}]`. Of several that match, `deny` wins, then
@@ -115,16 +124,17 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Path patterns that every skill may `read` and `write` without a request. By default reading covers the project
     without hidden names, and writing `output/`; a run's own `workspace:` can always be used."""
     output_language: str | None = None
-    """The language of natural-language output; `null` leaves it to the model."""
+    """Language of natural-language output; `null` lets the model choose."""
     strict: bool = False
-    """Whether required fields are enforced at every depth of an artifact, not only at the top."""
+    """Enforce required fields at every depth of an artifact instead of at the top level only."""
     sizes: Sizes = Sizes()
-    """Caps on a model's answer: `answer_bytes`, `answer_depth`, `answer_ops`; how much of an input or an op's result a
-    frame shows: `input_bytes`, `result_bytes`; and the largest file that an op reads or writes: `file_bytes`."""
+    """Size limits. Of an answer: `answer_bytes`, `answer_depth`, `answer_ops`. Of what a frame shows of an input or an
+    op result before it is truncated: `input_bytes`, `result_bytes`. Of a file that an op reads or writes:
+    `file_bytes`."""
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The caps that stop a run without ending it; each can be raised by its name."""
+    """The limits of a run. Reaching one stops the run; `--raise NAME=N` raises it."""
 
     max_phase_visits: int | None = 25
     max_act_turns: int | None = None
@@ -134,7 +144,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The part of the configuration that can change what a run does. Pinned when the run starts."""
+    """The configuration that can change the result of a run, pinned when the run starts."""
 
     limits: Limits = Limits()
     max_phase_retries: int = 2
@@ -144,10 +154,11 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     on_limit: Literal["decide", "stop"] = "decide"
     approval_seconds: int = 86_400
     classes: dict[str, str] = {}
-    """Which model is asked where a phase names a class."""
+    """Model class → the model that answers phases of that class."""
 
     @classmethod
     def of(cls, config: Config) -> RunSettings:
+        """Select the settings of a run from a project's configuration."""
         return cls(
             limits=Limits(
                 max_phase_visits=config.max_phase_visits,
@@ -162,5 +173,5 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
             sizes=config.sizes,
             on_limit=config.limits.on_limit,
             approval_seconds=config.limits.approval_seconds,
-            classes={name: what if isinstance(what, str) else name for name, what in sorted(config.models.items())},
+            classes={name: entry if isinstance(entry, str) else name for name, entry in sorted(config.models.items())},
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from reyn import models
 from reyn.context import stable_frame, stable_text
 from reyn.contract import Contract, candidates_of, offered_ops, with_truncated_reads
 from reyn.journal import Blob, canonical, kinds
@@ -61,6 +62,11 @@ class TurnSpec:
         max_phase_visits: int | None,
     ) -> None:
         settings = context.settings
+        self.phase = phase
+        self.candidates = tuple(
+            models.Candidate(c.next_phase, c.control_type, c.schema_name, c.description, c.artifact_schema)
+            for c in candidates
+        )
         self.contract = Contract(candidates, ops, strict=settings.strict, sizes=settings.sizes)
         self.frame: StableFrame = stable_frame(
             context.skill,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from reyn.journal import Body
+    from reyn.models import Candidate
     from reyn.skills import Skill
 
     Content = Callable[[str], bytes]
@@ -65,6 +66,10 @@ class CallModel(Effect[Reply]):
     contract: dict[str, Any]
     request_hash: str
     results: tuple[str, ...] = ()
+    phase: str = ""
+    input: str = ""
+    """Hash of the input artifact."""
+    candidates: tuple[Candidate, ...] = ()
 
     outcomes = (kinds.LlmResponded,)
     failures = (kinds.LlmFailed,)

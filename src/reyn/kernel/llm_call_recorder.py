@@ -1,19 +1,21 @@
-"""One model call: records the intent, calls the model, records the outcome. It does not parse the answer.
+"""Record one model call: request, retries, fallback, response.
 
 Transient errors are retried; a model that cannot answer is replaced by the next one of its fallback list. Each retry
-and each switch is recorded before it happens.
+and each switch is committed before it happens. The recorder does not parse the answer; `reyn.contract` does.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from reyn.context import message_text
-from reyn.errors import ModelBroken, ModelError, ModelTimeout, SchemaRefused
+from reyn.errors import ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.effects import CallModel, Reply
 from reyn.models import Delta, Message, ModelReply, ModelRequest
@@ -34,12 +36,13 @@ if TYPE_CHECKING:
     OnDelta = Callable[[Delta], None]
 
 _FIRST_DELAY = 0.5
-_LONGEST_DELAY = 30.0
-_LONGEST_RETRY_AFTER = 120.0
-"""Seconds. A provider that asks for a longer delay counts as unavailable."""
-_MOST_MODES = 8
+_MAX_DELAY = 30.0
+_MAX_RETRY_AFTER = 120.0
+"""Seconds. A provider that sets a longer delay counts as unavailable."""
+_MAX_MODE_CHANGES = 8
 """More than the number of output modes; bounds the attempts that change the mode."""
 _sleep = asyncio.sleep
+_logger = logging.getLogger("reyn.models")
 
 
 async def ask(
@@ -49,6 +52,7 @@ async def ask(
     call: str,
     tape: Tape,
     results: tuple[str, ...],
+    input_hash: str,
 ) -> Reply:
     """Record the intent of a call and await its answer, within a visit.
 
@@ -59,15 +63,17 @@ async def ask(
         call: The id of the call.
         tape: The run's tape.
         results: Hashes of the op results that the frame contains.
+        input_hash: Hash of the input artifact.
     """
     request = digest(canonical((messages, spec.schema.hash)))
     intent = kinds.LlmRequested(call, model or tape.state.models.name, spec.schema.hash, request)
     request = tape.emit(intent, spec.schema).request
-    return await CallModel(call, model, messages, spec.contract.schema, request, results)
+    schema = spec.contract.schema
+    return await CallModel(call, model, messages, schema, request, results, spec.phase, input_hash, spec.candidates)
 
 
-def _answered(state: RunState) -> int:
-    """Number of answers recorded before this call, by the run and by its ancestors."""
+def _count_answers(state: RunState) -> int:
+    """Return the number of answers recorded before this call, by the run and by its ancestors."""
     assert state.started is not None
     return state.models.answers + (state.started.parent.answered if state.started.parent else 0)
 
@@ -81,6 +87,7 @@ class LlmCallRecorder:
         self.warnings: list[str] = []
 
     def may_take_time(self, call: CallModel, state: RunState) -> bool:
+        """Return whether the model of a call, or one of its fallbacks, takes time."""
         return self._roster.takes_time(_current(call.model or state.models.name, state))
 
     async def perform(self, call: CallModel, tape: Tape, record: Record) -> Recorded:
@@ -92,8 +99,11 @@ class LlmCallRecorder:
             run_id=tape.run_id,
             call=call.key,
             request_hash=call.request_hash,
-            answered=_answered(tape.state),
+            answered=_count_answers(tape.state),
             on_delta=RedactingStream(on_delta, self._roster, tape.run_id, call.key) if on_delta else None,
+            phase=call.phase,
+            input=msgspec.json.decode(tape.content(call.input)) if call.input else None,
+            candidates=call.candidates,
         )
         if self._roster.is_overridden:
             name = tape.state.models.name
@@ -122,7 +132,9 @@ class LlmCallRecorder:
             answer = await self._once(name, settings, request)
             if isinstance(answer, ModelReply):
                 return answer
-            mode = answer.instead if isinstance(answer, SchemaRefused) and attempt - failures < _MOST_MODES else ""
+            mode = (
+                answer.instead if isinstance(answer, SchemaRejected) and attempt - failures < _MAX_MODE_CHANGES else ""
+            )
             failures += not mode
             if not mode and not _is_retried(answer, failures, settings.retries):
                 return answer
@@ -138,21 +150,35 @@ class LlmCallRecorder:
             if settings is None or not takes_time(model):
                 reply = await model.complete(request)
             else:
-                async with asyncio.timeout(settings.patience):
+                async with asyncio.timeout(settings.timeout_seconds):
                     reply = await model.complete(request)
             if not isinstance(reply.text, str):
-                raise TypeError(f"its answer is a {type(reply.text).__name__}, not text")
+                raise TypeError(f"`ModelReply.text` must be a str, not {type(reply.text).__name__}")
         except ModelError as error:
             return error
         except TimeoutError:
-            seconds = f"within {settings.patience} seconds" if settings else "in time"
-            return ModelTimeout(f"the model `{name}` did not answer {seconds}")
-        except Exception as error:  # noqa: BLE001 - adapters are foreign code; the error is recorded
-            return ModelBroken(f"the model `{name}` broke: {type(error).__name__}: {error}")
+            seconds = f"within {settings.timeout_seconds} seconds" if settings else "in time"
+            return ModelTimeout(f"model `{name}` did not answer {seconds}")
+        except Exception as error:  # noqa: BLE001 - models are third-party code; the error is recorded
+            self._log_exception(name, error)
+            broken = ModelBroken(f"model `{name}` raised {type(error).__name__}: {error}")
+            broken.__cause__ = error
+            return broken
         finally:
             if isinstance(request.on_delta, RedactingStream):
                 request.on_delta.finish()
         return reply
+
+    def _log_exception(self, name: str, error: Exception) -> None:
+        """Log where a model failed, because the journal records only the message.
+
+        The author of a model that was passed from Python gets the exception itself. Exceptions of configured adapters
+        may quote a key, so their traceback is scrubbed and logged for debugging only.
+        """
+        if self._roster.is_overridden:
+            _logger.error("model `%s` raised an exception", name, exc_info=error)
+        elif _logger.isEnabledFor(logging.DEBUG):
+            _logger.debug("%s", self._roster.scrub("".join(traceback.format_exception(error))))
 
     def _outcome(self, name: str, call: str, reply: ModelReply | ModelError) -> Recorded:
         if isinstance(reply, ModelError):
@@ -160,23 +186,23 @@ class LlmCallRecorder:
             return kinds.LlmFailed(call, reply.code, scrub(reply.message), scrub(reply.own_hint)), ()
         text = Blob.of(self._roster.scrub(reply.text).encode("utf-8", "backslashreplace"))
         usage = self._usage(name, reply)
-        return kinds.LlmResponded(call, text.hash, usage, reply.mode, bool(reply.is_cut)), (text,)
+        return kinds.LlmResponded(call, text.hash, usage, reply.mode, bool(reply.is_truncated)), (text,)
 
     def _usage(self, name: str, reply: ModelReply) -> kinds.Usage | None:
-        """The usage that an adapter reports; a malformed one becomes a warning and the answer is kept."""
+        """Return the usage that an adapter reports; ignore a malformed one with a warning."""
         if reply.usage is None:
             return None
         try:
             return msgspec.convert(msgspec.to_builtins(reply.usage), kinds.Usage)
-        except (msgspec.ValidationError, TypeError) as error:
-            self.warnings.append(f"the model `{name}` counted its tokens wrongly: {error}")
+        except (msgspec.ValidationError, TypeError):
+            self.warnings.append(f"model `{name}` reported invalid token counts: {reply.usage!r:.200}")
             return None
 
 
 class RedactingStream:
     """Passes pieces of an answer to `on_delta` without secrets. An error in the callback ends the stream, not the call.
 
-    Text that may be the beginning of a secret is held back until more arrives.
+    Text that may be the beginning of a secret is delayed until more text arrives.
     """
 
     def __init__(self, on_delta: OnDelta, roster: Roster, run_id: str, call: str) -> None:
@@ -184,7 +210,7 @@ class RedactingStream:
         self._roster = roster
         self._run_id = run_id
         self._call = call
-        self._held = ""
+        self._pending = ""
         self._new: list[str] = []
         self._new_length = 0
 
@@ -193,18 +219,20 @@ class RedactingStream:
             return  # an adapter's bug must not fail the call
         self._new.append(text)
         self._new_length += len(text)
-        if 8 * self._new_length >= len(self._held):  # scanning on every piece would be quadratic in a long held text
-            text, self._held = self._roster.split(self._take())
+        if 8 * self._new_length >= len(
+            self._pending
+        ):  # scanning on every piece would be quadratic in a long pending text
+            text, self._pending = self._roster.split(self._take())
             self._send(text)
 
     def finish(self) -> None:
         """Send the rest at the end of an attempt."""
-        text, held = self._roster.split(self._take())
-        self._held = ""
-        self._send(text + held)
+        text, rest = self._roster.split(self._take())
+        self._pending = ""
+        self._send(text + rest)
 
     def _take(self) -> str:
-        text = self._held + "".join(self._new)
+        text = self._pending + "".join(self._new)
         self._new.clear()
         self._new_length = 0
         return text
@@ -213,12 +241,12 @@ class RedactingStream:
         if text and self._on_delta is not None:
             try:
                 self._on_delta(Delta(self._run_id, self._call, text))
-            except Exception:  # noqa: BLE001 - the callback is foreign code
+            except Exception:  # noqa: BLE001 - the callback is the caller's code
                 self._on_delta = None
 
 
 def _current(name: str, state: RunState) -> str:
-    """The model that replaced `name` earlier in this run, or `name` itself."""
+    """Return the model that replaced `name` earlier in this run, or `name` itself."""
     seen = {name}
     while (other := state.models.switched.get(name)) is not None and other not in seen:
         name = other
@@ -227,12 +255,12 @@ def _current(name: str, state: RunState) -> str:
 
 
 def _is_retried(error: ModelError, failures: int, retries: int) -> bool:
-    return error.is_transient and failures <= retries and (error.retry_after or 0.0) <= _LONGEST_RETRY_AFTER
+    return error.is_transient and failures <= retries and (error.retry_after or 0.0) <= _MAX_RETRY_AFTER
 
 
 def _delay(failures: int, retry_after: float | None) -> float:
-    """Exponential backoff with jitter, unless the provider names a delay."""
+    """Return the delay before the next attempt: `Retry-After`, or exponential backoff with jitter."""
     if retry_after is not None:
         return retry_after
-    ceiling: float = min(_LONGEST_DELAY, _FIRST_DELAY * 2.0 ** (failures - 1))
+    ceiling: float = min(_MAX_DELAY, _FIRST_DELAY * 2.0 ** (failures - 1))
     return ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret

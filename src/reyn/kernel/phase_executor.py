@@ -51,7 +51,7 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
         calls += 1
         call = f"{entry.step}.{calls}"
         frame = tape.emit(kinds.FrameBuilt((*frame_messages, *correction_messages)), spec.stable, *prepared.blobs)
-        reply = await ask(spec, phase.model, frame.messages, call, tape, tuple(log.results))
+        reply = await ask(spec, phase.model, frame.messages, call, tape, tuple(log.results), prepared.input)
         verdict = spec.contract.judge(reply.text, is_cut=reply.is_truncated)
         if verdict.dropped:
             tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))
@@ -76,8 +76,9 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
 
 
 class _PreparedInput(NamedTuple):
-    """The input of a visit as its frames contain it: the hash, new content, and the rollback that led here, if any."""
+    """The input of a visit: its hash, the hash of what frames contain of it, new content, and the rollback, if any."""
 
+    input: str
     hash: str
     blobs: tuple[Blob, ...] = ()
     rollback: Rollback | None = None
@@ -88,7 +89,7 @@ def _unprocessed_input(phase: CompiledPhase, entry: Visit, tape: Tape) -> _Prepa
     if entry.rollback is not None or phase.definition.preprocessor:
         return None
     is_small = len(tape.content(entry.input.hash)) <= phase.settings.sizes.input_bytes
-    return _PreparedInput(entry.input.hash) if is_small else None
+    return _PreparedInput(entry.input.hash, entry.input.hash) if is_small else None
 
 
 async def _prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> _PreparedInput:
@@ -103,8 +104,8 @@ async def _prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: T
     if back is not None:
         rollback = Rollback(log.truncate(f"{entry.step}.rejected", back.rejected.hash, limit, tape), back.reason)
     if len(content.content) <= limit:
-        return _PreparedInput(content.hash, (content,) if phase.definition.preprocessor else (), rollback)
-    return _PreparedInput(log.truncate_blob(f"{entry.step}.input", content, limit, tape), (), rollback)
+        return _PreparedInput(content.hash, content.hash, (content,) if phase.definition.preprocessor else (), rollback)
+    return _PreparedInput(content.hash, log.truncate_blob(f"{entry.step}.input", content, limit, tape), (), rollback)
 
 
 async def _turns_left(phase: CompiledPhase, turns: int, tape: Tape) -> int:

@@ -1,8 +1,28 @@
 """Language models: the model protocol, adapters, names and fallback lists, structured output.
 
-Adapters are imported when a model of theirs is first opened.
+Adapters are imported on first use.
 """
 
-from reyn.models.protocol import ClosableModel, DeclaresLatency, Delta, Message, Mode, Model, ModelReply, ModelRequest
+from reyn.models.protocol import (
+    Candidate,
+    ClosableModel,
+    DeclaresLatency,
+    Delta,
+    Message,
+    Model,
+    ModelReply,
+    ModelRequest,
+    OutputMode,
+)
 
-__all__ = ["ClosableModel", "DeclaresLatency", "Delta", "Message", "Mode", "Model", "ModelReply", "ModelRequest"]
+__all__ = [
+    "Candidate",
+    "ClosableModel",
+    "DeclaresLatency",
+    "Delta",
+    "Message",
+    "Model",
+    "ModelReply",
+    "ModelRequest",
+    "OutputMode",
+]

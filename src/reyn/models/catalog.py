@@ -1,4 +1,4 @@
-"""Opens the model of a name. Each adapter is imported when one of its models is first opened."""
+"""Open a model by its adapter and name. Each adapter is imported on first use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,20 @@ INSTANT_ADAPTERS = ("scripted", "recorded")
 def open_model(
     name: str, settings: ModelSettings, root: Path, journal: Journal, secrets: Callable[[], Secrets]
 ) -> Model:
-    """Open `scripted:FILE` (relative to the project), `recorded:RUN`, `local`, `local:FILE.gguf` or `openai:NAME`."""
+    """Open the model that `settings.model` names.
+
+    It is `scripted:FILE` (relative to the project), `recorded:RUN`, `local`, `local:FILE.gguf` or `openai:NAME`.
+
+    Args:
+        name: The name that the journal records.
+        settings: The model and its settings.
+        root: The project's folder.
+        journal: The journal for `recorded` models.
+        secrets: Opens the secrets; called when a key is needed.
+
+    Raises:
+        ModelUnknown: If no adapter matches.
+    """
     adapter, _, rest = settings.model.partition(":")
     match adapter:
         case "scripted" if rest:
@@ -36,9 +49,9 @@ def open_model(
         case "local":
             from reyn.models.local import LocalModel
 
-            return LocalModel.found(name, rest, settings, root)
+            return LocalModel.locate(name, rest, settings, root)
         case "openai" if rest:
             from reyn.models.openai import OpenAIModel
 
             return OpenAIModel(name, rest, settings, secrets)
-    raise ModelUnknown(f"no adapter for the model `{settings.model}`" if settings.model else "no model is set")
+    raise ModelUnknown(f"no adapter for model `{settings.model}`" if settings.model else "no model is configured")

@@ -1,8 +1,8 @@
-"""A model in this process: a GGUF file, llama.cpp, no key, no network. Needs the extra `local`.
+"""Run a GGUF model in this process with llama.cpp: no key, no network. Needs the extra `local`.
 
-Its decoder is held to the contract by a grammar. It is loaded once a process, whoever asks for it; calls take turns.
-What it has read is kept between calls, and a phase's stable prefix between processes (`prefixes.py`): on a small
-machine that is the difference between two seconds and thirty.
+A grammar constrains the output to the contract. A model is loaded once per process, and calls run one after another.
+The state after a prompt is reused by later calls; the state after the static part of a prompt also by later processes
+(`prompt_cache`), which saves most of the time to the first token.
 """
 
 from __future__ import annotations
@@ -21,35 +21,37 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.errors import AnswerCut, ModelBroken, ModelMissing, PromptTooLong, SchemaRefused
+from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete, SchemaRejected
 from reyn.journal.kinds import Usage
 from reyn.models.decoding import decoding_schema
-from reyn.models.prefixes import Prefixes
+from reyn.models.prompt_cache import PromptCache
 from reyn.models.protocol import ModelReply
-from reyn.models.weights import DEFAULT, KNOWN, is_gguf, weights_path
+from reyn.models.weights import DEFAULT_WEIGHTS, KNOWN_WEIGHTS, is_gguf, weights_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reyn.config import ModelSettings
     from reyn.errors import ModelError
-    from reyn.models.protocol import Mode, ModelRequest
+    from reyn.models.protocol import ModelRequest, OutputMode
 
-_DAMAGED = "Is it a whole GGUF file (`reyn models pull` mends its own), and is there room for its `context_tokens`?"
-_LONGER = "Shorten the instructions or the input, or raise the model's `context_tokens` in reyn.yaml."
+_LOAD_HINT = (
+    "Check that the file is complete (`reyn models pull` repairs it) and that `context_tokens` fits into memory."
+)
+_LENGTH_HINT = "Shorten the instructions or the input, or raise the model's `context_tokens` in reyn.yaml."
 _CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
-_BATCH = 32
-"""How many tokens are read before the reading can be given up; larger ones are no faster on a processor."""
+_BATCH_TOKENS = 32
+"""Prompt tokens per batch. A call can be cancelled between batches; larger ones are not faster on a CPU."""
 
 _THREAD = ThreadPoolExecutor(1, thread_name_prefix="reyn-local")
-"""Calls wait for their turn here and hold nobody else's thread; all of them compete for the same cores."""
+"""Runs all calls in turn, because they compete for the same cores; a queue of calls blocks no other thread."""
 
 _LOADED: dict[tuple[str, int, int], _Engine] = {}
-"""Only that thread loads a model, and only it asks one."""
+"""Loaded models by path, threads and context size. Only `_THREAD` accesses it."""
 
 
 class LocalModel:
-    """`local` is the model that `reyn models pull` fetches; `local:FILE.gguf` any other."""
+    """A GGUF model: `local` is the one that `reyn models pull` installs, `local:FILE.gguf` any other."""
 
     takes_time = True
 
@@ -58,41 +60,55 @@ class LocalModel:
         self.path = path
         self._settings = settings
         self._is_small = is_small
-        self._refused: set[bytes] = set()
+        self._rejected_contracts: set[bytes] = set()
 
     @classmethod
-    def found(cls, name: str, words: str, settings: ModelSettings, root: Path) -> LocalModel:
-        """The model of a name or a file; an error that says what to do if it is not here."""
-        known = KNOWN.get(words or DEFAULT)
-        path = weights_path(known) if known else root / Path(words).expanduser()
-        way = f"`reyn models pull {known.name}` fetches it." if known else "Give the path of a GGUF file."
+    def locate(cls, name: str, source: str, settings: ModelSettings, root: Path) -> LocalModel:
+        """Find the weights of a model without loading them.
+
+        Args:
+            name: The name that the journal records.
+            source: The name of pullable weights, the path of a GGUF file, or empty for the default weights.
+            settings: The settings of the model.
+            root: The project's folder, to which paths are relative.
+
+        Raises:
+            ModelNotInstalled: If the file is missing or is not a GGUF file.
+        """
+        known = KNOWN_WEIGHTS.get(source or DEFAULT_WEIGHTS)
+        path = weights_path(known) if known else root / Path(source).expanduser()
+        hint = (
+            f"Run `reyn models pull {known.name}`."
+            if known
+            else "Set the model to `local:` and the path of a GGUF file."
+        )
         if not path.is_file():
-            missing = f"the model `{known.name}` is not on this machine" if known else f"no model file `{words}`"
-            raise ModelMissing(missing, hint=way)
+            message = f"model `{known.name}` is not installed" if known else f"model file not found: `{source}`"
+            raise ModelNotInstalled(message, hint=hint)
         if not is_gguf(path):
-            raise ModelMissing(f"`{path.name}` is no GGUF file", hint=way)
-        small = {weights_path(weights).resolve() for weights in KNOWN.values()}
+            raise ModelNotInstalled(f"`{path.name}` is not a GGUF file", hint=hint)
+        small = {weights_path(weights).resolve() for weights in KNOWN_WEIGHTS.values()}
         return cls(name, path, settings, is_small=path.resolve() in small)
 
     async def complete(self, request: ModelRequest) -> ModelReply:
-        """Generate in a thread: the event loop goes on, and a call that is given up stops with its next token, or with
-        the next few that it reads."""
-        given_up = threading.Event()
+        """Generate in a thread. A cancelled call stops at the next token or the next batch of prompt tokens."""
+        cancelled = threading.Event()
         on_delta = _in_loop(request.on_delta) if request.on_delta else None
         try:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(_THREAD, self._generate, request, given_up, on_delta)
+            return await loop.run_in_executor(_THREAD, self._generate, request, cancelled, on_delta)
         except asyncio.CancelledError:
-            given_up.set()
+            cancelled.set()
             raise
 
     def _generate(
-        self, request: ModelRequest, given_up: threading.Event, on_delta: Callable[[str], None] | None
+        self, request: ModelRequest, cancelled: threading.Event, on_delta: Callable[[str], None] | None
     ) -> ModelReply:
         engine = _engine(self.path, self._settings)
         contract = hashlib.sha256(msgspec.json.encode(request.contract)).digest()
-        mode: Mode = "free" if self._settings.mode == "free" or contract in self._refused else "grammar"
-        asked: dict[str, Any] = {
+        is_free = self._settings.mode == "free" or contract in self._rejected_contracts
+        mode: OutputMode = "free" if is_free else "grammar"
+        body: dict[str, Any] = {
             "messages": [{"role": message.role, "content": message.text} for message in request.messages],
             "max_tokens": self._settings.max_tokens,
             "cache_prompt": True,
@@ -101,114 +117,120 @@ class LocalModel:
             "return_progress": True,
         }
         if self._settings.temperature is not None:
-            asked["temperature"] = self._settings.temperature
+            body["temperature"] = self._settings.temperature
         if mode == "grammar":
             schema = decoding_schema(request.contract, is_small=self._is_small)
-            asked["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+            body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
         try:
-            return engine.generate(asked, given_up, mode, on_delta)
-        except SchemaRefused as refused:
+            return engine.generate(body, cancelled, mode, on_delta)
+        except SchemaRejected as error:
             if self._settings.mode == "auto":
-                self._refused.add(contract)
-                refused.instead = "free"
+                self._rejected_contracts.add(contract)
+                error.instead = "free"
             raise
 
 
 class _Engine:
-    """One loaded model. llama.cpp serves HTTP on loopback beside it; a key that nobody knows keeps that door shut."""
+    """A loaded model. llama.cpp also opens an HTTP server on loopback; a random key protects it from other users."""
 
     def __init__(self, path: Path, threads: int, context: int) -> None:
         try:
             import xllamacpp  # type: ignore[import-untyped]
         except ImportError as error:
-            raise ModelMissing("embedded models need the extra `local`", hint="pip install 'reyn[local]'") from error
+            raise ModelNotInstalled(
+                "`local` models need the extra `local`", hint="pip install 'reyn[local]'"
+            ) from error
         params = xllamacpp.CommonParams()
         params.model.path = str(path)
         params.n_ctx = context
         params.n_parallel = 1
-        params.n_batch = params.n_ubatch = _BATCH
+        params.n_batch = params.n_ubatch = _BATCH_TOKENS
         params.cpuparams.n_threads = threads
         params.cpuparams_batch.n_threads = threads
         params.api_keys = [secrets.token_urlsafe(32)]
         params.hostnames = ["127.0.0.1"]
         params.warmup = False
         params.verbosity = 0
-        self._prefixes = Prefixes(path, xllamacpp.__version__)
-        params.slot_save_path = f"{self._prefixes.folder}/"
+        self._cache = PromptCache(path, xllamacpp.__version__)
+        params.slot_save_path = f"{self._cache.folder}/"
         self._headers = {"Authorization": f"Bearer {params.api_keys[0]}", "Content-Type": "application/json"}
         try:
             self._server = xllamacpp.Server(params)
         except Exception as error:
-            raise ModelMissing(f"`{path.name}` cannot be loaded: {error}", hint=_DAMAGED) from error
-        self._begun = ""
+            raise ModelNotInstalled(f"cannot load `{path.name}`: {error}", hint=_LOAD_HINT) from error
+        self._static_text = ""
 
     def generate(
-        self, asked: dict[str, Any], given_up: threading.Event, mode: Mode, on_delta: Callable[[str], None] | None
+        self, body: dict[str, Any], cancelled: threading.Event, mode: OutputMode, on_delta: Callable[[str], None] | None
     ) -> ModelReply:
-        just_read = self._begin(asked, given_up)
-        return self._complete(asked, given_up, on_delta).reply(mode, just_read)
+        """Generate an answer."""
+        tokens_read = self._prepare(body, cancelled)
+        return self._complete(body, cancelled, on_delta).reply(mode, tokens_read)
 
     def _complete(
-        self, asked: dict[str, Any], given_up: threading.Event, on_delta: Callable[[str], None] | None = None
-    ) -> _Answer:
-        if given_up.is_set():
-            raise AnswerCut("the call was given up")
-        answer = _Answer(given_up, on_delta)
+        self, body: dict[str, Any], cancelled: threading.Event, on_delta: Callable[[str], None] | None = None
+    ) -> _AnswerCollector:
+        if cancelled.is_set():
+            raise ResponseIncomplete("the call was cancelled")
+        answer = _AnswerCollector(cancelled, on_delta)
         try:
-            self._server.handle_chat_completions(asked, answer)
+            self._server.handle_chat_completions(body, answer)
         except Exception as error:
-            raise _fault(f"the embedded model broke: {error}") from error
+            raise _engine_error(f"the local model failed: {error}") from error
         return answer
 
-    def _begin(self, asked: dict[str, Any], given_up: threading.Event) -> int:
-        """Have the stable message read: still known from the call before, or by an earlier process, or read now. How
-        many tokens had to be read."""
-        first = asked["messages"][0]
-        if first["role"] != "system" or first["content"] == self._begun:
+    def _prepare(self, body: dict[str, Any], cancelled: threading.Event) -> int:
+        """Load the state after the static message from memory or the cache, or read the message now.
+
+        Returns:
+            The number of tokens that had to be read.
+        """
+        first = body["messages"][0]
+        if first["role"] != "system" or first["content"] == self._static_text:
             return 0
-        self._begun, text = "", first["content"]
-        kept = self._prefixes.find(text)
-        if kept is not None and self._slot("restore", kept):
-            self._begun = text
+        self._static_text, text = "", first["content"]
+        file = self._cache.find(text)
+        if file is not None and self._slot("restore", file):
+            self._static_text = text
             return 0
-        alone = {key: value for key, value in asked.items() if key != "response_format"}
+        unconstrained = {key: value for key, value in body.items() if key != "response_format"}
         try:
-            answer = self._complete(alone | {"messages": [first], "max_tokens": 1}, given_up)
+            answer = self._complete(unconstrained | {"messages": [first], "max_tokens": 1}, cancelled)
         except ModelBroken:
-            return 0  # a template may want more than this message; the call itself will tell
-        if answer.is_over and not given_up.is_set():
-            self._begun = text
-            self._prefixes.keep(text, lambda name: self._slot("save", name))
+            return 0  # a chat template may require a user message; the call itself reports real errors
+        if answer.is_finished and not cancelled.is_set():
+            self._static_text = text
+            self._cache.store(text, lambda name: self._slot("save", name))
         return answer.usage.input_tokens - answer.usage.cached_tokens if answer.usage else 0
 
     def _slot(self, action: str, name: str) -> bool:
-        """Only the HTTP door has this; no proxy stands before it."""
-        door = http.client.HTTPConnection(self._server.listening_address.removeprefix("http://"), timeout=60)
+        """Save or restore the state, which only the HTTP API supports. Returns whether it succeeded."""
+        connection = http.client.HTTPConnection(self._server.listening_address.removeprefix("http://"), timeout=60)
         try:
-            door.request("POST", f"/slots/0?action={action}", json.dumps({"filename": name}), self._headers)
-            return door.getresponse().status == http.client.OK
+            connection.request("POST", f"/slots/0?action={action}", json.dumps({"filename": name}), self._headers)
+            return connection.getresponse().status == http.client.OK
         except (OSError, http.client.HTTPException):
             return False
         finally:
-            door.close()
+            connection.close()
 
 
-class _Answer:
-    """Collects the chunks of an answer: progress of reading the prompt, then text. Returns true to stop generating."""
+class _AnswerCollector:
+    """Collects the chunks of an answer. Called by llama.cpp for each; returns true to stop generating."""
 
-    def __init__(self, given_up: threading.Event, on_delta: Callable[[str], None] | None) -> None:
-        self._given_up = given_up
+    def __init__(self, cancelled: threading.Event, on_delta: Callable[[str], None] | None) -> None:
+        self._cancelled = cancelled
         self._on_delta = on_delta
-        self._is_cut = False
+        self._is_truncated = False
         self._parts: list[str] = []
         self.usage: Usage | None = None
         self._error: dict[str, Any] | None = None
-        self.is_over = False
+        self.is_finished = False
 
     def __call__(self, chunk: Any) -> bool:
         if isinstance(chunk, dict):
             self._take(chunk)
-        return self._given_up.is_set()
+        return self._cancelled.is_set()
 
     def _take(self, chunk: dict[str, Any]) -> None:
         if "error" in chunk or ("code" in chunk and "message" in chunk):
@@ -218,48 +240,48 @@ class _Answer:
             self._parts.append(text)
             if text and self._on_delta is not None:
                 self._on_delta(text)
-            self.is_over = self.is_over or choice.get("finish_reason") is not None
-            self._is_cut = self._is_cut or choice.get("finish_reason") == "length"
+            self.is_finished = self.is_finished or choice.get("finish_reason") is not None
+            self._is_truncated = self._is_truncated or choice.get("finish_reason") == "length"
         usage = chunk.get("usage")
         if usage:
             cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
             self.usage = Usage(usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0), cached)
 
-    def reply(self, mode: Mode, just_read: int) -> ModelReply:
-        """What was read for this very call did not come from a cache."""
+    def reply(self, mode: OutputMode, tokens_read: int) -> ModelReply:
+        """Return the reply. Tokens that `_prepare` read for this call do not count as cached."""
         if self._error is not None:
             message = str(self._error.get("message", self._error))
             if self._error.get("type") == "exceed_context_size_error":
-                raise PromptTooLong(f"the embedded model cannot read so much: {message}", hint=_LONGER)
-            raise _fault(f"the embedded model says: {message}")
-        if not self.is_over:
-            raise AnswerCut("the embedded model broke off")
+                raise PromptTooLong(f"the prompt exceeds the context of the local model: {message}", hint=_LENGTH_HINT)
+            raise _engine_error(f"the local model reported an error: {message}")
+        if not self.is_finished:
+            raise ResponseIncomplete("the local model stopped before the end of its answer")
         usage = self.usage
         if usage is not None:
-            usage = Usage(usage.input_tokens, usage.output_tokens, max(0, usage.cached_tokens - just_read))
-        return ModelReply("".join(self._parts), usage, mode, self._is_cut)
+            usage = Usage(usage.input_tokens, usage.output_tokens, max(0, usage.cached_tokens - tokens_read))
+        return ModelReply("".join(self._parts), usage, mode, self._is_truncated)
 
 
 def _in_loop(on_delta: Callable[[str], None]) -> Callable[[str], None]:
     """Wrap a callback so that the generating thread can call it in the event loop."""
     loop = asyncio.get_running_loop()
 
-    def pass_on(text: str) -> None:
+    def forward(text: str) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(on_delta, text)
 
-    return pass_on
+    return forward
 
 
-def _fault(words: str) -> ModelError:
-    """What llama.cpp says of a schema that it makes no grammar of is about that, whatever it was asked."""
-    if "schema" in words.lower() or "grammar" in words.lower():
-        return SchemaRefused(words, hint="Say the artifact in simpler words, or set the model's `mode` to `free`.")
-    return ModelBroken(words)
+def _engine_error(message: str) -> ModelError:
+    """Classify an error of llama.cpp: a schema that it cannot convert to a grammar is known only by the message."""
+    if "schema" in message.lower() or "grammar" in message.lower():
+        return SchemaRejected(message, hint="Simplify the artifact's schema, or set the model's `mode` to `free`.")
+    return ModelBroken(message, hint="Check the model file and its settings, then try again.")
 
 
 def _cores() -> int:
-    """Those that this process may use: of the machine's, and of what its container has."""
+    """Return the number of cores that affinity and the container's quota leave to this process."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2
     with contextlib.suppress(OSError, ValueError):
         quota, period = _CPU_MAX.read_text().split()

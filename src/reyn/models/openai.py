@@ -1,8 +1,8 @@
-"""Any endpoint that speaks OpenAI's chat completions. Needs the extra `openai`.
+"""Adapter for servers that implement OpenAI's chat completions API. Needs the extra `openai`.
 
-The contract goes along as a schema where the server takes one; where it does not, that is told and the next way is
-tried: `json_schema`, `json_object`, `free`. Answers are streamed and handed on whole. Retries are the kernel's, not the
-SDK's. Where requests go is what the configuration says: no variable of the SDK and no redirect changes it.
+In mode `auto` it downgrades from `json_schema` to `json_object` to `free` when a server rejects the output format, and
+reports each step as an error with the next mode. Requests go only to the configured URL: environment variables of the
+SDK and redirects are ignored. Retries belong to the kernel; reading the stream belongs to `streaming`.
 """
 
 from __future__ import annotations
@@ -15,291 +15,343 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from reyn.errors import (
-    AnswerCut,
     ConfigError,
-    KeyRefused,
+    KeyRejected,
     ModelBroken,
     ModelError,
-    ModelMissing,
+    ModelNotInstalled,
     ModelTimeout,
     ModelUnavailable,
     PromptTooLong,
     RateLimited,
-    RequestRefused,
-    SchemaRefused,
+    RequestRejected,
+    ResponseIncomplete,
+    SchemaRejected,
 )
 from reyn.journal.kinds import Usage
 from reyn.models.decoding import decoding_schema
 from reyn.models.protocol import ModelReply
-from reyn.models.streaming import NOTHING, chunks, keep_bounded, kind_of
-from reyn.secrets import name_of
+from reyn.models.streaming import EMPTY_DELTA, content_type, limit_error_body, read_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from reyn.config import ModelSettings
-    from reyn.models.protocol import Mode, ModelRequest
+    from reyn.models.protocol import ModelRequest, OutputMode
     from reyn.secrets import Secrets
 
-_OPENAI = "https://api.openai.com/v1"
-_MODES: tuple[Mode, ...] = ("json_schema", "json_object", "free")
-_LONGEST_ANSWER = 2_000_000
-"""Characters after which an answer is not read on; the contract rejects it long before."""
+_OPENAI_URL = "https://api.openai.com/v1"
+_OPENAI_VARIABLE = "OPENAI_API_KEY"
+_MODES: tuple[OutputMode, ...] = ("json_schema", "json_object", "free")
+_MAX_ANSWER_LENGTH = 2_000_000
+"""Characters after which reading stops. The contract rejects far shorter answers."""
+_MAX_MESSAGE_LENGTH = 500
 _CONNECT_SECONDS = 10
 _NO_KEY = "no-key-is-set"
+"""Sent to servers without a configured key, because the SDK requires one."""
 _NEWER_LIMIT = "max_completion_tokens"
 
 
-class _Sent(NamedTuple):
-    """How a call is asked: each keeps to what it was sent with, whatever the others find out meanwhile."""
+class _RequestFormat(NamedTuple):
+    """The form of a request. A call keeps its own copy, because concurrent calls may change the model's."""
 
-    mode: Mode
+    mode: OutputMode
     is_one_object: bool
-    limit: str
+    limit_field: str
 
 
 class OpenAIModel:
+    """A model behind a chat completions endpoint."""
+
     takes_time = True
 
     def __init__(self, name: str, model: str, settings: ModelSettings, secrets: Callable[[], Secrets]) -> None:
-        self._sdk = _sdk()  # before the clock of a call runs: it takes a second
+        self._sdk = _import_sdk()  # takes a second, which must not count against the timeout of a call
         self.name = name
         self._model = model
         self._settings = settings
         self._secrets = secrets
-        # OpenAI itself takes no alternatives at the root, and its newer models refuse the old name of the limit; most
-        # other servers know no other.
+        # OpenAI rejects `anyOf` at the root of a schema, and its newer models reject `max_tokens`; most other servers
+        # know only `max_tokens`.
         is_openai = settings.base_url is None
-        mode: Mode = "json_schema" if settings.mode == "auto" else settings.mode
-        self._sent = _Sent(mode, is_openai, _NEWER_LIMIT if is_openai else "max_tokens")
+        mode: OutputMode = "json_schema" if settings.mode == "auto" else settings.mode
+        self._format = _RequestFormat(mode, is_openai, _NEWER_LIMIT if is_openai else "max_tokens")
         self._client: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._key_is_refused = False
+        self._is_key_rejected = False
         self._scrub: Callable[[str], str] = str
 
     async def complete(self, request: ModelRequest) -> ModelReply:
-        sent, client = self._sent, self._connected()
+        """Send one request and read the streamed answer to its end."""
+        request_format, client = self._format, self._connect()
         try:
-            # Not `chat.completions.create`, which spends more on types that nobody looks at than the call takes.
+            # `chat.completions.create` spends more time on validating types than the call takes.
             stream = await client.post(
                 "/chat/completions",
-                body=self._asked(request, sent),
+                body=self._body(request, request_format),
                 options={"follow_redirects": False},
                 cast_to=object,
                 stream=True,
                 stream_cls=self._sdk.AsyncStream[object],
             )
-        except Exception as error:  # noqa: BLE001 - somebody else's code
-            raise self._refused(error, sent) from None  # what it quotes may hold the key
+        except Exception as error:  # noqa: BLE001 - third-party code
+            raise self._request_error(error, request_format) from None  # its message may quote the key
         try:
             async with stream:
-                return await self._read_answer(stream.response, sent, request.on_delta)
+                return await self._read_answer(stream.response, request_format, request.on_delta)
         except ModelError:
             raise
         except Exception as error:  # noqa: BLE001 - as above
-            raise self._broken_off(error) from None
+            raise self._stream_error(error) from None
 
-    def _connected(self) -> Any:
-        """One client for all calls of a loop: connections belong to a loop."""
+    def _connect(self) -> Any:
+        """Return the client of the running event loop: connections cannot move between loops."""
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
             self._loop = loop
             self._client = self._new_client()
-        elif self._key_is_refused:
-            self._client.api_key = self._key()  # it may be another by now
-        self._key_is_refused = False
+        elif self._is_key_rejected:
+            self._client.api_key = self._key()  # the operator may have replaced it
+        self._is_key_rejected = False
         return self._client
 
     def _new_client(self) -> Any:
-        url, patience = self._settings.base_url or _OPENAI, self._settings.patience
+        timeout = self._settings.timeout_seconds
         client = self._sdk.AsyncOpenAI(
             api_key=self._key(),
-            base_url=url,
+            base_url=self._base_url,
             max_retries=0,
-            timeout=self._sdk.Timeout(patience, connect=min(_CONNECT_SECONDS, patience)),
-            # A proxy is for what is far away.
+            timeout=self._sdk.Timeout(timeout, connect=min(_CONNECT_SECONDS, timeout)),
+            # Proxies of the environment do not apply to servers on this machine.
             http_client=self._sdk.DefaultAsyncHttpxClient(
-                trust_env=not _is_loopback(url), event_hooks={"response": [keep_bounded]}
+                trust_env=not _is_loopback(self._base_url), event_hooks={"response": [limit_error_body]}
             ),
         )
-        # What it took from the environment is not what the operator of this project configured.
+        # The SDK reads these from the environment; only the project's configuration counts.
         client.organization = client.project = None
-        client._custom_headers = {}  # noqa: SLF001 - there is no other way to them
+        client._custom_headers = {}  # noqa: SLF001 - no public way to clear them
         return client
+
+    @property
+    def _base_url(self) -> str:
+        return self._settings.base_url or _OPENAI_URL
 
     def _key(self) -> str:
         handle = self._settings.key
         if not handle:
             if self._settings.base_url is None:
-                hint = "`reyn secret set OPENAI_API_KEY`, and `key: secret://OPENAI_API_KEY` in its settings."
-                raise KeyRefused(f"`{self.name}` has no key", hint=hint)
+                raise KeyRejected(f"no API key for model `{self.name}`", hint=self._missing_key_hint())
             return _NO_KEY
-        secrets = self._secrets()
         try:
-            key = secrets.get(name_of(handle))
+            secrets = self._secrets()
+            key = secrets.resolve(handle)
         except ConfigError as error:
-            raise KeyRefused(f"the key of `{self.name}` cannot be had: {error.message}", hint=error.hint) from error
+            raise KeyRejected(f"no API key for model `{self.name}`: {error.message}", hint=error.hint) from error
         self._scrub = secrets.scrubber.scrub
         if not (key.isascii() and key.isprintable() and " " not in key):
-            raise KeyRefused(f"the key of `{self.name}` holds a blank or another character that no header carries")
+            message = f"the API key of model `{self.name}` contains whitespace or non-ASCII characters"
+            raise KeyRejected(message, hint=f"Store it again without them, and check `{handle}`.")
         return key
 
-    def _asked(self, request: ModelRequest, sent: _Sent) -> dict[str, Any]:
-        asked: dict[str, Any] = {
+    def _missing_key_hint(self) -> str:
+        if self._settings.base_url is None and self._has_openai_variable():
+            return f"`{_OPENAI_VARIABLE}` is set: add `key: env://{_OPENAI_VARIABLE}` to {self._settings_place()}."
+        name = _OPENAI_VARIABLE if self._settings.base_url is None else "NAME"
+        return (
+            f"Run `reyn secret set {name}` and add `key: secret://{name}` to {self._settings_place()}, "
+            f"or add `key: env://{name}` to use an environment variable."
+        )
+
+    def _has_openai_variable(self) -> bool:
+        try:
+            return self._secrets().has_variable(_OPENAI_VARIABLE)
+        except ConfigError:  # the secret stores cannot be opened
+            return False
+
+    def _settings_place(self) -> str:
+        """Return where in `reyn.yaml` the key belongs. A model that was named directly has no settings yet."""
+        if self.name.partition(":")[0] == "openai":
+            return f"an entry with `model: {self.name}` under `models` in reyn.yaml"
+        return f"`models.{self.name}` in reyn.yaml"
+
+    def _body(self, request: ModelRequest, request_format: _RequestFormat) -> dict[str, Any]:
+        body: dict[str, Any] = {
             "model": self._model,
             "messages": [{"role": message.role, "content": message.text} for message in request.messages],
-            sent.limit: self._settings.max_tokens,
+            request_format.limit_field: self._settings.max_tokens,
             "stream": True,
             "stream_options": {"include_usage": True},
         }
         if self._settings.temperature is not None:
-            asked["temperature"] = self._settings.temperature
-        if sent.mode == "json_schema":
-            schema = decoding_schema(request.contract, is_one_object=sent.is_one_object)
-            asked["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
-        elif sent.mode == "json_object":
-            asked["response_format"] = {"type": "json_object"}
-        return asked
+            body["temperature"] = self._settings.temperature
+        if request_format.mode == "json_schema":
+            schema = decoding_schema(request.contract, is_one_object=request_format.is_one_object)
+            body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+        elif request_format.mode == "json_object":
+            body["response_format"] = {"type": "json_object"}
+        return body
 
-    async def _read_answer(self, response: Any, sent: _Sent, on_delta: Callable[[str], None] | None) -> ModelReply:
-        """The whole text of an answer that came to its end."""
+    async def _read_answer(
+        self, response: Any, request_format: _RequestFormat, on_delta: Callable[[str], None] | None
+    ) -> ModelReply:
+        """Collect the chunks of an answer; raise `ResponseIncomplete` if the stream ends before the answer does."""
         parts: list[str] = []
-        length, usage, is_over, is_cut = 0, None, False, False
-        async for chunk in chunks(response):
+        length, usage, is_finished, is_truncated = 0, None, False, False
+        async for chunk in read_chunks(response):
             if chunk.error is not None:
-                raise self._told(chunk.error, sent)
-            usage = _counted(chunk.usage) or usage
+                raise self._chunk_error(chunk.error, request_format)
+            usage = _parse_usage(chunk.usage) or usage
             for choice in chunk.choices or ():
                 if choice.index:
-                    continue  # one answer is asked for; others are not ours
-                said = choice.delta or choice.message or NOTHING
-                parts.append(said.text)
-                length += len(parts[-1])
-                is_over = is_over or bool(choice.finish_reason)
-                is_cut = is_cut or choice.finish_reason == "length"
+                    continue  # only one answer was requested
+                text = (choice.delta or choice.message or EMPTY_DELTA).text
+                parts.append(text)
+                length += len(text)
+                is_finished = is_finished or bool(choice.finish_reason)
+                is_truncated = is_truncated or choice.finish_reason == "length"
                 if choice.finish_reason == "content_filter":
-                    hint = "Look at what the phase sends (`reyn frame`), or take another model."
-                    raise RequestRefused(f"`{self.name}` held its answer back: content_filter", hint=hint)
-                if on_delta is not None and parts[-1]:
-                    on_delta(parts[-1])
-            if length > _LONGEST_ANSWER:
-                is_over = True
+                    hint = "Check what the phase sends (`reyn frame`), or use another model."
+                    raise RequestRejected(f"model `{self.name}` withheld its answer: content_filter", hint=hint)
+                if on_delta is not None and text:
+                    on_delta(text)
+            if length > _MAX_ANSWER_LENGTH:
+                is_finished = True
                 break
-        if not is_over:
-            what = "ended its answer before it was whole" if length else f"sent no answer, but {kind_of(response)}"
-            raise AnswerCut(f"`{self.name}` {what}")
-        return ModelReply("".join(parts), usage, sent.mode, is_cut)
+        if not is_finished:
+            what = "an incomplete answer" if length else f"no answer (content type: {content_type(response)})"
+            raise ResponseIncomplete(f"model `{self.name}` sent {what}")
+        return ModelReply("".join(parts), usage, request_format.mode, is_truncated)
 
-    # -- what went wrong ------------------------------------------------------------------------------
+    # -- errors ---------------------------------------------------------------------------------------
 
-    def _refused(self, error: Exception, sent: _Sent) -> ModelError:
-        """Why there was no answer at all."""
+    def _request_error(self, error: Exception, request_format: _RequestFormat) -> ModelError:
+        """Translate an exception that was raised before an answer began."""
         if isinstance(error, self._sdk.APIStatusError):
-            return self._refusal(error.status_code, self._words(error), error.response.headers, sent)
+            target = self._scrub(f"{error.request.method} {error.request.url}")
+            message, headers = self._error_message(error), error.response.headers
+            return self._status_error(error.status_code, message, headers, request_format, target)
         cause = error.__cause__ or error
         if isinstance(error, self._sdk.APITimeoutError) and "Connect" not in type(cause).__name__:
-            return self._too_late()
-        words = f"{type(cause).__name__}: {self._shortened(str(cause))}"
+            return self._timeout_error()
+        details = f"{type(cause).__name__}: {self._shorten(str(cause))}"
         if not isinstance(error, self._sdk.APIConnectionError):
-            return ModelBroken(f"`{self.name}` could not be asked: {words}")
-        return ModelUnavailable(f"`{self.name}` cannot be reached: {words}")
+            message = f"the request to model `{self.name}` failed: {details}"
+            return ModelBroken(message, hint="Check the versions of `openai` and `httpx`, then try again.")
+        return ModelUnavailable(f"cannot connect to model `{self.name}` at {self._base_url}: {details}")
 
-    def _broken_off(self, error: Exception) -> ModelError:
-        """Why an answer that had begun did not come to its end."""
-        what = type(error).__name__
-        if "Timeout" in what:
-            return self._too_late()
-        return AnswerCut(f"the answer of `{self.name}` broke off: {what}: {self._shortened(str(error))}")
+    def _stream_error(self, error: Exception) -> ModelError:
+        """Translate an exception that interrupted an answer."""
+        kind = type(error).__name__
+        if "Timeout" in kind:
+            return self._timeout_error()
+        message = f"the answer of model `{self.name}` was interrupted: {kind}: {self._shorten(str(error))}"
+        return ResponseIncomplete(message)
 
-    def _told(self, error: Any, sent: _Sent) -> ModelError:
-        """What a server says in the place of an answer, after it had said that all is well."""
+    def _chunk_error(self, error: Any, request_format: _RequestFormat) -> ModelError:
+        """Translate an error that a server reports inside a response with status 200."""
         fields = error if isinstance(error, dict) else {"message": error}
-        words = self._shortened(str(fields.get("message", error)))
+        message = self._shorten(str(fields.get("message", error)))
         code = fields.get("code")
         if isinstance(code, int) and 400 <= code < 600:
-            return self._refusal(code, words, {}, sent)
-        return AnswerCut(f"`{self.name}` gave up: {words}")
+            return self._status_error(code, message, {}, request_format)
+        return ResponseIncomplete(f"model `{self.name}` reported an error instead of an answer: {message}")
 
-    def _too_late(self) -> ModelTimeout:
-        return ModelTimeout(f"the model `{self.name}` did not answer within {self._settings.patience} seconds")
+    def _timeout_error(self) -> ModelTimeout:
+        return ModelTimeout(f"model `{self.name}` did not answer within {self._settings.timeout_seconds} seconds")
 
-    def _refusal(self, status: int, message: str, headers: Mapping[str, str], sent: _Sent) -> ModelError:
-        words = f"`{self.name}` says {status}: {message}"
+    def _status_error(
+        self, status: int, message: str, headers: Mapping[str, str], request_format: _RequestFormat, target: str = ""
+    ) -> ModelError:
+        text = f"model `{self.name}` returned HTTP {status}: {message}"
         if status in (401, 403):
-            self._key_is_refused = True
-            name = name_of(self._settings.key) if self._settings.key else "NAME"
-            return KeyRefused(words, hint=f"`reyn secret set {name}` stores the right one; then try again.")
+            self._is_key_rejected = True
+            return KeyRejected(text, hint=self._rejected_key_hint())
         if status in (408, 409, 425, 429) or status >= 500:
-            later = _seconds(headers)
-            words += "" if later is None else f" (to be asked again in {later:.0f} seconds)"
-            passing = RateLimited(words) if status == 429 else ModelUnavailable(words)
-            passing.retry_after = later
-            return passing
+            retry_after = _parse_retry_after(headers)
+            text += "" if retry_after is None else f" (retry after {retry_after:.0f} seconds)"
+            transient = RateLimited(text) if status == 429 else ModelUnavailable(text)
+            transient.retry_after = retry_after
+            return transient
         if status < 400:
-            where = self._scrub(headers.get("location", "another place"))
-            return RequestRefused(f"`{self.name}` is not there: {where}", hint="Mend its `base_url`.")
+            location = self._scrub(headers.get("location", "another URL"))
+            message = f"model `{self.name}` returned HTTP {status}, a redirect to {location}"
+            return RequestRejected(message, hint="Set the model's `base_url` to the final URL.")
+        if status == 404:
+            hint = "Check the model's name and its `base_url`, which usually ends in `/v1`."
+            return RequestRejected(f"{text} ({target})" if target else text, hint=hint)
         if status in (400, 413, 422):
             if status == 413 or _is_about_length(message):
-                return PromptTooLong(words)
-            if sent.limit == "max_tokens" and "max_completion_tokens" in message:
-                return self._stepped(words, sent, _NEWER_LIMIT, limit=_NEWER_LIMIT)
-            if sent.mode != "free" and _is_about_schema(message):
-                return self._step_down(words, message, sent)
-        return RequestRefused(words)
+                return PromptTooLong(text)
+            if request_format.limit_field == "max_tokens" and _NEWER_LIMIT in message:
+                return self._change_format(text, request_format, _NEWER_LIMIT, limit_field=_NEWER_LIMIT)
+            if request_format.mode != "free" and _is_about_schema(message):
+                return self._downgrade(text, message, request_format)
+        return RequestRejected(text)
 
-    def _step_down(self, words: str, message: str, sent: _Sent) -> ModelError:
-        """The next way to hold the model to its contract, if it was left to us."""
-        if sent.mode == "json_schema" and not sent.is_one_object and _is_about_the_root(message):
-            return self._stepped(words, sent, "json_schema, one object", is_one_object=True)
+    def _rejected_key_hint(self) -> str:
+        handle = self._settings.key
+        if not handle:
+            return self._missing_key_hint()
+        if handle.startswith("env://"):
+            return f"Set `{handle.removeprefix('env://')}` to a valid key, then resume the run."
+        return f"Run `reyn secret set {handle.removeprefix('secret://')}` to store a valid key, then resume the run."
+
+    def _downgrade(self, text: str, message: str, request_format: _RequestFormat) -> ModelError:
+        """Select the next output mode, unless the configuration fixes the mode."""
+        if request_format.mode == "json_schema" and not request_format.is_one_object and _is_about_root(message):
+            return self._change_format(text, request_format, "json_schema, one object", is_one_object=True)
         if self._settings.mode != "auto":
-            return SchemaRefused(words)
-        lower = _MODES[_MODES.index(sent.mode) + 1]
-        return self._stepped(words, sent, lower, mode=lower)
+            return SchemaRejected(text)
+        lower = _MODES[_MODES.index(request_format.mode) + 1]
+        return self._change_format(text, request_format, lower, mode=lower)
 
-    def _stepped(self, words: str, sent: _Sent, instead: str, **changes: Any) -> SchemaRefused:
-        """From now on it is asked in another way; unless that was found out by another call meanwhile."""
-        if self._sent == sent:
-            self._sent = sent._replace(**changes)
-        refused = SchemaRefused(words)
-        refused.instead = instead
-        return refused
+    def _change_format(self, text: str, request_format: _RequestFormat, instead: str, **changes: Any) -> SchemaRejected:
+        """Change the format of later requests, unless a concurrent call has already changed it."""
+        if self._format == request_format:
+            self._format = request_format._replace(**changes)
+        error = SchemaRejected(text)
+        error.instead = instead
+        return error
 
-    def _words(self, error: Any) -> str:
+    def _error_message(self, error: Any) -> str:
         message = error.body.get("message") if isinstance(error.body, dict) else error.response.text
-        return self._shortened(str(message or error.message))
+        return self._shorten(str(message or error.message))
 
-    def _shortened(self, words: str) -> str:
-        """Scrubbed before it is cut: half a key is found by nobody."""
-        return " ".join(self._scrub(words).split())[:500]
+    def _shorten(self, text: str) -> str:
+        """Scrub, then truncate: the scrubber cannot recognize half a key."""
+        return " ".join(self._scrub(text).split())[:_MAX_MESSAGE_LENGTH]
+
+    # -- status ---------------------------------------------------------------------------------------
 
     def describe(self) -> dict[str, Any]:
-        """What `reyn models` tells."""
+        """Return the details that `reyn models` prints; `key` is a handle, never a value."""
         modes = list(_MODES) if self._settings.mode == "auto" else [self._settings.mode]
-        return {"base_url": self._settings.base_url or _OPENAI, "key": self._settings.key, "modes": modes}
+        return {"base_url": self._base_url, "key": self._settings.key, "modes": modes}
 
-    async def listed(self) -> list[str]:
-        """The models that the server says it has; none if it does not say."""
-        client = self._connected()
+    async def list_models(self) -> list[str]:
+        """Return the names of the models that the server offers; empty if it does not list them."""
+        client = self._connect()
         try:
             page = await client.get("/models", options={"follow_redirects": False}, cast_to=object)
         except self._sdk.NotFoundError:
             return []
-        except Exception as error:  # noqa: BLE001 - somebody else's code
-            raise self._refused(error, self._sent) from None
-        known = page.get("data") if isinstance(page, dict) else None
-        return [str(model.get("id")) for model in known if isinstance(model, dict)] if isinstance(known, list) else []
+        except Exception as error:  # noqa: BLE001 - third-party code
+            raise self._request_error(error, self._format) from None
+        data = page.get("data") if isinstance(page, dict) else None
+        return [str(model.get("id")) for model in data if isinstance(model, dict)] if isinstance(data, list) else []
 
     async def aclose(self) -> None:
+        """Close the connections."""
         if self._client is not None:
             await self._client.close()
             self._client = None
 
 
-def _sdk() -> Any:
+def _import_sdk() -> Any:
     try:
         import openai
     except ImportError as error:
-        raise ModelMissing("this model needs the extra `openai`", hint="pip install 'reyn[openai]'") from error
+        raise ModelNotInstalled("`openai` models need the extra `openai`", hint="pip install 'reyn[openai]'") from error
     return openai
 
 
@@ -308,45 +360,46 @@ def _is_loopback(url: str) -> bool:
     return host == "localhost" or host == "::1" or host.startswith("127.")
 
 
-def _counted(usage: Any) -> Usage | None:
-    """Both numbers or none: half a count would be taken for a whole one."""
+def _parse_usage(usage: Any) -> Usage | None:
+    """Return the token counts, or `None` unless both input and output tokens are present."""
     if not isinstance(usage, dict):
         return None
-    given, made = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    if given is None or made is None:
+    input_tokens, output_tokens = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    if input_tokens is None or output_tokens is None:
         return None
     details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    if not isinstance(cached, int) or not isinstance(given, int) or not 0 <= cached <= given:
+    if not isinstance(cached, int) or not isinstance(input_tokens, int) or not 0 <= cached <= input_tokens:
         cached = 0
-    return Usage(given, made, cached)
+    return Usage(input_tokens, output_tokens, cached)
 
 
-def _seconds(headers: Mapping[str, str]) -> float | None:
-    """How long the server wants us to wait: seconds, or until a date. Where that is no time at all, we decide."""
-    words = headers.get("retry-after", "")
+def _parse_retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the delay in a `Retry-After` header (seconds or a date); `None` if it is missing, invalid or past."""
+    text = headers.get("retry-after", "")
     try:
-        seconds = float(words)
+        seconds = float(text)
     except ValueError:
         try:
-            seconds = parsedate_to_datetime(words).timestamp() - time.time()
+            seconds = parsedate_to_datetime(text).timestamp() - time.time()
         except (ValueError, TypeError):
             return None
     return seconds if math.isfinite(seconds) and seconds > 0 else None
 
 
 def _is_about_length(message: str) -> bool:
-    """OpenAI, vLLM and llama.cpp; not `In context=('properties', …)`, which is about a schema."""
+    """Recognize OpenAI, vLLM and llama.cpp. `In context=('properties', …)` is about a schema and must not match."""
     lowered = message.lower()
-    return any(word in lowered for word in ("context length", "context size", "context window", "too many tokens"))
+    return any(phrase in lowered for phrase in ("context length", "context size", "context window", "too many tokens"))
 
 
-def _is_about_the_root(message: str) -> bool:
-    """`anyOf` is not permitted at the root; a schema must be of type "object"."""
+def _is_about_root(message: str) -> bool:
+    """Recognize servers that reject `anyOf` at the root of a schema or require `type: "object"` there."""
     lowered = message.lower()
-    return any(word in lowered for word in ("anyof", "oneof", "root", "top level", "top-level", 'type: "object"'))
+    phrases = ("anyof", "oneof", "root", "top level", "top-level", 'type: "object"')
+    return any(phrase in lowered for phrase in phrases)
 
 
 def _is_about_schema(message: str) -> bool:
     lowered = message.lower()
-    return any(word in lowered for word in ("response_format", "json_object", "schema", "grammar"))
+    return any(phrase in lowered for phrase in ("response_format", "json_object", "schema", "grammar"))

@@ -15,12 +15,35 @@ from reyn.journal.kinds import Usage
 
 
 class Message(msgspec.Struct, frozen=True):
+    """A message of the prompt."""
+
     role: Literal["system", "user", "assistant"]
     text: str
 
 
+class Candidate(msgspec.Struct, frozen=True):
+    """An exit that the model may choose.
+
+    Attributes:
+        next_phase: The phase that follows; `end` finishes the run.
+        control_type: `transition` or `finish`.
+        schema_name: The type of the artifact that this exit requires.
+        description: What the artifact is for.
+        schema: JSON Schema of the artifact's `data`.
+    """
+
+    next_phase: str
+    control_type: Literal["transition", "finish"]
+    schema_name: str
+    description: str
+    schema: dict[str, Any] | bool
+
+
 class ModelRequest(msgspec.Struct, frozen=True):
     """One call of a model.
+
+    Adapters of language models send `messages`. A model written in Python can decide from `phase`, `input` and
+    `candidates`, which contain the same facts as values.
 
     Attributes:
         messages: The prompt.
@@ -30,6 +53,9 @@ class ModelRequest(msgspec.Struct, frozen=True):
         request_hash: Hash of messages and contract.
         answered: Number of answers that the run has recorded before this call.
         on_delta: Callback for pieces of the answer as they arrive. Calling it is optional.
+        phase: The phase that is being visited.
+        input: The input artifact, `{"type": …, "data": …}`, after preprocessing and without truncation.
+        candidates: The exits that the model may choose.
     """
 
     messages: tuple[Message, ...]
@@ -39,19 +65,29 @@ class ModelRequest(msgspec.Struct, frozen=True):
     request_hash: str
     answered: int = 0
     on_delta: Callable[[str], None] | None = None
+    phase: str = ""
+    input: Any = None
+    candidates: tuple[Candidate, ...] = ()
 
 
-Mode = Literal["grammar", "json_schema", "json_object", "free"]
-"""How the output of a model was constrained to the contract."""
+OutputMode = Literal["grammar", "json_schema", "json_object", "free"]
+"""How the output of a model is constrained to the contract."""
 
 
 class ModelReply(msgspec.Struct, frozen=True):
+    """The answer of a model.
+
+    Attributes:
+        text: The whole text.
+        usage: Token counts; `None` if the model does not count.
+        mode: The output mode that was used; `None` if it is unknown.
+        is_truncated: Whether the answer was truncated at the model's output limit.
+    """
+
     text: str
     usage: Usage | None = None
-    """Tokens as the model counted them; `None` if it does not count."""
-    mode: Mode | None = None
-    is_cut: bool = False
-    """Whether the answer was truncated at the model's output limit."""
+    mode: OutputMode | None = None
+    is_truncated: bool = False
 
 
 class Delta(msgspec.Struct, frozen=True):
@@ -67,11 +103,11 @@ class Model(Protocol):
 
     @property
     def name(self) -> str:
-        """The name that the journal records; for adapters of the catalog, the name that opens the model again."""
+        """Return the name that the journal records; for adapters of the catalog, the name that opens the model."""
         ...
 
     async def complete(self, request: ModelRequest) -> ModelReply:
-        """Answer a request. Raise a `ModelError` if there is no answer: the run then stops and can be resumed."""
+        """Answer a request. Raise a `ModelError` if there is no answer; the run then stops and can be resumed."""
         ...
 
 
@@ -83,16 +119,20 @@ class DeclaresLatency(Protocol):
     """
 
     @property
-    def takes_time(self) -> bool: ...
+    def takes_time(self) -> bool:
+        """Return whether answers take time."""
+        ...
 
 
 @runtime_checkable
 class ClosableModel(Protocol):
     """A model that holds connections. The runtime closes the models that it opened."""
 
-    async def aclose(self) -> None: ...
+    async def aclose(self) -> None:
+        """Close the connections."""
+        ...
 
 
 def takes_time(model: Model) -> bool:
-    """Whether answers of a model take time."""
+    """Return whether answers of a model take time."""
     return model.takes_time if isinstance(model, DeclaresLatency) else True

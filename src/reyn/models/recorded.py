@@ -1,7 +1,7 @@
-"""A model that answers from a recorded run: the journal is the cassette.
+"""A model that answers from a recorded run: the journal is the test cassette.
 
-An answer is found by the hash of its request (frame and contract), so a changed prompt is a miss that says so, never a
-stale answer. Of several answers to the same request, the one that stands where this run stands is taken.
+Answers are looked up by the hash of the request (frame and contract), so a changed prompt is an error and never a stale
+answer. Among several answers to the same request, the position in the run decides.
 """
 
 from __future__ import annotations
@@ -18,33 +18,36 @@ if TYPE_CHECKING:
 
 
 class RecordedModel:
+    """Answers the requests of one recorded run and its sub-runs."""
+
     takes_time = False
 
     def __init__(self, journal: Journal, run_id: str) -> None:
         self.name = f"recorded:{run_id}"
         self._journal = journal
         if journal.find(run_id) is None:
-            raise RunNotFound(f"no run `{run_id}` to answer from")
+            raise RunNotFound(f"no recorded run `{run_id}`")
         self._replies = _replies(journal, run_id)
 
     async def complete(self, request: ModelRequest) -> ModelReply:
+        """Return the recorded answer; raise `RecordingMissing` if there is none."""
         recorded = self._replies.get(request.request_hash, [])
         if not recorded:
-            raise RecordingMissing(f"`{self.name}` holds no answer to the request of call {request.call}")
+            raise RecordingMissing(f"`{self.name}` has no answer to the request of call {request.call}")
         later = [reply for number, reply in recorded if number >= request.answered]
         reply = later[0] if later else recorded[-1][1]
         return ModelReply(self._journal.blob(reply.text).decode(), reply.usage, reply.mode, reply.cut)
 
 
 def _replies(journal: Journal, run_id: str) -> dict[str, list[tuple[int, kinds.LlmResponded]]]:
-    """Request hash → the answers to it, each with its number among those of the run and its sub-runs."""
+    """Return request hash → answers, each with its position among all answers of the run and its sub-runs."""
     replies: dict[str, list[tuple[int, kinds.LlmResponded]]] = {}
     requests: dict[str, str] = {}
     number = 0
-    family = [run_id, *(row.run_id for row in journal.runs(f"{run_id}.") if row.parent)]
-    asked = (kinds.LlmRequested.kind, kinds.LlmResponded.kind)
-    events = [(event.ts, event) for name in family for event in journal.read(name) if event.kind in asked]
-    for _, event in sorted(events, key=lambda dated: dated[0]):
+    run_ids = [run_id, *(row.run_id for row in journal.runs(f"{run_id}.") if row.parent)]
+    call_kinds = (kinds.LlmRequested.kind, kinds.LlmResponded.kind)
+    events = [(event.ts, event) for name in run_ids for event in journal.read(name) if event.kind in call_kinds]
+    for _, event in sorted(events, key=lambda pair: pair[0]):
         match decode(event):
             case kinds.LlmRequested(call=call, request=request):
                 requests[event.run_id + call] = request

@@ -49,11 +49,12 @@ class Roster:
         while isinstance(found := self._names.get(name), str):
             name = found
             if name in seen:
-                raise ModelUnknown(f"the model `{name}` is an alias of itself", hint="Fix `models` in reyn.yaml.")
+                raise ModelUnknown(f"model `{name}` is an alias of itself", hint="Fix `models` in reyn.yaml.")
             seen.add(name)
         return (name, found) if isinstance(found, ModelSettings) else (name, ModelSettings(model=name))
 
     def open(self, name: str) -> Model:
+        """Return the model of a name, opened on first use."""
         if self._override is not None:
             return self._override
         key, settings = self.resolve(name)
@@ -68,18 +69,18 @@ class Roster:
 
     @property
     def is_overridden(self) -> bool:
-        """Whether one model answers for every name."""
+        """Return whether one model answers for every name."""
         return self._override is not None
 
     def settings(self, name: str) -> ModelSettings:
-        """Settings of a model; the defaults for an unknown name, which fails when it is opened."""
+        """Return the settings of a model; defaults for an unknown name, which fails when it is opened."""
         try:
             return self.resolve(name)[1]
         except ModelUnknown:
             return ModelSettings(model=name)
 
     def fallbacks(self, name: str) -> list[str]:
-        """The models to try in order: the named one, its fallback list, then the lists of those."""
+        """Return the models to try in order: the named one, its fallback list, then their fallback lists."""
         names = [name]
         for one in names:
             names.extend(other for other in dict.fromkeys(self.settings(one).fallback) if other not in names)
@@ -101,7 +102,7 @@ class Roster:
         raise errors[0]
 
     def takes_time(self, name: str) -> bool:
-        """Whether answers of a model, or of one of its fallbacks, take time."""
+        """Return whether answers of a model, or of one of its fallbacks, take time."""
         if self._override is not None:
             return self._override_takes_time
         if name not in self._takes_time:
@@ -112,7 +113,7 @@ class Roster:
         return self._takes_time[name]
 
     def secrets(self) -> Secrets:
-        """The secrets, opened when a model first needs one."""
+        """Return the secrets, opened when a model first needs one."""
         if self._secrets is None:
             self._secrets = self._open_secrets()
         return self._secrets

@@ -1,6 +1,6 @@
-"""A model that reads its answers from a list: for tests, demonstrations and the first steps of an author.
+"""A model with a fixed list of answers, for tests and demonstrations.
 
-It keeps no cursor: the run says how many answers it has recorded, so a resumed run goes on where it was.
+The request contains the number of recorded answers, so the model has no state and a resumed run continues correctly.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ScriptedModel:
-    """`ScriptedModel([{...}, "raw text"])`: an object is sent as JSON, a string as it is."""
+    """Answers with the items of a list in order: `ScriptedModel([{...}, "raw text"])`. A dict is sent as JSON."""
 
     takes_time = False
 
@@ -30,14 +30,15 @@ class ScriptedModel:
 
     @classmethod
     def from_file(cls, path: Path, name: str) -> ScriptedModel:
-        """One answer a line, each a JSON object or a JSON string; blank lines are skipped."""
+        """Read a JSON Lines file: one answer per line, a JSON object or a JSON string; blank lines are skipped."""
         try:
             lines = path.read_text(encoding="utf-8-sig").split("\n")
         except (OSError, UnicodeDecodeError) as error:
-            raise ScriptInvalid(f"cannot read the answers `{path}`: {error}") from error
+            raise ScriptInvalid(f"cannot read the script `{path}`: {error}") from error
         return cls((_parse(line, path, number) for number, line in enumerate(lines, 1) if line.strip()), name)
 
     async def complete(self, request: ModelRequest) -> ModelReply:
+        """Return the next answer; raise `ScriptExhausted` after the last."""
         if request.answered >= len(self._answers):
             raise ScriptExhausted(
                 f"the script `{self.name}` has {len(self._answers)} answers; call {request.call} asks for one more"
@@ -55,5 +56,5 @@ def _parse(line: str, path: Path, number: int) -> dict[str, Any] | str:
     except (msgspec.DecodeError, RecursionError) as error:
         raise ScriptInvalid(f"{path}:{number}: not JSON: {error}") from error
     if not isinstance(answer, dict | str):
-        raise ScriptInvalid(f"{path}:{number}: an answer is a JSON object or a JSON string")
+        raise ScriptInvalid(f"{path}:{number}: an answer must be a JSON object or a JSON string")
     return answer

@@ -1,6 +1,7 @@
-"""The stream of a chat completion, read piece by piece: server-sent events become chunks.
+"""Read a chat completion as it arrives: server-sent events, or one JSON document from servers that do not stream.
 
-The SDK has a reader of its own, which costs several times as much and, in most versions, the connection.
+The SDK's own reader is several times slower and, in most versions, does not return the connection to the pool. The
+interpretation of chunks belongs to `openai`.
 """
 
 from __future__ import annotations
@@ -13,108 +14,114 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.errors import AnswerCut
+from reyn.errors import ResponseIncomplete
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-_MOST_BYTES = 32_000_000
-"""More than any answer has."""
-_MOST_ERROR_BYTES = 65_536
-_LAST_SECONDS = 0.1
+_MAX_BYTES = 32_000_000
+"""Larger than any valid answer."""
+_MAX_ERROR_BYTES = 65_536
+_DRAIN_SECONDS = 0.1
 
 
-class Said(msgspec.Struct):
-    """A piece of an answer, or of a refusal to give one."""
+class Delta(msgspec.Struct):
+    """A piece of an answer, or of the model's refusal to answer."""
 
     content: str | list[Any] | None = None
     refusal: str | None = None
 
     @property
     def text(self) -> str:
-        if isinstance(self.content, list):  # in parts, of which some are thoughts
+        """The text, without reasoning parts."""
+        if isinstance(self.content, list):
             return "".join(str(part.get("text") or "") for part in self.content if isinstance(part, dict))
         return self.content or self.refusal or ""
 
 
 class Choice(msgspec.Struct):
-    """One of the answers; only one is asked for. A whole answer has a `message`, a stream `delta`s."""
+    """One of the answers. A streamed answer consists of `delta`s; an answer in one document is a `message`."""
 
     index: int | None = 0
-    delta: Said | None = None
-    message: Said | None = None
+    delta: Delta | None = None
+    message: Delta | None = None
     finish_reason: str | None = None
 
 
 class Chunk(msgspec.Struct):
-    """What is read of a chunk, or of an answer that came whole."""
+    """The fields that Reyn reads from a chunk or from a whole document."""
 
     choices: list[Choice] | None = None
     usage: Any = None
     error: Any = None
 
 
-NOTHING = Said()
+EMPTY_DELTA = Delta()
 _DECODER = msgspec.json.Decoder(Chunk)
 
 
-def kind_of(response: Any) -> str:
-    return str(response.headers.get("content-type", "nothing"))
+def content_type(response: Any) -> str:
+    """Return the content type of a response."""
+    return str(response.headers.get("content-type", "none"))
 
 
-async def chunks(response: Any) -> AsyncIterator[Chunk]:
-    """What a server says, piece by piece; of one that knows no streams, in one."""
-    if kind_of(response).startswith("application/json"):
-        yield _decoded(await _whole(response.aiter_bytes()))
+async def read_chunks(response: Any) -> AsyncIterator[Chunk]:
+    """Yield the chunks of a response.
+
+    Raises:
+        ResponseIncomplete: If the response exceeds the size limit.
+    """
+    if content_type(response).startswith("application/json"):
+        yield _decode(await _read_all(response.aiter_bytes()))
         return
     contents = response.aiter_bytes()
-    begun: list[bytes] = []
+    pending: list[bytes] = []  # data lines of an event whose JSON spans several lines
     async for line in _lines(contents):
         if not line.startswith(b"data:"):
-            line = line.removeprefix(codecs.BOM_UTF8)  # a stream may begin with it
-            if begun and not line.strip():
-                yield _decoded(b"\n".join(begun))
-                begun = []
+            line = line.removeprefix(codecs.BOM_UTF8)  # a stream may start with a byte-order mark
+            if pending and not line.strip():
+                yield _decode(b"\n".join(pending))
+                pending = []
             if not line.startswith(b"data:"):
-                continue  # a comment, another field of the event, or nothing we know
+                continue  # a comment or another field
         content = line[5:].strip()
         if content == b"[DONE]":
             break
-        if begun:
-            begun.append(content)
+        if pending:
+            pending.append(content)
         elif content:
             try:
-                yield _decoded(content)
+                yield _decode(content)
             except (UnicodeDecodeError, json.JSONDecodeError):
-                begun.append(content)  # it may go on in the next line
-    if begun:
-        yield _decoded(b"\n".join(begun))
-    await _read_to_the_end(contents)
+                pending.append(content)
+    if pending:
+        yield _decode(b"\n".join(pending))
+    await _drain(contents)
 
 
-async def _whole(contents: AsyncIterator[bytes]) -> bytes:
-    gathered = bytearray()
+async def _read_all(contents: AsyncIterator[bytes]) -> bytes:
+    body = bytearray()
     async for content in contents:
-        gathered += content
-        _check_length(len(gathered))
-    return bytes(gathered)
+        body += content
+        _check_length(len(body))
+    return bytes(body)
 
 
 def _check_length(length: int) -> None:
-    if length > _MOST_BYTES:
-        raise AnswerCut(f"more than {_MOST_BYTES} bytes came, and no end")
+    if length > _MAX_BYTES:
+        raise ResponseIncomplete(f"the response exceeds {_MAX_BYTES} bytes")
 
 
-async def keep_bounded(response: Any) -> None:
-    """A hook of the HTTP client: of an error, only the beginning is read, however much the server sends."""
+async def limit_error_body(response: Any) -> None:
+    """Limit how much of an error response is read. A response hook of the HTTP client."""
     if response.status_code < 400:
         return
     stream = response.stream
-    [kind] = [base for base in type(stream).__mro__ if base.__name__ == "AsyncByteStream"]
+    [base_class] = [base for base in type(stream).__mro__ if base.__name__ == "AsyncByteStream"]
 
-    class Bounded(kind):  # type: ignore[misc, valid-type]  # another class in each major of the SDK
+    class LimitedStream(base_class):  # type: ignore[misc, valid-type]  # the class differs between SDK versions
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            left = _MOST_ERROR_BYTES
+            left = _MAX_ERROR_BYTES
             async for content in stream:
                 yield content[:left]
                 left -= len(content)
@@ -124,41 +131,42 @@ async def keep_bounded(response: Any) -> None:
         async def aclose(self) -> None:
             await stream.aclose()
 
-    response.stream = Bounded()
+    response.stream = LimitedStream()
 
 
 async def _lines(contents: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    begun: list[bytes] = []
-    length, half = 0, b""
+    """Split a stream at LF, CRLF and CR, as the format of server-sent events requires."""
+    partial: list[bytes] = []
+    length, carriage_return = 0, b""
     async for content in contents:
         length += len(content)
         _check_length(length)
-        if half or b"\r" in content:
-            content, half = half + content, b""
-            if content.endswith(b"\r"):  # the other half of a line's end may be in the next
-                content, half = content[:-1], b"\r"
+        if carriage_return or b"\r" in content:
+            content, carriage_return = carriage_return + content, b""
+            if content.endswith(b"\r"):  # the LF of a CRLF may be in the next piece
+                content, carriage_return = content[:-1], b"\r"
             content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         first, *others = content.split(b"\n")
-        begun.append(first)
+        partial.append(first)
         if others:
-            yield b"".join(begun)
+            yield b"".join(partial)
             for line in others[:-1]:
                 yield line
-            begun = [others[-1]]
-    yield b"".join(begun)
+            partial = [others[-1]]
+    yield b"".join(partial)
 
 
-async def _read_to_the_end(contents: AsyncIterator[bytes]) -> None:
-    """Only a connection with nothing left on it can be used again; one that goes on for long is not worth it."""
+async def _drain(contents: AsyncIterator[bytes]) -> None:
+    """Read the rest briefly: only a connection without unread data can be reused."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(_LAST_SECONDS):
+        async with asyncio.timeout(_DRAIN_SECONDS):
             async for _ in contents:
                 pass
 
 
-def _decoded(content: bytes) -> Chunk:
+def _decode(content: bytes) -> Chunk:
     try:
         return _DECODER.decode(content)
     except msgspec.DecodeError:
-        # Halves of characters, which servers send that cut texts into pieces, are refused there and taken here.
+        # Servers that split text between surrogates send escapes that msgspec rejects and `json` accepts.
         return msgspec.convert(json.loads(content), Chunk)

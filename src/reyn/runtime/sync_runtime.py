@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from reyn.kernel.run_state import RunState
     from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
     from reyn.models import Model
-    from reyn.models.survey import Surveyed
+    from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable
     from reyn.runs.archive import ImportReport
     from reyn.runs.diff import DiffReport
@@ -270,7 +270,7 @@ class SyncRuntime:
     def first_frame(self, skill: str, input: Any = None, *, phase: str | None = None) -> ContextFrame:
         return self.runtime.first_frame(skill, input, phase=phase)
 
-    def models(self) -> list[Surveyed]:
+    def models(self) -> list[ModelStatus]:
         return self._runner.run(self.runtime.models())
 
     # -- closing --------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""What a secret is called, how it is referred to, and what it may be. Knows no store.
+"""Names, handles and values of secrets: syntax and validation, without access to any store.
 
-No message here quotes what it was given: where a name or a handle is expected, a value may have been pasted.
+Errors raised here do not quote their input: users paste values where a name or a handle belongs.
 """
 
 from __future__ import annotations
@@ -10,57 +10,77 @@ import re
 from reyn.errors import SecretNameInvalid, SecretValueInvalid
 
 SCHEME = "secret://"
+VARIABLE_SCHEME = "env://"
 _NAME = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
-_FEWEST_CHARACTERS = 6
-_MOST_CHARACTERS = 8_192
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_MIN_LENGTH = 6
+_MAX_LENGTH = 8_192
 
 
 def is_handle(text: str) -> bool:
-    return text.startswith(SCHEME) and is_name(text.removeprefix(SCHEME))
+    """Return whether a text is `secret://NAME` or `env://VARIABLE`."""
+    return (text.startswith(SCHEME) and is_name(text.removeprefix(SCHEME))) or is_variable_handle(text)
+
+
+def is_variable_handle(text: str) -> bool:
+    """Return whether a text is `env://VARIABLE`."""
+    return text.startswith(VARIABLE_SCHEME) and _VARIABLE.fullmatch(text.removeprefix(VARIABLE_SCHEME)) is not None
 
 
 def name_of(handle: str) -> str:
-    """The name that a handle refers to."""
+    """Return the name in a `secret://NAME` handle.
+
+    Raises:
+        SecretNameInvalid: If it is not such a handle.
+    """
     if not handle.startswith(SCHEME):
-        raise SecretNameInvalid("this is no handle of a secret", hint="Write `secret://NAME`, never the value itself.")
-    return checked_name(handle.removeprefix(SCHEME))
+        raise SecretNameInvalid("not a secret handle", hint="Write `secret://NAME`, never the value itself.")
+    return validate_name(handle.removeprefix(SCHEME))
+
+
+def variable_of_handle(handle: str) -> str:
+    """Return the variable in an `env://VARIABLE` handle."""
+    return handle.removeprefix(VARIABLE_SCHEME)
 
 
 def handle_of(name: str) -> str:
-    return f"{SCHEME}{checked_name(name)}"
+    """Return the `secret://NAME` handle of a stored secret."""
+    return f"{SCHEME}{validate_name(name)}"
 
 
 def is_name(text: str) -> bool:
+    """Return whether a text is a valid name of a secret."""
     return _NAME.fullmatch(text) is not None
 
 
-def checked_name(name: str) -> str:
+def validate_name(name: str) -> str:
+    """Return the name; raise `SecretNameInvalid` if it is not valid."""
     if not is_name(name):
-        raise SecretNameInvalid("a secret cannot be called that")
+        raise SecretNameInvalid("invalid name of a secret")
     return name
 
 
-def checked_value(name: str, value: str) -> str:
-    """The value, if it can be found again in a text without hiding what is no secret."""
-    fault = _fault(name, value)
+def validate_value(handle: str, value: str) -> str:
+    """Return the value; raise `SecretValueInvalid` if it cannot be scrubbed without hiding ordinary text."""
+    fault = _fault(handle, value)
     if fault:
-        raise SecretValueInvalid(f"the value of `{name}` {fault}")
+        raise SecretValueInvalid(f"the value of `{handle}` {fault}")
     return value
 
 
-def _fault(name: str, value: str) -> str:
+def _fault(handle: str, value: str) -> str:
     if not value.strip():
         return "is empty"
-    if len(value) < _FEWEST_CHARACTERS:
-        return f"has fewer than {_FEWEST_CHARACTERS} characters, too few to be told from other text"
-    if len(value) > _MOST_CHARACTERS:
-        return f"has more than {_MOST_CHARACTERS} characters"
-    if value in f"{SCHEME}{name}":
-        return "is a part of its own handle, which is shown everywhere"
+    if len(value) < _MIN_LENGTH:
+        return f"has fewer than {_MIN_LENGTH} characters and could not be distinguished from ordinary text"
+    if len(value) > _MAX_LENGTH:
+        return f"has more than {_MAX_LENGTH} characters"
+    if value in handle:
+        return "is part of its own handle"
     if is_handle(value):
         return "is the handle of another secret"
     try:
         value.encode()
     except UnicodeEncodeError:
-        return "is not text"
+        return "is not valid Unicode text"
     return ""

@@ -1,8 +1,8 @@
-"""The keyring of the desktop: macOS Keychain, Secret Service, KWallet, through the extra `secrets`.
+"""Store secrets in the keyring of the operating system (macOS Keychain, Secret Service, KWallet; extra `secrets`).
 
-A backend counts if `keyring` itself recommends it, which leaves out those that fail, forget, or write plain text. It is
-looked for when one is needed, not before: a list of names and a variable need none. A keyring that is there but locked
-or broken is an error; the file never takes its place unsaid.
+Only backends that the `keyring` library recommends are used, which excludes those that store plain text or nothing.
+Backends are loaded on first use: listing names and reading variables need none. A locked or broken keyring is an error;
+Reyn never falls back to the file silently.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 SERVICE = "reyn"
 _RECOMMENDED = 1
-"""The lowest priority of a backend that `keyring` recommends."""
+"""Minimum priority of the backends that `keyring` recommends."""
 
 
 class KeyringStore:
-    """Values in a keyring, their names in the file of secrets."""
+    """Values in the keyring, their names in the secrets file."""
 
     kind = "keyring"
 
     def __init__(self, file: SecretsFile) -> None:
         self._file = file
-        self._why_not = ""
+        self._unusable_reason = ""
 
     def __repr__(self) -> str:
         return f"KeyringStore(service={SERVICE!r}, index={str(self._file.path)!r})"
@@ -44,7 +44,7 @@ class KeyringStore:
 
     @property
     def place(self) -> str:
-        return f"the keyring ({self._backends[0].name})" if self._backends else f"no keyring: {self._why_not}"
+        return f"the keyring ({self._backends[0].name})" if self._backends else f"no keyring: {self._unusable_reason}"
 
     def names(self) -> frozenset[str]:
         return self._file.read().keyring
@@ -53,69 +53,69 @@ class KeyringStore:
         if name not in self.names():
             return None
         if not self.is_usable:
-            raise SecretStoreUnavailable(f"`{name}` is in the keyring, which cannot be used here: {self._why_not}")
-        found = (_told(f"read `{name}`", backend.get_password, SERVICE, name) for backend in self._backends)
-        return next((value for value in found if value is not None), None)
+            raise SecretStoreUnavailable(f"`{name}` is in the keyring, which is not usable: {self._unusable_reason}")
+        values = (_call(f"read `{name}`", backend.get_password, SERVICE, name) for backend in self._backends)
+        return next((value for value in values if value is not None), None)
 
     def set(self, name: str, value: str) -> bool:
-        """The name is noted first: a crash leaves a name without a value, never a value that nobody knows of."""
+        """Store the name first: a crash then leaves a name without a value, never a value without a name."""
         was_known = name in self.names()
-        self._file.change(lambda contents: contents.with_keyring_name(name))
-        is_kept = False
+        self._file.update(lambda contents: contents.with_keyring_name(name))
+        is_stored = False
         try:
-            is_kept = any(_keep(backend, name, value) for backend in self._backends)
+            is_stored = any(_store(backend, name, value) for backend in self._backends)
         finally:
-            if not is_kept and not was_known:
-                self._file.change(lambda contents: contents.without_keyring_name(name))
-        if not is_kept:
-            self._why_not = "none of its backends stores anything"
+            if not is_stored and not was_known:
+                self._file.update(lambda contents: contents.without_keyring_name(name))
+        if not is_stored:
+            self._unusable_reason = "no backend can store values"
             self._backends = ()
-        return is_kept
+        return is_stored
 
     def remove(self, name: str) -> str:
         if name not in self.names():
             return ""
         for backend in self._backends:
-            if _told(f"read `{name}`", backend.get_password, SERVICE, name) is not None:
-                _told(f"remove `{name}`", backend.delete_password, SERVICE, name)
-        self._file.change(lambda contents: contents.without_keyring_name(name))
+            if _call(f"read `{name}`", backend.get_password, SERVICE, name) is not None:
+                _call(f"remove `{name}`", backend.delete_password, SERVICE, name)
+        self._file.update(lambda contents: contents.without_keyring_name(name))
         if self.is_usable:
             return self.place
-        return f"the list of what the keyring holds; the keyring itself cannot be used here: {self._why_not}"
+        return f"the list of keyring entries only; the keyring is not usable: {self._unusable_reason}"
 
     @cached_property
     def _backends(self) -> tuple[KeyringBackend, ...]:
-        """Those that count, the best first."""
+        """Return the usable backends, best first."""
         try:
             import keyring
             from keyring.backends.chainer import ChainerBackend
 
-            chosen = keyring.get_keyring()
-            members = chosen.backends if isinstance(chosen, ChainerBackend) else [chosen]
-            found = tuple(backend for backend in members if backend.priority >= _RECOMMENDED)
+            active = keyring.get_keyring()
+            members = active.backends if isinstance(active, ChainerBackend) else [active]
+            usable = tuple(backend for backend in members if backend.priority >= _RECOMMENDED)
         except ImportError:
-            self._why_not = "the extra `secrets` is not installed"
+            self._unusable_reason = "the extra `secrets` is not installed"
             return ()
-        except Exception as error:  # noqa: BLE001 - backends are anybody's code
-            self._why_not = f"{type(error).__name__}: {error}"
+        except Exception as error:  # noqa: BLE001 - backends are third-party code
+            self._unusable_reason = f"{type(error).__name__}: {error}"
             return ()
-        if not found:
-            self._why_not = "no backend that `keyring` recommends"
-        return found
+        if not usable:
+            self._unusable_reason = "`keyring` recommends no available backend"
+        return usable
 
 
-def _keep(backend: KeyringBackend, name: str, value: str) -> bool:
+def _store(backend: KeyringBackend, name: str, value: str) -> bool:
     try:
         backend.set_password(SERVICE, name, value)
-    except NotImplementedError:  # some only lend what they have: those of package registries
+    except NotImplementedError:  # some backends are read-only, such as those of package registries
         return False
-    except Exception as error:  # noqa: BLE001 - as above; without its words, which might quote the value
-        raise SecretStoreUnavailable(f"the keyring does not store `{name}`: {type(error).__name__}") from None
+    except Exception as error:  # noqa: BLE001 - as above; its message may quote the value
+        raise SecretStoreUnavailable(f"the keyring cannot store `{name}`: {type(error).__name__}") from None
     return True
 
 
-def _told(what: str, call: Callable[[str, str], T], service: str, name: str) -> T:
+def _call(action: str, method: Callable[[str, str], T], service: str, name: str) -> T:
     try:
-        return call(service, name)
+        return method(service, name)
     except Exception as error:  # noqa: BLE001 - as above
-        raise SecretStoreUnavailable(f"the keyring cannot {what}: {type(error).__name__}: {error}") from None
+        raise SecretStoreUnavailable(f"the keyring cannot {action}: {type(error).__name__}: {error}") from None

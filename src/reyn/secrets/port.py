@@ -1,4 +1,4 @@
-"""The seam: places where values are kept by their names. None of them knows handles, or another one."""
+"""The interfaces of secret stores. A store maps names to values; it knows neither handles nor other stores."""
 
 from __future__ import annotations
 
@@ -6,35 +6,39 @@ from typing import Protocol
 
 
 class Source(Protocol):
-    """Gives values. What cannot be reached or trusted is a `SecretStoreUnavailable`."""
+    """A read-only source of secrets. Methods raise `SecretStoreUnavailable` if it cannot be read or trusted."""
 
     @property
     def kind(self) -> str:
-        """One word: `environment`, `keyring`, `file`."""
+        """Return `environment`, `keyring`, `file` or `memory`."""
         ...
 
-    def names(self) -> frozenset[str]: ...
+    def names(self) -> frozenset[str]:
+        """Return the names of all secrets without reading their values."""
+        ...
 
-    def get(self, name: str) -> str | None: ...
+    def get(self, name: str) -> str | None:
+        """Return a value, or `None` if there is no such secret."""
+        ...
 
 
 class Store(Source, Protocol):
-    """Keeps values."""
+    """A source that can also store values."""
 
     @property
     def place(self) -> str:
-        """Where that is, in words."""
+        """Return a description of the location for users, such as a path."""
         ...
 
     @property
     def is_usable(self) -> bool:
-        """Whether a value can be put here."""
+        """Return whether values can be stored."""
         ...
 
     def set(self, name: str, value: str) -> bool:
-        """Keep a value; `False` if it turns out that none can be kept here."""
+        """Store a value; return `False` if the store turns out to be unable to."""
         ...
 
     def remove(self, name: str) -> str:
-        """Where the value was removed from, in words; empty if it was not here."""
+        """Remove a value; return the location it was removed from, empty if there was none."""
         ...

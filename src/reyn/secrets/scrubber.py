@@ -1,6 +1,7 @@
-"""Text that may quote a secret becomes text that names it.
+"""Replace the values of secrets in text by their handles.
 
-Knows the values it was given, and no store. A text without a secret costs a few searches for plain substrings.
+The scrubber knows only the values that were added to it, and no store. Text without a secret costs a few substring
+searches.
 """
 
 from __future__ import annotations
@@ -10,35 +11,35 @@ from functools import cached_property
 from threading import Lock
 from typing import TypeVar
 
-from reyn.secrets.handles import handle_of
 from reyn.secrets.spellings import anchor_of, pattern_of, spellings, without_needless_escapes
 
 T = TypeVar("T", str, bytes)
-_BLANK = re.compile(r"\s")
-_LONGEST_SPELLING = 8
-"""Characters that one of a value may take: `\\\\u0061`."""
+_WHITESPACE = re.compile(r"\s")
+_MAX_SPELLING_LENGTH = 8
+"""Length of the longest spelling of one character: `\\\\u0061`."""
 
 
 class Scrubber:
-    """Puts `secret://NAME` where the value of NAME stands, however it is written."""
+    """Replaces each known value by its handle, in every spelling that `spellings` covers."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._search = _Search(())
 
     def __repr__(self) -> str:
-        return f"Scrubber({sorted({name for name, _ in self._search.known})})"
+        return f"Scrubber({sorted(set(self._search.handles))})"
 
-    def add(self, name: str, value: str) -> None:
-        """Know a value from now on, along with those that the name had before."""
+    def add(self, handle: str, value: str) -> None:
+        """Scrub a value from now on. Earlier values of the same handle stay known."""
         with self._lock:
-            if (name, value) not in self._search.known:
-                self._search = _Search((*self._search.known, (name, value)))
+            if (handle, value) not in self._search.known:
+                self._search = _Search((*self._search.known, (handle, value)))
 
     def scrub(self, text: T) -> T:
+        """Return the text with every known value replaced by its handle."""
         search = self._search
         if isinstance(text, bytes):
-            if b"\\u00" not in text and not any(anchor in text for anchor in search.anchors_of_bytes):
+            if b"\\u00" not in text and not any(anchor in text for anchor in search.byte_anchors):
                 return text
             return self.scrub(text.decode(errors="surrogateescape")).encode(errors="surrogateescape")
         if search.known and "\\u00" in text:
@@ -48,25 +49,25 @@ class Scrubber:
         return search.replace(text) if any(anchor in text for anchor in search.anchors) else text
 
     def split(self, text: str) -> tuple[str, str]:
-        """Of a text that goes on: what can be told, scrubbed, and the end, in which a value may have begun."""
+        """Split streamed text into a scrubbed part and a rest that may be the beginning of a value."""
         scrubbed = self.scrub(text)
         values = [value for _, value in self._search.known]
-        kept = min(len(scrubbed), _LONGEST_SPELLING * max(map(len, values), default=0))
-        if not any(_BLANK.search(value) for value in values):
-            kept = min(kept, len(scrubbed) - max((match.end() for match in _BLANK.finditer(scrubbed)), default=0))
-        at = len(scrubbed) - kept
+        rest = min(len(scrubbed), _MAX_SPELLING_LENGTH * max(map(len, values), default=0))
+        if not any(_WHITESPACE.search(value) for value in values):
+            rest = min(rest, len(scrubbed) - max((match.end() for match in _WHITESPACE.finditer(scrubbed)), default=0))
+        at = len(scrubbed) - rest
         return scrubbed[:at], scrubbed[at:]
 
 
 class _Search:
-    """What is looked for: the values, longest first, so that one which begins with another is found whole."""
+    """The compiled search for a set of values, longest first, so that a value is found before its own prefixes."""
 
     def __init__(self, known: tuple[tuple[str, str], ...]) -> None:
         self.known = tuple(sorted(known, key=lambda pair: -len(pair[1])))
-        self.spelled = [spellings(value) for _, value in self.known]
-        self.anchors = tuple({anchor_of(text) for texts in self.spelled for text in texts})
-        self.anchors_of_bytes = tuple(anchor.encode() for anchor in self.anchors)
-        self.handles = [handle_of(name) for name, _ in self.known]
+        self.handles = [handle for handle, _ in self.known]
+        self._spellings = [spellings(value) for _, value in self.known]
+        self.anchors = tuple({anchor_of(text) for texts in self._spellings for text in texts})
+        self.byte_anchors = tuple(anchor.encode() for anchor in self.anchors)
 
     def __repr__(self) -> str:
         return f"_Search({self.handles})"
@@ -76,5 +77,5 @@ class _Search:
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        """One group a value: the number of the group that matched is the number of the handle."""
-        return re.compile("|".join(f"({'|'.join(map(pattern_of, texts))})" for texts in self.spelled))
+        """One group per value, so that the number of the matching group is the index of its handle."""
+        return re.compile("|".join(f"({'|'.join(map(pattern_of, texts))})" for texts in self._spellings))

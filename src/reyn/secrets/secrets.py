@@ -1,4 +1,4 @@
-"""A name becomes its value, at the last moment; from then on the value is known to the scrubber."""
+"""Look up, store and remove secrets across all stores; register every value that is read with the scrubber."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ import msgspec
 
 from reyn.errors import SecretMissing, SecretStoreUnavailable
 from reyn.secrets.file import SecretsFile, secrets_path
-from reyn.secrets.handles import checked_name, checked_value
+from reyn.secrets.handles import (
+    handle_of,
+    is_variable_handle,
+    name_of,
+    validate_name,
+    validate_value,
+    variable_of_handle,
+)
 from reyn.secrets.keyring_store import KeyringStore
 from reyn.secrets.scrubber import Scrubber
 from reyn.secrets.stores import EnvironmentStore, FileStore, variable_of
@@ -21,24 +28,33 @@ if TYPE_CHECKING:
     from reyn.secrets.port import Source, Store
 
 
-class Held(msgspec.Struct, frozen=True):
-    """A secret by its name, the kind of the store that it comes from, and the kinds that this one hides."""
+class SecretEntry(msgspec.Struct, frozen=True):
+    """A secret in a listing.
+
+    Attributes:
+        name: Its name.
+        store: Kind of the store that provides the value.
+        over: Kinds of the stores whose value it overrides.
+    """
 
     name: str
     store: str
     over: tuple[str, ...] = ()
 
 
-class Kept(msgspec.Struct, frozen=True):
-    """Where a value was put, and where older ones were removed from, in words."""
+class StoreResult(msgspec.Struct, frozen=True):
+    """Where a value was stored, and where older values were removed from."""
 
     place: str
     removed: tuple[str, ...] = ()
 
 
 class Secrets:
-    """The secrets of the operator. A variable wins over every store, an earlier store over a later one; a new value
-    goes into the first that can be used, and is then in no other."""
+    """The secrets of the user who runs this process.
+
+    Variables take precedence over stores, and earlier stores over later ones. A new value goes to the first usable
+    store and is removed from the others.
+    """
 
     def __init__(self, stores: Sequence[Store], environment: EnvironmentStore | None = None) -> None:
         self.scrubber = Scrubber()
@@ -51,46 +67,75 @@ class Secrets:
 
     @property
     def place(self) -> str:
-        """Where a new value goes, in words."""
-        usable = self._usable()
-        return self._words_for(usable[0]) if usable else "nowhere"
+        """Return a description of the store that receives new values."""
+        usable = self._usable_stores()
+        return self._describe_place(usable[0]) if usable else "nowhere"
 
     def names(self) -> list[str]:
-        return [held.name for held in self.held()]
+        return [entry.name for entry in self.entries()]
 
-    def held(self) -> list[Held]:
-        """Every name, in order, with the stores that hold it. No value is read."""
+    def entries(self) -> list[SecretEntry]:
+        """List all secrets by name with the stores that contain them, without reading values."""
         kinds: dict[str, list[str]] = {}
         for source in self._sources:
             for name in source.names():
                 kinds.setdefault(name, []).append(source.kind)
-        return [Held(name, first, tuple(others)) for name, (first, *others) in sorted(kinds.items())]
+        return [SecretEntry(name, first, tuple(others)) for name, (first, *others) in sorted(kinds.items())]
 
-    def get(self, name: str) -> str:
-        """The value, for the moment in which it is used: keep it nowhere."""
-        value = self._find(checked_name(name))
+    def resolve(self, handle: str) -> str:
+        """Return the value of `secret://NAME` or `env://VARIABLE`. Do not keep it longer than the call that needs it.
+
+        Raises:
+            SecretNameInvalid: If it is not a handle.
+            SecretMissing: If there is no value.
+        """
+        if not is_variable_handle(handle):
+            return self.get(name_of(handle))
+        variable = variable_of_handle(handle)
+        value = self._environment.variable(variable)
         if value is None:
-            raise SecretMissing(f"there is no secret `{name}`", hint=_how_to_set(name))
-        self.scrubber.add(name, checked_value(name, value))
+            hint = f"Set `{variable}`, or store the value (`reyn secret set NAME`) and refer to it as `secret://NAME`."
+            raise SecretMissing(f"the environment variable `{variable}` is not set", hint=hint)
+        self.scrubber.add(handle, validate_value(handle, value))
         return value
 
-    def set(self, name: str, value: str) -> Kept:
-        self.scrubber.add(checked_name(name), checked_value(name, value))
-        keeper = next((store for store in self._usable() if store.set(name, value)), None)
-        if keeper is None:
-            raise SecretStoreUnavailable(f"no store keeps `{name}`")
-        removed = [store.remove(name) for store in self._stores if store is not keeper]
-        return Kept(self._words_for(keeper), tuple(filter(None, removed)))
+    def has_variable(self, variable: str) -> bool:
+        """Return whether an environment variable is set to a non-empty value."""
+        return self._environment.variable(variable) is not None
+
+    def get(self, name: str) -> str:
+        """Return the value of a stored secret by its name; see `resolve`."""
+        value = self._find(validate_name(name))
+        if value is None:
+            hint = f"Run `reyn secret set {name}`, or set the variable `{variable_of(name)}`."
+            raise SecretMissing(f"no secret `{name}`", hint=hint)
+        handle = handle_of(name)
+        self.scrubber.add(handle, validate_value(handle, value))
+        return value
+
+    def set(self, name: str, value: str) -> StoreResult:
+        """Store a value in the first usable store and remove it from the others."""
+        handle = handle_of(name)
+        self.scrubber.add(handle, validate_value(handle, value))
+        target = next((store for store in self._usable_stores() if store.set(name, value)), None)
+        if target is None:
+            raise SecretStoreUnavailable(f"no store accepts `{name}`")
+        removed = [store.remove(name) for store in self._stores if store is not target]
+        return StoreResult(self._describe_place(target), tuple(filter(None, removed)))
 
     def remove(self, name: str) -> tuple[str, ...]:
-        """Remove a secret from every store; where it was, in words."""
-        removed = tuple(filter(None, [store.remove(checked_name(name)) for store in self._stores]))
+        """Remove a secret from every store; return the places it was removed from.
+
+        Raises:
+            SecretMissing: If no store contains it.
+        """
+        removed = tuple(filter(None, [store.remove(validate_name(name)) for store in self._stores]))
         if removed:
             return removed
         if self._environment.get(name):
             hint = f"Run: unset {variable_of(name)}"
-            raise SecretMissing(f"`{name}` is in no store; it comes from the environment", hint=hint)
-        raise SecretMissing(f"there is no secret `{name}`", hint="`reyn secret list` tells which there are.")
+            raise SecretMissing(f"`{name}` is set by an environment variable and is in no store", hint=hint)
+        raise SecretMissing(f"no secret `{name}`", hint="`reyn secret list` lists all secrets.")
 
     def _find(self, name: str) -> str | None:
         for source in self._sources:
@@ -99,21 +144,17 @@ class Secrets:
                 return value
         return None
 
-    def _usable(self) -> list[Store]:
+    def _usable_stores(self) -> list[Store]:
         return [store for store in self._stores if store.is_usable]
 
-    def _words_for(self, keeper: Store) -> str:
-        """Where it is, and why it is not in a store that would come first."""
-        passed_over = [store.place for store in self._stores[: self._stores.index(keeper)]]
-        return f"{keeper.place} ({'; '.join(passed_over)})" if passed_over else keeper.place
+    def _describe_place(self, target: Store) -> str:
+        """Describe a store, and why the stores before it were not used."""
+        skipped = [store.place for store in self._stores[: self._stores.index(target)]]
+        return f"{target.place} ({'; '.join(skipped)})" if skipped else target.place
 
 
 def open_secrets(environ: Mapping[str, str] | None = None, home: Path | None = None) -> Secrets:
-    """The secrets of whoever runs this process: in a keyring where one works, else in a file."""
+    """Open the secrets of the current user: variables, the keyring if it works, and the secrets file."""
     environ = os.environ if environ is None else environ
     file = SecretsFile(secrets_path(environ, home))
     return Secrets([KeyringStore(file), FileStore(file)], EnvironmentStore(environ))
-
-
-def _how_to_set(name: str) -> str:
-    return f"Run: reyn secret set {name} (or set the variable {variable_of(name)})"

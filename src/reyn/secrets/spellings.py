@@ -1,8 +1,7 @@
-"""A value becomes the pattern of all the ways in which a text may write it.
+"""Build regular expressions that match a value in every encoding in which it may occur in text.
 
-A character stands as it is, or as JSON, a URL or Python's `repr` write it; also where one is nested in another, as the
-JSON of a tool call is in the JSON of a request. Base64 is known by the characters that the value alone decides,
-wherever in the encoded text it stands: in that of `user:value`, too.
+Covered are plain text, JSON escapes, percent-encoding and Python's `repr`, also nested in each other (the JSON of a
+tool call inside the JSON of a request), and Base64 at any offset, as in `Basic` credentials of `user:value`.
 """
 
 from __future__ import annotations
@@ -12,50 +11,50 @@ import re
 from string import ascii_letters, digits
 
 _PLAIN = frozenset(ascii_letters + digits + "_-.")
-"""What is written in one way everywhere."""
+"""Characters that no encoding escapes."""
 _SHORT = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f", "\v": "v", "\a": "a"}
 _NEEDLESS = re.compile(r"\\{1,16}+u00([2-7][0-9a-fA-F])")
 _URL_SAFE = str.maketrans("+/", "-_")
 
-# Runs are possessive where nothing after them can begin alike, and short: a text that repeats one without end must not
-# hold us up. In JSON that is nested four times, a quote has 15 backslashes before it.
+# Quantifiers are possessive and bounded, so that text with long runs of escapes cannot cause catastrophic backtracking.
+# In JSON that is nested four times, 15 backslashes precede a quote.
 _PERCENT = r"%(?:25){0,8}+"
 _BACKSLASH = rf"(?:\\|{_PERCENT}5[cC])"
 _BACKSLASHES = _BACKSLASH + "{1,16}+"
 
 
 def spellings(value: str) -> list[str]:
-    """The value, then what Base64 makes of it, the longest first."""
+    """Return the value and its Base64 encodings, longest encoding first."""
     raw = value.encode()
     whole = base64.b64encode(raw).decode()
-    encoded = {whole, whole.rstrip("="), *(_decided_by(raw, shift) for shift in range(3))}
+    encoded = {whole, whole.rstrip("="), *(_base64_core(raw, shift) for shift in range(3))}
     encoded |= {text.translate(_URL_SAFE) for text in encoded}
     return [value, *sorted(encoded, key=lambda text: (-len(text), text))]
 
 
 def pattern_of(spelling: str) -> str:
-    """A regular expression of all the ways to write a text."""
-    return "".join(map(_part, re.findall(r"\\+|.", spelling, re.DOTALL)))
+    """Return a regular expression that matches every escaped form of a spelling."""
+    return "".join(map(_character_pattern, re.findall(r"\\+|.", spelling, re.DOTALL)))
 
 
 def without_needless_escapes(text: str) -> str:
-    """The text with every `\\u0061` written as the letter that it is."""
+    """Return the text with escapes of plain characters, such as `\\u0061`, decoded."""
     return _NEEDLESS.sub(lambda match: char if (char := chr(int(match[1], 16))) in _PLAIN else match[0], text)
 
 
 def anchor_of(spelling: str) -> str:
-    """The longest part of a text that every way to write it contains."""
+    """Return the longest substring that every escaped form of a spelling contains."""
     return max("".join(char if char in _PLAIN else " " for char in spelling).split(" "), key=len)
 
 
-def _decided_by(raw: bytes, shift: int) -> str:
-    """The characters of which every bit is the value's, if `shift` bytes of a group of three stand before it."""
+def _base64_core(raw: bytes, shift: int) -> str:
+    """Return the Base64 characters that depend on the value alone if it starts at byte `shift` of a group of three."""
     encoded = base64.b64encode(bytes(shift) + raw).decode()
     return encoded[-(-shift * 8 // 6) : (shift + len(raw)) * 8 // 6]
 
 
-def _part(char: str) -> str:
-    """The ways to write one character, or a run of backslashes."""
+def _character_pattern(char: str) -> str:
+    """Return a pattern for every form of one character, or of a run of backslashes."""
     if char in _PLAIN:
         return re.escape(char)
     escapes = f"{_BACKSLASHES}(?i:{'|'.join(_escapes(char[0]))})"
@@ -64,12 +63,12 @@ def _part(char: str) -> str:
     unescaped = [re.escape(char), f"(?i:{''.join(map(_percent, char.encode()))})"]
     if char == " ":
         unescaped.append(r"\+")
-    perhaps = "" if char == "%" else f"{_BACKSLASH}{{0,16}}+"  # `%5c` may be what the value says
-    return f"(?:{perhaps}(?:{'|'.join(unescaped)})|{escapes})"
+    prefix = "" if char == "%" else f"{_BACKSLASH}{{0,16}}+"  # the value itself may contain `%5c`
+    return f"(?:{prefix}(?:{'|'.join(unescaped)})|{escapes})"
 
 
 def _escapes(char: str) -> list[str]:
-    """What JSON and Python write after a backslash."""
+    """Return the escapes that JSON and Python write after a backslash."""
     units = char.encode("utf-16-be")
     found = [
         _BACKSLASHES.join(f"u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)),

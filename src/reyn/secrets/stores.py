@@ -1,4 +1,4 @@
-"""The stores that need nothing from outside: variables of the environment, the file, memory."""
+"""Stores without external dependencies: environment variables, the secrets file, and memory."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from reyn.secrets.file import SecretsFile
 
 PREFIX = "REYN_SECRET_"
-"""`reyn.config`, which knows nothing of secrets, passes over variables that begin with this."""
+"""`reyn.config` ignores variables with this prefix."""
 
 
 def variable_of(name: str) -> str:
+    """Return the variable that overrides the stored value of a secret."""
     return f"{PREFIX}{name}"
 
 
 class EnvironmentStore:
-    """Variables `REYN_SECRET_NAME`; an empty one counts as not set. They are only read: whoever starts Reyn sets
-    them."""
+    """Read-only secrets from `REYN_SECRET_NAME` variables. An empty variable counts as unset."""
 
     kind = "environment"
 
@@ -32,15 +32,19 @@ class EnvironmentStore:
         return f"EnvironmentStore({sorted(self.names())})"
 
     def names(self) -> frozenset[str]:
-        given = (variable for variable, text in self._environ.items() if variable.startswith(PREFIX) and text)
-        return frozenset(filter(is_name, (variable.removeprefix(PREFIX) for variable in given)))
+        variables = (variable for variable, text in self._environ.items() if variable.startswith(PREFIX) and text)
+        return frozenset(filter(is_name, (variable.removeprefix(PREFIX) for variable in variables)))
 
     def get(self, name: str) -> str | None:
-        return self._environ.get(variable_of(name)) or None
+        return self.variable(variable_of(name))
+
+    def variable(self, variable: str) -> str | None:
+        """Return the value of any variable, for `env://` handles."""
+        return self._environ.get(variable) or None
 
 
 class FileStore:
-    """Values in a file that its owner alone may read."""
+    """Values in a file that only its owner can read."""
 
     kind = "file"
     is_usable = True
@@ -62,18 +66,18 @@ class FileStore:
         return self._file.read().values.get(name)
 
     def set(self, name: str, value: str) -> bool:
-        self._file.change(lambda contents: contents.with_value(name, value))
+        self._file.update(lambda contents: contents.with_value(name, value))
         return True
 
     def remove(self, name: str) -> str:
         if name not in self.names():
             return ""
-        self._file.change(lambda contents: contents.without_value(name))
+        self._file.update(lambda contents: contents.without_value(name))
         return self.place
 
 
 class MemoryStore:
-    """Values that end with the process: the twin of the others, for tests."""
+    """Values that live as long as the process: the in-memory implementation for tests."""
 
     kind = "memory"
     place = "memory"

@@ -1,4 +1,4 @@
-"""What every model must do, as tests. Subclass it where pytest collects:
+"""A pytest suite that every model adapter must pass. Subclass it in a test module:
 
     class TestMyModel(ModelConformance):
         def make_model(self):
@@ -7,8 +7,8 @@
         def make_broken_model(self):
             return MyModel(url="http://127.0.0.1:1")
 
-A real model is slow, so it is asked once for all tests: a first call is given up, then others are made at once. Each
-asks `REQUEST`; a fake keeps the first waiting and gives the others `ANSWER`.
+Real models are slow, so all tests share one series of calls with `REQUEST`: the first is cancelled, the others run
+concurrently. A fake should block the first call and answer the others with `ANSWER`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import msgspec
 from reyn.errors import ModelError
 from reyn.journal.kinds import Usage
 from reyn.jsonschema import compile_schema
-from reyn.models import ClosableModel, Message, Mode, ModelReply, ModelRequest
+from reyn.models import ClosableModel, Message, ModelReply, ModelRequest, OutputMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -47,124 +47,138 @@ REQUEST = ModelRequest(
 ANSWER = '{"word": "yes"}'
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """What came of the calls: whether the first was still at work when it was given up, whether it heard of it, how
-    long it then went on, and what the others said."""
+class CallSeries(msgspec.Struct, frozen=True):
+    """The results of the shared calls.
 
-    was_at_work: bool
+    Attributes:
+        was_running: Whether the first call was still running when it was cancelled.
+        was_cancelled: Whether the cancellation ended it.
+        cancel_seconds: The time from the cancellation to the end of the call.
+        replies: The replies to the concurrent calls.
+    """
+
+    was_running: bool
     was_cancelled: bool
-    seconds: float
+    cancel_seconds: float
     replies: list[ModelReply]
 
 
-_ASKED: dict[type, Asked] = {}
+_SERIES: dict[type, CallSeries] = {}
 
 
 class ModelConformance:
-    patience: ClassVar[float] = 60.0
-    """Seconds for all calls together."""
-    begins: ClassVar[float] = 0.3
-    """Seconds after which the first call is given up."""
-    stops: ClassVar[float] = 10.0
-    """Seconds that it may go on then. Generous: a busy machine must not fail a model that does stop."""
-    at_once: ClassVar[int] = 2
+    """Tests for a model. Override `make_model` and `make_broken_model`, and the attributes where needed.
+
+    Attributes:
+        timeout_seconds: Limit for all calls together.
+        start_seconds: Time after which the first call is cancelled.
+        max_cancel_seconds: Limit for the end of a cancelled call; generous, so that a busy machine fails no good model.
+        concurrency: Number of concurrent calls.
+    """
+
+    timeout_seconds: ClassVar[float] = 60.0
+    start_seconds: ClassVar[float] = 0.3
+    max_cancel_seconds: ClassVar[float] = 10.0
+    concurrency: ClassVar[int] = 2
 
     def make_model(self) -> Model:
-        raise NotImplementedError  # the subclass makes the model that is tested
+        """Return the model to test."""
+        raise NotImplementedError
 
     def make_broken_model(self) -> Model:
-        """One that cannot answer: nobody is there, or its file is broken. To raise a `ModelError` here will do."""
-        raise NotImplementedError  # as above
+        """Return a model that cannot answer, or raise a `ModelError`."""
+        raise NotImplementedError
 
-    async def begun(self) -> None:
-        """Return when the first call is under way; a fake that counts calls can tell, a real model gets a moment."""
-        await asyncio.sleep(self.begins)
+    async def wait_until_started(self) -> None:
+        """Return when the first call is running. Override it for a fake that can tell; the default sleeps."""
+        await asyncio.sleep(self.start_seconds)
 
-    def make_again(self, name: str) -> Model | None:
-        """The model of a name, as the catalogue opens it; nothing where names open nothing."""
+    def reopen(self, name: str) -> Model | None:
+        """Return the model that the catalog opens for a name, or `None` if names open nothing."""
         return None
 
-    # -- what is answered -----------------------------------------------------------------------------
+    # -- answers --------------------------------------------------------------------------------------
 
     def test_a_small_contract_is_answered_with_text(self) -> None:
-        reply = self.asked().replies[0]
+        reply = self.series().replies[0]
         assert isinstance(reply, ModelReply)
         assert isinstance(reply.text, str)
         assert reply.text
 
-    def test_an_answer_that_was_held_to_the_contract_fits_it(self) -> None:
-        for reply in self.asked().replies:
+    def test_a_constrained_answer_satisfies_the_contract(self) -> None:
+        for reply in self.series().replies:
             if reply.mode in ("grammar", "json_schema"):
                 assert compile_schema(CONTRACT).first_error(msgspec.json.decode(reply.text)) is None
 
-    def test_it_says_how_it_was_held_to_the_contract(self) -> None:
-        assert self.asked().replies[0].mode in get_args(Mode)
+    def test_the_reply_names_its_output_mode(self) -> None:
+        assert self.series().replies[0].mode in get_args(OutputMode)
 
-    def test_it_counts_its_tokens_or_says_that_it_does_not(self) -> None:
-        usage = self.asked().replies[0].usage
+    def test_token_counts_are_positive_or_missing(self) -> None:
+        usage = self.series().replies[0].usage
         if usage is not None:
-            counted = msgspec.convert(msgspec.to_builtins(usage), Usage)
-            assert counted.input_tokens > 0
-            assert counted.output_tokens > 0
+            counts = msgspec.convert(msgspec.to_builtins(usage), Usage)
+            assert counts.input_tokens > 0
+            assert counts.output_tokens > 0
 
-    def test_calls_at_once_are_all_answered(self) -> None:
-        replies = self.asked().replies
-        assert len(replies) == self.at_once
+    def test_concurrent_calls_are_all_answered(self) -> None:
+        replies = self.series().replies
+        assert len(replies) == self.concurrency
         assert all(reply.text for reply in replies)
 
-    # -- what is not ----------------------------------------------------------------------------------
+    # -- errors ---------------------------------------------------------------------------------------
 
-    def test_a_call_that_is_given_up_ends_soon(self) -> None:
-        asked = self.asked()
-        assert asked.was_cancelled or not asked.was_at_work
-        assert asked.seconds < self.stops
+    def test_a_cancelled_call_ends_soon(self) -> None:
+        series = self.series()
+        assert series.was_cancelled or not series.was_running
+        assert series.cancel_seconds < self.max_cancel_seconds
 
-    def test_what_goes_wrong_is_a_model_error(self) -> None:
-        async def ask(model: Model) -> ModelReply:
+    def test_failures_are_model_errors(self) -> None:
+        async def complete(model: Model) -> ModelReply:
             return await model.complete(REQUEST)
 
-        wrong: ModelError | None = None
+        failure: ModelError | None = None
         try:
-            self._with(self.make_broken_model, ask)
+            self._run(self.make_broken_model, complete)
         except ModelError as error:
-            wrong = error
-        assert wrong is not None, "a broken model answered"
-        assert wrong.message
-        assert wrong.code.startswith("RYN5")
+            failure = error
+        assert failure is not None, "a broken model answered"
+        assert failure.message
+        assert failure.code.startswith("RYN5")
 
-    # -- its name -------------------------------------------------------------------------------------
+    # -- the name -------------------------------------------------------------------------------------
 
-    def test_its_name_opens_it_again(self) -> None:
+    def test_the_name_reopens_the_model(self) -> None:
         model = self.make_model()
         assert model.name
-        again = self.make_again(model.name)
-        if again is not None:
-            assert (again.name, type(again)) == (model.name, type(model))
+        reopened = self.reopen(model.name)
+        if reopened is not None:
+            assert (reopened.name, type(reopened)) == (model.name, type(model))
 
-    # -- how it is asked ------------------------------------------------------------------------------
+    # -- the shared calls -----------------------------------------------------------------------------
 
-    def asked(self) -> Asked:
-        if type(self) not in _ASKED:
-            _ASKED[type(self)] = self._with(self.make_model, self._ask)
-        return _ASKED[type(self)]
+    def series(self) -> CallSeries:
+        """Return the results of the shared calls, which are made once per class."""
+        if type(self) not in _SERIES:
+            _SERIES[type(self)] = self._run(self.make_model, self._make_calls)
+        return _SERIES[type(self)]
 
-    async def _ask(self, model: Model) -> Asked:
+    async def _make_calls(self, model: Model) -> CallSeries:
         first = asyncio.ensure_future(model.complete(REQUEST))
-        await self.begun()
-        was_at_work, begun = not first.done(), time.monotonic()
+        await self.wait_until_started()
+        was_running, cancelled_at = not first.done(), time.monotonic()
         first.cancel()
         await asyncio.wait([first])
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - cancelled_at
         if not first.cancelled():
             first.result()
-        replies = await asyncio.gather(*(model.complete(REQUEST) for _ in range(self.at_once)))
-        return Asked(was_at_work, first.cancelled(), seconds, replies)
+        replies = await asyncio.gather(*(model.complete(REQUEST) for _ in range(self.concurrency)))
+        return CallSeries(was_running, first.cancelled(), seconds, replies)
 
-    def _with(self, make: Callable[[], Model], ask: Callable[[Model], Coroutine[Any, Any, T]]) -> T:
+    def _run(self, make: Callable[[], Model], use: Callable[[Model], Coroutine[Any, Any, T]]) -> T:
         async def main() -> T:
             model = make()
             try:
-                return await asyncio.wait_for(ask(model), self.patience)
+                return await asyncio.wait_for(use(model), self.timeout_seconds)
             finally:
                 if isinstance(model, ClosableModel):
                     await model.aclose()

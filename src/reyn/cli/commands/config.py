@@ -38,11 +38,11 @@ def explain(key: str | None, as_json: bool, **settings: Any) -> None:
 
 def _explain(key: str | None, options: dict[str, Any], *, as_json: bool) -> None:
     from reyn.config import explain_config
-    from reyn.config.origins import only
+    from reyn.config.origins import select_settings
 
     settings = explain_config(project_root(), options)
     if key is not None:
-        settings = only(settings, key)
+        settings = select_settings(settings, key)
     if as_json:
         print_json(settings)
         return

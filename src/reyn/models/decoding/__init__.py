@@ -1,7 +1,7 @@
-"""What can a decoder be held to? The contract of an answer becomes a schema that grammars and servers understand.
+"""Structured output: convert contracts to schemas that grammars and servers support.
 
-References lead to one table (`references`), what is said in parts is said in one (`flattening`), every text, list and
-number is held (`narrowing`, `patterns`), and the ways to answer are put together (`contract_schema`).
+`contract_schema` converts a contract, `narrowing` restricts its schemas, `patterns` rewrites regular expressions.
+Resolving references and merging `allOf` belong to `reyn.jsonschema`.
 """
 
 from reyn.models.decoding.contract_schema import decoding_schema

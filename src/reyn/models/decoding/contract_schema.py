@@ -1,9 +1,8 @@
-"""The contract of an answer becomes a schema that a decoder can be held to.
+"""Convert the contract of an answer to a schema for constrained decoding.
 
-Narrower than the contract or the same, never wider where it can be helped: every text gets an end (a model would talk
-until its limit), confidence becomes one of a few steps (grammars know no bounds of numbers), alternatives of fields
-become alternatives of objects, and what no grammar understands is dropped. A small model is held shorter still: nothing
-that it makes holds itself for long. Nothing depends on it: the OS checks the answer against the contract itself.
+The schema accepts a subset of the contract where decoders can express it: bounded strings, `confidence` as an enum (no
+grammar supports bounds of numbers), one object per alternative. It is an optimization only, because the OS validates
+every answer against the contract itself.
 """
 
 from __future__ import annotations
@@ -14,36 +13,47 @@ from typing import Any
 import msgspec
 
 from reyn.jsonschema.flattening import flattened
-from reyn.models.decoding.narrowing import SMALL_TEXT_LENGTH, Way, narrowed, steps
+from reyn.models.decoding.narrowing import SMALL_TEXT_LENGTH, DecodingLimits, restrict, steps
 
-SMALL_OPS_LENGTH = 2
+MAX_SMALL_OPS = 2
+"""Maximum number of ops in one answer of a small model."""
 
 
 def decoding_schema(contract: dict[str, Any], *, is_small: bool = False, is_one_object: bool = False) -> dict[str, Any]:
-    """The contract for a decoder that takes `anyOf` at the root, or wants one object. Made once a contract, for a phase
-    asks with the same one again and again: not to be changed."""
-    return _made(msgspec.json.encode(contract), is_small, is_one_object)
+    """Return the decoding schema of a contract. The result is cached and must not be modified.
+
+    Args:
+        contract: The contract of an answer.
+        is_small: Restrict the schema further, for a small model.
+        is_one_object: Avoid `anyOf` at the root, which some providers reject.
+    """
+    return _convert(msgspec.json.encode(contract), is_small, is_one_object)
 
 
 @lru_cache(maxsize=64)
-def _made(contract: bytes, is_small: bool, is_one_object: bool) -> dict[str, Any]:
-    schema = _branches(msgspec.json.decode(contract), Way(SMALL_TEXT_LENGTH, is_small=True) if is_small else Way())
+def _convert(contract: bytes, is_small: bool, is_one_object: bool) -> dict[str, Any]:
+    schema = _branches(
+        msgspec.json.decode(contract),
+        DecodingLimits(SMALL_TEXT_LENGTH, is_small=True) if is_small else DecodingLimits(),
+    )
     return _single_object(schema) if is_one_object else schema
 
 
-def _branches(contract: dict[str, Any], way: Way) -> dict[str, Any]:
-    flat = flattened(contract, is_ended=way.is_small)
+def _branches(contract: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
+    flat = flattened(contract, is_ended=limits.is_small)
     if "anyOf" not in flat or not all("properties" in branch for branch in flat["anyOf"]):
-        return narrowed(flat, way)
-    schema: dict[str, Any] = {"anyOf": [_branch(branch, way) for branch in flat["anyOf"]]}
+        return restrict(flat, limits)
+    schema: dict[str, Any] = {"anyOf": [_branch(branch, limits) for branch in flat["anyOf"]]}
     if "$defs" in flat:
-        schema["$defs"] = {name: narrowed(entry, way) for name, entry in flat["$defs"].items()}
+        schema["$defs"] = {name: restrict(entry, limits) for name, entry in flat["$defs"].items()}
     return schema
 
 
 def _single_object(schema: dict[str, Any]) -> dict[str, Any]:
-    """The same for providers that refuse alternatives at the root: one object whose fields have the alternatives. What
-    is lost is which field goes with which; the OS checks that."""
+    """Merge the alternatives at the root into one object whose fields have alternatives.
+
+    The schema no longer expresses which fields belong together; the OS checks that.
+    """
     branches = schema.get("anyOf")
     if branches is None:
         return schema
@@ -59,32 +69,32 @@ def _either(schemas: list[Any]) -> Any:
     return unique[0] if len(unique) == 1 else {"anyOf": unique}
 
 
-def _branch(branch: dict[str, Any], way: Way) -> dict[str, Any]:
-    """One way to answer: a candidate, an abort, ops alone."""
+def _branch(branch: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
+    """Restrict one alternative of the contract: a candidate, an abort, or ops only."""
     fields: dict[str, Any] = {}
     for name, field in branch["properties"].items():
         if name == "control":
-            fields[name] = _control(field, way)
+            fields[name] = _control(field, limits)
         elif name == "control_ir":
-            if field != {"type": "array", "maxItems": 0}:  # what must be empty is left out
-                fields[name] = _ops(field, way)
+            if field != {"type": "array", "maxItems": 0}:  # omit a list that must be empty
+                fields[name] = _ops(field, limits)
         elif field == {}:
-            fields[name] = {"type": "null"}  # an abort has no artifact; anything would do, so let it be nothing
+            fields[name] = {"type": "null"}  # the artifact of an abort is ignored
         else:
-            fields[name] = narrowed(field, way)
+            fields[name] = restrict(field, limits)
     required = [name for name in fields if name in branch["required"] or fields[name] == {"type": "null"}]
     return {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
 
 
-def _control(control: dict[str, Any], way: Way) -> dict[str, Any]:
-    held = narrowed(control, way)
-    if "confidence" in held.get("properties", {}):
-        held["properties"]["confidence"] = {"enum": steps(0, 1)}
-    return held
+def _control(control: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
+    restricted = restrict(control, limits)
+    if "confidence" in restricted.get("properties", {}):
+        restricted["properties"]["confidence"] = {"enum": steps(0, 1)}
+    return restricted
 
 
-def _ops(ops: dict[str, Any], way: Way) -> dict[str, Any]:
-    held = narrowed(ops, way._replace(is_op=True))
-    if way.is_small:
-        held["maxItems"] = max(held.get("minItems", 0), SMALL_OPS_LENGTH)
-    return held
+def _ops(ops: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
+    restricted = restrict(ops, limits._replace(is_op=True))
+    if limits.is_small:
+        restricted["maxItems"] = max(restricted.get("minItems", 0), MAX_SMALL_OPS)
+    return restricted

@@ -1,7 +1,8 @@
-"""One schema becomes one that a decoder keeps to: every text ends, numbers are listed where they are few, and what no
-grammar understands is said in another way or dropped.
+"""Restrict a JSON Schema to what constrained decoders support.
 
-What llama.cpp does with a schema is what counts here; its converter is the one that is not asked twice.
+Strings and lists get a maximum length, small ranges of numbers become enums, and keywords that grammars do not support
+are rewritten or dropped. The converter of llama.cpp is the reference, because it has the least support. Contracts as a
+whole belong to `contract_schema`.
 """
 
 from __future__ import annotations
@@ -13,91 +14,104 @@ from typing import Any, NamedTuple
 from reyn.jsonschema import compile_schema
 from reyn.jsonschema.flattening import UNDERSTOOD, is_choice
 from reyn.jsonschema.references import with_parts
-from reyn.models.decoding.patterns import said_plainly
+from reyn.models.decoding.patterns import to_grammar_regex
 
-TEXT_LENGTH = 4_000
+MAX_TEXT_LENGTH = 4_000
 SMALL_TEXT_LENGTH = 160
 SMALL_LIST_LENGTH = 6
-NAME_LENGTH = 1_000
+MAX_NAME_LENGTH = 1_000
+"""Strings of ops with a higher limit are contents rather than names or paths."""
 STEPS = 10
-MOST_LISTED = 64
-"""Numbers that are listed one by one, if they are no more than that."""
-MOST_REPEATED = 2_000
-"""How often something must be there, as far as llama.cpp takes it."""
-LARGEST = 10**15
-"""A bound of whole numbers, as far as llama.cpp takes it: it spells out every digit."""
-_UNMARKED = r'[^<"\\\x00-\x1F]'
-"""A character of a text that cannot be a placeholder of the contract's example, which small models copy."""
-_ONE_CLASS = re.compile(r"\^(\[[^\]]+\])(?:\{(\d+)(?:,(\d+))?\})?\$")
+MAX_ENUM_LENGTH = 64
+"""Maximum number of multiples that become an enum."""
+MAX_REPETITIONS = 2_000
+"""Maximum repetition count that llama.cpp accepts."""
+MAX_INTEGER = 10**15
+"""Maximum bound of an integer: llama.cpp expands bounds digit by digit."""
+_NO_PLACEHOLDER = r'[^<"\\\x00-\x1F]'
+"""Excludes `<`, because small models copy the placeholders of the contract's example."""
+_SINGLE_CLASS = re.compile(r"\^(\[[^\]]+\])(?:\{(\d+)(?:,(\d+))?\})?\$")
 
-_COUNTS = ("minLength", "maxLength", "minItems", "maxItems")
-_OF_A_TYPE = {
+_COUNT_KEYWORDS = ("minLength", "maxLength", "minItems", "maxItems")
+_KEYWORDS_OF_TYPE = {
     "string": ("minLength", "maxLength", "pattern"),
     "array": ("items", "prefixItems", "minItems", "maxItems"),
     "object": ("properties", "required", "additionalProperties", "patternProperties", "oneOf", "anyOf"),
     "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
     "integer": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
 }
-_PLAIN = ("type", *_OF_A_TYPE["string"], *_OF_A_TYPE["number"])
+_SCALAR_KEYWORDS = ("type", *_KEYWORDS_OF_TYPE["string"], *_KEYWORDS_OF_TYPE["number"])
 
 
-class Way(NamedTuple):
-    """How far a model is held: the length of texts; if it is small, also that of lists, with numbers in steps and texts
-    that no placeholder can be. What an op writes may be anything."""
+class DecodingLimits(NamedTuple):
+    """How much a schema is restricted.
 
-    length: int = TEXT_LENGTH
+    Attributes:
+        text_length: Maximum length of strings without a limit of their own.
+        is_small: Whether the model is small: short lists, numbers in steps, no placeholders.
+        is_op: Whether the schema belongs to an op, whose long strings are not restricted.
+    """
+
+    text_length: int = MAX_TEXT_LENGTH
     is_small: bool = False
     is_op: bool = False
 
 
-def narrowed(schema: Any, way: Way) -> dict[str, Any]:
-    """Of one that takes nothing, nothing can be said; whoever holds it leaves it out, where that can be."""
+def restrict(schema: Any, limits: DecodingLimits) -> dict[str, Any]:
+    """Return a schema that decoders support. It accepts a subset of the values where that can be expressed.
+
+    A schema that accepts nothing (`false`) becomes one that accepts anything; callers omit such parts where they can.
+    """
     if not isinstance(schema, dict):
         schema = {}
     if "const" in schema:
         return {"const": schema["const"]}
     if "enum" in schema:
-        return {"enum": _fitting(schema)}
-    kept = _typed({key: value for key, value in schema.items() if key in UNDERSTOOD and key != "allOf"}, way)
-    kept |= {key: int(kept[key]) for key in _COUNTS if key in kept}
-    if isinstance(kept.get("type"), list):
-        return {"anyOf": [narrowed(_of_type(kept, kind), way) for kind in kept["type"]]}
-    choices = {key: kept.pop(key) for key in ("anyOf", "oneOf") if all(map(is_choice, kept.get(key, (None,))))}
-    return _ended(with_parts(_possible(kept), lambda part: narrowed(part, way)) | choices, way)
+        return {"enum": _valid_choices(schema)}
+    supported = _add_type({key: value for key, value in schema.items() if key in UNDERSTOOD and key != "allOf"}, limits)
+    supported |= {key: int(supported[key]) for key in _COUNT_KEYWORDS if key in supported}
+    if isinstance(supported.get("type"), list):
+        return {"anyOf": [restrict(_of_type(supported, kind), limits) for kind in supported["type"]]}
+    choices = {
+        key: supported.pop(key) for key in ("anyOf", "oneOf") if all(map(is_choice, supported.get(key, (None,))))
+    }
+    return _bound(with_parts(_drop_impossible(supported), lambda part: restrict(part, limits)) | choices, limits)
 
 
 def steps(low: float, high: float) -> list[float]:
+    """Return evenly spaced numbers from `low` to `high`."""
     return list(dict.fromkeys(float(f"{low + (high - low) * step / STEPS:.6g}") for step in range(STEPS + 1)))
 
 
-def _fitting(schema: dict[str, Any]) -> list[Any]:
-    """Of what is listed, that which fits what is said beside the list."""
-    plain = {key: value for key, value in schema.items() if key in _PLAIN}
-    if not plain:
+def _valid_choices(schema: dict[str, Any]) -> list[Any]:
+    """Return the enum values that satisfy the keywords beside the enum."""
+    scalar = {key: value for key, value in schema.items() if key in _SCALAR_KEYWORDS}
+    if not scalar:
         return list(schema["enum"])
-    beside = compile_schema(plain)
-    return [value for value in schema["enum"] if beside.is_valid(value)] or schema["enum"]
+    validator = compile_schema(scalar)
+    return [value for value in schema["enum"] if validator.is_valid(value)] or schema["enum"]
 
 
-def _typed(schema: dict[str, Any], way: Way) -> dict[str, Any]:
-    """A schema that names no type but means one gets it; of one that takes anything, a small model gives something
-    plain."""
+def _add_type(schema: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
+    """Add the type that a schema implies. For small models, an unrestricted schema becomes a scalar."""
     if {"type", "$ref"} & schema.keys() or ({"anyOf", "oneOf"} & schema.keys() and "properties" not in schema):
         return schema
     for kind in ("object", "array", "string", "number"):
-        if schema.keys() & set(_OF_A_TYPE[kind]):
+        if schema.keys() & set(_KEYWORDS_OF_TYPE[kind]):
             return schema | {"type": kind}
-    return schema | {"type": ["string", "number", "boolean", "null"]} if way.is_small else schema
+    return schema | {"type": ["string", "number", "boolean", "null"]} if limits.is_small else schema
 
 
 def _of_type(schema: dict[str, Any], kind: str) -> dict[str, Any]:
-    """What a schema of several types says about one of them."""
-    others = {key for name, keys in _OF_A_TYPE.items() for key in keys} - set(_OF_A_TYPE.get(kind, ()))
-    return {key: value for key, value in schema.items() if key not in others} | {"type": kind}
+    """Return the part of a schema with several types that applies to one of them."""
+    other_keywords = {key for name, keys in _KEYWORDS_OF_TYPE.items() for key in keys} - set(
+        _KEYWORDS_OF_TYPE.get(kind, ())
+    )
+    return {key: value for key, value in schema.items() if key not in other_keywords} | {"type": kind}
 
 
-def _possible(schema: dict[str, Any]) -> dict[str, Any]:
-    """Without fields, alternatives and entries that nothing can be; with every field that must be there."""
+def _drop_impossible(schema: dict[str, Any]) -> dict[str, Any]:
+    """Remove properties, alternatives and items that no value satisfies; declare every required property."""
     possible = {key: value for key, value in schema.items() if key != "patternProperties"}
     others = schema.get("additionalProperties", {})
     patterns = schema.get("patternProperties", {})
@@ -106,12 +120,12 @@ def _possible(schema: dict[str, Any]) -> dict[str, Any]:
         possible["additionalProperties"] = False if not named else named[0] if len(named) == 1 else {"anyOf": named}
     if "properties" in schema or (schema.get("required") and schema.get("type") == "object"):
         fields = schema.get("properties", {})
-        unsaid = {
+        undeclared = {
             name: next((part for pattern, part in patterns.items() if _matches(pattern, name)), others)
             for name in schema.get("required", ())
             if name not in fields
         }
-        possible["properties"] = {name: field for name, field in (fields | unsaid).items() if field is not False}
+        possible["properties"] = {name: field for name, field in (fields | undeclared).items() if field is not False}
     for key in ("anyOf", "oneOf"):
         if key in schema:
             possible[key] = [part for part in schema[key] if part is not False] or [{}]
@@ -119,7 +133,7 @@ def _possible(schema: dict[str, Any]) -> dict[str, Any]:
     if False in listed:
         listed = possible["prefixItems"] = listed[: listed.index(False)]
         possible["items"] = False
-    if possible.get("items") is False:  # nothing but the entries that are listed
+    if possible.get("items") is False:  # only the listed items
         possible["maxItems"] = min(schema.get("maxItems", len(listed)), len(listed))
     if isinstance(possible.get("items"), bool):
         del possible["items"]
@@ -127,69 +141,68 @@ def _possible(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _matches(pattern: str, name: str) -> bool:
-    """As whoever checks the answer reads the pattern: that is not Python's way."""
+    """Match as the validator does, whose regular expressions differ from Python's."""
     return compile_schema({"pattern": pattern}).is_valid(name)
 
 
-def _ended(schema: dict[str, Any], way: Way) -> dict[str, Any]:
-    """What could go on for ever has an end."""
+def _bound(schema: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
+    """Bound everything that could be generated without end."""
     match schema.get("type"):
         case "string":
-            return _text(schema, way)
+            return _text(schema, limits)
         case "array":
-            return _list(schema, way)
+            return _list(schema, limits)
         case "number" | "integer":
-            return _number(schema, way)
+            return _number(schema, limits)
         case "object" if "properties" in schema:
-            return _object(schema, way)
+            return _object(schema, limits)
     return schema
 
 
-# -- texts and lists ----------------------------------------------------------------------------------
+# -- strings and lists ---------------------------------------------------------------------------------
 
 
-def _text(schema: dict[str, Any], way: Way) -> dict[str, Any]:
-    least, most = min(schema.get("minLength", 0), MOST_REPEATED), schema.get("maxLength", way.length)
-    longest = max(schema.get("minLength", 0), min(most, way.length))
-    pattern = said_plainly(schema["pattern"], MOST_REPEATED) if "pattern" in schema else None
+def _text(schema: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
+    least, most = min(schema.get("minLength", 0), MAX_REPETITIONS), schema.get("maxLength", limits.text_length)
+    longest = max(schema.get("minLength", 0), min(most, limits.text_length))
+    pattern = to_grammar_regex(schema["pattern"], MAX_REPETITIONS) if "pattern" in schema else None
     if pattern is not None:
-        return {"type": "string", "pattern": _counted(pattern, schema)}
-    if way.is_small and not (way.is_op and most > NAME_LENGTH):
-        return {"type": "string", "pattern": f"^{_UNMARKED}{{{least},{longest}}}$"}
+        return {"type": "string", "pattern": _merge_length(pattern, schema)}
+    if limits.is_small and not (limits.is_op and most > MAX_NAME_LENGTH):
+        return {"type": "string", "pattern": f"^{_NO_PLACEHOLDER}{{{least},{longest}}}$"}
     return {"type": "string"} | ({"minLength": least} if least else {}) | {"maxLength": longest}
 
 
-def _counted(pattern: str, schema: dict[str, Any]) -> str:
-    """A pattern of one class of characters can say how many there are; beside any, a length is not heeded."""
-    simple = _ONE_CLASS.fullmatch(pattern)
-    if simple is None or not {"minLength", "maxLength"} & schema.keys():
+def _merge_length(pattern: str, schema: dict[str, Any]) -> str:
+    """Merge length limits into a pattern of one character class: decoders ignore lengths beside a pattern."""
+    match = _SINGLE_CLASS.fullmatch(pattern)
+    if match is None or not {"minLength", "maxLength"} & schema.keys():
         return pattern
-    characters, low, high = simple.groups()
+    characters, low, high = match.groups()
     low = int(low or 1)
-    least, most = max(low, schema.get("minLength", 0)), min(int(high or low), schema.get("maxLength", MOST_REPEATED))
+    least, most = max(low, schema.get("minLength", 0)), min(int(high or low), schema.get("maxLength", MAX_REPETITIONS))
     return f"^{characters}{{{least},{most}}}$" if least <= most else pattern
 
 
-def _list(schema: dict[str, Any], way: Way) -> dict[str, Any]:
-    least = min(schema.get("minItems", 0), MOST_REPEATED)
+def _list(schema: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
+    least = min(schema.get("minItems", 0), MAX_REPETITIONS)
     if least:
         schema["minItems"] = least
     if "maxItems" in schema and "prefixItems" in schema:
         schema["prefixItems"] = schema["prefixItems"][: schema["maxItems"]]
-    if "prefixItems" in schema and way.is_small:
+    if "prefixItems" in schema and limits.is_small:
         return _tuple(schema, least)
-    if "prefixItems" in schema and "items" in schema:  # llama.cpp heeds `items` alone; the OS checks which is which
-        every = [*schema.pop("prefixItems"), schema["items"]]
-        schema["items"] = {"anyOf": [part for number, part in enumerate(every) if part not in every[:number]]}
-    if way.is_small:
-        schema["items"] = schema.get("items", narrowed({}, way))
+    if "prefixItems" in schema and "items" in schema:  # llama.cpp ignores `prefixItems` then
+        parts = [*schema.pop("prefixItems"), schema["items"]]
+        schema["items"] = {"anyOf": [part for number, part in enumerate(parts) if part not in parts[:number]]}
+    if limits.is_small:
+        schema["items"] = schema.get("items", restrict({}, limits))
         schema["maxItems"] = max(least, min(schema.get("maxItems", SMALL_LIST_LENGTH), SMALL_LIST_LENGTH))
     return schema
 
 
 def _tuple(schema: dict[str, Any], least: int) -> dict[str, Any]:
-    """The entries that are listed, and of the others as many as there must be: llama.cpp knows no such list with an
-    open end."""
+    """Return a tuple of fixed length, because llama.cpp does not support `prefixItems` with further items."""
     listed = schema["prefixItems"]
     listed = listed + [schema.get("items", {"type": "null"})] * (least - len(listed))
     return {"type": "array", "prefixItems": listed} if listed else {"type": "array", "maxItems": 0}
@@ -198,62 +211,62 @@ def _tuple(schema: dict[str, Any], least: int) -> dict[str, Any]:
 # -- numbers ------------------------------------------------------------------------------------------
 
 
-def _number(schema: dict[str, Any], way: Way) -> dict[str, Any]:
-    """Listed where they are few; else with bounds in the one form that all know."""
+def _number(schema: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
+    """Return an enum if there are few values, otherwise inclusive bounds, which all decoders support."""
     lows = [schema[key] for key in ("minimum", "exclusiveMinimum") if key in schema]
     highs = [schema[key] for key in ("maximum", "exclusiveMaximum") if key in schema]
-    if way.is_small and "multipleOf" in schema and not (lows and highs):
-        near = STEPS * schema["multipleOf"]
-        lows, highs = lows or [min(highs, default=near) - near], highs or [max(lows, default=0) + near]
-    few = _few(schema, max(lows), min(highs), way) if lows and highs else []
-    if few:
-        return {"enum": few}
+    if limits.is_small and "multipleOf" in schema and not (lows and highs):
+        span = STEPS * schema["multipleOf"]
+        lows, highs = lows or [min(highs, default=span) - span], highs or [max(lows, default=0) + span]
+    values = _enumerate(schema, max(lows), min(highs), limits) if lows and highs else []
+    if values:
+        return {"enum": values}
     bounded: dict[str, Any] = {"type": schema["type"]}
     if lows:
         bounded["minimum"] = max(lows)
     if highs:
         bounded["maximum"] = min(highs)
-    if schema["type"] == "number" and not (way.is_small and len(bounded) > 1):
+    if schema["type"] == "number" and not (limits.is_small and len(bounded) > 1):
         return bounded
-    return _whole_bounds(bounded | {"type": "integer"}, schema)  # of others, llama.cpp heeds no bounds
+    return _integer_bounds(bounded | {"type": "integer"}, schema)  # llama.cpp ignores the bounds of numbers
 
 
-def _whole_bounds(bounded: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    whole = {key: value for key, value in bounded.items() if key == "type" or abs(value) <= LARGEST}
-    if "minimum" in whole:
-        low = math.ceil(whole["minimum"])
-        whole["minimum"] = low if _is_within(low, schema, "Minimum") else low + 1
-    if "maximum" in whole:
-        high = math.floor(whole["maximum"])
-        whole["maximum"] = high if _is_within(high, schema, "Maximum") else high - 1
-    return whole
+def _integer_bounds(bounded: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    integer = {key: value for key, value in bounded.items() if key == "type" or abs(value) <= MAX_INTEGER}
+    if "minimum" in integer:
+        low = math.ceil(integer["minimum"])
+        integer["minimum"] = low if _is_within(low, schema, "Minimum") else low + 1
+    if "maximum" in integer:
+        high = math.floor(integer["maximum"])
+        integer["maximum"] = high if _is_within(high, schema, "Maximum") else high - 1
+    return integer
 
 
-def _few(schema: dict[str, Any], low: float, high: float, way: Way) -> list[float]:
-    """The numbers that a schema means, if they are few; of many, a small model has some to choose from."""
-    measure = schema.get("multipleOf")
+def _enumerate(schema: dict[str, Any], low: float, high: float, limits: DecodingLimits) -> list[float]:
+    """Return all numbers that satisfy a schema if they are few; for small models, a sample of many."""
+    unit = schema.get("multipleOf")
     numbers: list[float] = []
-    if not all(math.isfinite(number / (measure or 1)) for number in (low, high, high - low)):
+    if not all(math.isfinite(number / (unit or 1)) for number in (low, high, high - low)):
         return []
-    if measure is not None and 0 <= (high - low) / measure <= MOST_LISTED:
-        numbers = _multiples(measure, range(math.ceil(low / measure), math.floor(high / measure) + 1))
-    elif way.is_small and measure is not None:
-        numbers = _multiples(measure, [round(number / measure) for number in steps(low, high)])
-    elif way.is_small and schema["type"] == "number":
+    if unit is not None and 0 <= (high - low) / unit <= MAX_ENUM_LENGTH:
+        numbers = _multiples(unit, range(math.ceil(low / unit), math.floor(high / unit) + 1))
+    elif limits.is_small and unit is not None:
+        numbers = _multiples(unit, [round(number / unit) for number in steps(low, high)])
+    elif limits.is_small and schema["type"] == "number":
         numbers = steps(low, high)
-    fitting = [number for number in numbers if _is_within(number, schema, "Minimum", "Maximum")]
+    valid = [number for number in numbers if _is_within(number, schema, "Minimum", "Maximum")]
     if schema["type"] == "integer":
-        fitting = [int(number) for number in fitting if number == int(number)]
-    return list(dict.fromkeys(fitting))
+        valid = [int(number) for number in valid if number == int(number)]
+    return list(dict.fromkeys(valid))
 
 
-def _multiples(measure: float, counts: range | list[int]) -> list[float]:
-    numbers = [count * measure for count in counts]
+def _multiples(unit: float, counts: range | list[int]) -> list[float]:
+    numbers = [count * unit for count in counts]
     return [number if isinstance(number, int) else float(f"{number:.12g}") for number in numbers]
 
 
 def _is_within(number: float, schema: dict[str, Any], *ends: str) -> bool:
-    """Whether a number is on the right side of the bounds at these ends."""
+    """Return whether a number satisfies the bounds at the given ends, `Minimum` or `Maximum`."""
     for end in ends:
         sign = 1 if end == "Minimum" else -1
         if f"exclusive{end}" in schema and (number - schema[f"exclusive{end}"]) * sign <= 0:
@@ -266,27 +279,29 @@ def _is_within(number: float, schema: dict[str, Any], *ends: str) -> bool:
 # -- objects ------------------------------------------------------------------------------------------
 
 
-def _object(schema: dict[str, Any], way: Way) -> dict[str, Any]:
-    """Of fields of which one must be there, each makes an object of its own. A small model's op has only the fields
-    that it needs: the others it would fill at random."""
+def _object(schema: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
+    """Turn alternatives of required fields into alternatives of objects.
+
+    For a small model, an op has only its required fields, because the model would fill optional ones at random.
+    """
     for key in ("oneOf", "anyOf"):
         choices = schema.get(key)
         if choices and all(map(is_choice, choices)):
             rest = {name: value for name, value in schema.items() if name != key}
             others = choices if key == "oneOf" else []
-            return {"anyOf": [_object(_chosen(rest, choice, others), way) for choice in choices]}
-    if way.is_small and way.is_op:
+            return {"anyOf": [_object(_apply_choice(rest, choice, others), limits) for choice in choices]}
+    if limits.is_small and limits.is_op:
         needed = {name: field for name, field in schema["properties"].items() if name in schema.get("required", ())}
         return schema | {"properties": needed}
-    if way.is_small and schema["properties"].keys() >= set(schema.get("required", ())):
+    if limits.is_small and schema["properties"].keys() >= set(schema.get("required", ())):
         return schema | {"additionalProperties": False}
     return schema
 
 
-def _chosen(schema: dict[str, Any], choice: dict[str, Any], others: list[dict[str, Any]]) -> dict[str, Any]:
-    """The object that has the fields of a choice, and none that only the others have."""
-    kept = {*choice["required"], *schema.get("required", ())}
-    barred = {name for other in others for name in other["required"]} - kept
-    fields = {name: field for name, field in schema["properties"].items() if name not in barred}
+def _apply_choice(schema: dict[str, Any], choice: dict[str, Any], others: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the object with the fields of one choice, without fields that only other choices have."""
+    required_names = {*choice["required"], *schema.get("required", ())}
+    excluded = {name for other in others for name in other["required"]} - required_names
+    fields = {name: field for name, field in schema["properties"].items() if name not in excluded}
     required = [*schema.get("required", ()), *(name for name in choice["required"] if name in fields)]
     return schema | {"properties": fields, "required": list(dict.fromkeys(required))}

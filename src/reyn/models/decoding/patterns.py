@@ -1,40 +1,45 @@
-"""A pattern becomes one that every converter of grammars understands, that has an end, and whose texts need no escapes
-in JSON; or nothing, where that cannot be."""
+"""Rewrite regular expressions for grammar converters: finite, in a common subset, and without characters that JSON
+escapes."""
 
 from __future__ import annotations
 
 import re
 
 _CLASSES = {"d": "0-9", "w": "A-Za-z0-9_", "s": " "}
-_LITERAL = frozenset("-./:;,_ #@!%&=~'")
-"""What may stand behind a backslash and means itself."""
-_ESCAPED = '"\\'
-_TOO_MUCH = frozenset('*+."^$')
-"""Has no end, is a character that JSON escapes, or an anchor in the middle."""
+_LITERAL_ESCAPES = frozenset("-./:;,_ #@!%&=~'")
+"""Characters that may be escaped and mean themselves."""
+_JSON_ESCAPED = '"\\'
+_UNSUPPORTED = frozenset('*+."^$')
+"""Unbounded repetition, characters that JSON escapes, and anchors inside the pattern."""
 
 
-def said_plainly(pattern: str, most: int) -> str | None:
-    """The pattern in plain words; what it repeats, it repeats at most so often."""
+def to_grammar_regex(pattern: str, max_repetitions: int) -> str | None:
+    """Return an equivalent pattern in the supported subset, or `None` if there is none.
+
+    Args:
+        pattern: A regular expression; it must be anchored at both ends.
+        max_repetitions: Maximum repetition count.
+    """
     if not (pattern.startswith("^") and pattern.endswith("$")):
         return None
-    said = _Plain(pattern[1:-1]).said()
-    if said is None or re.search(r"\{\d*,\}", said):
+    rewritten = _Rewriter(pattern[1:-1]).rewrite()
+    if rewritten is None or re.search(r"\{\d*,\}", rewritten):
         return None
-    if any(int(number) > most for number in re.findall(r"\d+(?=[,}])", said)):
+    if any(int(number) > max_repetitions for number in re.findall(r"\d+(?=[,}])", rewritten)):
         return None
-    return f"^{said}$"
+    return f"^{rewritten}$"
 
 
-class _Plain:
-    """Reads a pattern from left to right. Characters of a class are listed, groups are only groups."""
+class _Rewriter:
+    """Reads a pattern from left to right; expands shorthand classes and rejects unsupported syntax."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
         self._is_in_class = False
-        self._before = ""
+        self._previous = ""
         self._depth = 0
 
-    def said(self) -> str | None:
+    def rewrite(self) -> str | None:
         parts: list[str] = []
         at = 0
         while at < len(self._pattern):
@@ -46,32 +51,32 @@ class _Plain:
             at += length
         return None if self._is_in_class or self._depth else "".join(parts)
 
-    def _read(self, word: str, following: str) -> str | None:
-        if word.startswith("\\"):
-            return self._escaped(word[1:])
+    def _read(self, symbol: str, following: str) -> str | None:
+        if symbol.startswith("\\"):
+            return self._escaped(symbol[1:])
         if self._is_in_class:
-            before, self._before = self._before, word
-            self._is_in_class = word != "]"
-            if word == "-" and any(before <= escaped <= following for escaped in _ESCAPED):
+            previous, self._previous = self._previous, symbol
+            self._is_in_class = symbol != "]"
+            if symbol == "-" and any(previous <= escaped <= following for escaped in _JSON_ESCAPED):
                 return None
-            return None if word in '["' else word
-        match word:
+            return None if symbol in '["' else symbol
+        match symbol:
             case "[":
-                self._is_in_class, self._before = True, "]"
-                return None if following == "^" else word
+                self._is_in_class, self._previous = True, "]"
+                return None if following == "^" else symbol
             case "(":
                 self._depth += 1
-                return None if following == "?" else word
+                return None if following == "?" else symbol
             case ")":
                 self._depth -= 1
-                return None if following == "{" else word  # repeats in repeats grow without end
+                return None if following == "{" else symbol  # nested repetitions make grammars explode
             case "|" if self._depth == 0:
                 return None
-        return None if word in _TOO_MUCH else word
+        return None if symbol in _UNSUPPORTED else symbol
 
-    def _escaped(self, word: str) -> str | None:
-        if word in _CLASSES:
-            return _CLASSES[word] if self._is_in_class else f"[{_CLASSES[word]}]"
-        if not word or word not in _LITERAL or self._is_in_class:
+    def _escaped(self, symbol: str) -> str | None:
+        if symbol in _CLASSES:
+            return _CLASSES[symbol] if self._is_in_class else f"[{_CLASSES[symbol]}]"
+        if not symbol or symbol not in _LITERAL_ESCAPES or self._is_in_class:
             return None
-        return f"[{word}]" if word == "." else word
+        return f"[{symbol}]" if symbol == "." else symbol
