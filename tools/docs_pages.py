@@ -111,6 +111,11 @@ def cli() -> Iterator[str]:
     yield (
         "# Command line\n\nCommands use the project of the current directory: the nearest folder, here or above, with "
         "a `reyn.yaml`. Relative paths of skills, scripts and `@FILE` start from the current directory.\n\n"
+        "## Output\n\nResults go to standard output, errors to standard error. With `--json`, a command prints one "
+        'JSON value (`events`: one object a line), an error is `{"error": {"code", "message", "hint", "more"}}` on '
+        "standard output, and progress goes to standard error. With `--stream --json`, standard output has one object "
+        'a line: `{"delta": {"run_id", "call", "text"}}` for each piece of the model\'s text, then the result. A '
+        "non-empty `NO_COLOR`, or `TERM=dumb`, turns off colour and the live progress line.\n\n"
         "## Exit codes\n\n"
     )
     yield from table(("code", "meaning"), [(str(code), meaning) for code, meaning in EXIT_CODES])
@@ -213,7 +218,7 @@ EXIT_CODES = (
     (6, "the run was cancelled"),
     (7, "the run is blocked: this release does not support its rules, or its pinned copies cannot be read"),
     (130, "interrupted with Ctrl-C; the run can be resumed"),
-    (141, "the reader of the output closed the pipe"),
+    (141, "the reader of the output closed the pipe; a run continues until it ends or stops"),
 )
 
 PAGES = {

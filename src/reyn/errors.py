@@ -61,7 +61,8 @@ Docstrings and hints are published in docs/reference/errors.md. A code is never 
     │   ├── SecretNameInvalid      RYN706
     │   ├── SecretValueInvalid     RYN707
     │   ├── OpInvalid              RYN708
-    │   └── OpUnknown              RYN709
+    │   ├── OpUnknown              RYN709
+    │   └── UsageError             RYN710
     └── InternalError              RYN900  a bug in Reyn
         └── ForeignAwait           RYN901
 """
@@ -176,13 +177,13 @@ class ReynError(Exception):
         return "" if self.hint == type(self).hint else self.hint
 
     @property
-    def docs(self) -> str:
-        """The documentation of the error."""
-        return f"docs/reference/errors.md#{self.code.lower()}"
+    def more(self) -> str:
+        """The command that explains the error."""
+        return f"reyn explain {self.code}"
 
     def as_json(self) -> dict[str, object]:
-        """Return the error as a JSON object."""
-        return {"code": self.code, "message": self.message, "hint": self.hint, "docs": self.docs}
+        """Return the error as the object that `--json` prints."""
+        return {"code": self.code, "message": self.message, "hint": self.hint, "more": self.more}
 
 
 class FindingsError(ReynError):
@@ -595,7 +596,7 @@ class ConfigInvalid(ConfigError, FindingsError):
     """`reyn.yaml`, `reyn.local.yaml`, a `REYN_*` variable or a flag contains an unknown key or an invalid value."""
 
     code = "RYN701"
-    hint = "docs/reference/config.md lists every key."
+    hint = "`reyn config` lists every key."
 
 
 class ProjectNotFound(ConfigError):
@@ -644,7 +645,7 @@ class OpInvalid(ConfigError):
     """An op cannot be registered: its kind is taken, or its specification is invalid."""
 
     code = "RYN708"
-    hint = "Change the op's kind or specification; docs/guides/add-an-op.md shows a complete op."
+    hint = "Change the op's kind or specification; `reyn ops KIND` shows a complete one."
 
 
 class OpUnknown(ConfigError):
@@ -652,6 +653,20 @@ class OpUnknown(ConfigError):
 
     code = "RYN709"
     hint = "`reyn ops` lists the op kinds."
+
+
+class UsageError(ConfigError):
+    """The command line is invalid: an unknown command or option, a missing argument, or a value out of range."""
+
+    code = "RYN710"
+    hint = "`reyn --help` lists the commands, `reyn COMMAND --help` the arguments of one."
+
+    def __init__(self, message: str, *, usage: str = "", hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.usage = usage
+
+    def as_json(self) -> dict[str, object]:
+        return super().as_json() | {"usage": self.usage}
 
 
 # -- RYN9xx: internal errors --------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The command line as tests reach it: in this process, in another one, at a terminal."""
+"""Run the command line in tests: in this process, in another one, at a terminal."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 IN = '{"text": "in"}'
-_PATIENCE = 60
+_TIMEOUT = 60
 
 
-class Said:
+class Output:
+    """Exit code and output of a command."""
+
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err
 
@@ -30,46 +32,52 @@ def write_answers(folder: Path, *answers: Any, name: str = "answers.jsonl") -> N
 
 
 class Terminal:
-    """A process that sits at a terminal of its own."""
+    """A process at its own pseudo-terminal."""
 
-    def __init__(self, folder: Path, *words: str, program: tuple[str, ...] = ("-m", "reyn")) -> None:
-        self._screen, theirs = pty.openpty()
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        program: tuple[str, ...] = ("-m", "reyn"),
+        env: dict[str, str] | None = None,
+    ) -> None:
+        self._screen, other_end = pty.openpty()
         self.child = subprocess.Popen(
-            [sys.executable, *program, *words],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
+            [sys.executable, *program, *arguments],
+            stdin=other_end,
+            stdout=other_end,
+            stderr=other_end,
             cwd=folder,
-            env=os.environ | {"TERM": "xterm", "COLUMNS": "200"},
+            env=os.environ | {"TERM": "xterm", "NO_COLOR": "", "COLUMNS": "200"} | (env or {}),
             start_new_session=True,
         )
-        os.close(theirs)
+        os.close(other_end)
         self.seen = ""
 
-    def wait_for(self, words: str) -> str:
-        """Read on until the words are on the screen; return what stood before them, which is not looked at again."""
-        deadline = time.monotonic() + _PATIENCE
-        while words not in self.seen:
-            assert time.monotonic() < deadline, f"{words!r} never came; seen: {self.seen!r}"
-            assert self._read(), f"it ended without {words!r}; seen: {self.seen!r}"
-        before, _, self.seen = self.seen.partition(words)
+    def wait_for(self, text: str) -> str:
+        """Read until the text appears; consume the output up to it and return what precedes it."""
+        deadline = time.monotonic() + _TIMEOUT
+        while text not in self.seen:
+            assert time.monotonic() < deadline, f"{text!r} not printed; output: {self.seen!r}"
+            assert self._read(), f"the process ended without {text!r}; output: {self.seen!r}"
+        before, _, self.seen = self.seen.partition(text)
         return before
 
-    def type(self, words: str) -> None:
-        os.write(self._screen, words.encode())
+    def type(self, text: str) -> None:
+        os.write(self._screen, text.encode())
 
-    def end(self) -> Said:
-        """What is shown until it ends."""
+    def end(self) -> Output:
+        """Wait for the process to end; return the rest of its output."""
         while self._read():
             pass
         os.close(self._screen)
-        return Said(self.child.wait(_PATIENCE), self.seen, "")
+        return Output(self.child.wait(_TIMEOUT), self.seen, "")
 
     def _read(self) -> bool:
-        ready, _, _ = select.select([self._screen], [], [], _PATIENCE)
+        ready, _, _ = select.select([self._screen], [], [], _TIMEOUT)
         try:
             chunk = os.read(self._screen, 65536) if ready else b""
-        except OSError:  # the other side is closed
+        except OSError:  # the process has ended
             chunk = b""
         self.seen += chunk.decode(errors="replace")
         return bool(chunk)

@@ -1,8 +1,9 @@
-"""The commands of an author: from an empty folder to a skill that runs."""
+"""Commands for authors: init, new, skills, lint, frame, graph, completion."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,18 +19,18 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_new_project_has_a_skill_that_runs(reyn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    said = reyn("init", "mine")
-    assert said.code == 0
-    assert "next: cd mine && reyn run first" in said.out
+    output = reyn("init", "mine")
+    assert output.code == 0
+    assert "next: cd mine && reyn run first" in output.out
     monkeypatch.chdir(tmp_path / "mine")
-    assert reyn("lint").out == "first: nothing to say\n"
+    assert reyn("lint").out == "first: OK\n"
     assert reyn("run", "first", "Please greet me.").code == 0
 
 
-def test_nothing_is_written_over(reyn, tmp_path: Path):
+def test_init_overwrites_no_file(reyn, tmp_path: Path):
     (tmp_path / "answers.jsonl").write_text("mine")
-    said = reyn("init")
-    assert (said.code, "RYN703" in said.err) == (2, True)
+    output = reyn("init")
+    assert (output.code, "RYN703" in output.err) == (2, True)
     assert not (tmp_path / "reyn.yaml").exists()
     (tmp_path / "answers.jsonl").unlink()
     (tmp_path / ".gitignore").write_text("mine\n")
@@ -38,10 +39,10 @@ def test_nothing_is_written_over(reyn, tmp_path: Path):
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_a_new_skill_lints_clean_and_runs_on_its_answers(reyn, template: str):
-    said = reyn("new", "skill", "menu_line", "--template", template)
-    assert said.code == 0
-    assert reyn("lint", "menu_line").out == "menu_line: nothing to say\n"
+def test_a_new_skill_lints_clean_and_runs_with_its_scripted_answers(reyn, template: str):
+    output = reyn("new", "skill", "menu_line", "--template", template)
+    assert output.code == 0
+    assert reyn("lint", "menu_line").out == "menu_line: OK\n"
     script = "scripted:reyn/project/menu_line/cases/first/answers.jsonl"
     ran = reyn("run", "menu_line", "Please greet me.", "--model", script, "--json")
     assert ran.json["status"] == "finished"
@@ -50,19 +51,19 @@ def test_a_new_skill_lints_clean_and_runs_on_its_answers(reyn, template: str):
 
 
 @pytest.mark.parametrize("name", ["end", "a b", "../x", "", "1a"])
-def test_a_name_that_cannot_be_used_is_refused(reyn, name: str, tmp_path: Path):
+def test_new_rejects_an_invalid_skill_name(reyn, name: str, tmp_path: Path):
     assert reyn("new", "skill", name).code == 2
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_list_of_skills_shows_what_can_be_run(reyn):
+def test_skills_lists_skills_and_describes_one(reyn):
     reyn("new", "skill", "mine", "--local")
     rows = reyn("skills", "--json").json
     assert rows[0] == {"name": "mine", "shelf": "local", "description": "Answer a message from the facts in it."}
     assert {"direct_llm", "summarize", "draft_review", "triage", "extract_fields"} <= {row["name"] for row in rows}
     assert reyn("skills").out.startswith("mine ")
-    told = reyn("skills", "mine", "--json").json
-    assert (told["takes"], told["gives"], told["phases"]) == (
+    described = reyn("skills", "mine", "--json").json
+    assert (described["input"], described["output"], described["phases"]) == (
         ["user_message"],
         "answer",
         ["note_facts", "write_answer"],
@@ -70,35 +71,43 @@ def test_the_list_of_skills_shows_what_can_be_run(reyn):
     assert "phases       note_facts, write_answer" in reyn("skills", "mine").out
 
 
-def test_a_broken_skill_does_not_hide_the_others(reyn, tmp_path: Path):
+def test_skills_and_lint_report_a_broken_skill(reyn, tmp_path: Path):
     folder = tmp_path / "reyn/project/broken"
     folder.mkdir(parents=True)
     (folder / "skill.md").write_bytes(b"\xff")
-    assert "cannot be read" in reyn("skills").out
-    said = reyn("lint")
-    assert said.code == 1
-    assert "skill.md:1:1: RYN110" in said.out
+    assert "(invalid; run `reyn lint`)" in reyn("skills").out
+    output = reyn("lint")
+    assert output.code == 1
+    assert "skill.md:1:1: RYN110" in output.out
     findings = reyn("lint", "--json").json
     assert (findings[0]["skill"], findings[0]["code"], findings[0]["severity"]) == ("broken", "RYN110", "error")
 
 
 def test_the_standard_library_lints_clean(reyn):
     for name in ("direct_llm", "summarize", "draft_review", "triage", "extract_fields"):
-        assert reyn("lint", name).out == f"{name}: nothing to say\n"
+        assert reyn("lint", name).out == f"{name}: OK\n"
 
 
-def test_the_first_frame_can_be_seen(reyn):
+def test_frame_shows_the_first_prompt_of_a_skill(reyn):
     reyn("new", "skill", "mine")
-    said = reyn("frame", "mine", "Hello there.")
-    assert said.out.startswith("[system]\nYou decide one step of a workflow.")
-    assert '## input_artifact\n{"data":{"text":"Hello there."},"type":"user_message"}' in said.out
+    output = reyn("frame", "mine", "Hello there.")
+    assert output.out.startswith("[system]\nYou decide one step of a workflow.")
+    assert '## input_artifact\n{"data":{"text":"Hello there."},"type":"user_message"}' in output.out
     frame = reyn("frame", "mine", "--json").json
     assert frame["current_phase"] == "note_facts"
     assert frame["input_artifact"] == {"type": "user_message", "data": {}}
     assert reyn("frame", "mine", "{}").code == 2
 
 
-def test_a_graph_can_be_drawn(reyn):
+def test_frame_shows_the_prompt_of_a_phase(reyn):
+    reyn("new", "skill", "mine")
+    frame = reyn("frame", "mine", '{"facts": ["one"]}', "--phase", "write_answer", "--json").json
+    assert frame["current_phase"] == "write_answer"
+    assert frame["input_artifact"] == {"type": "facts", "data": {"facts": ["one"]}}
+    assert reyn("frame", "mine", "--phase", "nothing").code == 2
+
+
+def test_graph_draws_text_mermaid_svg_and_json(reyn):
     reyn("new", "skill", "mine", "--template", "loop")
     assert "review" in reyn("graph", "mine").out
     assert reyn("graph", "mine", "--format", "mermaid").out.startswith("flowchart TD")
@@ -107,13 +116,11 @@ def test_a_graph_can_be_drawn(reyn):
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_knows_the_commands(reyn, shell: str):
+def test_completion_prints_a_script(reyn, shell: str):
     assert "_REYN_COMPLETE" in reyn("completion", shell).out
 
 
-def test_completion_completes():
-    environ = {"_REYN_COMPLETE": "bash_complete", "COMP_WORDS": "reyn re", "COMP_CWORD": "1", "PATH": ""}
-    done = subprocess.run(
-        [str(Path(sys.executable).parent / "reyn")], env=environ, capture_output=True, text=True, check=False
-    )
+def test_completion_completes_command_names():
+    environ = os.environ | {"_REYN_COMPLETE": "bash_complete", "COMP_WORDS": "reyn re", "COMP_CWORD": "1"}
+    done = subprocess.run([sys.executable, "-m", "reyn"], env=environ, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["plain,resume", "plain,replay", "plain,rerun"]

@@ -1,4 +1,4 @@
-"""The command line as a person or a script uses it."""
+"""Commands about runs: input, output, exit codes, errors."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests.cli.support import IN
 from tests.support import abort, finish, go, write_skill
 
 
-def test_run_tells_its_id_first_and_then_its_steps(here: Path, reyn):
-    said = reyn("run", "pair", IN, "--run-id", "r1")
-    assert said.code == 0
-    lines = said.out.splitlines()
+def test_run_prints_its_id_then_its_steps_then_its_result(here: Path, reyn):
+    output = reyn("run", "pair", IN, "--run-id", "r1")
+    assert output.code == 0
+    lines = output.out.splitlines()
     assert lines[0] == "run r1 · pair · scripted:answers.jsonl"
     assert lines[1:6] == [
         "  first (visit 1)",
@@ -34,9 +34,9 @@ def test_run_tells_its_id_first_and_then_its_steps(here: Path, reyn):
     assert re.fullmatch(r"used: 0 tokens, \d\.\d s", lines[-1])
 
 
-def test_run_with_json_prints_the_result_alone(here: Path, reyn):
-    said = reyn("run", "pair", IN, "--run-id", "r1", "--json")
-    assert said.json == {
+def test_run_with_json_prints_only_the_result_to_stdout(here: Path, reyn):
+    output = reyn("run", "pair", IN, "--run-id", "r1", "--json")
+    assert output.json == {
         "run_id": "r1",
         "status": "finished",
         "reason": "",
@@ -48,10 +48,10 @@ def test_run_with_json_prints_the_result_alone(here: Path, reyn):
         "code": "",
         "hint": "",
     }
-    assert "run r1" in said.err
+    assert "run r1" in output.err
 
 
-def test_input_comes_from_a_file_or_from_standard_input(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
+def test_input_is_read_from_a_file_or_from_stdin(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
     (here / "in.json").write_text(IN)
     assert reyn("run", "pair", "@in.json").code == 0
     import io
@@ -59,17 +59,17 @@ def test_input_comes_from_a_file_or_from_standard_input(here: Path, reyn, monkey
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xef\xbb\xbf" + IN.encode())))
     assert reyn("run", "pair", "-").code == 0
     assert reyn("run", "pair", "@missing.json").code == 2
-    said = reyn("run", "pair", "{not json")
-    assert (said.code, "begins like a JSON object" in said.err) == (2, True)
+    output = reyn("run", "pair", "{not json")
+    assert (output.code, "starts with a brace but is not a JSON object" in output.err) == (2, True)
 
 
-def test_every_reading_command_has_both_faces(here: Path, reyn):
+def test_reading_commands_print_text_or_json(here: Path, reyn):
     reyn("run", "pair", IN, "--run-id", "r1")
-    assert reyn("runs").out.startswith("r1  ")
+    assert reyn("runs").out.splitlines()[1].startswith("r1   pair   finished  ")
     assert reyn("runs", "--json").json[0]["standing"] == "finished"
     assert "→ second (0.50) to second" in reyn("show", "r1").out
-    shown = reyn("show", "r", "--json").json
-    assert [step["next"] for step in shown["steps"] if step["what"] == "decided"] == ["second", "finish"]
+    timeline = reyn("show", "r", "--json").json
+    assert [step["next"] for step in timeline["steps"] if step["type"] == "decided"] == ["second", "finish"]
     events = [json.loads(line) for line in reyn("events", "r1", "--json").out.splitlines()]
     assert [event["seq"] for event in events] == list(range(1, 17))
     assert set(events[0]) == {"seq", "run_id", "ts", "kind", "v", "data", "prev", "hash"}
@@ -80,7 +80,7 @@ def test_every_reading_command_has_both_faces(here: Path, reyn):
     assert reyn("verify", "r1", "--json").json["events"] == 16
 
 
-def test_a_run_that_failed_says_what_moves_it_on_and_does(here: Path, reyn):
+def test_a_failed_run_prints_the_command_that_continues_it(here: Path, reyn):
     (here / "answers.jsonl").write_text(json.dumps(go("second")))
     failed = reyn("run", "pair", IN, "--run-id", "r1")
     assert failed.code == 1
@@ -88,12 +88,12 @@ def test_a_run_that_failed_says_what_moves_it_on_and_does(here: Path, reyn):
     assert reyn("resume", "r1").code == 2
     (here / "answers.jsonl").write_text("\n".join(json.dumps(a) for a in (go("second"), finish("end"))))
     assert reyn("resume", "r1", "--retry").code == 0
-    shown = reyn("show", "r1").out
-    assert "failed: the script `scripted:answers.jsonl` has 1 answers" in shown
-    assert "resumed at second to try again" in shown
+    timeline = reyn("show", "r1").out
+    assert "failed: the script `scripted:answers.jsonl` has 1 answers" in timeline
+    assert "resumed at second to retry" in timeline
 
 
-def test_exit_codes_are_those_of_the_states(here: Path, reyn):
+def test_the_exit_code_reflects_the_status_of_the_run(here: Path, reyn):
     (here / "answers.jsonl").write_text(json.dumps(abort("no")))
     assert reyn("run", "pair", IN).code == 5
     write_skill(here, "spin", {"turn": ["turn", "end"]})
@@ -106,7 +106,7 @@ def test_exit_codes_are_those_of_the_states(here: Path, reyn):
 
 
 @pytest.mark.parametrize(
-    ("words", "code"),
+    ("arguments", "code"),
     [
         (("run", "nothing"), "RYN101"),
         (("run", "pair", "plain text"), "RYN201"),
@@ -116,28 +116,29 @@ def test_exit_codes_are_those_of_the_states(here: Path, reyn):
         (("--project", "/nonexistent", "runs"), "RYN702"),
     ],
 )
-def test_bad_input_is_an_error_with_a_code_a_hint_and_exit_2(here: Path, reyn, words, code: str):
-    said = reyn(*words)
-    assert said.code == 2
-    assert f"error {code}: " in said.err
-    assert "hint: " in said.err
-    assert "Traceback" not in said.err
-    as_json = reyn(*words, "--json")
+def test_an_error_has_a_code_a_fix_an_explanation_and_exit_code_2(here: Path, reyn, arguments, code: str):
+    output = reyn(*arguments)
+    assert output.code == 2
+    assert f"error {code}: " in output.err
+    assert "\n  fix: " in output.err
+    assert f"\n  more: reyn explain {code}\n" in output.err
+    assert "Traceback" not in output.err
+    as_json = reyn(*arguments, "--json")
     assert as_json.json["error"]["code"] == code
 
 
-def test_a_changed_record_is_exit_1(here: Path, reyn):
+def test_a_modified_journal_gives_exit_code_1(here: Path, reyn):
     import sqlite3
 
     reyn("run", "pair", IN, "--run-id", "r1")
     with sqlite3.connect(here / ".reyn" / "journal.db") as db:
         db.execute("UPDATE events SET ts = ts + 1 WHERE seq = 7")
     for verb, code in (("verify", "RYN404"), ("replay", "RYN405")):
-        said = reyn(verb, "r1")
-        assert (said.code, f"error {code}: event 7 `artifact_stored`" in said.err) == (1, True)
+        output = reyn(verb, "r1")
+        assert (output.code, f"error {code}: event 7 `artifact_stored`" in output.err) == (1, True)
 
 
-def test_usage_errors_are_exit_2(here: Path, reyn):
+def test_usage_errors_give_exit_code_2(here: Path, reyn):
     assert reyn("run").code == 2
     assert reyn("sing").code == 2
     assert reyn("run", "pair", "--colour").code == 2
@@ -146,12 +147,12 @@ def test_usage_errors_are_exit_2(here: Path, reyn):
 def test_every_command_explains_itself_with_an_example(reyn):
     assert reyn("--help").code == 0
     for name in COMMANDS:
-        said = reyn(name, "--help")
-        assert said.code == 0
-        assert f"Example: reyn {name}" in said.out
+        output = reyn(name, "--help")
+        assert output.code == 0
+        assert f"Example: reyn {name}" in output.out
 
 
-def test_the_project_is_found_from_below(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
+def test_the_project_is_found_from_a_subfolder(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
     below = here / "some" / "folder"
     below.mkdir(parents=True)
     monkeypatch.chdir(below)
@@ -160,26 +161,26 @@ def test_the_project_is_found_from_below(here: Path, reyn, monkeypatch: pytest.M
     assert not (below / ".reyn").exists()
 
 
-def test_without_runs_the_list_says_how_to_start_one(here: Path, reyn):
+def test_runs_without_runs_suggests_reyn_run(here: Path, reyn):
     assert "reyn run SKILL" in reyn("runs").out
     assert reyn("runs", "--json").json == []
-    assert not (here / ".reyn").exists()  # looking leaves nothing behind
+    assert not (here / ".reyn").exists()  # reading creates no state folder
 
 
 def test_debug_shows_the_traceback(here: Path, reyn):
-    said = reyn("--debug", "run", "nothing")
-    assert said.code == 2
-    assert "Traceback" in said.err
-    assert "error RYN101" in said.err
+    output = reyn("--debug", "run", "nothing")
+    assert output.code == 2
+    assert "Traceback" in output.err
+    assert "error RYN101" in output.err
 
 
-def test_ctrl_c_leaves_a_run_that_can_be_resumed(here: Path, reyn):
+def test_a_run_interrupted_by_ctrl_c_can_be_resumed(here: Path, reyn):
     write_skill(here, "spin", {"turn": ["turn", "end"]})
     answers = [json.dumps(go("turn", str(number))) for number in range(20_000)] + [json.dumps(finish())]
     (here / "answers.jsonl").write_text("\n".join(answers))
-    words = ["run", "spin", IN, "--run-id", "long", "--max-phase-visits", "100000"]
+    arguments = ["run", "spin", IN, "--run-id", "long", "--max-phase-visits", "100000"]
     child = subprocess.Popen(
-        [sys.executable, "-m", "reyn", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=here
+        [sys.executable, "-m", "reyn", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=here
     )
     assert child.stdout.readline().startswith("run long")
     for _ in range(200):
@@ -187,7 +188,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(here: Path, reyn):
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=60)
     assert child.returncode == 130, err
-    assert "nothing is lost. Next: reyn resume long" in err
+    assert "next: reyn resume long" in err
     assert "Traceback" not in err
     assert "running (interrupted)" in reyn("runs").out
 
@@ -207,7 +208,7 @@ def test_help_imports_nothing_heavy():
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ("show", "\udcff"),
         ("events", "r1", "--after", "9" * 30),
@@ -238,32 +239,32 @@ def test_help_imports_nothing_heavy():
         ("config", "explain", "limits.", "--max-phase-visits", "0"),
     ],
 )
-def test_no_words_whatsoever_give_a_traceback(here: Path, reyn, words):
+def test_invalid_arguments_never_give_a_traceback(here: Path, reyn, arguments):
     reyn("run", "pair", IN, "--run-id", "r1")
-    said = reyn(*words)
-    assert said.code == 2
-    assert "Traceback" not in said.err
-    assert "RYN900" not in said.err
+    output = reyn(*arguments)
+    assert output.code == 2
+    assert "Traceback" not in output.err
+    assert "RYN900" not in output.err
 
 
-def test_a_fault_of_our_own_is_told_as_one(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
+def test_a_bug_is_reported_as_an_internal_error(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
     from reyn.runtime import SyncRuntime
 
-    def fall_over(*args, **kwargs):
+    def fail(*args, **kwargs):
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr(SyncRuntime, "run", fall_over)
-    said = reyn("run", "pair", IN)
-    assert said.code == 1
-    assert "error RYN900: ZeroDivisionError: oops" in said.err
+    monkeypatch.setattr(SyncRuntime, "run", fail)
+    output = reyn("run", "pair", IN)
+    assert output.code == 1
+    assert "error RYN900: ZeroDivisionError: oops" in output.err
 
 
 def test_a_closed_pipe_does_not_stop_the_run(here: Path, reyn):
     write_skill(here, "spin", {"turn": ["turn", "end"]})
     answers = [json.dumps(go("turn", str(number))) for number in range(400)] + [json.dumps(finish())]
     (here / "answers.jsonl").write_text("\n".join(answers))
-    words = f"{sys.executable} -m reyn run spin '{IN}' --run-id piped --max-phase-visits 1000 | head -1"
-    done = subprocess.run(words, shell=True, cwd=here, capture_output=True, text=True)
+    arguments = f"{sys.executable} -m reyn run spin '{IN}' --run-id piped --max-phase-visits 1000 | head -1"
+    done = subprocess.run(arguments, shell=True, cwd=here, capture_output=True, text=True)
     assert done.stdout.startswith("run piped")
     assert "Traceback" not in done.stderr
     assert reyn("show", "piped", "--json").json["status"] == "finished"
@@ -273,19 +274,19 @@ def test_a_closed_pipe_does_not_stop_the_run(here: Path, reyn):
     assert listing.stderr == b""
 
 
-def test_a_refused_run_leaves_nothing_behind(here: Path, reyn):
+def test_a_rejected_run_creates_no_state_folder(here: Path, reyn):
     assert reyn("run", "nothing").code == 2
     assert reyn("run", "pair", "{}", "--run-id", "x").code == 2
     assert not (here / ".reyn").exists()
 
 
-def test_what_a_model_says_cannot_steer_the_terminal(here: Path, reyn):
+def test_control_characters_from_a_model_are_escaped(here: Path, reyn):
     evil = finish()
     evil["control"]["reason"]["summary"] = "\x1b[2Jgone\nfinished: all is well"
     (here / "answers.jsonl").write_text("\n".join(json.dumps(a) for a in (go("second"), evil)))
-    said = reyn("run", "pair", IN, "--run-id", "r1")
-    assert "\x1b" not in said.out
-    assert "\\x1b[2Jgone\\nfinished: all is well" in said.out
+    output = reyn("run", "pair", IN, "--run-id", "r1")
+    assert "\x1b" not in output.out
+    assert "\\x1b[2Jgone\\nfinished: all is well" in output.out
     assert "\x1b" not in reyn("show", "r1").out
 
 
@@ -293,25 +294,25 @@ def test_an_error_that_quotes_a_model_cannot_steer_the_terminal(here: Path, reyn
     evil = abort("\x1b[2J\x9b2J gone")
     (here / "answers.jsonl").write_text(json.dumps(evil))
     reyn("run", "pair", IN, "--run-id", "r1")
-    for words in (("resume", "r1", "--retry"), ("show", "r1"), ("runs",), ("doctor",)):
-        said = reyn(*words)
-        assert not {"\x1b", "\x9b"} & set(said.out + said.err)
+    for arguments in (("resume", "r1", "--retry"), ("show", "r1"), ("runs",), ("doctor",)):
+        output = reyn(*arguments)
+        assert not {"\x1b", "\x9b"} & set(output.out + output.err)
 
 
-def test_commands_about_a_run_make_nothing_where_there_is_none(here: Path, reyn):
-    words = (("resume",), ("fork",), ("rerun",), ("cancel",), ("undo",), ("export",), ("show",), ("frame", "1"))
-    for verb, *more in (*words, ("answer", "1.1.1", "x")):
+def test_commands_about_unknown_runs_create_no_state_folder(here: Path, reyn):
+    arguments = (("resume",), ("fork",), ("rerun",), ("cancel",), ("undo",), ("export",), ("show",), ("frame", "1"))
+    for verb, *more in (*arguments, ("answer", "1.1.1", "x")):
         assert reyn(verb, "nobody", *more).code == 2
     assert reyn("diff", "nobody", "nobody").code == 2
     assert not (here / ".reyn").exists()
 
 
-def test_paths_are_meant_from_where_one_stands(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
+def test_paths_are_relative_to_the_current_folder(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
     (here / "sub").mkdir()
     (here / "sub" / "other.jsonl").write_text("\n".join(json.dumps(a) for a in (go("second"), finish("sub"))))
     monkeypatch.chdir(here / "sub")
-    said = reyn("run", "../reyn/project/pair", IN, "--model", "scripted:other.jsonl", "--run-id", "r1", "--json")
-    assert said.json["artifact"]["data"] == {"text": "sub"}
+    output = reyn("run", "../reyn/project/pair", IN, "--model", "scripted:other.jsonl", "--run-id", "r1", "--json")
+    assert output.json["artifact"]["data"] == {"text": "sub"}
     monkeypatch.chdir(here)
     assert reyn("events", "r1", "--kind", "run_started", "--json").json["data"]["model"] == "scripted:sub/other.jsonl"
 
@@ -322,7 +323,7 @@ def test_a_run_can_be_resumed_with_another_model(here: Path, reyn):
     assert reyn("resume", "r1", "--retry", "--model", "scripted:answers.jsonl").code == 0
 
 
-def test_an_empty_or_read_only_state_is_told_as_it_is(here: Path, reyn):
+def test_an_empty_or_invalid_state_folder_is_reported(here: Path, reyn):
     (here / ".reyn").mkdir()
     (here / ".reyn" / "journal.db").touch()
     assert reyn("runs", "--json").json == []

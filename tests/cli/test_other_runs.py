@@ -1,4 +1,4 @@
-"""Runs from runs: forked, run again, compared, undone, carried to another machine."""
+"""fork, rerun, diff, undo, export, import, upgrade."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHILD = {"kind": "run_skill", "skill": "asking", "input": {"text": "x"}}
 
 @pytest.fixture
 def ran(here: Path, reyn) -> Path:
-    """A finished run `r`, and answers of another mind in `other.jsonl`."""
+    """A finished run `r`, and different answers in `other.jsonl`."""
     reyn("run", "pair", IN, "--run-id", "r")
     write_answers(here, go("second", "other words"), finish("other"), name="other.jsonl")
     return here
@@ -27,31 +27,34 @@ def ran(here: Path, reyn) -> Path:
 # -- fork, rerun, diff --------------------------------------------------------------------------------------
 
 
-def test_a_fork_with_another_model_differs_and_the_model_is_named_as_the_cause(ran: Path, reyn):
-    said = reyn("fork", "r", "--at", "5", "--model", "scripted:other.jsonl", "--run-id", "f")
-    assert said.code == 0
-    assert said.out.splitlines()[0] == "run f · forked from r at event 4 · scripted:other.jsonl"
-    assert '"text": "other"' in said.out
+def test_diff_names_the_model_as_the_cause_for_a_fork_with_another_model(ran: Path, reyn):
+    output = reyn("fork", "r", "--at", "5", "--model", "scripted:other.jsonl", "--run-id", "f")
+    assert output.code == 0
+    assert output.out.splitlines()[0] == "run f · forked from r at event 4 · scripted:other.jsonl"
+    assert '"text": "other"' in output.out
     diff = reyn("diff", "r", "f")
     assert diff.code == 1
     assert diff.out.splitlines() == [
-        "0 decisions the same, then they part",
+        "0 decisions in common, then they diverge",
         '  r: event 5, phase first: transition → second with {"data":{"text":"on"},"type":"note"}',
         '  f: event 6, phase first: transition → second with {"data":{"text":"other words"},"type":"note"}',
-        "cause: the model differs: the same frame, asked of `scripted:answers.jsonl` and of `scripted:other.jsonl`",
+        (
+            "cause: their models differ: the same frame was sent to different models: `scripted:answers.jsonl` and "
+            "`scripted:other.jsonl`"
+        ),
     ]
     assert reyn("diff", "r", "f", "--json").json["cause"] == "model"
     assert "forked from r at event 4 · scripted:other.jsonl" in reyn("show", "f").out
 
 
-def test_a_fork_can_be_given_another_input(ran: Path, reyn):
-    said = reyn("fork", "r", "--at", "9", "--input", '{"text": "given"}', "--run-id", "f")
-    assert said.code == 0
+def test_fork_replaces_the_input(ran: Path, reyn):
+    output = reyn("fork", "r", "--at", "9", "--input", '{"text": "given"}', "--run-id", "f")
+    assert output.code == 0
     assert reyn("frame", "f", "99").out.count('{"data":{"text":"given"},"type":"note"}') == 1
     assert reyn("fork", "r", "--input", '{"no": 1}').code == 2
 
 
-def test_a_fork_can_go_on_with_the_skill_of_today(ran: Path, reyn):
+def test_fork_continues_with_the_current_skill(ran: Path, reyn):
     (ran / "reyn/project/pair/phases/second.md").write_text(
         "---\ntype: phase\nname: second\ninput: note\nallowed_ops: []\n---\nDo it better.\n"
     )
@@ -60,19 +63,21 @@ def test_a_fork_can_go_on_with_the_skill_of_today(ran: Path, reyn):
     assert "their skills differ" in reyn("diff", "r", "f").out
 
 
-@pytest.mark.parametrize("words", [("--run-id", "r"), ("--run-id", "a/b"), ("--model", "oracle"), ("--skill", "none")])
-def test_a_fork_that_cannot_be_is_refused(ran: Path, reyn, words):
-    said = reyn("fork", "r", *words)
-    assert (said.code, said.out) == (2, "")
+@pytest.mark.parametrize(
+    "options", [("--run-id", "r"), ("--run-id", "a/b"), ("--model", "oracle"), ("--skill", "none")]
+)
+def test_an_invalid_fork_is_rejected(ran: Path, reyn, options):
+    output = reyn("fork", "r", *options)
+    assert (output.code, output.out) == (2, "")
     assert len(reyn("runs", "--json").json) == 1
 
 
-def test_a_rerun_is_the_same_until_it_is_not(ran: Path, reyn):
+def test_a_rerun_is_identical_until_its_model_differs(ran: Path, reyn):
     assert reyn("rerun", "r", "--run-id", "again").out.startswith(
-        "run again · pair · scripted:answers.jsonl · a rerun of r"
+        "run again · pair · scripted:answers.jsonl · rerun of r"
     )
     same = reyn("diff", "r", "again")
-    assert (same.code, same.out) == (0, "r and again are the same: 3 decisions\n")
+    assert (same.code, same.out) == (0, "r and again are identical: 3 decisions\n")
     assert (
         reyn("rerun", "r", "--model", "scripted:other.jsonl", "--run-id", "other", "--json").json["status"]
         == "finished"
@@ -80,32 +85,32 @@ def test_a_rerun_is_the_same_until_it_is_not(ran: Path, reyn):
     assert reyn("diff", "again", "other").code == 1
 
 
-def test_a_difference_in_the_frame_names_its_part(here: Path, reyn):
+def test_diff_names_the_section_of_the_frame_that_differs(here: Path, reyn):
     (here / "reyn" / "seen.txt").write_text("one")
     write_answers(here, act(file("read", "reyn/seen.txt")), finish("saw one"))
     reyn("run", "asking", IN, "--run-id", "one")
     (here / "reyn" / "seen.txt").write_text("two")
     write_answers(here, act(file("read", "reyn/seen.txt")), finish("saw two"))
     reyn("rerun", "one", "--run-id", "two")
-    said = reyn("diff", "one", "two")
-    assert "1 decision the same, then they part" in said.out
-    assert "cause: the models were shown different things" in said.out
-    assert "frame part: " in said.out
+    output = reyn("diff", "one", "two")
+    assert "1 decision in common, then they diverge" in output.out
+    assert "cause: their prompts differ" in output.out
+    assert "frame section: " in output.out
 
 
-def test_runs_that_were_started_otherwise_say_so(ran: Path, reyn):
+def test_diff_reports_different_inputs(ran: Path, reyn):
     reyn("run", "pair", '{"text": "else"}', "--run-id", "s")
-    said = reyn("diff", "r", "s")
-    assert (said.code, said.out.splitlines()[0]) == (1, "3 decisions, all the same")
-    assert "their inputs differ" in said.out
+    output = reyn("diff", "r", "s")
+    assert (output.code, output.out.splitlines()[0]) == (1, "3 decisions, all identical")
+    assert "their inputs differ" in output.out
 
 
-def test_a_rejected_answer_is_shown_in_a_comparison(ran: Path, reyn):
+def test_diff_shows_a_rejected_answer(ran: Path, reyn):
     write_answers(ran, "not so", go("second"), finish("end"))
     reyn("rerun", "r", "--run-id", "again")
-    said = reyn("diff", "r", "again")
-    assert re.search(r"again: event 5, phase first: rejected: \w+: not so", said.out)
-    assert "cause: the same model answered otherwise" in said.out
+    output = reyn("diff", "r", "again")
+    assert re.search(r"again: event 5, phase first: rejected: \w+: not so", output.out)
+    assert "cause: the same model gave different answers" in output.out
 
 
 # -- undo ---------------------------------------------------------------------------------------------------
@@ -113,32 +118,34 @@ def test_a_rejected_answer_is_shown_in_a_comparison(ran: Path, reyn):
 
 @pytest.fixture
 def wrote(here: Path, reyn) -> Path:
-    (here / "reyn" / "old.txt").write_text("before")
-    ops = (file("write", "reyn/new.txt", content="x"), file("write", "reyn/old.txt", content="after"))
+    (here / "output").mkdir()
+    (here / "output" / "old.txt").write_text("before")
+    ops = (file("write", "output/new.txt", content="x"), file("write", "output/old.txt", content="after"))
     write_answers(here, act(*ops), finish())
-    said = reyn("run", "asking", IN, "--run-id", "w")
-    assert "    file write reyn/new.txt · ok\n    file write reyn/old.txt · ok\n" in said.out
-    assert "files: reyn/new.txt (new), reyn/old.txt (changed)" in said.out
+    output = reyn("run", "asking", IN, "--run-id", "w")
+    assert "    file write output/new.txt · ok\n    file write output/old.txt · ok\n" in output.out
+    assert "files: output/new.txt (new), output/old.txt (changed)" in output.out
     return here
 
 
-def test_undo_puts_the_files_back_after_telling_what_it_would_do(wrote: Path, reyn):
+def test_undo_restores_changed_files_and_deletes_created_ones(wrote: Path, reyn):
     dry = reyn("undo", "w", "--dry-run")
-    assert (dry.code, dry.out) == (0, "would restore reyn/old.txt\nwould restore reyn/new.txt\n")
-    assert (wrote / "reyn/old.txt").read_text() == "after"
-    assert reyn("undo", "w", "--json").json["restored"] == ["reyn/old.txt", "reyn/new.txt"]
-    assert (wrote / "reyn/old.txt").read_text() == "before"
-    assert not (wrote / "reyn/new.txt").exists()
-    assert reyn("undo", "w").out == "w has no changes to undo\n"
-    assert "undone: reyn/old.txt, reyn/new.txt" in reyn("show", "w").out
+    assert (dry.code, dry.out) == (0, "would restore output/old.txt\nwould delete output/new.txt\n")
+    assert (wrote / "output/old.txt").read_text() == "after"
+    report = reyn("undo", "w", "--json").json
+    assert (report["restored"], report["deleted"]) == (["output/old.txt", "output/new.txt"], ["output/new.txt"])
+    assert (wrote / "output/old.txt").read_text() == "before"
+    assert not (wrote / "output/new.txt").exists()
+    assert reyn("undo", "w").out == "w: nothing to undo\n"
+    assert "undone: output/old.txt, output/new.txt" in reyn("show", "w").out
 
 
-def test_undo_leaves_alone_what_somebody_changed_since(wrote: Path, reyn):
-    (wrote / "reyn/old.txt").write_text("mine")
+def test_undo_skips_files_that_changed_since(wrote: Path, reyn):
+    (wrote / "output/old.txt").write_text("mine")
     assert reyn("undo", "w", "--dry-run").code == 1
-    said = reyn("undo", "w")
-    assert (said.code, said.out) == (1, "restored reyn/new.txt\nleft reyn/old.txt: somebody changed it since\n")
-    assert (wrote / "reyn/old.txt").read_text() == "mine"
+    output = reyn("undo", "w")
+    assert (output.code, output.out) == (1, "deleted output/new.txt\nskipped output/old.txt: changed since the run\n")
+    assert (wrote / "output/old.txt").read_text() == "mine"
 
 
 # -- export and import --------------------------------------------------------------------------------------
@@ -150,13 +157,13 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("elsewhere")
 
 
-def test_runs_are_carried_to_another_project_and_are_whole_there(here: Path, elsewhere: Path, reyn, monkeypatch):
+def test_runs_are_exported_and_imported_with_sub_runs_and_files(here: Path, elsewhere: Path, reyn, monkeypatch):
     ops = act(file("write", "workspace:note.txt", content="kept"))
     write_answers(here, act(CHILD), act(question("Sure?")), ops, finish(), finish("above"))
     reyn("run", "above", IN, "--run-id", "r")
     reyn("answer", "r", "1.1.1/1.1.1", "yes")
-    told = reyn("export", "r", str(elsewhere / "r.jsonl"), "--json").json
-    assert told["bytes"] == (elsewhere / "r.jsonl").stat().st_size
+    report = reyn("export", "r", str(elsewhere / "r.jsonl"), "--json").json
+    assert report["bytes"] == (elsewhere / "r.jsonl").stat().st_size
     monkeypatch.chdir(elsewhere)
     assert reyn("import", "r.jsonl").out == "imported r\nimported r.1.1.1\n"
     for run in ("r", "r.1.1.1"):
@@ -167,13 +174,13 @@ def test_runs_are_carried_to_another_project_and_are_whole_there(here: Path, els
     assert reyn("import", "r.jsonl", "--json").json == {"imported": [], "known": ["r", "r.1.1.1"]}
 
 
-def test_an_export_goes_to_standard_output_and_comes_back_from_standard_input(ran: Path, elsewhere: Path):
-    words = f"{sys.executable} -m reyn export r | {sys.executable} -m reyn --project {elsewhere} import - --json"
-    done = subprocess.run(words, shell=True, cwd=ran, capture_output=True, text=True, check=True)
+def test_export_to_stdout_and_import_from_stdin(ran: Path, elsewhere: Path):
+    command = f"{sys.executable} -m reyn export r | {sys.executable} -m reyn --project {elsewhere} import - --json"
+    done = subprocess.run(command, shell=True, cwd=ran, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == {"imported": ["r"], "known": []}
 
 
-def test_what_cannot_be_exported_or_imported_is_told(ran: Path, reyn):
+def test_export_and_import_report_errors(ran: Path, reyn):
     assert reyn("export", "nobody").code == 2
     assert reyn("export", "r", "no/such/folder.jsonl").code == 2
     assert reyn("export", "r", "--json").code == 2
@@ -181,15 +188,15 @@ def test_what_cannot_be_exported_or_imported_is_told(ran: Path, reyn):
     reyn("export", "r", "r.jsonl")
     text = (ran / "r.jsonl").read_text()
     (ran / "r.jsonl").write_text(text.replace('"scripted:answers.jsonl"', '"scripted:better.jsonl"', 1))
-    said = reyn("import", "r.jsonl")
-    assert (said.code, "does not match its hash" in said.err) == (2, True)
+    output = reyn("import", "r.jsonl")
+    assert (output.code, "does not match its hash" in output.err) == (2, True)
     assert [entry.name for entry in ran.iterdir() if entry.name.startswith(".r.jsonl")] == []
 
 
 # -- upgrade ------------------------------------------------------------------------------------------------
 
 
-def test_a_run_goes_on_with_the_skill_of_today_only_when_asked_to(here: Path, reyn):
+def test_resume_uses_the_current_skill_only_with_upgrade(here: Path, reyn):
     write_skill(here, "spin", {"turn": ["turn", "end"]})
     write_answers(here, go("turn"), finish())
     for run in ("old", "new"):
@@ -198,8 +205,8 @@ def test_a_run_goes_on_with_the_skill_of_today_only_when_asked_to(here: Path, re
     phase.write_text(phase.read_text().replace("Do what", "Now do what"))
     more = ("--raise", "max_phase_visits=2")
     assert reyn("resume", "old", *more).code == 0
-    said = reyn("resume", "new", *more, "--upgrade")
-    assert said.code == 0
-    assert "resumed at turn · skill spin " in said.out
+    output = reyn("resume", "new", *more, "--upgrade")
+    assert output.code == 0
+    assert "resumed at turn · skill spin " in output.out
     assert "Now do what" not in reyn("frame", "old", "99").out
     assert "Now do what" in reyn("frame", "new", "99").out

@@ -1,4 +1,4 @@
-"""Questions that a run puts to people: at a terminal, without one, from another process."""
+"""Questions of a run: at a terminal, without one, and answered by another process."""
 
 from __future__ import annotations
 
@@ -38,44 +38,44 @@ def asks_below(here: Path) -> Path:
 # -- without a terminal -------------------------------------------------------------------------------------
 
 
-def test_where_nobody_can_be_asked_the_run_waits_and_says_how_to_answer(asks: Path, reyn):
-    said = reyn("run", "asking", IN, "--run-id", "r")
-    assert said.code == 4
-    assert "    asks: Which tone?\nwaiting: Which tone?\nsuggested: formal, plain\n" in said.out
-    assert said.out.endswith("next: reyn answer r 1.1.1 VALUE\n")
-    listed = reyn("runs").out
-    assert "asks: Which tone?" in listed
-    assert "next: reyn answer r 1.1.1 VALUE" in listed
-    assert reyn("runs", "--json").json[0]["question"]["wait"]["suggestions"] == ["formal", "plain"]
+def test_without_a_terminal_the_run_waits_and_prints_the_answer_command(asks: Path, reyn):
+    output = reyn("run", "asking", IN, "--run-id", "r")
+    assert output.code == 4
+    assert "    asks: Which tone?\nwaiting for input: Which tone?\nsuggested: formal, plain\n" in output.out
+    assert output.out.endswith("next: reyn answer r 1.1.1 VALUE\n")
+    assert "waiting  just now  Which tone?" in reyn("runs").out
+    [listed] = reyn("runs", "--json").json
+    assert listed["next"] == "reyn answer r 1.1.1 VALUE"
+    assert listed["question"]["wait"]["suggestions"] == ["formal", "plain"]
 
 
-def test_an_answer_lets_the_run_go_on_here(asks: Path, reyn):
+def test_answer_resumes_the_run(asks: Path, reyn):
     reyn("run", "asking", IN, "--run-id", "r")
-    said = reyn("answer", "r", "1.1.1", "plain")
-    assert said.code == 0
-    assert said.out.startswith("run r · resumed at work\n    answered: plain\n")
-    assert "finished" in said.out
-    shown = reyn("show", "r").out
-    assert "asks: Which tone?" in shown
-    assert "answered: plain" in shown
+    output = reyn("answer", "r", "1.1.1", "plain")
+    assert output.code == 0
+    assert output.out.startswith("run r · resumed at work\n    answered: plain\n")
+    assert "ask_user" not in output.out
+    assert "finished" in output.out
+    timeline = reyn("show", "r").out
+    assert "asks: Which tone?" in timeline
+    assert "answered: plain" in timeline
 
 
-def test_an_answer_can_be_left_for_later(asks: Path, reyn):
+def test_answer_with_no_resume_stores_the_answer(asks: Path, reyn):
     reyn("run", "asking", IN, "--run-id", "r")
-    said = reyn("answer", "r", "1.1.1", "plain", "--no-resume")
-    assert (said.code, said.out) == (0, "answered 1.1.1 of r\nnext: reyn resume r\n")
-    listed = reyn("runs").out
-    assert "asks: Which tone? (answered)" in listed
-    assert "next: reyn resume r" in listed
+    output = reyn("answer", "r", "1.1.1", "plain", "--no-resume")
+    assert (output.code, output.out) == (0, "r: answered 1.1.1\nnext: reyn resume r\n")
+    assert "Which tone? (answered)" in reyn("runs").out
+    assert reyn("runs", "--json").json[0]["next"] == "reyn resume r"
     twice = reyn("answer", "r", "1.1.1", "formal")
     assert (twice.code, "answered already" in twice.err) == (2, True)
     assert reyn("resume", "r", "--json").json["status"] == "finished"
 
 
-def test_with_json_an_answer_tells_what_became_of_it(asks: Path, reyn):
+def test_answer_with_json_prints_the_outcome(asks: Path, reyn):
     reyn("run", "asking", IN, "--run-id", "r")
     left = reyn("answer", "r", "1.1.1", "plain", "--no-resume", "--json").json
-    assert left == {"run_id": "r", "wait": "1.1.1", "goes_on": "later"}
+    assert left == {"run_id": "r", "wait": "1.1.1", "is_continued": False}
     reyn("run", "asking", IN, "--run-id", "s")
     assert reyn("answer", "s", "1.1.1", "plain", "--json").json["status"] == "finished"
 
@@ -83,14 +83,14 @@ def test_with_json_an_answer_tells_what_became_of_it(asks: Path, reyn):
 @pytest.mark.parametrize(
     ("wait", "value", "code"), [("9.9.9", "plain", "RYN414"), ("1.1.1", "", "RYN415"), ("", "x", "RYN414")]
 )
-def test_an_answer_that_cannot_be_taken_is_refused(asks: Path, reyn, wait: str, value: str, code: str):
+def test_an_invalid_answer_is_rejected(asks: Path, reyn, wait: str, value: str, code: str):
     reyn("run", "asking", IN, "--run-id", "r")
-    said = reyn("answer", "r", wait, value, "--json")
-    assert (said.code, said.json["error"]["code"]) == (2, code)
+    output = reyn("answer", "r", wait, value, "--json")
+    assert (output.code, output.json["error"]["code"]) == (2, code)
     assert reyn("runs", "--json").json[0]["status"] == "waiting"
 
 
-def test_a_question_that_need_not_be_answered_takes_nothing_as_its_answer(here: Path, reyn):
+def test_an_empty_value_skips_an_optional_question(here: Path, reyn):
     write_answers(here, act(question("Anything else?", required=False)), finish())
     reyn("run", "asking", IN, "--run-id", "r")
     assert reyn("answer", "r", "1.1.1", "").code == 0
@@ -98,14 +98,12 @@ def test_a_question_that_need_not_be_answered_takes_nothing_as_its_answer(here: 
 
 
 @pytest.mark.parametrize("named", ["r", "r.1.1.1"])
-def test_a_sub_run_is_answered_by_its_own_name_or_by_the_one_above(asks_below: Path, reyn, named: str):
-    said = reyn("run", "above", IN, "--run-id", "r")
-    assert said.code == 4
-    assert (
-        "    run r.1.1.1 · asking · scripted:answers.jsonl\n      work (visit 1)\n        asks: Which tone?" in said.out
-    )
-    assert said.out.count("Which tone?") == 2  # where it is asked, and at the end
-    assert "next: reyn answer r 1.1.1/1.1.1 VALUE" in said.out
+def test_a_sub_run_is_answered_by_its_id_or_by_its_ancestor(asks_below: Path, reyn, named: str):
+    output = reyn("run", "above", IN, "--run-id", "r")
+    assert output.code == 4
+    assert "    run r.1.1.1 · asking · scripted:answers.jsonl\n      work (visit 1)\n        asks: " in output.out
+    assert output.out.count("Which tone?") == 2  # where it is asked, and at the end
+    assert "next: reyn answer r 1.1.1/1.1.1 VALUE" in output.out
     answered = reyn("answer", named, "1.1.1/1.1.1", "plain")
     assert answered.code == 0
     assert answered.out.startswith(
@@ -115,18 +113,18 @@ def test_a_sub_run_is_answered_by_its_own_name_or_by_the_one_above(asks_below: P
     assert reyn("show", "r", "--json").json["artifact"]["data"] == {"text": "above"}
 
 
-def test_a_resume_without_an_answer_says_what_is_missing(asks: Path, reyn):
+def test_resume_without_an_answer_prints_the_answer_command(asks: Path, reyn):
     reyn("run", "asking", IN, "--run-id", "r")
-    said = reyn("resume", "r")
-    assert said.code == 2
-    assert "next: reyn answer r 1.1.1 VALUE\n" in said.err
+    output = reyn("resume", "r")
+    assert output.code == 2
+    assert "next: reyn answer r 1.1.1 VALUE\n" in output.err
     assert reyn("resume", "r", "--json").json["error"]["next"] == "reyn answer r 1.1.1 VALUE"
     named = reyn("--project", str(asks), "resume", "r")
     assert f"next: reyn --project {asks} answer r 1.1.1 VALUE\n" in named.err
 
 
 @pytest.mark.parametrize(
-    ("schema", "words", "value"),
+    ("schema", "text", "value"),
     [
         ({"type": "string"}, "5", "5"),
         ({"type": "string"}, "", ""),
@@ -141,86 +139,84 @@ def test_a_resume_without_an_answer_says_what_is_missing(asks: Path, reyn):
         ({}, '"quoted"', "quoted"),
     ],
 )
-def test_words_become_text_where_the_question_takes_text_and_json_elsewhere(schema, words: str, value):
-    assert parse_answer(Wait("w", "question", "?", schema), words) == value
+def test_an_answer_is_text_if_the_question_takes_text_else_json(schema, text: str, value):
+    assert parse_answer(Wait("w", "question", "?", schema), text) == value
 
 
 # -- at a terminal ------------------------------------------------------------------------------------------
 
 
-def reyn_elsewhere(folder: Path, *words: str) -> str:
-    done = subprocess.run([sys.executable, "-m", "reyn", *words], cwd=folder, capture_output=True, text=True)
+def reyn_process(folder: Path, *arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-m", "reyn", *arguments], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_a_question_is_answered_from_a_second_process_and_the_first_goes_on(asks_below: Path, reyn):
+def test_an_answer_of_a_second_process_continues_the_first(asks_below: Path, reyn):
     first = Terminal(asks_below, "run", "above", IN, "--run-id", "r")
     first.wait_for("Which tone?")
     first.wait_for("  > ")
-    listed = reyn_elsewhere(asks_below, "runs")
-    assert "next: reyn answer r 1.1.1/1.1.1 VALUE" in listed
-    said = reyn_elsewhere(asks_below, "answer", "r", "1.1.1/1.1.1", "formal")
-    assert said == "answered 1.1.1/1.1.1 of r.1.1.1; another process continues the run\n"
-    first.wait_for("answered elsewhere: formal")
+    assert "Which tone?" in reyn_process(asks_below, "runs")
+    output = reyn_process(asks_below, "answer", "r", "1.1.1/1.1.1", "formal")
+    assert output == "r.1.1.1: answered 1.1.1/1.1.1; another process continues the run\n"
+    first.wait_for("answered by another process: formal")
     assert first.end().code == 0
     assert reyn("show", "r", "--json").json["status"] == "finished"
 
 
-def test_a_run_that_waits_at_a_terminal_is_cancelled_from_a_second_process(asks_below: Path, reyn):
+def test_a_second_process_cancels_a_run_that_waits_at_a_terminal(asks_below: Path, reyn):
     first = Terminal(asks_below, "run", "above", IN, "--run-id", "r")
     first.wait_for("  > ")
-    reyn_elsewhere(asks_below, "cancel", "r", "--reason", "enough")
-    said = first.end()
-    assert said.code == 6
-    assert "cancelled\x1b[0m: enough" in said.out
+    reyn_process(asks_below, "cancel", "r", "--reason", "enough")
+    output = first.end()
+    assert output.code == 6
+    assert "cancelled\x1b[0m: enough" in output.out
     assert {row["status"] for row in reyn("runs", "--json").json} == {"cancelled"}
 
 
-def test_a_process_that_dies_at_a_question_leaves_it_open(asks_below: Path, reyn):
+def test_a_killed_process_leaves_its_question_open(asks_below: Path, reyn):
     first = Terminal(asks_below, "run", "above", IN, "--run-id", "r")
     first.wait_for("  > ")
     first.child.kill()
     first.end()
-    listed = reyn("runs").out
-    assert "running (interrupted)" in listed
-    assert "next: reyn answer r 1.1.1/1.1.1 VALUE" in listed
+    assert "running (interrupted)" in reyn("runs").out
+    assert reyn("runs", "--json").json[0]["next"] == "reyn answer r 1.1.1/1.1.1 VALUE"
     assert reyn("answer", "r", "1.1.1/1.1.1", "plain").code == 0
 
 
-def test_at_a_terminal_a_number_picks_a_suggestion(asks: Path, reyn):
+def test_at_a_terminal_a_number_selects_a_suggestion(asks: Path, reyn):
     terminal = Terminal(asks, "run", "asking", IN, "--run-id", "r")
     terminal.wait_for("2. plain")
     terminal.wait_for("  > ")
     terminal.type("2\n")
-    said = terminal.end()
-    assert said.code == 0
-    assert "\x1b[?25h" in said.out  # the cursor is there again
+    output = terminal.end()
+    assert output.code == 0
+    assert "\x1b[?25h" in output.out  # the cursor is visible again
     assert "answered: plain" in reyn("show", "r").out
 
 
-def test_an_answer_that_does_not_fit_is_asked_for_again(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
-    """Through the seam itself: no op asks for JSON yet."""
+def test_an_invalid_answer_at_the_terminal_is_asked_for_again(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
+    """Uses `TerminalPeople` directly: no op asks for JSON yet."""
     typed = iter([b"three\n", b"7\n", b"3\n", None])
 
     async def read_line() -> bytes | None:
         return next(typed)
 
     monkeypatch.setattr(people, "_read_line", read_line)
-    somebody = people.TerminalPeople()
+    people_at_terminal = people.TerminalPeople()
     wait = Wait("w", "question", "How many?", {"type": "integer", "maximum": 5})
-    assert asyncio.run(somebody.ask("r", wait)) == 3
-    assert asyncio.run(somebody.ask("r", wait)) is LATER
+    assert asyncio.run(people_at_terminal.ask("r", wait)) == 3
+    assert asyncio.run(people_at_terminal.ask("r", wait)) is LATER
 
 
 @pytest.mark.parametrize("typed", ["\n", "\x04"])
-def test_whoever_gives_no_answer_leaves_a_run_that_waits(asks: Path, reyn, typed: str):
+def test_without_an_answer_at_the_terminal_the_run_waits(asks: Path, reyn, typed: str):
     terminal = Terminal(asks, "run", "asking", IN, "--run-id", "r")
     terminal.wait_for("  > ")
     terminal.type(typed)
-    said = terminal.end()
-    assert said.code == 4
-    assert "next: reyn answer r 1.1.1 VALUE" in said.out
+    output = terminal.end()
+    assert output.code == 4
+    assert "next: reyn answer r 1.1.1 VALUE" in output.out
     again = Terminal(asks, "resume", "r")
     again.wait_for("Which tone?")
     again.wait_for("  > ")
@@ -228,14 +224,14 @@ def test_whoever_gives_no_answer_leaves_a_run_that_waits(asks: Path, reyn, typed
     assert again.end().code == 0
 
 
-def test_with_no_input_nobody_is_asked(asks: Path):
+def test_no_input_asks_nothing_at_the_terminal(asks: Path):
     terminal = Terminal(asks, "run", "asking", IN, "--run-id", "r", "--no-input")
-    said = terminal.end()
-    assert said.code == 4
-    assert "  > " not in said.out
+    output = terminal.end()
+    assert output.code == 4
+    assert "  > " not in output.out
 
 
-def test_a_question_cannot_steer_the_terminal(here: Path):
+def test_control_characters_in_a_question_are_escaped(here: Path):
     write_answers(here, act(question("\x1b[2Jgone?\nfinished", suggestions=["\x1b]0;x\x07"])), finish())
     terminal = Terminal(here, "run", "asking", IN)
     terminal.wait_for("\\x1b[2Jgone?")
@@ -246,20 +242,63 @@ def test_a_question_cannot_steer_the_terminal(here: Path):
     assert terminal.end().code == 0
 
 
-def test_at_a_terminal_a_line_tells_what_goes_on(asks: Path):
+def test_the_live_line_shows_the_current_activity(asks: Path):
     terminal = Terminal(asks, "run", "asking", IN, "--run-id", "r")
     terminal.wait_for("run r · asking")
     terminal.wait_for("  > ")
     terminal.type("x\n")
     assert re.search(
-        r"work · visit 1 · turn 2 · asking scripted:answers.jsonl · \d+ s · \d+ s in all", terminal.end().out
+        r"work · visit 1 · turn 2 · calling scripted:answers.jsonl · \d+ s · total \d+ s", terminal.end().out
     )
 
 
-def test_without_a_terminal_nothing_is_loaded_for_one(asks: Path):
+def test_without_a_terminal_rich_is_not_imported(asks: Path):
     code = (
         "import sys; from reyn.cli.app import run_app; "
         f"run_app(['run', 'asking', {IN!r}]); run_app(['runs']); print('rich' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=asks, capture_output=True, text=True, check=True)
     assert done.stdout.endswith("False\n")
+
+
+# -- answers without a wait id ------------------------------------------------------------------------------
+
+
+def test_answer_needs_no_wait_id_while_a_question_is_open(asks: Path, reyn):
+    reyn("run", "asking", IN, "--run-id", "r")
+    assert reyn("answer", "r", "plain").code == 0
+    assert "answered: plain" in reyn("show", "r").out
+
+
+def test_answer_without_a_wait_id_finds_the_question_of_a_sub_run(asks_below: Path, reyn):
+    reyn("run", "above", IN, "--run-id", "r")
+    assert reyn("answer", "r", "plain").code == 0
+    assert reyn("show", "r", "--json").json["status"] == "finished"
+
+
+def test_answer_without_an_open_question_is_an_error(asks: Path, reyn):
+    reyn("run", "asking", IN, "--run-id", "r")
+    reyn("answer", "r", "plain")
+    output = reyn("answer", "r", "plain")
+    assert output.code == 2
+    assert "error RYN414: run `r` has no open question; it is finished" in output.err
+
+
+def test_answer_with_only_the_wait_id_is_an_error(asks: Path, reyn):
+    reyn("run", "asking", IN, "--run-id", "r")
+    output = reyn("answer", "r", "1.1.1")
+    assert (output.code, "the answer is missing" in output.err) == (2, True)
+    assert reyn("runs", "--json").json[0]["question"]["is_answered"] is False
+
+
+def test_answer_with_too_many_arguments_is_a_usage_error(asks: Path, reyn):
+    reyn("run", "asking", IN, "--run-id", "r")
+    assert reyn("answer", "r", "1.1.1", "in", "plain", "words", "--json").json["error"]["code"] == "RYN710"
+    assert reyn("answer", "r", "--json").json["error"]["code"] == "RYN710"
+
+
+def test_answer_without_a_wait_id_refuses_a_second_answer(asks: Path, reyn):
+    reyn("run", "asking", IN, "--run-id", "r")
+    reyn("answer", "r", "plain", "--no-resume")
+    output = reyn("answer", "r", "formal")
+    assert (output.code, "answered already" in output.err) == (2, True)

@@ -10,7 +10,7 @@ from keyring.backends import fail
 
 from reyn.cli.app import run_app
 from reyn.secrets.file import SecretsFile
-from tests.cli.support import Said
+from tests.cli.support import Output
 
 
 class FakeKeyring(KeyringBackend):
@@ -67,9 +67,9 @@ def file(path: Path) -> SecretsFile:
 def reyn(capsys: pytest.CaptureFixture[str]):
     """Run one command; return its output and exit code."""
 
-    def call(*words: str) -> Said:
+    def call(*words: str) -> Output:
         code = run_app(words)
         captured = capsys.readouterr()
-        return Said(code, captured.out, captured.err)
+        return Output(code, captured.out, captured.err)
 
     return call

@@ -31,7 +31,7 @@ def project_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_secret_is_set_listed_and_removed(reyn, piped, path: Path):
-    assert reyn("secret", "list").out == "no secrets yet; `reyn secret set NAME` stores one\n"
+    assert reyn("secret", "list").out == "no secrets; store one with `reyn secret set NAME`\n"
     piped(f"{VALUE}\n".encode())
     result = reyn("secret", "set", "TOKEN")
     assert (result.code, result.err) == (0, "")
@@ -74,11 +74,11 @@ def test_an_overriding_variable_is_reported(reyn, piped, monkeypatch: pytest.Mon
     monkeypatch.setenv("REYN_SECRET_TOKEN", "from-the-variable")
     piped(VALUE.encode())
     result = reyn("secret", "set", "TOKEN")
-    assert "note: the variable REYN_SECRET_TOKEN is set, and wins" in result.out
-    assert reyn("secret", "list").out == "TOKEN  environment (over file)\n"
+    assert "note: the variable REYN_SECRET_TOKEN is set and takes precedence" in result.out
+    assert reyn("secret", "list").out == "TOKEN  environment (overrides file)\n"
     assert "note: the variable REYN_SECRET_TOKEN" in reyn("secret", "rm", "TOKEN").out
     result = reyn("secret", "rm", "TOKEN")
-    assert (result.code, "hint: Run: unset REYN_SECRET_TOKEN" in result.err) == (2, True)
+    assert (result.code, "fix: Run: unset REYN_SECRET_TOKEN" in result.err) == (2, True)
 
 
 def test_removal_of_an_older_value_is_reported(reyn, piped, path: Path, request: pytest.FixtureRequest):
@@ -86,7 +86,7 @@ def test_removal_of_an_older_value_is_reported(reyn, piped, path: Path, request:
     reyn("secret", "set", "TOKEN")
     request.getfixturevalue("fake")
     piped(b"another-value")
-    assert f"removed an older one from {path}\n" in reyn("secret", "set", "TOKEN").out
+    assert f"removed the previous value from {path}\n" in reyn("secret", "set", "TOKEN").out
     assert "another-value" not in path.read_text()
 
 

@@ -1,6 +1,6 @@
-"""How does a person reach it?
+"""The command line.
 
-Thin: words become calls of the runtime, results become text or JSON. No rule lives here.
+Commands translate arguments into calls of `reyn.runtime` and print the results as text or JSON. They hold no rules.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from reyn.cli.interrupts import ExitGuard
 
 
 def main() -> None:
+    """Run the command line of this process and exit with its code."""
     guard = ExitGuard()
     guard.install()
     from reyn.cli.app import run_app

@@ -1,9 +1,13 @@
-"""The command line: one group whose commands are imported only when they are called."""
+"""The `reyn` command: global options, the list of commands, and the report of every error.
+
+Each command is imported only when it is called, so `reyn --help` stays fast.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -11,49 +15,64 @@ import click
 
 from reyn._version import __version__
 from reyn.cli.interrupts import INTERRUPTED
-from reyn.errors import InternalError, ReynError
+from reyn.cli.terminal import is_plain
+from reyn.errors import InternalError, ReynError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 COMMANDS = {
-    "init": "Make a folder a project, with one skill that runs.",
-    "new": "Write a new skill from a template.",
-    "skills": "List the skills that can be run here.",
+    "init": "Create a project with one skill that runs.",
+    "new": "Create a skill from a template.",
+    "skills": "List skills, or describe one.",
     "ops": "List the ops that skills can use, or document one.",
-    "lint": "Check a skill and report every finding.",
-    "graph": "Draw a skill's graph.",
-    "frame": "Show the prompt of a skill, or of an event of a run.",
-    "run": "Start a run of a skill and execute it.",
-    "runs": "List the runs of this project and their open questions.",
+    "lint": "Check skills and report every finding.",
+    "graph": "Draw the graph of a skill.",
+    "frame": "Show a prompt of a skill or of a run.",
+    "run": "Start a run of a skill.",
+    "runs": "List runs.",
     "show": "Show what a run did, step by step.",
     "events": "Print the events of a run.",
     "resume": "Continue a run that was interrupted, stopped or failed.",
     "answer": "Answer a question of a run and resume it.",
-    "cancel": "Stop a run for good.",
-    "replay": "Derive a run again from its record and compare every event.",
+    "cancel": "Cancel a run.",
+    "replay": "Re-execute a run from its journal and compare every event.",
     "fork": "Start a new run from any event of a run.",
     "rerun": "Start a run again with the same input.",
     "diff": "Show where two runs diverge, and why.",
-    "verify": "Check that the record of a run is complete and unchanged.",
+    "verify": "Check the journal of a run for damage.",
     "undo": "Restore the files that a run changed.",
-    "export": "Write a run to a file that another machine can read.",
-    "import": "Import runs that were exported.",
+    "prune": "Delete old runs.",
+    "export": "Write a run to a file.",
+    "import": "Import exported runs.",
     "secret": "Store, list and remove secrets.",
-    "models": "List available models; pull one.",
+    "models": "List models, or download one.",
     "config": "Show every setting and its origin.",
-    "doctor": "Check this installation, and what each open run needs.",
-    "completion": "Print a script for shell completion.",
+    "doctor": "Check the installation and list open runs.",
+    "explain": "Explain an error code.",
+    "completion": "Print a shell completion script.",
 }
 _MODULES = {"import": "import_"}
-"""Commands whose names are no names of modules."""
+"""Modules whose name differs from their command: `import` is a keyword."""
 
-BAD_USAGE = 2
 BROKEN_PIPE = 141
 
 
+class _PipeClosed(Exception):
+    """The reader of standard output or standard error has closed it."""
+
+
+@contextmanager
+def _pipe_closed() -> Iterator[None]:
+    """Raise `_PipeClosed` for a broken pipe: click would exit with code 1 on a `BrokenPipeError`."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise _PipeClosed from error
+
+
 class LazyGroup(click.Group):
-    """Knows its commands by name and one line; imports one when it is used."""
+    """A group that knows its commands by name and summary, and imports a command when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -64,12 +83,27 @@ class LazyGroup(click.Group):
         command: click.Command = import_module(f"reyn.cli.commands.{_MODULES.get(cmd_name, cmd_name)}").command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            from reyn.documents import nearest
+
+            ctx.fail(f"no such command `{name}`. {nearest(name, COMMANDS)}".strip())
+        return super().resolve_command(ctx, args)
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with _pipe_closed():  # `--help` prints here
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> Any:
-        """Report an error while the context is there: the next command names the project of this one."""
-        try:
-            return super().invoke(ctx)
-        except ReynError as error:
-            return _report(error, debug=ctx.obj["debug"], as_json=ctx.obj["as_json"])
+        """Run the command. Errors are reported here, while the context knows `--project` for the next command."""
+        with _pipe_closed():
+            try:
+                return super().invoke(ctx)
+            except ReynError as error:
+                return _report(error, debug=ctx.obj["debug"], as_json=ctx.obj["as_json"])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -82,65 +116,109 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="reyn")
-@click.option("--project", metavar="DIR", help="The project's folder; else the nearest one above with a reyn.yaml.")
+@click.option("--project", metavar="DIR", help="Project folder. Default: the nearest parent with a reyn.yaml.")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 @click.pass_context
 def app(ctx: click.Context, project: str | None, debug: bool) -> None:
-    """Reyn runs skills: the model decides, the OS controls, the journal remembers."""
+    """Run durable, journaled LLM workflows.
+
+    `reyn COMMAND --help` describes a command. NO_COLOR turns off colour and the live progress line.
+    """
     ctx.obj = ctx.obj | {"project": project, "debug": debug}
+    ctx.color = _color()
 
 
 def run_app(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; the exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    flags = words[: words.index("--")] if "--" in words else words
+    """Run one command line and return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    flags = arguments[: arguments.index("--")] if "--" in arguments else arguments
     debug, as_json = "--debug" in flags, "--json" in flags
     try:
-        return _call(words, debug=debug, as_json=as_json)
+        return _call(arguments, debug=debug, as_json=as_json)
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read the output has seen enough
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - for the interpreter's last flush
+    except (_PipeClosed, BrokenPipeError):
+        _discard_output()
         return BROKEN_PIPE
     except OSError as error:
-        return _report(InternalError(f"the output cannot be written: {error}"), debug=debug, as_json=False)
-    except Exception as error:  # noqa: BLE001 - the last resort: a traceback is for those who ask for it
-        return _report(InternalError(f"{type(error).__name__}: {error}"), debug=debug, as_json=as_json)
+        return _report_outside(InternalError(f"cannot write the output: {error}"), debug=debug, as_json=False)
+    except Exception as error:  # noqa: BLE001 - a bug; the traceback is printed with --debug
+        return _report_outside(InternalError(f"{type(error).__name__}: {error}"), debug=debug, as_json=as_json)
 
 
-def _call(words: list[str], **flags: bool) -> int:
+def _call(arguments: list[str], **flags: bool) -> int:
     try:
-        for word in words:
-            word.encode()
-        result = app.main(words, prog_name="reyn", standalone_mode=False, obj=flags)
+        for argument in arguments:
+            argument.encode()
+        result = app.main(arguments, prog_name="reyn", standalone_mode=False, obj=flags)
     except UnicodeEncodeError:
-        click.echo("Error: the command line is not UTF-8.", err=True)
-        return BAD_USAGE
-    except click.ClickException as error:
+        return _report(UsageError("the command line is not UTF-8"), **flags)
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return error.exit_code
-    sys.stdout.flush()
+    except click.ClickException as error:
+        return _report(_usage_error(error), **flags)
+    if sys.stdout is not None:
+        sys.stdout.flush()
     return result if isinstance(result, int) else 0
 
 
+def _usage_error(error: click.ClickException) -> UsageError:
+    message = error.format_message().rstrip(".")
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None:
+        return UsageError(_lower_first(message))
+    usage = context.get_usage().removeprefix("Usage: ")
+    hint = f"See `{context.command_path} --help`."
+    return UsageError(_lower_first(message), usage=" ".join(usage.split()), hint=hint)
+
+
+def _lower_first(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def _report_outside(error: ReynError, *, debug: bool, as_json: bool) -> int:
+    """Report an error that ended the command itself; its output may be closed, too."""
+    try:
+        return _report(error, debug=debug, as_json=as_json)
+    except BrokenPipeError:
+        _discard_output()
+        return BROKEN_PIPE
+
+
 def _report(error: ReynError, *, debug: bool, as_json: bool) -> int:
+    """Print an error and return its exit code."""
     if debug:
         import traceback
 
         traceback.print_exc()
-    from reyn.cli.output import clean, command_line
+    from reyn.cli.output import clean, command_line, print_json
 
     if as_json:
-        import msgspec
-
         next_command = {"next": command_line(error.action)} if error.action else {}
-        click.echo(msgspec.json.encode({"error": error.as_json() | next_command}).decode())
+        print_json({"error": error.as_json() | next_command})
         return error.exit_code
-    message = "\n".join(clean(line) for line in error.message.split("\n"))
-    click.echo(f"{click.style(f'error {error.code}', fg='red', bold=True)}: {message}", err=True)
-    if error.hint:
-        click.echo(f"  hint: {clean(error.hint)}", err=True)
-    if error.action is not None:
-        click.echo(f"  next: {clean(command_line(error.action))}", err=True)
-    click.echo(f"  docs: {error.docs}", err=True)
+    message, *details = (clean(line) for line in error.message.split("\n"))
+    lines = [f"{click.style(f'error {error.code}', fg='red', bold=True)}: {message}", *(f"  {d}" for d in details)]
+    lines += [f"  usage: {clean(error.usage)}"] if isinstance(error, UsageError) and error.usage else []
+    lines += [f"  fix: {clean(error.hint)}"] if error.hint else []
+    lines += [f"  next: {clean(command_line(error.action))}"] if error.action is not None else []
+    lines.append(f"  more: {error.more}")
+    click.echo("\n".join(lines), err=True, color=_color())
     return error.exit_code
+
+
+def _color() -> bool | None:
+    """Return the `color` argument of click: `None` colours only terminals."""
+    return False if is_plain() else None
+
+
+def _discard_output() -> None:
+    """Send further output to the null device, so that the interpreter's last flush does not fail."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            os.dup2(null, stream.fileno())
+        except (AttributeError, OSError, ValueError):  # closed, or replaced by an object without a file
+            continue
+    os.close(null)

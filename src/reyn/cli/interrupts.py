@@ -1,8 +1,8 @@
-"""SIGINT (Ctrl-C) from the first line of the program to the end of the process.
+"""Handle SIGINT (Ctrl-C) from the start to the end of the process.
 
 `Interrupts` handles it while a run is executed: the first stops the run, which can be resumed; the second cancels it.
-`ExitGuard` handles it during the rest of the process. Whatever the moment, no SIGINT ends in a traceback, and none
-kills the process: the exit code is 130 or the command's own.
+`ExitGuard` handles it during the rest of the process. No SIGINT ends in a traceback or kills the
+process: the exit code is 130 or the command's own.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ExitGuard:
         atexit.register(_ignore_sigint)
 
     def run(self, command: Callable[[], int]) -> int:
-        """Run the command; its exit code, or 130 if SIGINT ended it."""
+        """Run the command and return its exit code, or 130 if SIGINT ended it."""
         try:
             self._raises = True
             self._code = command()
@@ -108,8 +108,7 @@ class Interrupts:
             signal.signal(signal.SIGINT, self._before)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        """The first stops the run, which takes a moment; the second is counted; the third stops the run's cleanup too;
-        from the fourth on, nothing is waited for."""
+        """Stop the run on the first SIGINT, count the second, stop the cleanup on the third, exit on the fourth."""
         self._count += 1
         if self._has_stopped or self._count == 2:
             return
@@ -117,7 +116,7 @@ class Interrupts:
             self._before(number, frame)
 
     def is_twice(self) -> bool:
-        """Once the run has stopped: wait a moment for a second Ctrl-C, unless it came already."""
+        """Return whether a second Ctrl-C came, or comes within a moment. Call this when the run has stopped."""
         self._has_stopped = True
         deadline = time.monotonic() + _GRACE_SECONDS
         while self._count < 2 and time.monotonic() < deadline:

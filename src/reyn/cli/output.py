@@ -1,4 +1,4 @@
-"""How the CLI prints results, next actions, times and text from models: as JSON or as lines."""
+"""Print results, next actions, times and text from models: as JSON or as lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from reyn.errors import NextAction
     from reyn.journal.kinds import Usage
@@ -27,30 +27,36 @@ COLOURS = {
 }
 _YEAR_9999 = 253_370_764_800_000_000
 _SECOND = 1_000_000
-_MOST_FILES = 20
+_MAX_FILES = 20
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def print_json(value: Any) -> None:
+    """Print a value as JSON on one line."""
     click.echo(msgspec.json.encode(value).decode())
 
 
 def clean(text: str) -> str:
-    """Text from a model or a file, made safe for a terminal: one line, and no character that steers it."""
+    """Escape line breaks and control characters, so that text from a model or a file is safe on a terminal."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
-def short(text: str, most: int = 300) -> str:
-    """The beginning of a text that may be long, clean."""
-    return clean(text if len(text) <= most else f"{text[: most - 1]}…")
+def short(text: str, length: int = 300) -> str:
+    """Truncate and escape a text."""
+    return clean(text if len(text) <= length else f"{text[: length - 1]}…")
+
+
+def is_terminal() -> bool:
+    """Return whether standard output is a terminal; it may also be closed."""
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def echo_lines(text: str) -> None:
-    """Text of many lines. On a terminal every line is made safe; into a file it goes as it is."""
-    if not sys.stdout.isatty():
+    """Print a text of several lines. On a terminal, control characters are escaped."""
+    if not is_terminal():
         click.echo(text)
         return
     for line in text.split("\n"):
@@ -58,14 +64,14 @@ def echo_lines(text: str) -> None:
 
 
 def time_of(ts: int) -> str:
-    """Event time for people, in UTC."""
+    """Format the time of an event, in UTC."""
     if not 0 <= ts < _YEAR_9999:
         return f"time {ts}"
     return datetime.fromtimestamp(ts / _SECOND, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def lasted(microseconds: int) -> str:
-    """A duration for people: `3.2 s`, `4:07`, `2:30:00`."""
+def duration(microseconds: int) -> str:
+    """Format a duration: `3.2 s`, `4:07`, `2:30:00`."""
     seconds = max(0, microseconds) / _SECOND
     if seconds < 100:
         return f"{seconds:.1f} s"
@@ -73,19 +79,21 @@ def lasted(microseconds: int) -> str:
     return f"{minutes}:{rest:02}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
-def tokens_of(usage: Usage) -> str:
+def tokens_text(usage: Usage) -> str:
+    """Format token counts: `100 tokens (60 in, 40 out)`."""
     if not usage.total:
         return "0 tokens"
-    cached = f", {usage.cached_tokens:,} of them cached" if usage.cached_tokens else ""
+    cached = f", {usage.cached_tokens:,} cached" if usage.cached_tokens else ""
     return f"{usage.total:,} tokens ({usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out)"
 
 
 def coloured(status: str) -> str:
+    """Colour a status."""
     return click.style(status, fg=COLOURS.get(status.split()[0], "white"), bold=True)
 
 
 def command_line(action: NextAction | None) -> str:
-    """The command line of an action, with `--project` if this command has it; empty if there is no action."""
+    """Return the command line of an action, with this command's `--project`; empty if there is no action."""
     return "" if action is None else reyn_command(*_arguments(action))
 
 
@@ -102,7 +110,7 @@ def _arguments(action: NextAction) -> list[str]:
 
 
 def reyn_command(*arguments: str) -> str:
-    """A command line for this project."""
+    """Return a command line for this project."""
     context = click.get_current_context(silent=True)
     project = context.obj["project"] if context is not None and context.obj else None
     return shlex.join(["reyn", *(["--project", project] if project is not None else []), *arguments])
@@ -110,31 +118,42 @@ def reyn_command(*arguments: str) -> str:
 
 def print_result(result: RunResult, *, took: str, files: Mapping[str, str], action: NextAction | None) -> None:
     """Print the result of a run: status, artifact, usage, changed files, warnings and the next action."""
-    line = coloured(result.status)
+    line = coloured(result.status) + (" for input" if result.status == "waiting" else "")
     code = f" ({result.code})" if result.code else ""
     click.echo(f"{line}: {clean(result.reason)}{code}" if result.reason else line)
     if result.hint:
-        click.echo(f"hint: {clean(result.hint)}")
+        click.echo(f"fix: {clean(result.hint)}")
+    if result.code:
+        click.echo(f"more: reyn explain {clean(result.code)}")
     if result.wait is not None and result.wait.suggestions:
-        click.echo(f"suggested: {', '.join(short(words, 80) for words in result.wait.suggestions)}")
+        click.echo(f"suggested: {', '.join(short(text, 80) for text in result.wait.suggestions)}")
     if result.artifact is not None:
         echo_lines(msgspec.json.format(msgspec.json.encode(result.artifact), indent=2).decode())
     if result.path:
         click.echo(f"path: {clean(' → '.join(result.path))}")
-    click.echo(f"used: {tokens_of(result.usage)}, {took}")
+    click.echo(f"used: {tokens_text(result.usage)}, {took}")
     if files:
-        click.echo(f"files: {_listed(files)}")
+        click.echo(f"files: {_file_list(files)}")
     for warning in result.warnings:
         click.echo(f"warning: {clean(warning)}")
     print_next(action)
 
 
 def print_next(action: NextAction | None) -> None:
+    """Print the command line of an action, if there is one."""
     if action is not None:
         click.echo(f"next: {clean(command_line(action))}")
 
 
-def _listed(files: Mapping[str, str]) -> str:
-    told = [f"{clean(path)} ({what})" for path, what in list(files.items())[:_MOST_FILES]]
-    more = [f"and {len(files) - _MOST_FILES} more"] if len(files) > _MOST_FILES else []
-    return ", ".join([*told, *more])
+def _file_list(files: Mapping[str, str]) -> str:
+    listed = [f"{clean(path)} ({change})" for path, change in list(files.items())[:_MAX_FILES]]
+    more = [f"and {len(files) - _MAX_FILES} more"] if len(files) > _MAX_FILES else []
+    return ", ".join([*listed, *more])
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print aligned columns. Cells may be styled: colour codes take no width."""
+    widths = [max(len(click.unstyle(row[column])) for row in (header, *rows)) for column in range(len(header))]
+    for row in (header, *rows):
+        padded = (cell + " " * (width - len(click.unstyle(cell))) for cell, width in zip(row, widths, strict=True))
+        click.echo("  ".join(padded).rstrip())

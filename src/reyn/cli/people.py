@@ -1,6 +1,6 @@
-"""Asks questions of a run at the terminal, without blocking the event loop.
+"""Ask the questions of a run at the terminal, without blocking the event loop.
 
-The kernel validates answers; this module only reads and shows text.
+The kernel validates answers; this module only prints questions and reads lines.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STDIN = 0
 
 
 def is_attended() -> bool:
-    """Whether a user can see a question and type an answer."""
+    """Return whether a user can see a question and type an answer."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
@@ -38,7 +38,7 @@ class TerminalPeople:
 
     Attributes:
         before_output: Called before a question is printed.
-        asked: Run and question ids that were shown.
+        asked: Run and question ids that were printed.
         answered: Run and question ids that were answered here.
     """
 
@@ -50,7 +50,7 @@ class TerminalPeople:
     async def ask(self, run_id: str, wait: Wait) -> Any:
         self.asked.add((run_id, wait.id))
         self.before_output()
-        _show(wait)
+        _print_question(wait)
         answer = await self._answer(wait)
         self.answered.add((run_id, wait.id))
         return answer
@@ -70,19 +70,19 @@ class TerminalPeople:
             click.echo(f"    {clean(fault)}", err=True)
 
 
-def _show(wait: Wait) -> None:
+def _print_question(wait: Wait) -> None:
     mark = click.style("?", fg="magenta", bold=True)
     for number, line in enumerate(wait.message.split("\n")):
         click.echo(f"  {mark if number == 0 else ' '} {clean(line)}", err=True)
-    for number, words in enumerate(wait.suggestions, start=1):
-        click.echo(f"      {number}. {short(words)}", err=True)
-    empty = "no answer" if _is_optional(wait) else "later"
-    picks = "a number picks one; " if wait.suggestions else ""
-    click.echo(click.style(f"    ({picks}an empty line: {empty})", dim=True), err=True)
+    for number, suggestion in enumerate(wait.suggestions, start=1):
+        click.echo(f"      {number}. {short(suggestion)}", err=True)
+    empty = "to skip" if _is_optional(wait) else "to answer later"
+    number_hint = "type a number or your own answer; " if wait.suggestions else ""
+    click.echo(click.style(f"    ({number_hint}press Enter {empty})", dim=True), err=True)
 
 
 def _is_optional(wait: Wait) -> bool:
-    """Whether a question accepts `null`, so that it may go unanswered."""
+    """Return whether a question accepts `null`, so that it may go unanswered."""
     return not answer_error(wait, wait.id, None)
 
 
@@ -95,7 +95,7 @@ def _pick(wait: Wait, line: str) -> str:
 
 
 async def _ask_line() -> str | None:
-    """A line from the terminal, stripped; `None` at end of input."""
+    """Return a line from the terminal, stripped; `None` at end of input."""
     with suppress(termios.error):  # discard what was typed before the question
         termios.tcflush(_STDIN, termios.TCIFLUSH)
     click.echo("  > ", err=True, nl=False)
@@ -112,20 +112,20 @@ async def _ask_line() -> str | None:
 
 async def _read_line() -> bytes | None:
     loop = asyncio.get_running_loop()
-    got: asyncio.Future[bytes | None] = loop.create_future()
-    typed = bytearray()
+    line: asyncio.Future[bytes | None] = loop.create_future()
+    buffer = bytearray()
 
-    def take() -> None:
+    def read_chunk() -> None:
         try:
             chunk = os.read(_STDIN, 4096)
         except OSError:
             chunk = b""
-        typed.extend(chunk)
-        if not got.done() and (not chunk or typed.endswith(b"\n")):
-            got.set_result(bytes(typed) if chunk else None)
+        buffer.extend(chunk)
+        if not line.done() and (not chunk or buffer.endswith(b"\n")):
+            line.set_result(bytes(buffer) if chunk else None)
 
-    loop.add_reader(_STDIN, take)
+    loop.add_reader(_STDIN, read_chunk)
     try:
-        return await got
+        return await line
     finally:
         loop.remove_reader(_STDIN)

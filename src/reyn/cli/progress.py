@@ -1,4 +1,4 @@
-"""Prints the progress of a run from its durable events: one line each, and on a terminal a live last line."""
+"""Print the progress of a run from its durable events: one line each, and a live last line on a terminal."""
 
 from __future__ import annotations
 
@@ -10,109 +10,141 @@ from typing import TYPE_CHECKING
 import click
 
 from reyn.cli.output import clean
+from reyn.cli.streaming import JsonStream, TextStream
+from reyn.cli.terminal import is_plain
 from reyn.cli.timeline import Timeline
+from reyn.journal import decode, kinds
+from reyn.models import Delta
 
 if TYPE_CHECKING:
     from typing import TextIO
 
+    from reyn.cli.live_line import LiveLine
     from reyn.cli.people import TerminalPeople
-    from reyn.cli.ticker import Ticker
     from reyn.cli.timeline import Entry
     from reyn.journal import Event
-    from reyn.models import Delta
     from reyn.runtime import SyncRuntime
 
 _BEGINNINGS = {"started", "forked", "resumed"}
-_HIDDEN = {"sub_run", "asks_below"}
+_HIDDEN = {"sub_run", "sub_run_question"}
 """Entries that other lines already show: those of the sub-run, or the result."""
 _ENDS = {"finished", "failed", "limited", "aborted", "cancelled"}
-_MARKED = {"retried", "switched", "rejected", "rolled_back", "visit_failed", "limited", "failed", "aborted"}
+_WARNINGS = {"retried", "switched", "rejected", "rolled_back", "visit_failed", "limited", "failed", "aborted"}
 
 
 class Progress:
-    """The listener of a run. `run_id` is the run that the command executes, not one of its sub-runs."""
+    """The listener of a run.
 
-    def __init__(self, runtime: SyncRuntime, *, err: bool, people: TerminalPeople | None = None) -> None:
+    Args:
+        runtime: The runtime that executes the run.
+        err: Print progress to standard error, and streamed text as JSON.
+        people: Asks questions at the terminal; it prints them itself.
+        stream: Print the model's text as it arrives, and no live line.
+
+    Attributes:
+        run_id: The run that the command executes, not one of its sub-runs.
+    """
+
+    def __init__(
+        self, runtime: SyncRuntime, *, err: bool, people: TerminalPeople | None = None, stream: bool = False
+    ) -> None:
         self.run_id = ""
         self._is_introduced = False
         self._err = err
         self._people = people
         self._runtime = runtime
         self._timeline = Timeline(runtime.content, lambda run: runtime.find(run).phase)
-        self._ticker = _ticker(sys.stderr if err else sys.stdout)
-        self._began = time.monotonic()
+        self._stream = (JsonStream() if err else TextStream()) if stream else None
+        self._live_line = None if stream else _live_line(sys.stderr if err else sys.stdout)
+        self._started = time.monotonic()
         self._received = 0
 
     @property
     def took(self) -> int:
         """Microseconds since the command started to execute the run."""
-        return int((time.monotonic() - self._began) * 1_000_000)
+        return int((time.monotonic() - self._started) * 1_000_000)
 
     def __call__(self, event: Event) -> None:
         self.run_id = self.run_id or event.run_id
+        self._stream_answer(event)
         self._received = 0
-        entry = self._timeline.take(event)
-        if entry is None or entry.what not in _BEGINNINGS:
+        entry = self._timeline.add(event)
+        if entry is None or entry.type not in _BEGINNINGS:
             self.introduce(event.run_id)
         self._is_introduced = True
         if entry is not None and self._is_shown(entry):
-            self._say(self._line(entry))
-        if self._ticker is not None:
+            self._print(self._line(entry))
+        if self._live_line is not None:
             tokens = f"{self._timeline.tokens:,} tokens" if self._timeline.tokens else ""
-            self._ticker.tell(self._timeline.doing, tokens)
+            self._live_line.update(self._timeline.activity, tokens)
 
     def on_delta(self, delta: Delta) -> None:
-        """Show how much of an answer has arrived."""
+        """Print a piece of the model's text, or how much of it has arrived."""
         self._received += len(delta.text)
-        if self._ticker is not None:
-            self._ticker.tell(self._timeline.doing, f"{self._received:,} characters received")
+        if self._stream is not None:
+            self._stream(delta)
+        if self._live_line is not None:
+            self._live_line.update(self._timeline.activity, f"{self._received:,} characters received")
+
+    def _stream_answer(self, event: Event) -> None:
+        """Print the whole answer of a model that does not stream, such as a scripted one."""
+        if self._stream is None or self._received or event.kind != kinds.LlmResponded.kind:
+            return
+        body = decode(event)
+        assert isinstance(body, kinds.LlmResponded)
+        text = self._runtime.content(body.text).decode(errors="replace")
+        self._stream(Delta(event.run_id, body.call, text))
 
     def introduce(self, run_id: str) -> None:
         """Print the id of the run before anything else, even if the run has no new event."""
         if not self._is_introduced:
             row = self._runtime.find(run_id)
             origin = f" · forked from {row.fork_of} at event {row.fork_seq}" if row.fork_of else ""
-            self._say(clean(f"run {run_id}{origin}"))
+            self._print(clean(f"run {run_id}{origin}"))
 
     def pause(self) -> None:
-        """Clear the live line until the next event."""
-        if self._ticker is not None:
-            self._ticker.pause()
+        """End a streamed line; clear the live line until the next event."""
+        if self._stream is not None:
+            self._stream.end_line()
+        if self._live_line is not None:
+            self._live_line.pause()
 
     def _line(self, entry: Entry) -> str:
         line = coloured_line(entry)
-        if entry.what != "answered" or self._people is None:
+        if entry.type != "answered" or self._people is None:
             return line
-        is_elsewhere = (entry.run_id, entry.about["wait"]) in self._people.asked
-        return line.replace("answered", "answered elsewhere", 1) if is_elsewhere else line
+        is_elsewhere = (entry.run_id, entry.data["wait"]) in self._people.asked
+        return line.replace("answered", "answered by another process", 1) if is_elsewhere else line
 
     def _is_shown(self, entry: Entry) -> bool:
-        match entry.what:
+        match entry.type:
             case "turn":
-                return bool(entry.about["turn"] > 1 or entry.about["tokens"])
-            case "asks":  # `TerminalPeople` shows the question
+                return bool(entry.data["turn"] > 1 or entry.data["tokens"])
+            case "question":  # `TerminalPeople` prints the question
                 return self._people is None
             case "answered" if self._people is not None:
-                return (entry.run_id, entry.about["wait"]) not in self._people.answered
-        return entry.what not in _HIDDEN and (entry.what not in _ENDS or entry.depth > 0)
+                return (entry.run_id, entry.data["wait"]) not in self._people.answered
+        return entry.type not in _HIDDEN and (entry.type not in _ENDS or entry.depth > 0)
 
-    def _say(self, line: str) -> None:
-        if self._ticker is not None:
-            self._ticker.say(line)
+    def _print(self, line: str) -> None:
+        if self._stream is not None:
+            self._stream.end_line()
+        if self._live_line is not None:
+            self._live_line.print(line)
         else:
             click.echo(line, err=self._err)
 
 
 def coloured_line(entry: Entry) -> str:
-    """An entry as an indented line; failures are coloured."""
-    is_marked = entry.what in _MARKED or entry.about.get("status", "ok") != "ok"
+    """Return an entry as an indented line; failures are coloured."""
+    is_warning = entry.type in _WARNINGS or entry.data.get("status", "ok") != "ok"
     line = f"{'  ' * entry.level}{entry.text}"
-    return click.style(line, fg="yellow") if is_marked else line
+    return click.style(line, fg="yellow") if is_warning else line
 
 
-def _ticker(stream: TextIO | None) -> Ticker | None:
-    if stream is None or not stream.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
+def _live_line(stream: TextIO | None) -> LiveLine | None:
+    if stream is None or not stream.isatty() or is_plain() or os.environ.get("TERM", "unknown") == "unknown":
         return None
-    from reyn.cli.ticker import Ticker
+    from reyn.cli.live_line import LiveLine
 
-    return Ticker(stream)
+    return LiveLine(stream)

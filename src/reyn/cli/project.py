@@ -1,4 +1,4 @@
-"""Which project is meant, and what the words of a command line stand for."""
+"""Find and open the project, and interpret arguments: skills, models and inputs."""
 
 from __future__ import annotations
 
@@ -19,24 +19,35 @@ if TYPE_CHECKING:
     from reyn.journal import Journal
     from reyn.runtime import SyncRuntime
 
+_CONFIG = "reyn.yaml"
+
 
 def project_root() -> Path:
-    """`--project`, else the nearest folder here or above with a `reyn.yaml`, else this folder."""
-    named = click.get_current_context().obj["project"]
-    if named is not None:
+    """Return the folder of `--project`, else the nearest parent with a `reyn.yaml`, else the current folder."""
+    argument = click.get_current_context().obj["project"]
+    if argument is not None:
         with suppress(OSError):
-            if Path(named).is_dir():
-                return Path(named)
-        raise ProjectNotFound(f"no folder `{named[:200]}`")
+            if Path(argument).is_dir():
+                return Path(argument)
+        raise ProjectNotFound(f"no folder `{argument[:200]}`")
     try:
-        here = Path.cwd()
+        current = Path.cwd()
     except OSError as error:
-        raise ProjectNotFound(f"the folder you stand in is gone: {error.strerror}") from error
-    return next((folder for folder in (here, *here.parents) if (folder / "reyn.yaml").is_file()), here)
+        raise ProjectNotFound(f"the current folder does not exist: {error.strerror}") from error
+    return next((folder for folder in (current, *current.parents) if (folder / _CONFIG).is_file()), current)
+
+
+def print_assumed_project() -> None:
+    """Print which folder is the project if neither `--project` nor a `reyn.yaml` says so."""
+    if click.get_current_context().obj["project"] is None and not ((root := project_root()) / _CONFIG).is_file():
+        from reyn.cli.output import clean
+
+        click.echo(f"no {_CONFIG} found; using {clean(str(root))} as the project", err=True)
 
 
 @contextmanager
 def open_project(**settings: Any) -> Iterator[SyncRuntime]:
+    """Open the project; a run creates its state folder."""
     from reyn.runtime import SyncRuntime
 
     with SyncRuntime.open(project_root(), **settings) as runtime:
@@ -44,25 +55,25 @@ def open_project(**settings: Any) -> Iterator[SyncRuntime]:
 
 
 @contextmanager
-def look_at_project(**settings: Any) -> Iterator[SyncRuntime]:
-    """For commands about runs that exist: where nothing was recorded yet, nothing is made."""
-    with open_project(journal=journal_at(project_root()), **settings) as runtime:
+def open_existing_project(**settings: Any) -> Iterator[SyncRuntime]:
+    """Open the project for commands about existing runs: create no state folder."""
+    with open_project(journal=existing_journal(project_root()), **settings) as runtime:
         yield runtime
 
 
 @contextmanager
-def look_without_config() -> Iterator[SyncRuntime]:
-    """The same where the configuration may be what is wrong."""
+def open_without_config() -> Iterator[SyncRuntime]:
+    """Open the project like `open_existing_project`, with the default configuration: the project's may be invalid."""
     from reyn.config import Config
     from reyn.runtime import OSRuntime, SyncRuntime
 
     root = project_root().resolve()
-    with SyncRuntime(OSRuntime(root, Config(), journal=journal_at(root))) as runtime:
+    with SyncRuntime(OSRuntime(root, Config(), journal=existing_journal(root))) as runtime:
         yield runtime
 
 
-def journal_at(root: Path) -> Journal | None:
-    """What to read runs from where nothing may be made: `None` is the project's own journal."""
+def existing_journal(root: Path) -> Journal | None:
+    """Return a journal to read without creating one: an empty or a read-only one, or `None` for the project's own."""
     from reyn.journal import MemoryJournal
     from reyn.runtime.os_runtime import STATE
 
@@ -79,20 +90,43 @@ def journal_at(root: Path) -> Journal | None:
     return None
 
 
-def skill_name(words: str) -> str:
-    """A path of a skill is meant from where one stands; a name is a name."""
+def skill_name(argument: str) -> str:
+    """Return a skill's name, or its absolute path if the argument is a path."""
     from reyn.skills.resolve import is_path
 
-    # A `Path` fails without a home.
-    return os.path.abspath(os.path.expanduser(words)) if is_path(words) else words  # noqa: PTH100, PTH111
+    # `Path.expanduser` fails without a home directory.
+    return os.path.abspath(os.path.expanduser(argument)) if is_path(argument) else argument  # noqa: PTH100, PTH111
 
 
-def model_name(words: str | None) -> str | None:
-    """A script is meant from where one stands, if it is there; the run knows it by its place in the project."""
-    adapter, _, place = (words or "").partition(":")
-    if adapter != "scripted" or not place or not Path(place).is_file():
-        return words
-    return f"scripted:{os.path.relpath(place, project_root())}"
+def model_name(argument: str | None) -> str | None:
+    """Return a model's name; the path of an existing script becomes relative to the project."""
+    adapter, _, path = (argument or "").partition(":")
+    if adapter != "scripted" or not path or not Path(path).is_file():
+        return argument
+    return f"scripted:{os.path.relpath(path, project_root())}"
+
+
+def parse_input(argument: str | None) -> Any:
+    """Return text as it is and a JSON object decoded; `-` reads standard input, `@FILE` a file."""
+    if argument is None:
+        return None
+    text = argument
+    if argument == "-":
+        text = _read_stdin()
+    elif argument.startswith("@"):
+        try:
+            text = Path(argument[1:]).read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputInvalid(f"cannot read the input `{argument[1:]}`: {error}") from error
+    if not text.lstrip().startswith("{"):
+        return text
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InputInvalid(
+            f"the input starts with a brace but is not a JSON object: {error}",
+            hint='For text that starts with a brace, write {"text": "…"}.',
+        ) from error
 
 
 def _read_stdin() -> str:
@@ -102,25 +136,3 @@ def _read_stdin() -> str:
         return sys.stdin.buffer.read().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputInvalid(f"cannot read standard input: {error}") from error
-
-
-def parse_input(words: str | None) -> Any:
-    """Text stays text; a JSON object becomes one; `-` is standard input, `@file` a file's content."""
-    if words is None:
-        return None
-    if words == "-":
-        words = _read_stdin()
-    elif words.startswith("@"):
-        try:
-            words = Path(words[1:]).read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputInvalid(f"cannot read the input `{words[1:]}`: {error}") from error
-    if not words.lstrip().startswith("{"):
-        return words
-    try:
-        return msgspec.json.decode(words)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InputInvalid(
-            f"the input begins like a JSON object but is none: {error}",
-            hint='For text that begins with a brace, write {"text": "…"}.',
-        ) from error

@@ -1,4 +1,4 @@
-"""The flags that set a key of the configuration for one command."""
+"""The options that override a key of the configuration for one command."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ if TYPE_CHECKING:
 
     F = TypeVar("F", bound=Callable[..., Any])
 
-_FLAGS = (
-    click.option("--model", metavar="MODEL", help="scripted:FILE, recorded:RUN, or a name from reyn.yaml."),
-    click.option("--strict/--lenient", default=None, help="Enforce required fields at every depth."),
-    click.option("--output-language", metavar="LANG", help="The language of natural-language output."),
-    click.option("--max-phase-visits", type=click.IntRange(min=1), metavar="N", help="Visits of one phase, at most."),
+_OPTIONS = (
     click.option(
-        "--max-phase-retries", type=click.IntRange(min=0), metavar="N", help="Re-prompts in one visit, at most."
+        "--model", metavar="MODEL", help="local, openai:NAME, scripted:FILE, recorded:RUN, or a name from reyn.yaml."
+    ),
+    click.option("--strict/--lenient", default=None, help="Enforce required fields at every depth."),
+    click.option("--output-language", metavar="LANG", help="Language of natural-language output."),
+    click.option("--max-phase-visits", type=click.IntRange(min=1), metavar="N", help="Maximum visits of one phase."),
+    click.option(
+        "--max-phase-retries", type=click.IntRange(min=0), metavar="N", help="Maximum rejected answers in one visit."
     ),
     click.option(
-        "--max-act-turns", type=click.IntRange(min=0), metavar="N", help="Turns with ops in one visit, at most."
+        "--max-act-turns", type=click.IntRange(min=0), metavar="N", help="Maximum turns with ops in one visit."
     ),
 )
 
 
-def setting_flags(command: F) -> F:
-    for flag in reversed(_FLAGS):
-        command = flag(command)
+def setting_options(command: F) -> F:
+    """Add an option for each of these keys."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
     return command

@@ -1,4 +1,4 @@
-"""The files that `reyn init` and `reyn new` write: small skills that lint clean and run on the answers beside them."""
+"""The files that `reyn init` and `reyn new` write: small skills with scripted answers that run them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import json
 from typing import Any, NamedTuple
 
 CONFIG = """\
-# What the operator sets; docs/reference/config.md lists every key.
-# The scripted model reads its answers from a file: no key, no network. Replace it when you have a model.
+# `reyn config` lists every key.
+# The scripted model reads its answers from a file. Replace it with a real model when you have one.
 model: scripted:answers.jsonl
 """
 IGNORED = ".reyn/\nreyn.local.yaml\n"
 
 
 class Template(NamedTuple):
-    """A skill's files, and answers that drive it once from its entry to its end."""
+    """The files of a skill, and scripted answers for one complete run."""
 
     files: dict[str, str]
     answers: list[dict[str, Any]]
@@ -99,12 +99,12 @@ TEMPLATES = {"linear": linear, "loop": loop, "branch": branch}
 def _skill(name: str, description: str, entry: str, more: str) -> str:
     return (
         f"---\ntype: skill\nname: {name}\ndescription: {description}\nentry: {entry}\nfinal_output: answer\n{more}---\n"
-        "Prose for people; the model does not see it.\n"
+        "Notes for maintainers; the model does not see them.\n"
     )
 
 
-def _phase(name: str, taken: str, instructions: str) -> str:
-    return f"---\ntype: phase\nname: {name}\ninput: {taken}\nallowed_ops: []\n---\n{instructions}\n"
+def _phase(name: str, input: str, instructions: str) -> str:
+    return f"---\ntype: phase\nname: {name}\ninput: {input}\nallowed_ops: []\n---\n{instructions}\n"
 
 
 def _text(name: str, description: str) -> str:

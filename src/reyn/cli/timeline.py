@@ -1,5 +1,4 @@
-"""Events become lines that a person can read. The one place that puts them into words, for a run under way and for one
-that is over."""
+"""Turn events into the readable lines of `reyn run` and `reyn show`. All wording of events is here."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.cli.output import lasted, short
+from reyn.cli.output import duration, short
 from reyn.errors import JournalError
 from reyn.journal import decode, kinds
 
@@ -19,34 +18,44 @@ if TYPE_CHECKING:
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One line: `what` is its sort, `level` how deep it stands, `about` what it says, for programs."""
+    """The line of one event.
+
+    Attributes:
+        run_id: The run of the event.
+        seq: The number of the event.
+        ts: The time of the event.
+        level: The indentation.
+        type: The type of the line, such as `decided`.
+        text: The line.
+        data: The values in the line, for programs.
+        depth: The number of ancestors of the run.
+    """
 
     run_id: str
     seq: int
     ts: int
     level: int
-    what: str
+    type: str
     text: str
-    about: dict[str, Any] = {}
+    data: dict[str, Any] = {}
     depth: int = 0
-    """How many runs are above the one that it belongs to."""
 
 
-class _Told(NamedTuple):
+class _Line(NamedTuple):
     level: int
-    what: str
+    type: str
     text: str
-    about: Mapping[str, Any] = MappingProxyType({})
+    data: Mapping[str, Any] = MappingProxyType({})
 
 
 class _Run:
-    """What has to be remembered of a run to tell its next event."""
+    """The state of a run that the lines of later events depend on."""
 
     def __init__(self, depth: int = 0) -> None:
         self.depth = depth
         self.phase = ""
         self.visit = 0
-        self.asked = 0
+        self.called_at = 0
         self.ops: dict[str, str] = {}
         self.sub_runs: dict[str, str] = {}
 
@@ -56,26 +65,33 @@ class _Run:
 
 
 class Timeline:
-    """`content` gives the bytes of what events name, `phase_of` where a run is whose beginning is not told. `doing` is
-    what goes on after the last event, in words."""
+    """Turns the events of a run and its sub-runs into entries.
+
+    Args:
+        content: Returns the bytes that an event refers to by hash.
+        phase_of: Returns the phase of a run whose first events are not passed in.
+
+    Attributes:
+        activity: What the run does after its last event.
+        tokens: The tokens used so far.
+    """
 
     def __init__(self, content: Callable[[str], bytes], phase_of: Callable[[str], str] = lambda _: "") -> None:
         self._content = content
         self._phase_of = phase_of
         self._runs: dict[str, _Run] = {}
-        self.doing = ""
+        self.activity = ""
         self.tokens = 0
 
-    def take(self, event: Event) -> Entry | None:
-        """The line of one more event, if it has one."""
+    def add(self, event: Event) -> Entry | None:
+        """Return the entry of the next event, or `None` if it has none."""
         body = decode(event)
         run = self._run_of(event, body)
-        told = self._of_run(body, event, run) or self._of_visit(body, run, event.ts) or self._of_op(body, run)
-        if told is None:
+        line = self._run_line(body, event, run) or self._visit_line(body, run, event.ts) or self._op_line(body, run)
+        if line is None:
             return None
-        text = short(told.text)
-        level = told.level + 2 * run.depth
-        return Entry(event.run_id, event.seq, event.ts, level, told.what, text, dict(told.about), run.depth)
+        level = line.level + 2 * run.depth
+        return Entry(event.run_id, event.seq, event.ts, level, line.type, short(line.text), dict(line.data), run.depth)
 
     def _run_of(self, event: Event, body: Body) -> _Run:
         known = self._runs.get(event.run_id)
@@ -93,140 +109,148 @@ class Timeline:
         self._runs[event.run_id] = run
         return run
 
-    # -- the run as a whole ---------------------------------------------------------------------------
+    # -- runs ---------------------------------------------------------------------------
 
-    def _of_run(self, body: Body, event: Event, run: _Run) -> _Told | None:
+    def _run_line(self, body: Body, event: Event, run: _Run) -> _Line | None:
         match body:
             case kinds.RunStarted():
-                self.doing = "starting"
-                again = f" · a rerun of {body.rerun_of}" if body.rerun_of else ""
-                return _Told(0, "started", f"run {body.run_id} · {body.skill} · {body.model}{again}")
+                self.activity = "starting"
+                rerun = f" · rerun of {body.rerun_of}" if body.rerun_of else ""
+                return _Line(0, "started", f"run {body.run_id} · {body.skill} · {body.model}{rerun}")
             case kinds.RunForked(point=point):
-                run.asked = event.ts
-                return _Told(
+                run.called_at = event.ts
+                return _Line(
                     0,
                     "forked",
                     f"run {body.run_id} · forked from {point.run} at event {point.seq}{_changed(body)}",
                     {"of": point.run, "at": point.seq},
                 )
             case kinds.RunResumed():
-                run.asked = event.ts
+                run.called_at = event.ts
                 at = f" at {run.phase}" if run.phase else ""
-                self.doing = f"going on{at}"
-                left = f" · `{body.open_intent}` was left without an outcome" if body.open_intent else ""
-                retry = " to try again" if body.retry else ""
-                about = {"retry": body.retry, "open_intent": body.open_intent}
-                return _Told(0, "resumed", f"run {event.run_id} · resumed{at}{retry}{_changed(body)}{left}", about)
+                self.activity = f"resuming{at}"
+                unknown = f" · outcome of `{body.open_intent}` unknown" if body.open_intent else ""
+                retry = " to retry" if body.retry else ""
+                data = {"retry": body.retry, "open_intent": body.open_intent}
+                return _Line(0, "resumed", f"run {event.run_id} · resumed{at}{retry}{_changed(body)}{unknown}", data)
             case kinds.LimitRaised(limit=limit, value=value):
-                words = f"`{limit}` raised to {'no cap' if value is None else value}"
-                return _Told(1, "limit_raised", words, {"limit": limit, "value": value})
+                text = f"limit `{limit}` removed" if value is None else f"limit `{limit}` raised to {value}"
+                return _Line(1, "limit_raised", text, {"limit": limit, "value": value})
             case kinds.MessageRefused(said=said, why=why):
-                return _Told(1, "refused", f"an `{said}` was left aside: {why}")
+                return _Line(1, "refused", f"`{said}` message ignored: {why}")
             case kinds.UndoCompleted(restored=restored, left=left):
-                return _Told(1, "undone", _put_back("undone", restored, left), {"restored": restored, "left": left})
-        return _end(body) or self._question(body)
+                return _Line(
+                    1, "undone", _restored_text("undone", restored, left), {"restored": restored, "left": left}
+                )
+        return _end_line(body) or self._question_line(body)
 
-    def _question(self, body: Body) -> _Told | None:
+    def _question_line(self, body: Body) -> _Line | None:
         match body:
             case kinds.WaitOpened(wait=wait):
-                self.doing = "waiting for an answer"
+                self.activity = "waiting for an answer"
                 who = f"sub-run {wait.run} asks" if wait.run else "asks"
-                about = {"wait": wait.id, "message": wait.message, "run": wait.run}
-                return _Told(2, "asks_below" if wait.run else "asks", f"{who}: {wait.message}", about)
+                data = {"wait": wait.id, "message": wait.message, "run": wait.run}
+                return _Line(2, "sub_run_question" if wait.run else "question", f"{who}: {wait.message}", data)
             case kinds.WaitAnswered(wait=wait_id, value=name):
-                self.doing = "going on"
+                self.activity = "resuming"
                 value = self._read(name)
-                words = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-                return _Told(2, "answered", f"answered: {words}", {"wait": wait_id, "value": value})
+                text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+                return _Line(2, "answered", f"answered: {text}", {"wait": wait_id, "value": value})
         return None
 
-    # -- one visit ------------------------------------------------------------------------------------
+    # -- visits ------------------------------------------------------------------------------------
 
-    def _of_visit(self, body: Body, run: _Run, ts: int) -> _Told | None:
+    def _visit_line(self, body: Body, run: _Run, ts: int) -> _Line | None:
         match body:
             case kinds.PhaseStarted(phase=phase, visit=visit):
                 run.phase, run.visit, run.ops = phase, visit, {}
-                self.doing = run.where
-                return _Told(1, "visit", f"{phase} (visit {visit})", {"phase": phase, "visit": visit})
+                self.activity = run.where
+                return _Line(1, "visit", f"{phase} (visit {visit})", {"phase": phase, "visit": visit})
             case kinds.LlmRequested(call=call, model=model):
-                run.asked = ts
-                self.doing = f"{run.where} · turn {_turn(call)} · asking {model}"
+                run.called_at = ts
+                self.activity = f"{run.where} · turn {_turn(call)} · calling {model}"
             case kinds.LlmResponded(call=call, usage=usage):
-                self.doing = f"{run.where} · turn {_turn(call)}"
-                return self._turn_taken(_turn(call), usage, ts - run.asked if run.asked else None)
+                self.activity = f"{run.where} · turn {_turn(call)}"
+                return self._turn_line(_turn(call), usage, ts - run.called_at if run.called_at else None)
             case kinds.ModelRetried(model=model, wait_ms=wait, message=message):
-                self.doing = f"{run.where} · asking {model} again"
-                return _Told(2, "retried", _asked_again(body), {"model": model, "wait_ms": wait, "message": message})
+                self.activity = f"{run.where} · calling {model} again"
+                return _Line(2, "retried", _retry_text(body), {"model": model, "wait_ms": wait, "message": message})
             case kinds.ModelSwitched(model=model, to=to, message=message, code=code):
-                self.doing = f"{run.where} · asking {to}"
-                return _Told(2, "switched", f"{to} is asked instead of {model}: {message} ({code})", {"to": to})
+                self.activity = f"{run.where} · calling {to}"
+                return _Line(2, "switched", f"switched from {model} to {to}: {message} ({code})", {"to": to})
             case kinds.StepStarted(step=step):
-                self.doing = f"{run.phase} · step {step}"
+                self.activity = f"{run.phase} · step {step}"
             case kinds.StepCompleted(step=step, status=status, reason=reason):
-                words = f"step {step} · {status}{f': {reason}' if reason else ''}"
-                return _Told(2, "step", words, {"step": step, "status": status})
+                text = f"step {step} · {status}{f': {reason}' if reason else ''}"
+                return _Line(2, "step", text, {"step": step, "status": status})
             case kinds.PostprocessorStarted(attempt=attempt):
-                run.phase, self.doing = "postprocessor", "postprocessor"
-                return _Told(1, "postprocessor", "postprocessor" if attempt == 1 else f"postprocessor (try {attempt})")
-        return _verdict(body)
+                run.phase, self.activity = "postprocessor", "postprocessor"
+                return _Line(
+                    1, "postprocessor", "postprocessor" if attempt == 1 else f"postprocessor (attempt {attempt})"
+                )
+        return _answer_line(body)
 
-    def _turn_taken(self, turn: int, usage: kinds.Usage | None, took: int | None) -> _Told:
+    def _turn_line(self, turn: int, usage: kinds.Usage | None, took: int | None) -> _Line:
         used = usage.total if usage else 0
         self.tokens += used
         parts = [f"turn {turn}"]
         parts += [f"{used:,} tokens"] if usage else []
-        parts += [lasted(took)] if took is not None else []
-        return _Told(2, "turn", " · ".join(parts), {"turn": turn, "tokens": used})
+        parts += [duration(took)] if took is not None else []
+        return _Line(2, "turn", " · ".join(parts), {"turn": turn, "tokens": used})
 
     # -- ops ------------------------------------------------------------------------------------------
 
-    def _of_op(self, body: Body, run: _Run) -> _Told | None:
+    def _op_line(self, body: Body, run: _Run) -> _Line | None:
         match body:
             case kinds.OpStarted(call=call, request=kinds.AskRequest()):
-                run.ops[call] = ""  # the question has a line of its own
+                run.ops[call] = ""  # the question has its own line
             case kinds.OpStarted(call=call, op_kind=kind, op=op):
                 run.ops[call] = " ".join(part for part in (kind, op, self._subject(body)) if part)
-                self.doing = run.ops[call]
+                self.activity = run.ops[call]
             case kinds.OpCompleted(call=call, status=status, result=result):
-                words = run.ops.get(call)
-                return None if words == "" and status == "ok" else self._op(words, status, result)
+                name = run.ops.get(call)
+                line = self._outcome_line(name, status, result)
+                # The answer to a question has its own line, also if another process asked it.
+                is_question = not name and line.data["op"] in ("", "ask_user")
+                return None if is_question and status == "ok" else line
             case kinds.ApprovalDecided(decision=decision, by=by, remark=remark):
-                who = f" by {by}" if by else ""
-                words = f"approval: {decision}{who}{f': {remark}' if remark else ''}"
-                return _Told(2, "approval", words, {"decision": decision, "by": by})
+                text = f"approval: {decision}{f' by {by}' if by else ''}{f': {remark}' if remark else ''}"
+                return _Line(2, "approval", text, {"decision": decision, "by": by})
             case kinds.PermissionDenied(op_kind=kind, op=op, reason=reason, rule=rule):
-                words = f"{kind} {op}".strip() or "op"
-                about = {"op": words, "status": "denied", "rule": rule}
-                return _Told(2, "op", f"{words} · denied: {reason}", about)
+                name = f"{kind} {op}".strip() or "op"
+                data = {"op": name, "status": "denied", "rule": rule}
+                return _Line(2, "op", f"{name} · denied: {reason}", data)
             case kinds.WorkspaceRestored(restored=restored, left=left):
-                return _Told(2, "put_back", _put_back("restored", restored, left), {"restored": restored, "left": left})
-            case kinds.SubRunStarted(call=call, skill=skill, run=below):
-                run.sub_runs[call] = below
-                self.doing = f"sub-run {below}"
-                return _Told(2, "sub_run", f"{skill} → {below}", {"skill": skill, "run": below})
-            case kinds.SubRunCompleted(call=call, run=below, error=error) if call not in run.ops:
-                status, below = "error" if error else "ok", below or run.sub_runs.get(call, "")
-                words = f"sub-run {below} · {status}{f': {error}' if error else ''}"
-                return _Told(2, "op", words, {"op": f"sub-run {below}", "status": status})
+                return _Line(
+                    2, "restored", _restored_text("restored", restored, left), {"restored": restored, "left": left}
+                )
+            case kinds.SubRunStarted(call=call, skill=skill, run=child):
+                run.sub_runs[call] = child
+                self.activity = f"sub-run {child}"
+                return _Line(2, "sub_run", f"{skill} → {child}", {"skill": skill, "run": child})
+            case kinds.SubRunCompleted(call=call, run=child, error=error) if call not in run.ops:
+                status, child = "error" if error else "ok", child or run.sub_runs.get(call, "")
+                text = f"sub-run {child} · {status}{f': {error}' if error else ''}"
+                return _Line(2, "op", text, {"op": f"sub-run {child}", "status": status})
         return None
 
-    def _op(self, words: str | None, status: str, result: str) -> _Told:
-        """The outcome of an op. If its start was not seen, its result names it."""
-        held = self._read(result) if status != "ok" or not words else {}
-        held = held if isinstance(held, dict) else {}
-        words = words or " ".join(str(held[key]) for key in ("kind", "op", "path", "skill") if key in held)
-        why = f": {held['error']}" if status != "ok" and held.get("error") else ""
-        return _Told(2, "op", f"{words} · {status}{why}", {"op": words, "status": status})
+    def _outcome_line(self, name: str | None, status: str, result: str) -> _Line:
+        """Return the line of an op's outcome. If the op's start was not passed in, its result names it."""
+        content = self._read(result) if status != "ok" or not name else {}
+        fields = content if isinstance(content, dict) else {}
+        name = name or " ".join(str(fields[key]) for key in ("kind", "op", "path", "skill") if key in fields)
+        error = f": {fields['error']}" if status != "ok" and fields.get("error") else ""
+        return _Line(2, "op", f"{name} · {status}{error}", {"op": name, "status": status})
 
     def _subject(self, started: kinds.OpStarted) -> str:
-        """What an op is about: the file it changes, else a path or pattern, else its first text argument."""
+        """Return the file that an op changes, else its path or pattern, else its first text argument."""
         if started.changes:
             return started.changes[0].path
         args = self._read(started.args)
         texts = {name: text for name, text in args.items() if isinstance(text, str)} if isinstance(args, dict) else {}
-        named = [texts[name] for name in ("path", "pattern") if name in texts]
-        named += [text for name, text in texts.items() if name not in ("kind", "op")]
-        return named[0] if named else ""
+        subjects = [texts[name] for name in ("path", "pattern") if name in texts]
+        subjects += [text for name, text in texts.items() if name not in ("kind", "op")]
+        return subjects[0] if subjects else ""
 
     def _read(self, name: str) -> Any:
         try:
@@ -236,62 +260,62 @@ class Timeline:
 
 
 def _turn(call: str) -> int:
-    """Which question of its visit a call is: `4.2` is the second."""
+    """Return the turn of a call within its visit: `4.2` is turn 2."""
     return int(call.rpartition(".")[2])
 
 
-def _asked_again(body: kinds.ModelRetried) -> str:
-    way = f", as {body.instead}" if body.instead else ""
-    after = f" after {lasted(body.wait_ms * 1000)}" if body.wait_ms else ""
-    return f"{body.model} is asked again{after}{way}: {body.message} ({body.code})"
+def _retry_text(body: kinds.ModelRetried) -> str:
+    mode = f" with output mode {body.instead}" if body.instead else ""
+    delay = f" in {duration(body.wait_ms * 1000)}" if body.wait_ms else ""
+    return f"retrying {body.model}{delay}{mode}: {body.message} ({body.code})"
 
 
 def _changed(body: kinds.RunForked | kinds.RunResumed) -> str:
-    """What is another one from here on."""
+    """Name the model and the skill that changed."""
     model = f" · {body.model}" if body.model else ""
     return f"{model} · skill {body.skill} {body.skill_hash[:12]}" if body.skill and body.skill_hash else model
 
 
-def _end(body: Body) -> _Told | None:
-    """What ends a run, or stops it."""
+def _end_line(body: Body) -> _Line | None:
+    """Return the line of an event that ends or stops a run."""
     match body:
         case kinds.LimitReached(reason=reason, limit=limit, value=value):
-            return _Told(1, "limited", f"stopped at a limit: {reason}", {"limit": limit, "value": value})
+            return _Line(1, "limited", f"limit reached: {reason}", {"limit": limit, "value": value})
         case kinds.RunFailed(reason=reason, code=code):
-            return _Told(1, "failed", f"failed: {reason} ({code})", {"code": code})
+            return _Line(1, "failed", f"failed: {reason} ({code})", {"code": code})
         case kinds.SkillAborted(reason=reason):
-            return _Told(1, "aborted", f"aborted: {reason}")
+            return _Line(1, "aborted", f"aborted: {reason}")
         case kinds.RunCancelled(reason=reason):
-            return _Told(1, "cancelled", f"cancelled{f': {reason}' if reason else ''}")
+            return _Line(1, "cancelled", f"cancelled{f': {reason}' if reason else ''}")
         case kinds.SkillCompleted():
-            return _Told(1, "finished", "finished")
+            return _Line(1, "finished", "finished")
     return None
 
 
-def _verdict(body: Body) -> _Told | None:
-    """What became of an answer, and of the visit."""
+def _answer_line(body: Body) -> _Line | None:
+    """Return the line of an event about a model's answer, or about the end of a visit."""
     match body:
         case kinds.ValidationError(path=path, message=message, class_=rule):
-            return _Told(2, "rejected", f"rejected at {path}: {message}", {"path": path, "class": rule})
+            return _Line(2, "rejected", f"rejected at {path}: {message}", {"path": path, "class": rule})
         case kinds.AnswerUnwrapped(dropped=dropped):
-            return _Told(2, "unwrapped", f"{dropped} characters around the answer were left aside")
+            return _Line(2, "unwrapped", f"ignored {dropped} characters around the answer")
         case kinds.DecisionDeferred(op=op, status=status):
-            why = "asked somebody" if status == "ok" else f"is {status}"
-            return _Told(2, "deferred", f"the decision is put off: op {op} {why}", {"op": op, "status": status})
+            why = "asked a question" if status == "ok" else f"is {status}"
+            return _Line(2, "deferred", f"decision deferred: op {op} {why}", {"op": op, "status": status})
         case kinds.ControlDecided(type=kind, next_phase=target, confidence=confidence, reason=reason):
-            about = {"next": target or kind, "confidence": confidence, "reason": reason}
-            return _Told(2, "decided", f"→ {target or kind} ({confidence:.2f}) {reason}", about)
+            data = {"next": target or kind, "confidence": confidence, "reason": reason}
+            return _Line(2, "decided", f"→ {target or kind} ({confidence:.2f}) {reason}", data)
         case kinds.ContentCut(name=name, bytes=size):
-            return _Told(2, "cut", f"{name} is shown in part: it has {size:,} bytes")
+            return _Line(2, "truncated", f"{name} truncated: it has {size:,} bytes")
         case kinds.PhaseFailed(reason=reason):
-            return _Told(2, "visit_failed", f"the visit failed: {reason}")
+            return _Line(2, "visit_failed", f"visit failed: {reason}")
         case kinds.PhaseRolledBack(phase=phase, to=to, reason=reason):
-            return _Told(1, "rolled_back", f"rolled back from {phase} to {to}: {reason}", {"from": phase, "to": to})
+            return _Line(1, "rolled_back", f"rolled back from {phase} to {to}: {reason}", {"from": phase, "to": to})
         case kinds.PostprocessorFailed(reason=reason, code=code):
-            return _Told(2, "visit_failed", f"{reason} ({code})", {"code": code})
+            return _Line(2, "visit_failed", f"{reason} ({code})", {"code": code})
     return None
 
 
-def _put_back(words: str, restored: tuple[str, ...], left: tuple[str, ...]) -> str:
-    told = f"{words}: {', '.join(dict.fromkeys(restored)) or 'nothing'}"
-    return f"{told}; left alone: {', '.join(dict.fromkeys(left))}" if left else told
+def _restored_text(verb: str, restored: tuple[str, ...], skipped: tuple[str, ...]) -> str:
+    text = f"{verb}: {', '.join(dict.fromkeys(restored)) or 'nothing'}"
+    return f"{text}; skipped: {', '.join(dict.fromkeys(skipped))}" if skipped else text

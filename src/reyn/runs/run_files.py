@@ -15,7 +15,7 @@ from reyn.kernel.op_performer import roots_of
 from reyn.kernel.run_state import fold
 from reyn.runs.family import descendants
 from reyn.runs.fork import workspace_files, write_files
-from reyn.runs.undo import UndoReport, changed_files, own_events, reverted_changes
+from reyn.runs.undo import UndoReport, changed_files, created_files, own_events, reverted_changes
 from reyn.workspace.restore import Files, preview_restore, restore
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class RunFiles:
         for workspace, own in _by_workspace(changes):
             restorable, skipped = preview_restore(own, self._in(workspace))
             restored, left = [*restored, *restorable], [*left, *skipped]
-        return UndoReport(run_id, tuple(dict.fromkeys(restored)), tuple(dict.fromkeys(left)), is_dry=True)
+        return _report(run_id, changes, restored, left, is_dry=True)
 
     def _undo(self, run_id: str, changes: list[tuple[str, kinds.Change]]) -> UndoReport:
         """Restore the files; record intent and outcome in the journal of the run."""
@@ -93,13 +93,22 @@ class RunFiles:
             # An undo that is repeated after a crash uses the same token, so it finds its own temporary files.
             done, skipped = restore(own, f"{run_id}/undo/{workspace}", self._in(workspace))
             restored, left = [*restored, *done], [*left, *skipped]
-        unique = tuple(dict.fromkeys(restored)), tuple(dict.fromkeys(left))
-        tape.record(kinds.UndoCompleted(*unique), self._clock.now())
+        report = _report(run_id, changes, restored, left)
+        tape.record(kinds.UndoCompleted(report.restored, report.left), self._clock.now())
         tape.flush_now(self._journal)
-        return UndoReport(run_id, *unique)
+        return report
 
     def _in(self, workspace: str) -> Files:
         return Files(roots_of(self._root, self._state, workspace), self._journal.blob, self._file_bytes)
+
+
+def _report(
+    run_id: str, changes: list[tuple[str, kinds.Change]], restored: list[str], left: list[str], *, is_dry: bool = False
+) -> UndoReport:
+    new = created_files(change for _, change in changes)
+    unique = tuple(dict.fromkeys(restored))
+    deleted = tuple(path for path in unique if path in new)
+    return UndoReport(run_id, unique, tuple(dict.fromkeys(left)), is_dry=is_dry, deleted=deleted)
 
 
 def _by_workspace(changes: list[tuple[str, kinds.Change]]) -> list[tuple[str, tuple[kinds.Change, ...]]]:

@@ -22,6 +22,8 @@ class UndoReport(msgspec.Struct, frozen=True):
     left: tuple[str, ...]
     """Files that were changed since and stay as they are."""
     is_dry: bool = False
+    deleted: tuple[str, ...] = ()
+    """Those of `restored` that the run had created."""
 
 
 def reverted_changes(events: Iterable[Event]) -> Iterator[tuple[tuple[int, int], kinds.Change]]:
@@ -38,6 +40,12 @@ def reverted_changes(events: Iterable[Event]) -> Iterator[tuple[tuple[int, int],
 def own_events(run_id: str, read: Callable[[str], Iterable[Event]]) -> Iterator[Event]:
     """Yield the events of a run without those that it shares with the origin of a fork."""
     return (event for event in read(run_id) if event.run_id == run_id)
+
+
+def created_files(changes: Iterable[kinds.Change]) -> set[str]:
+    """Return the files that did not exist before these changes, which come newest first."""
+    oldest = {change.path: change.before for change in changes}
+    return {path for path, before in oldest.items() if before is None}
 
 
 def changed_files(changes: Iterable[kinds.Change]) -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""One module a command, each with a `command`."""
+"""One module per command, each with a `command`."""

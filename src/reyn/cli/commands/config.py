@@ -9,7 +9,7 @@ import msgspec
 
 from reyn.cli.output import clean, json_option, print_json
 from reyn.cli.project import model_name, project_root
-from reyn.cli.settings import setting_flags
+from reyn.cli.settings import setting_options
 
 
 @click.group(invoke_without_command=True, epilog="Example: reyn config explain limits")
@@ -23,30 +23,30 @@ def command(context: click.Context, as_json: bool) -> None:
 
 @command.command("explain", epilog="Example: reyn config explain limits.tokens")
 @click.argument("key", required=False)
-@setting_flags
+@setting_options
 @json_option
 def explain(key: str | None, as_json: bool, **settings: Any) -> None:
     """Show the value and the origin of the setting KEY, or of every setting.
 
-    The origin is a flag, a variable `REYN_KEY`, a line of reyn.local.yaml or of reyn.yaml, or the default. KEY may be a
-    whole section: `limits`. With the flags of `reyn run`, show the settings of a run with these flags.
+    The origin is an option, a variable `REYN_KEY`, a line of reyn.local.yaml or reyn.yaml, or the default. KEY may be a
+    section: `limits`. With options of `reyn run`, show the settings that such a run would have.
     """
     settings["model"] = model_name(settings["model"])
-    above = click.get_current_context().parent
-    _explain(key, settings, as_json=as_json or (above is not None and above.params["as_json"]))
+    parent = click.get_current_context().parent
+    _explain(key, settings, as_json=as_json or (parent is not None and parent.params["as_json"]))
 
 
-def _explain(key: str | None, flags: dict[str, Any], *, as_json: bool) -> None:
+def _explain(key: str | None, options: dict[str, Any], *, as_json: bool) -> None:
     from reyn.config import explain_config
     from reyn.config.origins import select_settings
 
-    settings = explain_config(project_root(), flags)
+    settings = explain_config(project_root(), options)
     if key is not None:
         settings = select_settings(settings, key)
     if as_json:
         print_json(settings)
         return
     values = [clean(msgspec.json.encode(setting.value).decode()) for setting in settings]
-    keys, wide = max(len(setting.key) for setting in settings), min(40, max(map(len, values)))
+    key_width, value_width = max(len(setting.key) for setting in settings), min(40, max(map(len, values)))
     for setting, value in zip(settings, values, strict=True):
-        click.echo(f"{setting.key:<{keys}}  {value:<{wide}}  {setting.origin}")
+        click.echo(f"{setting.key:<{key_width}}  {value:<{value_width}}  {setting.origin}")

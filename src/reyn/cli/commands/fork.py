@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reyn.cli.driving import drive, no_input_option
-from reyn.cli.output import json_option
+from reyn.cli.execution import execute, execution_options
 from reyn.cli.project import model_name, parse_input, skill_name
 
 if TYPE_CHECKING:
@@ -17,15 +16,14 @@ if TYPE_CHECKING:
 
 @click.command(epilog="Example: reyn fork 20260704T120000-k3m9qxdt --at 9 --model scripted:other.jsonl")
 @click.argument("run")
+@click.option("--at", type=click.IntRange(min=1), metavar="SEQ", help="Event to continue from. Default: the last one.")
+@click.option("--model", metavar="MODEL", help="Model to call from there on.")
+@click.option("--input", metavar="INPUT", help="New input of the next phase.")
 @click.option(
-    "--at", type=click.IntRange(min=1), metavar="SEQ", help="Continue from this event; default: the last one."
+    "--skill", metavar="SKILL", help="Skill to continue with: another one, or the current version of the same."
 )
-@click.option("--model", metavar="MODEL", help="Call another model from there on.")
-@click.option("--input", metavar="INPUT", help="Replace the input of the next phase.")
-@click.option("--skill", metavar="SKILL", help="Continue with another skill, or with the current version of this one.")
-@click.option("--run-id", metavar="KEY", help="Name the new run.")
-@no_input_option
-@json_option
+@click.option("--run-id", metavar="KEY", help="Id of the new run.")
+@execution_options
 def command(
     run: str,
     at: int | None,
@@ -34,30 +32,31 @@ def command(
     skill: str | None,
     run_id: str | None,
     no_input: bool,
+    stream: bool,
     as_json: bool,
 ) -> int:
-    """Start a new run that continues from an event of RUN, and execute it. RUN itself stays as it is.
+    """Start a new run that continues from event SEQ of RUN. RUN itself does not change.
 
-    It continues from the last event at or before SEQ that ends a visit or requests an answer of the model. `reyn show
-    RUN` shows the numbers.
+    The new run continues from the last event at or before SEQ that ends a visit or calls the model. `reyn show RUN`
+    prints the event numbers.
     """
-    given = parse_input(input)
+    new_input = parse_input(input)
 
     def work(runtime: SyncRuntime, progress: Progress) -> RunResult:
-        # Named here, so that a Ctrl-C before the first answer knows which run it left.
+        # Chosen here, so that Ctrl-C before the first event can name the run.
         progress.run_id = run_id or _new_id()
         return runtime.fork(
             run,
             at=at,
             model=model_name(model),
-            input=given,
+            input=new_input,
             skill=skill_name(skill) if skill else None,
             run_id=progress.run_id,
             listener=progress,
             on_delta=progress.on_delta,
         )
 
-    return drive(work, as_json=as_json, no_input=no_input)
+    return execute(work, as_json=as_json, no_input=no_input, stream=stream)
 
 
 def _new_id() -> str:

@@ -16,19 +16,19 @@ FORMATS = {"text": to_text, "mermaid": to_mermaid, "svg": to_svg}
 @click.command(epilog="Example: reyn graph hello --format mermaid")
 @click.argument("skill")
 @click.option(
-    "--format", "form", type=click.Choice(list(FORMATS)), default="text", show_default=True, help="What to draw it as."
+    "--format", "form", type=click.Choice(list(FORMATS)), default="text", show_default=True, help="Output format."
 )
 @json_option
 def command(skill: str, form: str, as_json: bool) -> None:
-    """Draw the graph of SKILL: its phases, what may follow what, and where it may finish.
+    """Draw the graph of SKILL: phases, transitions and ends.
 
-    SKILL is a name, or a path with a slash in it. Broken lines lead back to an earlier phase, a double border marks
-    another skill, and the word beside an arrow is the type of artifact that travels along it.
+    SKILL is a name, or a path that contains a slash. Broken lines lead back to an earlier phase. A double border marks
+    another skill. The label of an arrow is the artifact type that is passed on.
     """
     library = Library(project_root())
-    found = load_skill(library.find(skill_name(skill)), standard_ops().vocabulary, library)
+    loaded = load_skill(library.find(skill_name(skill)), standard_ops().vocabulary, library)
     if as_json:
-        named = [{"name": node, "kind": kind_of(node)} for node in nodes(found)]
-        print_json({"entry": found.entry, "nodes": named, "edges": edges(found)})
+        drawn = [{"name": node, "kind": kind_of(node)} for node in nodes(loaded)]
+        print_json({"entry": loaded.entry, "nodes": drawn, "edges": edges(loaded)})
     else:
-        click.echo(FORMATS[form](found), nl=False)
+        click.echo(FORMATS[form](loaded), nl=False)

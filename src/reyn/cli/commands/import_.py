@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 @click.argument("file")
 @json_option
 def command(file: str, as_json: bool) -> None:
-    """Import the runs of FILE, which `reyn export` wrote; `-` is standard input.
+    """Import the runs in FILE, which `reyn export` wrote. `-` reads standard input.
 
-    Everything is checked before anything is stored. A run that exists already must be identical.
+    The whole file is checked before anything is stored. A run that already exists must be identical.
     """
     with _opened(file) as lines, open_project() as runtime:
         report = runtime.import_(lines)
@@ -34,7 +34,7 @@ def command(file: str, as_json: bool) -> None:
     for run in report.imported:
         click.echo(f"imported {clean(run)}")
     for run in report.known:
-        click.echo(f"{clean(run)} is here already, the same")
+        click.echo(f"skipped {clean(run)}: already imported")
 
 
 @contextmanager
@@ -45,9 +45,9 @@ def _opened(file: str) -> Iterator[BinaryIO]:
         yield sys.stdin.buffer
         return
     try:
-        opened = Path(file).open("rb")  # noqa: SIM115 - closed below, but not what is done with it
+        opened = Path(file).open("rb")  # noqa: SIM115 - closed below; errors of its user are not caught here
     except (OSError, ValueError) as error:
-        hint = "Give a file that `reyn export` wrote."
+        hint = "Pass a file that `reyn export` wrote."
         raise ArchiveInvalid(f"cannot read `{file[:200]}`: {error}", hint=hint) from error
     with opened:
         yield opened

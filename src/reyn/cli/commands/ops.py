@@ -13,10 +13,7 @@ from reyn.errors import OpUnknown
 @click.argument("kind", required=False)
 @json_option
 def command(kind: str | None, as_json: bool) -> None:
-    """List the ops that skills can use here, or show the reference of KIND.
-
-    Ops of installed packages are listed with the built-in ones.
-    """
+    """List the available ops, or document KIND. Includes the ops of installed packages."""
     from reyn.documents import nearest
     from reyn.ops import standard_ops
     from reyn.ops.docs import op_page

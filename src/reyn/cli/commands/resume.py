@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from reyn.cli.driving import drive, no_input_option
-from reyn.cli.output import json_option
+from reyn.cli.execution import execute, execution_options
 from reyn.cli.project import model_name
 from reyn.config import Limits
 from reyn.errors import LimitUnknown
@@ -16,27 +15,33 @@ _LIMITS = ", ".join(field.name for field in msgspec.structs.fields(Limits))
 
 @click.command(epilog="Example: reyn resume 20260704T120000-k3m9qxdt --raise max_phase_visits=50")
 @click.argument("run")
-@click.option("--retry", is_flag=True, help="Retry what failed.")
+@click.option("--retry", is_flag=True, help="Retry the step that failed.")
 @click.option(
     "--raise",
     "raised",
     multiple=True,
     metavar="LIMIT=N",
-    help=f"Raise the cap that stopped the run; `none` removes it. LIMIT is one of {_LIMITS}.",
+    help=f"Raise a limit; `none` removes it. LIMIT is one of {_LIMITS}.",
 )
-@click.option("--model", metavar="MODEL", help="Call another model from here on; the journal records it.")
-@click.option("--upgrade", is_flag=True, help="Continue with the current version of the skill, if the run fits it.")
-@no_input_option
-@json_option
+@click.option("--model", metavar="MODEL", help="Model to call from here on.")
+@click.option("--upgrade", is_flag=True, help="Continue with the current version of the skill, if it is compatible.")
+@execution_options
 def command(
-    run: str, retry: bool, raised: tuple[str, ...], model: str | None, upgrade: bool, no_input: bool, as_json: bool
+    run: str,
+    retry: bool,
+    raised: tuple[str, ...],
+    model: str | None,
+    upgrade: bool,
+    no_input: bool,
+    stream: bool,
+    as_json: bool,
 ) -> int:
-    """Continue RUN from its last durable event. RUN may be the beginning of an id.
+    """Continue RUN from its last durable event. RUN is an id or a unique prefix.
 
-    The run continues with its own copy of the skill and its own settings: editing files never changes an open run.
+    The run keeps its own copy of the skill and its own settings, so editing files does not change an open run.
     """
-    limits = dict(_parse_limit(words) for words in raised)
-    return drive(
+    limits = dict(_parse_limit(argument) for argument in raised)
+    return execute(
         lambda runtime, progress: runtime.resume(
             run,
             retry=retry,
@@ -48,13 +53,14 @@ def command(
         ),
         as_json=as_json,
         no_input=no_input,
+        stream=stream,
     )
 
 
-def _parse_limit(words: str) -> tuple[str, int | None]:
-    name, _, number = words.partition("=")
+def _parse_limit(argument: str) -> tuple[str, int | None]:
+    name, _, number = argument.partition("=")
     if number == "none":
         return name, None
     if not (number.isascii() and number.isdigit() and len(number) < 16):
-        raise LimitUnknown(f"`{words}` is not of the form LIMIT=N")
+        raise LimitUnknown(f"`{argument}` is not of the form LIMIT=N")
     return name, int(number)

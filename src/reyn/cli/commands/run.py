@@ -6,36 +6,38 @@ from typing import Any
 
 import click
 
-from reyn.cli.driving import drive, no_input_option
-from reyn.cli.output import json_option
-from reyn.cli.project import model_name, open_project, parse_input, skill_name
-from reyn.cli.settings import setting_flags
+from reyn.cli.execution import execute, execution_options
+from reyn.cli.project import model_name, open_project, parse_input, print_assumed_project, skill_name
+from reyn.cli.settings import setting_options
 
 
 @click.command(epilog='Example: reyn run hello \'{"name": "Ada"}\' --model scripted:answers.jsonl')
 @click.argument("skill")
 @click.argument("input", required=False)
-@click.option("--run-id", metavar="KEY", help="Name the run; if it exists already, continue it as it was started.")
-@setting_flags
-@no_input_option
-@json_option
-def command(skill: str, input: str | None, run_id: str | None, no_input: bool, as_json: bool, **settings: Any) -> int:
+@click.option("--run-id", metavar="KEY", help="Id of the run. If it exists, continue it.")
+@setting_options
+@execution_options
+def command(
+    skill: str, input: str | None, run_id: str | None, no_input: bool, stream: bool, as_json: bool, **settings: Any
+) -> int:
     """Start a run of SKILL with INPUT.
 
-    SKILL is a name, or a path with a slash in it. INPUT is text, a JSON object of the entry phase's type, an object
-    with `type` and `data`, `-` for standard input or `@FILE`.
+    SKILL is a name, or a path that contains a slash. INPUT is text, a JSON object of the entry phase's type, an object
+    with `type` and `data`, `-` for standard input, or `@FILE`.
 
-    Questions of the run are asked at the terminal, if there is one. Ctrl-C interrupts the run, which can then be
-    resumed; pressing it again right after cancels the run.
+    On a terminal, the run asks its questions there. Ctrl-C interrupts the run, which can then be resumed; a second
+    Ctrl-C cancels it.
     """
     parsed = parse_input(input)
     settings["model"] = model_name(settings["model"])
-    return drive(
+    print_assumed_project()
+    return execute(
         lambda runtime, progress: runtime.run(
             skill_name(skill), parsed, run_id=run_id, listener=progress, on_delta=progress.on_delta
         ),
         as_json=as_json,
         no_input=no_input,
+        stream=stream,
         opening=open_project,
         **settings,
     )

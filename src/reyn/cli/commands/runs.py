@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import click
 import msgspec
 
-from reyn.cli.output import clean, coloured, command_line, json_option, print_json, short, time_of
-from reyn.cli.project import look_at_project
+from reyn.cli.ages import Age, age_text, now
+from reyn.cli.output import clean, coloured, command_line, json_option, print_json, print_table, short
+from reyn.cli.project import open_existing_project
+from reyn.journal import Status
 
 if TYPE_CHECKING:
     from reyn.journal import RunRow
     from reyn.runs.questions import Question
     from reyn.runtime import SyncRuntime
 
+_HEADER = ("RUN", "SKILL", "STATUS", "SINCE", "WAITING FOR")
+
 
 class _Listed(NamedTuple):
-    """A run of the list with everything that is printed of it."""
+    """A run with everything that is printed about it."""
 
     row: RunRow
     depth: int
@@ -30,28 +34,49 @@ class _Listed(NamedTuple):
         fields |= {"standing": self.standing, "depth": self.depth, "next": self.command}
         return fields | {"question": msgspec.to_builtins(self.question)}
 
+    def cells(self) -> tuple[str, ...]:
+        row = self.row
+        since = row.started if self.standing == "running" else row.updated
+        question = "" if self.question is None else short(self.question.wait.message, 80)
+        suffix = " (answered)" if self.question is not None and self.question.is_answered else ""
+        run = f"{'  ' * self.depth}{clean(row.run_id)}"
+        return run, clean(row.skill), coloured(self.standing), age_text(now() - since), f"{question}{suffix}"
 
-@click.command(epilog="Example: reyn runs --json")
-@click.option("--top", is_flag=True, help="Leave out the sub-runs.")
+
+@click.command(epilog="Example: reyn runs --status waiting --since 2d")
+@click.option(
+    "--status", "statuses", multiple=True, type=click.Choice(get_args(Status)), help="Status; may be repeated."
+)
+@click.option("--skill", metavar="NAME", help="Only runs of this skill.")
+@click.option("--since", type=Age(), metavar="AGE", help="Only runs with events since 30m, 2h, 3d or 2026-07-04.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the newest N runs, with their sub-runs.")
+@click.option("--top", is_flag=True, help="Omit sub-runs.")
 @json_option
-def command(top: bool, as_json: bool) -> None:
-    """List the runs of this project, newest first: status, open question and next command of each.
+def command(
+    statuses: tuple[str, ...], skill: str | None, since: int | None, limit: int | None, top: bool, as_json: bool
+) -> None:
+    """List runs, newest first, with status and open question. Sub-runs are indented below their parent.
 
-    Sub-runs are listed below their parent.
+    With --json, each run also has its ids, its origin and the command that continues it.
     """
-    with look_at_project() as runtime:
-        listed = [_look(runtime, row, depth) for row, depth in in_order(runtime.runs()) if depth == 0 or not top]
+    with open_existing_project() as runtime:
+        rows = runtime.runs()
+        is_empty = not rows
+        rows = [row for row in rows if not statuses or row.status in statuses]
+        rows = [row for row in rows if skill is None or row.skill == skill]
+        rows = [row for row in rows if since is None or row.updated >= since]
+        ordered = _first_roots(in_order(rows), limit)
+        listed = [_describe(runtime, row, depth) for row, depth in ordered if depth == 0 or not top]
     if as_json:
         print_json([run.as_json() for run in listed])
-        return
-    if not listed:
-        click.echo("no runs yet; `reyn run SKILL` starts one")
-    for run in listed:
-        _print(run)
+    elif listed:
+        print_table(_HEADER, [run.cells() for run in listed])
+    else:
+        click.echo("no runs; start one with `reyn run SKILL`" if is_empty else "no matching runs")
 
 
 def in_order(rows: list[RunRow]) -> list[tuple[RunRow, int]]:
-    """Each run with its depth: sub-runs follow their parent, in the order in which they started."""
+    """Return each run with its depth. Sub-runs follow their parent in the order in which they started."""
     known = {row.run_id for row in rows}
     children: dict[str, list[RunRow]] = {}
     for row in reversed(rows):
@@ -63,22 +88,12 @@ def in_order(rows: list[RunRow]) -> list[tuple[RunRow, int]]:
     return [found for row in reversed(children.get("", [])) for found in branch(row, 0)]
 
 
-def _look(runtime: SyncRuntime, row: RunRow, depth: int) -> _Listed:
+def _first_roots(ordered: list[tuple[RunRow, int]], limit: int | None) -> list[tuple[RunRow, int]]:
+    """Return the first `limit` runs of depth 0, with their sub-runs."""
+    roots = [number for number, (_, depth) in enumerate(ordered) if depth == 0]
+    return ordered if limit is None or len(roots) <= limit else ordered[: roots[limit]]
+
+
+def _describe(runtime: SyncRuntime, row: RunRow, depth: int) -> _Listed:
     question = runtime.open_question(row) if row.status in ("running", "waiting") else None
     return _Listed(row, depth, runtime.display_status(row), command_line(runtime.next_action(row)), question)
-
-
-def _print(run: _Listed) -> None:
-    row, indent = run.row, "  " * run.depth
-    at = f" at {row.phase}" if row.status != "finished" and row.phase else ""
-    origin = f" · fork of {row.fork_of} at {row.fork_seq}" if row.fork_of else ""
-    reason = f": {row.reason}" if row.reason and run.question is None else ""
-    who = clean(f"{row.run_id}  {time_of(row.started)}  {row.skill}")
-    click.echo(f"{indent}{who}  {coloured(run.standing)}{short(f'{at}{origin}{reason}')}")
-    if run.depth:  # the root run shows the question and the next command
-        return
-    if run.question is not None:
-        answered = " (answered)" if run.question.is_answered else ""
-        click.echo(f"{indent}    asks: {short(run.question.wait.message)}{answered}")
-    if run.command and run.standing not in ("aborted", "cancelled"):
-        click.echo(f"{indent}    next: {clean(run.command)}")

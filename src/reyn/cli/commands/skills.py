@@ -14,25 +14,25 @@ from reyn.cli.project import project_root, skill_name
 @click.argument("name", required=False)
 @json_option
 def command(name: str | None, as_json: bool) -> None:
-    """List the skills of this project, or describe one: its input, its output and its phases."""
+    """List the skills of the project, or describe NAME: its input, output and phases."""
     from reyn.ops import standard_ops
     from reyn.skills import Library, load_skill
 
     library = Library(project_root())
     if name is not None:
         skill = load_skill(library.find(skill_name(name)), standard_ops().vocabulary, library)
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "name": skill.name,
             "description": skill.description,
-            "takes": [artifact.name for artifact in skill.entry_inputs],
-            "gives": skill.result.name,
+            "input": [artifact.name for artifact in skill.entry_inputs],
+            "output": skill.result.name,
             "phases": list(skill.phases),
-            "runs": sorted(skill.skills),
+            "skills": sorted(skill.skills),
         }
         if as_json:
-            print_json(told)
+            print_json(fields)
         else:
-            for key, value in told.items():
+            for key, value in fields.items():
                 if value:
                     click.echo(f"{key:<12} {', '.join(value) if isinstance(value, list) else clean(value)}")
         return
@@ -46,11 +46,11 @@ def command(name: str | None, as_json: bool) -> None:
 
 
 def _description(folder: Any) -> str:
-    """From the front matter alone: a list must not fail because one skill is broken."""
+    """Return the description in the front matter: one broken skill must not break the list."""
     from reyn.documents import DocumentError, parse_front_matter, read_text
 
     try:
         value = parse_front_matter(read_text(folder / "skill.md", "skill.md"), "skill.md").value
     except DocumentError:
-        return "(cannot be read; `reyn lint` tells why)"
+        return "(invalid; run `reyn lint`)"
     return str(value.get("description", "")).strip() if isinstance(value, dict) else ""

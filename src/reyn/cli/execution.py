@@ -1,17 +1,17 @@
-"""Shared by all commands that execute a run: progress, questions at the terminal, the result, Ctrl-C."""
+"""Shared by all commands that execute a run: progress, streamed text, questions at the terminal, result, Ctrl-C."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from reyn.cli.interrupts import INTERRUPTED, Interrupts
-from reyn.cli.output import lasted, print_json, print_result, reyn_command
+from reyn.cli.output import duration, json_option, print_json, print_result, reyn_command
 from reyn.cli.progress import Progress
-from reyn.cli.project import look_at_project
+from reyn.cli.project import open_existing_project
 from reyn.errors import RunNotResumable
 
 if TYPE_CHECKING:
@@ -21,31 +21,48 @@ if TYPE_CHECKING:
     from reyn.cli.people import TerminalPeople
     from reyn.runtime import RunResult, SyncRuntime
 
-no_input_option = click.option(
-    "--no-input", is_flag=True, help="Do not ask at the terminal: a question stops the run, to be answered later."
+    F = TypeVar("F", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option("--no-input", is_flag=True, help="Do not ask questions at the terminal; the run waits instead."),
+    click.option(
+        "--stream",
+        is_flag=True,
+        help="Print the model's text as it arrives. With --json: one JSON object a line, the result last.",
+    ),
+    json_option,
 )
 
 
-def drive(
+def execution_options(command: F) -> F:
+    """Add `--no-input`, `--stream` and `--json`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def execute(
     work: Callable[[SyncRuntime, Progress], RunResult | None],
     *,
     as_json: bool,
     no_input: bool,
-    opening: Callable[..., AbstractContextManager[SyncRuntime]] = look_at_project,
+    stream: bool,
+    opening: Callable[..., AbstractContextManager[SyncRuntime]] = open_existing_project,
     **settings: Any,
 ) -> int:
     """Execute a run with progress, print its result and return the exit code of its status.
 
     Args:
-        work: Executes the run. It returns nothing if it executed none and printed why.
-        as_json: Print the result as JSON.
+        work: Executes the run. It returns `None` if it executed none and has printed why.
+        as_json: Print the result as JSON; progress goes to standard error.
         no_input: Do not ask questions at the terminal.
+        stream: Print the model's text as it arrives.
         opening: Opens the project.
         settings: Keys of the configuration to override.
     """
-    people = None if no_input else _people()
+    people = None if no_input else _terminal_people()
     with opening(people=people, **settings) as runtime:
-        progress = Progress(runtime, err=as_json, people=people)
+        progress = Progress(runtime, err=as_json, people=people, stream=stream)
         if people is not None:
             people.before_output = progress.pause
         with Interrupts(runtime.interrupt) as interrupts:
@@ -56,13 +73,13 @@ def drive(
                 progress.introduce(result.run_id)
             except (asyncio.CancelledError, KeyboardInterrupt):
                 progress.pause()
-                return _interrupted(runtime, progress, interrupts, as_json=as_json)
+                return _report_interrupted(runtime, progress, interrupts, as_json=as_json)
             finally:
                 progress.pause()
-        return _report(runtime, result, took=lasted(progress.took), as_json=as_json)
+        return _report(runtime, result, took=duration(progress.took), as_json=as_json)
 
 
-def _people() -> TerminalPeople | None:
+def _terminal_people() -> TerminalPeople | None:
     from reyn.cli.people import TerminalPeople, is_attended
 
     return TerminalPeople() if is_attended() else None
@@ -77,19 +94,19 @@ def _report(runtime: SyncRuntime, result: RunResult, *, took: str, as_json: bool
     return result.exit_code
 
 
-def _interrupted(runtime: SyncRuntime, progress: Progress, interrupts: Interrupts, *, as_json: bool) -> int:
+def _report_interrupted(runtime: SyncRuntime, progress: Progress, interrupts: Interrupts, *, as_json: bool) -> int:
     """Report an interrupted run; cancel it if Ctrl-C is pressed again soon."""
     run = progress.run_id
     if not run or not runtime.is_recorded(run):
         return INTERRUPTED
     command = reyn_command("resume", run)
-    click.echo(f"interrupted; nothing is lost. Next: {command} (Ctrl-C again cancels the run for good)", err=True)
+    click.echo(f"interrupted; the run is saved. Press Ctrl-C again to cancel it.\nnext: {command}", err=True)
     if not interrupts.is_twice():
         if as_json:
             print_json(runtime.result(run))
         return INTERRUPTED
-    with suppress(RunNotResumable):  # it has ended already
+    with suppress(RunNotResumable):  # the run has already ended
         runtime.cancel(run, "Ctrl-C twice")
     result = runtime.result(run)
-    exit_code = _report(runtime, result, took=lasted(progress.took), as_json=as_json)
+    exit_code = _report(runtime, result, took=duration(progress.took), as_json=as_json)
     return INTERRUPTED if result.status == "running" else exit_code

@@ -1,0 +1,70 @@
+"""`reyn explain`."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import click
+
+from reyn.cli.output import json_option, print_json, print_table
+from reyn.documents import nearest
+from reyn.errors import FINDINGS, ReynError, UsageError, all_errors
+
+
+@click.command(epilog="Example: reyn explain RYN201")
+@click.argument("code", required=False)
+@json_option
+def command(code: str | None, as_json: bool) -> None:
+    """Explain the error or lint finding CODE, or list all codes."""
+    errors = {cls.code: cls for cls in all_errors() if cls is not ReynError}
+    codes = sorted({*errors, *FINDINGS})
+    if code is None:
+        rows = [_entry(known, errors.get(known)) for known in codes]
+        if as_json:
+            print_json(rows)
+        else:
+            print_table(("CODE", "MEANING"), [(row["code"], row["meaning"].split("\n\n")[0]) for row in rows])
+        return
+    wanted = code.upper() if code.upper().startswith("RYN") else f"RYN{code}"
+    if wanted not in codes:
+        hint = nearest(wanted, codes) or "`reyn explain` lists all codes."
+        raise UsageError(f"no error code `{code}`", hint=hint)
+    entry = _entry(wanted, errors.get(wanted))
+    if as_json:
+        print_json(entry)
+        return
+    click.echo(f"{entry['code']} {entry['name']} (exit code {entry['exit_code']})".replace("  ", " "))
+    for line in entry["meaning"].split("\n"):
+        click.echo(f"  {line}".rstrip())
+    if entry["finding"]:
+        click.echo(f"  as a finding: {entry['finding']}")
+    if entry["hint"]:
+        click.echo(f"  fix: {entry['hint']}")
+    if entry["more"]:
+        click.echo(f"  more: {entry['more']}")
+
+
+def _entry(code: str, cls: type[ReynError] | None) -> dict[str, Any]:
+    """Describe a code: an error class, a lint finding, or both.
+
+    `name` is the exception class in `reyn.errors`. `more` is a command: documentation files are not installed.
+    """
+    finding = FINDINGS.get(code, "")
+    if cls is None:
+        entry = {"name": "finding", "exit_code": 1, "meaning": finding, "finding": ""}
+        return {"code": code, **entry, "hint": "", "more": "reyn lint --help"}
+    meaning = inspect.cleandoc(cls.__doc__ or "")
+    entry = {"name": cls.__name__, "exit_code": cls.exit_code, "meaning": meaning, "finding": finding}
+    return {"code": code, **entry, "hint": cls.hint, "more": _MORE.get(code[:4], "")}
+
+
+_MORE = {
+    "RYN1": "reyn lint --help",
+    "RYN2": "reyn run --help",
+    "RYN4": "reyn runs --help",
+    "RYN5": "reyn models --help",
+    "RYN6": "reyn resume --help",
+    "RYN7": "reyn config --help",
+}
+"""The command to look at next, by family of codes."""

@@ -1,0 +1,60 @@
+"""Write files of the user: new ones without overwriting any, large ones atomically."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from reyn.errors import FileTaken, ProjectNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+
+def write_new_files(root: Path, files: Mapping[str, str], optional: Mapping[str, str] = {}) -> None:
+    """Write new files below a folder: all of them or none.
+
+    Args:
+        root: The folder; created if it does not exist.
+        files: Text by path.
+        optional: Further files, which are skipped if they exist.
+
+    Raises:
+        FileTaken: One of `files` exists.
+        ProjectNotFound: The folder cannot be written.
+    """
+    taken = [name for name in files if (root / name).exists()]
+    if taken:
+        raise FileTaken(f"`{taken[0]}` already exists; nothing was written")
+    missing = {name: text for name, text in optional.items() if not (root / name).exists()}
+    written: list[Path] = []
+    try:
+        for name, text in {**files, **missing}.items():
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            written.append(path)
+            path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise ProjectNotFound(f"cannot write below `{root}`: {error}") from error
+
+
+def write_atomically(path: Path, lines: Iterable[bytes]) -> int:
+    """Write a file by renaming a complete temporary one; return its size in bytes."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        try:
+            with temporary.open("wb") as file:
+                file.writelines(lines)
+                size = file.tell()
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise ProjectNotFound(f"cannot write `{path}`: {error.strerror}", hint="Choose a writable path.") from error
+    return size

@@ -1,0 +1,10 @@
+"""What the environment says about the terminal."""
+
+from __future__ import annotations
+
+import os
+
+
+def is_plain() -> bool:
+    """Return whether to print neither colour nor a live line: `NO_COLOR` is not empty, or `TERM` is `dumb`."""
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"

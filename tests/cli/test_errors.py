@@ -1,0 +1,122 @@
+"""Errors as text and as JSON: usage errors, `reyn explain`, links that an installed user can follow."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reyn.errors import FINDINGS, ReynError, all_errors
+from tests.cli.support import IN
+
+CODES = sorted({cls.code for cls in all_errors() if cls is not ReynError} | set(FINDINGS))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run",), "missing argument 'SKILL'"),
+        (("sing",), "no such command `sing`"),
+        (("run", "pair", "--colour"), "no such option"),
+        (("fork", "r", "--at", "0"), "invalid value for '--at'"),
+        (("events", "r", "--kind", "x"), "invalid value for --kind: no event kind `x`"),
+        (("show", "\udcff"), "the command line is not UTF-8"),
+    ],
+)
+def test_a_usage_error_is_a_json_object_with_json(here: Path, reyn, arguments, message: str):
+    output = reyn(*arguments, "--json")
+    assert (output.code, output.err) == (2, "")
+    error = output.json["error"]
+    assert (error["code"], error["message"][: len(message)]) == ("RYN710", message)
+    assert set(error) == {"code", "message", "hint", "more", "usage"}
+
+
+def test_a_usage_error_prints_usage_and_help_command(here: Path, reyn):
+    output = reyn("run")
+    assert (output.code, output.out) == (2, "")
+    assert output.err.splitlines() == [
+        "error RYN710: missing argument 'SKILL'",
+        "  usage: reyn run [OPTIONS] SKILL [INPUT]",
+        "  fix: See `reyn run --help`.",
+        "  more: reyn explain RYN710",
+    ]
+
+
+def test_an_unknown_command_suggests_the_nearest(here: Path, reyn):
+    assert "error RYN710: no such command `rnus`. Did you mean `runs`?\n" in reyn("rnus").err
+
+
+def test_json_after_a_double_dash_is_an_argument(here: Path, reyn):
+    output = reyn("run", "--", "--json", "a", "b")
+    assert (output.code, output.out) == (2, "")
+    assert "error RYN710" in output.err
+
+
+def test_an_error_has_the_lines_message_fix_more(here: Path, reyn):
+    assert reyn("show", "nobody").err.splitlines() == [
+        "error RYN401: no run `nobody`",
+        "  fix: `reyn runs` lists the runs of this project.",
+        "  more: reyn explain RYN401",
+    ]
+
+
+def test_findings_of_an_error_are_indented_below_its_message(here: Path, reyn):
+    (here / "reyn.yaml").write_text("modle: x\n")
+    first, finding, *_ = reyn("runs").err.splitlines()
+    assert first.startswith("error RYN701: ")
+    assert finding.startswith("  reyn.yaml:1:1: RYN701 ")
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_code_is_explained(reyn, code: str):
+    output = reyn("explain", code)
+    assert output.code == 0
+    assert output.out.startswith(f"{code} ")
+    entry = reyn("explain", code, "--json").json
+    assert entry["code"] == code
+    assert entry["meaning"]
+    assert "docs/" not in output.out, "documentation files are not installed"
+
+
+def test_explain_prints_meaning_exit_code_and_fix(reyn):
+    lines = reyn("explain", "RYN401").out.splitlines()
+    assert lines[0] == "RYN401 RunNotFound (exit code 2)"
+    assert lines[1].startswith("  ")
+    assert "  fix: `reyn runs` lists the runs of this project." in lines
+
+
+def test_explain_covers_a_code_that_is_an_error_and_a_finding(reyn):
+    assert f"  as a finding: {FINDINGS['RYN701']}" in reyn("explain", "RYN701").out.splitlines()
+
+
+@pytest.mark.parametrize("spelling", ["RYN201", "ryn201", "201"])
+def test_explain_accepts_a_code_in_any_spelling(reyn, spelling: str):
+    assert reyn("explain", spelling).out.startswith("RYN201 InputInvalid")
+
+
+def test_explain_suggests_the_nearest_code(reyn):
+    output = reyn("explain", "RYN2011")
+    assert output.code == 2
+    assert "error RYN710: no error code `RYN2011`\n  fix: Did you mean `RYN201`?" in output.err
+    assert reyn("explain", "nonsense", "--json").json["error"]["code"] == "RYN710"
+
+
+def test_explain_without_a_code_lists_all_codes(reyn):
+    assert [entry["code"] for entry in reyn("explain", "--json").json] == CODES
+    header, *rows = reyn("explain").out.splitlines()
+    assert header.split() == ["CODE", "MEANING"]
+    assert [row.split()[0] for row in rows] == CODES
+
+
+def test_no_message_of_the_package_refers_to_a_file_that_is_not_installed():
+    for cls in all_errors():
+        assert "docs/" not in cls.hint
+    source = Path(__file__).parents[2] / "src/reyn/cli"
+    assert [path.name for path in source.rglob("*.py") if "docs/" in path.read_text(encoding="utf-8")] == []
+
+
+def test_the_more_line_of_a_failed_run_names_a_command(here: Path, reyn):
+    (here / "answers.jsonl").write_text("")
+    assert "\nmore: reyn explain RYN503\n" in reyn("run", "pair", IN, "--run-id", "r").out
+    assert json.loads(reyn("show", "r", "--json").out)["code"] == "RYN503"
