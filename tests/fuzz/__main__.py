@@ -102,7 +102,7 @@ def table(outcomes: list[Outcome]) -> str:
         wrong = sum(1 for outcome in own if outcome.findings)
         cpu, memory = max(outcome.cpu for outcome in own), max(outcome.memory for outcome in own)
         lines.append(f"{name:10} {len(own):6} {wrong:14} {cpu:7.1f} s {memory // MEGABYTE:6} MB")
-        lines += [f"  {entry['cases']:5} × {found}" for found, entry in _classes(own).items()]
+        lines += [f"  {entry['cases']:5} x {found}" for found, entry in _classes(own).items()]
     return "\n".join(lines)
 
 

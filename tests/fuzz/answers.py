@@ -231,9 +231,9 @@ def _check_run(case: Case, rt: SyncRuntime, result: RunResult | None) -> None:
             case.found("replay", error)
         with case.guarded("events"):
             for event in rt.events(row.run_id):
-                if event.kind == "sub_run_started" and event.data["skill"] not in SKILLS:
-                    if not event.data.get("problem"):
-                        case.found("runs-own-skill", event.data["skill"])
+                is_foreign = event.kind == "sub_run_started" and event.data["skill"] not in SKILLS
+                if is_foreign and not event.data.get("problem"):
+                    case.found("runs-own-skill", event.data["skill"])
 
 
 class Timed(Overheard):

@@ -267,9 +267,9 @@ def _use_victim(case: Case, rt: SyncRuntime, wait: str) -> None:
         rt.resume("order")
     with case.guarded("read the victim"):
         for event in rt.events("order"):
-            if event.kind == "sub_run_completed" and event.data.get("artifact"):
-                if PLANTED.encode() in rt.content(event.data["artifact"]["hash"]):
-                    case.found("takes-planted-sub-run", event.data["run"])
+            artifact = event.data.get("artifact") if event.kind == "sub_run_completed" else None
+            if artifact and PLANTED.encode() in rt.content(artifact["hash"]):
+                case.found("takes-planted-sub-run", event.data["run"])
 
 
 # -- archives -----------------------------------------------------------------------------------------
