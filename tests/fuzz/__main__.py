@@ -9,11 +9,12 @@ import time
 from collections import Counter
 
 from tests.fuzz.harness import MEGABYTE, Finding, Outcome, run_case, run_for
-from tests.fuzz.targets import TARGETS
+from tests.fuzz.targets import TARGETS, preload
 
 
 def main() -> int:
     options = _options()
+    preload()
     chosen = {name: TARGETS[name] for name in options.only}
     if options.case is not None:
         outcomes = [run_case(name, target, options.case) for name, target in chosen.items()]

@@ -204,7 +204,9 @@ def _check_undo(case: Case, rt: SyncRuntime, root: Path, original: dict[str, str
     with case.guarded("undo"):
         rt.undo("k")
     left = [path for path in changed(original, _project(root)) if TEMPORARY not in path]
-    if left:
+    if left and all(_project(root).get(path) == "folder" and path not in original for path in left):
+        case.found("undo-leaves-folders", f"{left} after {system.failed}")
+    elif left:
         case.found("undo-does-not-restore", f"{left} after {system.failed}")
     # One that cannot be removed has to stay.
     if any(TEMPORARY in path for path in tree(root)) and not any(name.startswith("unlink") for name in system.failed):
