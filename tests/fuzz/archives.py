@@ -19,7 +19,7 @@ from reyn import SyncRuntime
 from reyn.journal.event import GENESIS, link
 from reyn.models.protocol import ModelReply
 from tests.fuzz.harness import Case
-from tests.fuzz.oracles import World, check_files, check_state_size, tree
+from tests.fuzz.oracles import World, check_command, check_files, check_state_size, tree
 from tests.fuzz.project import command, make_surroundings
 from tests.support import act, file, finish, go, question, write_skill
 
@@ -55,6 +55,13 @@ PATHS = [
     "workspace:/x",
     "./workspace:x",
 ]
+CURRENT = {
+    "reyn.yaml": b"max_phase_visits: 25\n",
+    "notes.txt": b"a note\n" * 20,
+    "../outside/secret.txt": b"CANARY-outside-5f81",
+    "out/secret.txt": b"CANARY-outside-5f81",
+}
+"""What files of the surroundings contain, as an attacker may know or guess."""
 NUMBERS: list[Any] = [2**80, 2**70, 2**63, 2**64 - 1, -1, 0, 1.5, 1e300, -(2**63), True, None, "1", 10**400]
 VALUES: list[Any] = [
     *NUMBERS,
@@ -157,10 +164,8 @@ def target(case: Case) -> None:
     make = chance.choices([maker for maker, _ in MIXES], [weight for _, weight in MIXES])[0]
     case.label(make.__name__)
     if make is endless:
-        world = World(case.folder, root)
-        code, printed = command(root, "import", chance.choice(["/dev/zero", str(_endless_file(case.folder))]))
-        if "RYN900" in printed and "MemoryError" not in printed:
-            case.found("internal-error(reyn import)", f"exit {code}: {printed[-200:]}")
+        path = chance.choice(["/dev/zero", str(_endless_file(case.folder))])
+        check_command(case, "import", *command(root, "import", path))
         return
     lines = make(chance, case.folder)
     world, stored, files = World(case.folder, root), _stored(root), tree(root / ".reyn" / "workspace")
@@ -210,9 +215,7 @@ def _use(case: Case, rt: SyncRuntime, world: World, run: str) -> None:
             action()
         check_files(case, world, name)
     for words in (("show", run), ("runs",)):
-        code, printed = command(rt.root, *words)
-        if "RYN900" in printed:
-            case.found(f"internal-error(reyn {words[0]})", f"exit {code}: {printed[-200:]}")
+        check_command(case, " ".join(words), *command(rt.root, *words))
 
 
 def _stored(root: Path) -> set[str]:
@@ -283,20 +286,19 @@ def _goldens() -> dict[str, bytes]:
 def _golden(chance: random.Random, *, with_changes: bool = False) -> Archive:
     names = [name for name in _goldens() if not with_changes or name.endswith("/rich")]
     newest = [name for name in names if name.startswith("rules-5")]
-    return Archive(_goldens()[chance.choice(newest if chance.random() < 0.7 else names)])
+    return Archive(_goldens()[chance.choice(newest if chance.random() < 0.9 else names)])
 
 
 def forged_change(chance: random.Random, folder: Path) -> list[bytes]:
     """A recorded change of a file that no op made; perhaps cut where it would be restored, or not performed yet."""
     archive = _golden(chance, with_changes=True)
     evil = archive.add_blob(EVIL)
-    path = chance.choice(PATHS if chance.random() < 0.5 else PATHS[:8])
+    path = chance.choice(PATHS if chance.random() < 0.3 else PATHS[:8])
     change: dict[str, Any] = {"path": path, "before": evil, "mode": 0o755}
-    if path == "reyn.yaml":
-        change["after"] = hashlib.sha256(b"max_phase_visits: 25\n").hexdigest()
-        archive.blobs[change["after"]] = b"max_phase_visits: 25\n"
-    if path.startswith("../outside") or path == "out/secret.txt":
-        change["after"] = archive.add_blob(b"CANARY-outside-5f81")
+    if path in CURRENT:  # a change is only reverted if the file is as the change left it
+        change["after"] = archive.add_blob(CURRENT[path])
+        if chance.random() < 0.3:
+            del change["before"]
     if chance.random() < 0.2:
         change["made"] = [chance.choice(PATHS)]
     match chance.choice(["updated", "restore", "intent", "any", "undo"]):
@@ -328,7 +330,7 @@ def forged_change(chance: random.Random, folder: Path) -> list[bytes]:
 
 
 def _turned(change: dict[str, Any]) -> dict[str, Any]:
-    return change | {"before": change["after"], "after": change["before"]}
+    return change | {"before": change["after"], "after": change.get("before")}
 
 
 def _cut_after(archive: Archive, event: dict[str, Any]) -> None:

@@ -165,3 +165,16 @@ def check_terminal(case: Case, command: str, text: str) -> None:
         case.found(
             "terminal-escape", f"`reyn {command}` prints {text[max(0, found.start() - 40) : found.end() + 40]!r}"
         )
+
+
+_FAULT = re.compile(r"RYN900[^:]*: (?:an internal fault: )?(\w*)")
+
+
+def check_command(case: Case, command: str, code: int, printed: str) -> None:
+    """A command reports documented errors only, and nothing that it prints steers a terminal."""
+    check_terminal(case, command, printed)
+    fault = _FAULT.search(printed)
+    if fault and fault[1] == "MemoryError":
+        case.found("memory", f"`reyn {command}`: MemoryError")
+    elif fault:
+        case.found(f"internal-error({fault[1]} in reyn {command.split()[0]})", f"exit {code}: {printed[-300:]}")
