@@ -233,7 +233,7 @@ def references(chance: random.Random, folder: Path, outside: Path) -> None:
         "type": "object",
         "properties": {"text": {"type": "string"}, "deep": {"$ref": f"#/$defs/d{depth}"}},
         "$defs": definitions,
-        "required": ["text"],
+        "required": chance.choice([[], ["text"]]),
     }
     (folder / "artifacts" / "note.yaml").write_text(json.dumps(schema))
 
