@@ -107,6 +107,17 @@ class Case:
         except BaseException as error:  # noqa: BLE001 - this is what the case is for
             self._broken(doing, error)
 
+    @contextmanager
+    def holds(self, what: str) -> Iterator[None]:
+        """A check of Reyn's own, as `verify`: any error at all is a finding."""
+        with self.guarded(what):
+            try:
+                yield
+            except InternalError:
+                raise
+            except ReynError as error:
+                self.found(f"{what}-fails", f"{error.code}: {error.message}")
+
     def _broken(self, doing: str, error: BaseException) -> None:
         if isinstance(error, MemoryError):
             self.found("memory", f"{doing}: MemoryError")

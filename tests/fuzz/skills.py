@@ -91,8 +91,10 @@ def _run(case: Case, root: Path, printed: list[tuple[str, bytes]]) -> None:
                 result = rt.run("s", {"text": "in"}, run_id=name)
                 if result.status not in STATUSES:
                     case.found("status", result.status)
-                rt.verify(name)
-                rt.replay(name)
+                with case.holds("verify"):
+                    rt.verify(name)
+                with case.holds("replay"):
+                    rt.replay(name)
             with case.guarded("frame at"):
                 printed.append(("a frame", repr(rt.frame_at(name)).encode("utf-8", "replace")))
 

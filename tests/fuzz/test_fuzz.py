@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from reyn.errors import ReynError
 from tests.fuzz.harness import Case, run_case
 from tests.fuzz.targets import TARGETS, preload
 
@@ -109,6 +110,11 @@ def raise_error(case: Case) -> None:
         raise ValueError("internal")
 
 
+def fail_a_check(case: Case) -> None:
+    with case.holds("verify"):
+        raise ReynError("the chain is broken")
+
+
 def break_itself(case: Case) -> None:
     raise AssertionError("a fault of the case")
 
@@ -120,6 +126,7 @@ def break_itself(case: Case) -> None:
         (use_cpu, "t/cpu"),
         (crash, "t/killed-by-SIGSEGV"),
         (raise_error, "t/internal-error(ValueError in ?)"),
+        (fail_a_check, "t/verify-fails"),
         (break_itself, "t/case-broken"),
     ],
 )
