@@ -1,9 +1,9 @@
-# Eleven verbs at the most. Everything happens in .venv, made from the lock file.
+# Twelve verbs at the most. Everything happens in .venv, made from the lock file.
 PYTHON ?= python3
 BIN := .venv/bin
 LOCK := requirements/dev.txt
 
-.PHONY: setup demo quick test check cover bench chaos docs lock clean
+.PHONY: setup demo quick test check cover bench chaos fuzz docs lock clean
 
 ## setup: make .venv with everything a contributor needs
 setup: .venv/ready
@@ -30,7 +30,7 @@ demo: .venv/demo
 
 ## quick: the tests of the inner loop; under a minute on two idle cores
 # Every package is tested. Left out: kills, faults, fuzzing, the docs, whole programs, signals and the small model.
-SLOW := kernel/kill kernel/test_bounds.py faults docs test_programs.py lint/test_fuzz.py ops/test_containment.py cli/test_interrupts.py
+SLOW := kernel/kill kernel/test_bounds.py faults docs test_programs.py lint/test_fuzz.py fuzz ops/test_containment.py cli/test_interrupts.py
 quick: setup
 	$(BIN)/python -m pytest -n 2 -q -m "not real_model" $(addprefix --ignore=tests/,$(SLOW))
 
@@ -57,7 +57,7 @@ check: setup
 ## cover: branch coverage: 93 % of the package, 95 % of the language and its linter
 # Measured in one process: what only child processes do (kills, whole programs, pages of the docs) does not count.
 cover: setup
-	$(BIN)/coverage run -m pytest -q -p no:xdist -m "not real_model" $(addprefix --ignore=tests/,kernel/kill docs test_programs.py)
+	$(BIN)/coverage run -m pytest -q -p no:xdist -m "not real_model" $(addprefix --ignore=tests/,kernel/kill docs fuzz test_programs.py)
 	$(BIN)/coverage report --skip-covered --fail-under=93
 	$(BIN)/coverage report --format=total --fail-under=95 --include='src/reyn/skills/*,src/reyn/lint/*'
 
@@ -69,6 +69,11 @@ bench: setup
 ## chaos: thousands of kills at random moments
 chaos: setup
 	$(BIN)/python -m tests.chaos --kills 2000
+
+## fuzz: random hostile answers, archives, skills, servers and system-call errors, for SECONDS
+SECONDS ?= 60
+fuzz: setup
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 ## docs: build the site into site/
 docs: setup

@@ -1,0 +1,141 @@
+"""A minute of fuzzing with fixed seeds: no class of finding that is not known, and no known one that is fixed."""
+
+from __future__ import annotations
+
+import pytest
+
+from reyn.errors import ReynError
+from tests.fuzz.harness import Case, run_case
+from tests.fuzz.targets import TARGETS, preload
+
+SEEDS = {
+    "answers": [*range(1, 9), *range(10, 17)],  # 9 takes nine seconds
+    "archives": range(1, 21),
+    "skills": range(1, 17),
+    "servers": range(1, 11),
+    "faults": range(1, 17),
+}
+"""The cases that are always run; `make fuzz` runs others every time."""
+
+KNOWN = {
+    "answers/disk": 4219466551,
+    "answers/forged-heading-after-unicode-line-end": 3,
+    "answers/memory": 4219466551,
+    "answers/reads-hard-linked-secret": 3837860530,
+    "answers/reads-hidden-file": 144122986,
+    "answers/runs-own-skill": 136893801,
+    "answers/writes-executable-place": 2,
+    "answers/writes-skills-folder": 8,
+    "archives/internal-error(AssertionError in kernel/run_state.py)": 1303098497,
+    "archives/internal-error(AssertionError in reyn show)": 1303098497,
+    "archives/internal-error(OverflowError in journal/sqlite.py)": 17,
+    "archives/internal-error(SchemaInvalid in jsonschema/validation.py)": 14,
+    "archives/internal-error(ValueError in reyn show)": 6,
+    "archives/memory": 65,
+    "archives/refused-import-stores-runs": 58,
+    "archives/resume-writes-skills-folder": 1310444344,
+    "archives/takes-planted-sub-run": 43,
+    "archives/undo-writes-executable-place": 88,
+    "archives/undo-writes-outside-zones": 77,
+    "archives/undo-writes-skills-folder": 30,
+    "faults/error-but-changed": 18,
+    "faults/lost-update": 2,
+    "faults/undo-does-not-restore": 18,
+    "faults/undo-leaves-folders": 1,
+    "servers/key-in-log": 29,
+    "servers/memory": 16,
+    "skills/cpu": 201,
+    "skills/discloses-linked-file": 5,
+    "skills/export-writes-through-link": 5,
+    "skills/fix-writes-outside-project": 44,
+    "skills/forged-heading-after-unicode-line-end": 4206824057,
+}
+"""Classes of findings that exist today, to be fixed by issue G, each with the seed of a case that shows it. A fix
+removes its entry."""
+
+HEAVY = {"answers/disk", "answers/memory", "archives/memory", "servers/memory", "skills/cpu"}
+"""Known classes whose case takes long or much memory; only `python -m tests.fuzz` runs them."""
+
+pytestmark = [
+    pytest.mark.sockets,
+    pytest.mark.filterwarnings("ignore"),  # cases run in processes of their own, with their own output
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def lazy_imports() -> None:
+    preload()
+
+
+@pytest.mark.parametrize("part", [0, 1])
+@pytest.mark.parametrize("name", TARGETS)
+def test_no_case_finds_something_new(name: str, part: int):
+    for seed in SEEDS[name][part::2]:
+        outcome = run_case(name, TARGETS[name], seed)
+        new = [finding for finding in outcome.findings if finding.name not in KNOWN]
+        assert not new, "\n".join(f"{finding.name}: {finding.detail}\n  {finding.command}" for finding in new)
+
+
+@pytest.mark.parametrize("known", sorted(KNOWN.keys() - HEAVY))
+def test_what_is_known_is_still_there(known: str):
+    """A class that is not found any more is fixed: then its entry in `KNOWN` has to go."""
+    target = known.partition("/")[0]
+    assert known in run_case(target, TARGETS[target], KNOWN[known]).names, f"`{known}` is fixed: remove it from KNOWN"
+
+
+# -- the harness itself -------------------------------------------------------------------------------
+
+
+def use_memory(case: Case) -> None:
+    bytearray(450_000_000)[::4096] = b"x" * len(range(0, 450_000_000, 4096))
+
+
+def use_cpu(case: Case) -> None:
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CPU, (1, 2))
+    while True:
+        pass
+
+
+def crash(case: Case) -> None:
+    import os
+    import signal
+
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def raise_error(case: Case) -> None:
+    with case.guarded("trying"):
+        raise ValueError("internal")
+
+
+def fail_a_check(case: Case) -> None:
+    with case.holds("verify"):
+        raise ReynError("the chain is broken")
+
+
+def break_itself(case: Case) -> None:
+    raise AssertionError("a fault of the case")
+
+
+@pytest.mark.parametrize(
+    ("work", "expected"),
+    [
+        (use_memory, "t/memory"),
+        (use_cpu, "t/cpu"),
+        (crash, "t/killed-by-SIGSEGV"),
+        (raise_error, "t/internal-error(ValueError in ?)"),
+        (fail_a_check, "t/verify-fails"),
+        (break_itself, "t/case-broken"),
+    ],
+)
+def test_the_harness_sees(work, expected: str):
+    assert run_case("t", work, 1).names == {expected}
+
+
+def test_a_case_is_determined_by_its_seed():
+    def say(case: Case) -> None:
+        case.found(str(case.random.random()))
+
+    assert run_case("t", say, 7).names == run_case("t", say, 7).names != run_case("t", say, 8).names
