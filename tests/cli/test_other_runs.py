@@ -86,11 +86,11 @@ def test_a_rerun_is_identical_until_its_model_differs(ran: Path, reyn):
 
 
 def test_diff_names_the_section_of_the_frame_that_differs(here: Path, reyn):
-    (here / "reyn" / "seen.txt").write_text("one")
-    write_answers(here, act(file("read", "reyn/seen.txt")), finish("saw one"))
+    (here / "output" / "seen.txt").write_text("one")
+    write_answers(here, act(file("read", "output/seen.txt")), finish("saw one"))
     reyn("run", "asking", IN, "--run-id", "one")
-    (here / "reyn" / "seen.txt").write_text("two")
-    write_answers(here, act(file("read", "reyn/seen.txt")), finish("saw two"))
+    (here / "output" / "seen.txt").write_text("two")
+    write_answers(here, act(file("read", "output/seen.txt")), finish("saw two"))
     reyn("rerun", "one", "--run-id", "two")
     output = reyn("diff", "one", "two")
     assert "1 decision in common, then they diverge" in output.out

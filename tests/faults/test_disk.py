@@ -90,18 +90,18 @@ class GrowingDisk:
 def test_wherever_the_disk_fills_up_the_run_continues_when_space_is_free(root: Path, disk: Disk, kilobytes: int):
     answers = [
         act(file("write", "workspace:a.txt", content=LONG)),
-        act(file("edit", "reyn/log.txt", old_string="x", new_string="xx", replace_all=True)),
+        act(file("edit", "output/log.txt", old_string="x", new_string="xx", replace_all=True)),
         go("second", LONG),
         finish(),
     ]
-    (root / "reyn/log.txt").write_text("x\n")
+    (root / "output/log.txt").write_text("x\n")
     disk.move_to(root / ".reyn", f"{kilobytes}k")
     drives = GrowingDisk(root, disk)
     drives.until_it_ends(answers, kilobytes)
     assert drives.failures or kilobytes > 100
     assert all("full" in why or "No space" in why or "disk I/O" in why for why in drives.failures), drives.failures
     assert drives.check() == []
-    assert (root / "reyn/log.txt").read_text() == "xx\n"
+    assert (root / "output/log.txt").read_text() == "xx\n"
     written = root / ".reyn/workspace/r/a.txt"
     assert not written.exists() or written.read_text() == LONG  # without space, the op returned an error
     assert temporaries(root) == []
@@ -148,33 +148,33 @@ def run_ops(root: Path, answers: list) -> list[dict]:
 
 TOO_LARGE = "y" * 300_000
 CHANGES = {
-    "write": file("write", "reyn/out/a.txt", content=TOO_LARGE),
-    "edit": file("edit", "reyn/out/a.txt", old_string="original", new_string=TOO_LARGE),
-    "new": file("write", "reyn/out/new.txt", content=TOO_LARGE),
-    "folder": file("write", "reyn/out/deep/er/new.txt", content=TOO_LARGE),
+    "write": file("write", "output/out/a.txt", content=TOO_LARGE),
+    "edit": file("edit", "output/out/a.txt", old_string="original", new_string=TOO_LARGE),
+    "new": file("write", "output/out/new.txt", content=TOO_LARGE),
+    "folder": file("write", "output/out/deep/er/new.txt", content=TOO_LARGE),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_write_to_a_full_disk_is_an_op_error_and_leaves_no_file(root: Path, disk: Disk, change: str):
-    disk.move_to(root / "reyn/out", "128k")
-    original = root / "reyn/out/a.txt"
+    disk.move_to(root / "output/out", "128k")
+    original = root / "output/out/a.txt"
     original.write_text("original\n")
-    small = file("write", "reyn/out/small.txt", content="small\n")
+    small = file("write", "output/out/small.txt", content="small\n")
     failed, after = run_ops(root, [act(CHANGES[change]), act(small), go("second"), finish()])
     assert (failed["status"], "No space left" in failed["error"]) == ("error", True)
     assert after["status"] == "ok"
     assert original.read_text() == "original\n"
     assert temporaries(root) == []
-    assert not (root / "reyn/out/new.txt").exists()
+    assert not (root / "output/out/new.txt").exists()
 
 
 def test_a_write_to_a_read_only_disk_is_an_op_error(root: Path, disk: Disk):
-    disk.move_to(root / "reyn/out", "128k")
-    original = root / "reyn/out/a.txt"
+    disk.move_to(root / "output/out", "128k")
+    original = root / "output/out/a.txt"
     original.write_text("original\n")
     disk.make_read_only()
-    ops = [file("write", "reyn/out/a.txt", content="new"), file("delete", "reyn/out/a.txt")]
+    ops = [file("write", "output/out/a.txt", content="new"), file("delete", "output/out/a.txt")]
     for failed in run_ops(root, [act(*ops), go("second"), finish()]):
         assert (failed["status"], "Read-only" in failed["error"]) == ("error", True)
     assert original.read_text() == "original\n"
@@ -199,8 +199,8 @@ def test_a_read_only_state_directory_allows_reading_but_no_runs(root: Path, disk
 
 
 def test_a_file_that_cannot_be_restored_on_a_full_disk_is_named(root: Path, disk: Disk):
-    disk.move_to(root / "reyn/out", "256k")
-    original = root / "reyn/out/a.txt"
+    disk.move_to(root / "output/out", "256k")
+    original = root / "output/out/a.txt"
     original.write_text(LONG)
 
     class Filling(ScriptedModel):
@@ -209,14 +209,14 @@ def test_a_file_that_cannot_be_restored_on_a_full_disk_is_named(root: Path, disk
                 disk.fill()
             return await super().complete(request)
 
-    answers = [act(file("write", "reyn/out/a.txt", content="short\n")), "no", "no", go("second"), finish()]
+    answers = [act(file("write", "output/out/a.txt", content="short\n")), "no", "no", go("second"), finish()]
     with SyncRuntime.open(root, model=Filling(answers), max_phase_retries=1) as rt:
         result = rt.run("pair", INPUT, run_id="r")
         assert result.status == "failed"
         assert result.warnings == (
-            "`reyn/out/a.txt` was not restored: another program changed it, or it cannot be written",
+            "`output/out/a.txt` was not restored: another program changed it, or it cannot be written",
         )
-        (root / "reyn/out/filler").unlink()
+        (root / "output/out/filler").unlink()
         assert temporaries(root) == []
-        assert rt.undo("r").restored == ("reyn/out/a.txt",)
+        assert rt.undo("r").restored == ("output/out/a.txt",)
     assert original.read_text() == LONG

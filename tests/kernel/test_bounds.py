@@ -75,22 +75,22 @@ def make_world(around: Path) -> Path:
     outside.mkdir()
     (outside / "secret.txt").write_text(CANARY)
     (root / "notes.txt").write_text("a note")
-    (root / "reyn" / "draft.txt").write_text("a draft")
+    (root / "output" / "draft.txt").write_text("a draft")
     (root / "out").symlink_to(outside)
-    (root / "reyn" / "out").symlink_to(outside)
-    (root / "reyn" / "leak.txt").symlink_to(outside / "secret.txt")
+    (root / "output" / "out").symlink_to(outside)
+    (root / "output" / "leak.txt").symlink_to(outside / "secret.txt")
     (root / "state").symlink_to(root / ".reyn")
-    (root / "reyn" / "up").symlink_to("..")
+    (root / "output" / "up").symlink_to("..")
     return root
 
 
 PATHS = st.one_of(
     st.sampled_from(
-        ["notes.txt", "reyn/draft.txt", "reyn/new/deep.txt", "workspace:a.txt", "workspace:../../../notes.txt",
+        ["notes.txt", "output/draft.txt", "output/new/deep.txt", "workspace:a.txt", "workspace:../../../notes.txt",
          "../outside/secret.txt", "../../etc/passwd", "/etc/passwd", "out/secret.txt", "out/new.txt",
-         "reyn/out/secret.txt", "reyn/out/new.txt", "reyn/leak.txt", "reyn/up/notes.txt", "reyn/up/new.txt",
+         "output/out/secret.txt", "output/out/new.txt", "output/leak.txt", "output/up/notes.txt", "output/up/new.txt",
          "state/journal.db", ".reyn/journal.db", ".reyn/workspace/k/a.txt", "reyn.yaml", "reyn", ".", "", "~/x",
-         "reyn/../notes.txt", "workspace:", "workspace:.kept/1.1.1", "reyn/a\x00b", "reyn/" + "x" * 300, "\udcff"]
+         "output/../notes.txt", "workspace:", "workspace:.kept/1.1.1", "output/a\x00b", "output/" + "x" * 300, "\udcff"]
     ),
     st.text(max_size=12),
     st.lists(st.sampled_from(["..", "reyn", "out", "state", ".reyn", "up", "a", "."]), min_size=1, max_size=6).map(
@@ -198,8 +198,8 @@ def _shown(root: Path, bodies: list) -> Iterator[bytes]:
 
 @settings(max_examples=120)
 @given(st.lists(ANSWERS, min_size=1, max_size=6))
-@example([act(file("write", "reyn/out/new.txt", content="x")), act(file("read", "reyn/leak.txt")), go("build")])
-@example([with_ops(go("build"), file("delete", "reyn/up/notes.txt")), finish()])
+@example([act(file("write", "output/out/new.txt", content="x")), act(file("read", "output/leak.txt")), go("build")])
+@example([with_ops(go("build"), file("delete", "output/up/notes.txt")), finish()])
 @example([act({"kind": "file", "op": "grep", "pattern": "CANARY", "path": "."}), go("build"), finish()])
 @example([act({"kind": "file", "op": "glob", "pattern": "../**/*"}), go("abort"), go("build"), finish()])
 def test_no_answer_has_an_effect_outside_of_what_is_allowed(answers: list[Any]):
@@ -243,7 +243,7 @@ def test_the_oracle_detects_an_effect_outside_of_what_is_allowed(tmp_path: Path)
     class Meddling(ScriptedModel):
         async def complete(self, request):
             (tmp_path / "outside" / "secret.txt").write_text("changed")
-            shutil.copy(tmp_path / "outside/secret.txt", root / "reyn" / "copied.txt")
+            shutil.copy(tmp_path / "outside/secret.txt", root / "output" / "copied.txt")
             return await super().complete(request)
 
     before = tree(tmp_path)

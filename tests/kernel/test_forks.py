@@ -249,25 +249,25 @@ def test_a_run_that_failed_between_visits_can_be_upgraded(project: Project):
 
 
 def test_undo_restores_files_except_those_that_were_changed_since(project: Project):
-    first, second = project.root / "reyn/one.txt", project.root / "reyn/two.txt"
+    first, second = project.root / "output/one.txt", project.root / "output/two.txt"
     first.write_text("old")
     writes = act(
-        file("write", "reyn/one.txt", content="new"),
-        file("edit", "reyn/one.txt", old_string="new", new_string="newer"),
-        file("write", "reyn/deep/two.txt", content="x"),
-        file("write", "reyn/two.txt", content="y"),
+        file("write", "output/one.txt", content="new"),
+        file("edit", "output/one.txt", old_string="new", new_string="newer"),
+        file("write", "output/deep/two.txt", content="x"),
+        file("write", "output/two.txt", content="y"),
     )
     with reopened(project, [writes, go("b"), finish()]) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
-        assert rt.changed_files("k") == {"reyn/one.txt": "changed", "reyn/deep/two.txt": "new", "reyn/two.txt": "new"}
+        assert rt.changed_files("k") == {"output/one.txt": "changed", "output/deep/two.txt": "new", "output/two.txt": "new"}
         second.write_text("mine")
         dry = rt.undo("k", dry_run=True)
-        assert (sorted(dry.restored), dry.left) == (["reyn/deep/two.txt", "reyn/one.txt"], ("reyn/two.txt",))
+        assert (sorted(dry.restored), dry.left) == (["output/deep/two.txt", "output/one.txt"], ("output/two.txt",))
         assert first.read_text() == "newer"
         done = rt.undo("k")
         assert (sorted(done.restored), done.left) == (sorted(dry.restored), dry.left)
         assert first.read_text() == "old"
-        assert not (project.root / "reyn/deep").exists()
+        assert not (project.root / "output/deep").exists()
         assert second.read_text() == "mine"
         assert rt.undo("k").restored == ()
         assert rt.replay("k").status == "finished"
@@ -276,10 +276,10 @@ def test_undo_restores_files_except_those_that_were_changed_since(project: Proje
 
 def test_undo_includes_sub_runs(project: Project):
     write_skill(project.root, "outer", {"@s": ["end"]})
-    with reopened(project, [act(file("write", "reyn/x.txt", content="1")), go("b"), finish()]) as rt:
+    with reopened(project, [act(file("write", "output/x.txt", content="1")), go("b"), finish()]) as rt:
         assert rt.run("outer", {"text": "in"}, run_id="o").ok
-        assert rt.undo("o").restored == ("reyn/x.txt",)
-        assert not (project.root / "reyn/x.txt").exists()
+        assert rt.undo("o").restored == ("output/x.txt",)
+        assert not (project.root / "output/x.txt").exists()
 
 
 # -- carrying runs elsewhere --------------------------------------------------------------------------
@@ -370,7 +370,7 @@ def with_new_checksum(lines: list[bytes]) -> list[bytes]:
 
 
 def test_an_id_with_the_prefix_of_another_run_does_not_make_a_sub_run(project: Project):
-    answers = [act(file("write", "reyn/x.txt", content="1")), go("b"), finish()]
+    answers = [act(file("write", "output/x.txt", content="1")), go("b"), finish()]
     with reopened(project, [act(question("ok?"))]) as rt:
         rt.run("s", {"text": "in"}, run_id="a.b")
     with reopened(project, answers) as rt:

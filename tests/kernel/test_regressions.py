@@ -37,9 +37,9 @@ def test_an_answer_after_a_cancellation_is_refused(tmp_path: Path):
 
 def test_an_edit_that_would_exceed_the_file_limit_is_an_op_error(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"})
-    (tmp_path / "reyn" / "x.txt").write_text("x" * 100_000)
+    (tmp_path / "output" / "x.txt").write_text("x" * 100_000)
     project = Project(tmp_path)
-    bomb = act(file("edit", "reyn/x.txt", old_string="x", new_string="y" * 90_000, replace_all=True))
+    bomb = act(file("edit", "output/x.txt", old_string="x", new_string="y" * 90_000, replace_all=True))
     assert project.run("s", [bomb, finish()]).ok
     assert "would become larger" in project.model.turn_message(1)
 
@@ -92,8 +92,8 @@ def test_an_imported_run_can_be_answered(tmp_path: Path):
 def test_a_failing_fork_does_not_revert_the_changes_of_its_origin(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"})
     project = Project(tmp_path)
-    report = tmp_path / "reyn" / "report.md"
-    write = act(file("write", "reyn/report.md", content="1"), file("write", "workspace:w.txt", content="1"))
+    report = tmp_path / "output" / "report.md"
+    write = act(file("write", "output/report.md", content="1"), file("write", "workspace:w.txt", content="1"))
     assert project.run("s", [write, finish()]).ok
     with project.open([write, "no", "no", "no"]) as rt:
         assert rt.fork("k", run_id="f").status == "failed"
@@ -107,14 +107,14 @@ def test_changes_of_sub_runs_are_restored_when_the_visit_fails(tmp_path: Path):
     write_skill(tmp_path, "outer", {"a": ["end"]}, ops={"a": "run_skill, file"})
     project = Project(tmp_path)
     answers = [
-        act(file("write", "reyn/own.txt", content="1"), RUN),
-        act(file("write", "reyn/sub.txt", content="2")),
+        act(file("write", "output/own.txt", content="1"), RUN),
+        act(file("write", "output/sub.txt", content="2")),
         finish(),
         "no",
     ]
     assert project.run("outer", answers, max_phase_retries=0).status == "failed"
-    assert not (tmp_path / "reyn/own.txt").exists()
-    assert not (tmp_path / "reyn/sub.txt").exists()
+    assert not (tmp_path / "output/own.txt").exists()
+    assert not (tmp_path / "output/sub.txt").exists()
     assert project.is_sound()
 
 
@@ -122,7 +122,7 @@ def test_undo_reverts_the_changes_of_a_family_newest_first(tmp_path: Path):
     write_skill(tmp_path, "inner", {"x": ["end"]}, ops={"x": "file"})
     write_skill(tmp_path, "outer", {"a": ["end"]}, ops={"a": "run_skill, file"})
     project = Project(tmp_path)
-    shared = tmp_path / "reyn" / "shared.txt"
+    shared = tmp_path / "output" / "shared.txt"
     shared.write_text("A")
     answers = [
         act(RUN),

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.kernel.support import Project
 from tests.support import act, file, finish, go, write_skill
 
-WRITE = act(file("write", "workspace:a.txt", content="new"), file("write", "reyn/notes/deep/b.txt", content="b"))
+WRITE = act(file("write", "workspace:a.txt", content="new"), file("write", "output/notes/deep/b.txt", content="b"))
 
 
 def make(root: Path, keys: str = "") -> Project:
@@ -17,15 +17,15 @@ def make(root: Path, keys: str = "") -> Project:
 
 def test_the_files_of_a_failed_visit_are_restored(tmp_path: Path):
     project = make(tmp_path)
-    keep = tmp_path / "reyn" / "keep.txt"
+    keep = tmp_path / "output" / "keep.txt"
     keep.write_text("old")
     keep.chmod(0o640)
-    change = act(file("edit", "reyn/keep.txt", old_string="old", new_string="new"), file("delete", "reyn/keep.txt"))
+    change = act(file("edit", "output/keep.txt", old_string="old", new_string="new"), file("delete", "output/keep.txt"))
     result = project.run("s", [go("b"), WRITE, change, "no", "no"], max_phase_retries=1)
     assert result.status == "failed"
     assert keep.read_text() == "old"
     assert keep.stat().st_mode & 0o777 == 0o640
-    assert not (tmp_path / "reyn/notes").exists()
+    assert not (tmp_path / "output/notes").exists()
     assert not (tmp_path / ".reyn/workspace/k/a.txt").exists()
     assert project.kinds()[-4:] == ["restore_started", "workspace_restored", "phase_failed", "run_failed"]
     with project.open([]) as rt:
@@ -41,15 +41,15 @@ def test_a_file_that_was_changed_since_is_not_restored_and_is_a_warning(tmp_path
 
         async def complete(self, request):
             if request.answered == 2:
-                (tmp_path / "reyn/notes/deep/b.txt").write_text("mine")
+                (tmp_path / "output/notes/deep/b.txt").write_text("mine")
             return await project.model.complete(request)
 
     with project.open([go("b"), WRITE, "no", "no"], max_phase_retries=1) as rt:
         rt.runtime._model = Meddling()
         result = rt.run("s", {"text": "in"}, run_id="k")
     assert result.status == "failed"
-    assert (tmp_path / "reyn/notes/deep/b.txt").read_text() == "mine"
-    assert "`reyn/notes/deep/b.txt` was not restored" in result.warnings[0]
+    assert (tmp_path / "output/notes/deep/b.txt").read_text() == "mine"
+    assert "`output/notes/deep/b.txt` was not restored" in result.warnings[0]
     assert project.is_sound()
 
 

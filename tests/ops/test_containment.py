@@ -29,7 +29,7 @@ TARGETS = st.sampled_from(
         "b",
         "link",
         "../reyn",
-        "reyn/a",
+        "output/a",
         "/",
         "nowhere",
         "{project}",
@@ -45,7 +45,7 @@ WORDS = st.sampled_from(
     [*NAMES, "..", ".", "", "*", "**", "~", "secret.md", "theirs.md", "beside", ".kept", "a\0b", "é", "[a-z]*", "?"]
 )
 STARTS = st.sampled_from(
-    ["", "reyn/", "reyn/a/", "reyn/link/", "workspace:", "workspace:/", "/", "{project}/", "{state}/", "{beside}/"]
+    ["", "output/", "output/a/", "output/link/", "workspace:", "workspace:/", "/", "{project}/", "{state}/", "{beside}/"]
 )
 # Mostly existing paths, sometimes arbitrary text.
 PATHS = st.integers(0, 9).flatmap(
@@ -58,7 +58,7 @@ PATHS = st.integers(0, 9).flatmap(
 
 ENTRIES = st.lists(
     st.tuples(
-        st.sampled_from(["", "reyn", "reyn/a", "a", "workspace:"]),
+        st.sampled_from(["", "reyn", "output/a", "a", "workspace:"]),
         st.sampled_from(["a", "b", "link", "c.md"]),
         st.one_of(st.sampled_from(["file", "folder", "hard link to journal"]), TARGETS.map(lambda text: f"-> {text}")),
     ),
@@ -157,7 +157,7 @@ def test_the_property_detects_a_violation(tmp_path):
     desk = Desk(make_roots(tmp_path))
     mine = (desk.roots.project / "reyn", desk.roots.workspace)
     before = fingerprint(tmp_path, without=mine)
-    (desk.roots.project / "reyn/x").write_text("x")
+    (desk.roots.project / "output/x").write_text("x")
     assert fingerprint(tmp_path, without=mine) == before
     (desk.roots.state / "journal.db").write_text("x")
     assert fingerprint(tmp_path, without=mine) != before

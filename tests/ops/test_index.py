@@ -7,32 +7,32 @@ from tests.ops.support import without_envelope
 
 @pytest.fixture
 def notes(desk):
-    desk.put("reyn/notes/b.md", "---\ntitle: Second\ntags: [x, y]\n---\nBody\n")
-    desk.put("reyn/notes/a.md", "---\r\ntitle: 'First\r\n\r\n  of all'\r\ncount: 3\r\n---\r\n")
-    desk.put("reyn/notes/plain.md", "no front matter\n")
-    desk.put("reyn/notes/broken.md", "---\n: [\n---\n")
-    desk.put("reyn/notes/list.md", "---\n- a\n---\n")
-    desk.put("reyn/notes/binary.md", b"---\n\xff")
-    desk.put("reyn/notes/index.md", "---\ntitle: Old\n---\n")
-    desk.put("reyn/notes/other.txt", "---\ntitle: Text\n---\n")
-    desk.put("reyn/notes/below/c.md", "---\ntitle: Below\n---\n")
+    desk.put("output/notes/b.md", "---\ntitle: Second\ntags: [x, y]\n---\nBody\n")
+    desk.put("output/notes/a.md", "---\r\ntitle: 'First\r\n\r\n  of all'\r\ncount: 3\r\n---\r\n")
+    desk.put("output/notes/plain.md", "no front matter\n")
+    desk.put("output/notes/broken.md", "---\n: [\n---\n")
+    desk.put("output/notes/list.md", "---\n- a\n---\n")
+    desk.put("output/notes/binary.md", b"---\n\xff")
+    desk.put("output/notes/index.md", "---\ntitle: Old\n---\n")
+    desk.put("output/notes/other.txt", "---\ntitle: Text\n---\n")
+    desk.put("output/notes/below/c.md", "---\ntitle: Below\n---\n")
     return desk
 
 
 def make(desk, template, **more):
-    args = {"path": "reyn/notes", "output_path": "reyn/notes/index.md", "entry_template": template} | more
+    args = {"path": "output/notes", "output_path": "output/notes/index.md", "entry_template": template} | more
     return desk.do("regenerate_index", **args)
 
 
-def page(desk, path="reyn/notes/index.md"):
+def page(desk, path="output/notes/index.md"):
     return (desk.roots.project / path).read_text()
 
 
 def test_each_file_with_front_matter_gets_a_line(notes):
     result = make(notes, "- [{title}]({slug}.md) {tags}{count}{none}", header="# Notes\n\n")
     assert without_envelope(result) == {
-        "path": "reyn/notes",
-        "output_path": "reyn/notes/index.md",
+        "path": "output/notes",
+        "output_path": "output/notes/index.md",
         "entries": 2,
         "skipped": 4,
     }
@@ -42,10 +42,10 @@ def test_each_file_with_front_matter_gets_a_line(notes):
 def test_a_header_ends_its_line_and_an_empty_list_has_no_lines(notes):
     make(notes, "{title}", header="# Notes")
     assert page(notes) == "# Notes\nFirst of all\nSecond\n"
-    (notes.roots.project / "reyn/none").mkdir()
-    make(notes, "{title}", path="reyn/none", header="# None")
+    (notes.roots.project / "output/none").mkdir()
+    make(notes, "{title}", path="output/none", header="# None")
     assert page(notes) == "# None\n"
-    make(notes, "{title}", path="reyn/none")
+    make(notes, "{title}", path="output/none")
     assert page(notes) == ""
 
 
@@ -65,16 +65,16 @@ def test_a_template_can_only_access_front_matter_keys(notes, template, line):
 def test_an_unchanged_index_is_not_written(notes):
     make(notes, "{title}")
     call = notes.call(
-        "regenerate_index", path="reyn/notes", output_path="reyn/notes/index.md", entry_template="{title}"
+        "regenerate_index", path="output/notes", output_path="output/notes/index.md", entry_template="{title}"
     )
     assert notes.plan(call).changes == ()
 
 
 def test_the_folder_must_exist_and_be_readable(notes):
-    assert "no folder" in make(notes, "x", path="reyn/nowhere")["error"]
+    assert "no folder" in make(notes, "x", path="output/nowhere")["error"]
     assert make(notes, "x", path="../beside")["status"] == "denied"
     assert make(notes, "x", output_path="index.md")["status"] == "denied"
-    assert make(notes, "x", path="reyn/notes/a.md")["status"] == "error"
+    assert make(notes, "x", path="output/notes/a.md")["status"] == "error"
     assert make(notes, "x", path="workspace:.kept")["status"] == "error"
 
 

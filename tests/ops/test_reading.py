@@ -9,12 +9,12 @@ from tests.workspace.support import CANARY
 
 
 def test_read_returns_the_whole_file(desk):
-    desk.put("reyn/a.md", "one\ntwo\nthree")
-    assert desk.do("read", path="reyn/./a.md") == {
+    desk.put("output/a.md", "one\ntwo\nthree")
+    assert desk.do("read", path="output/./a.md") == {
         "kind": "file",
         "op": "read",
         "status": "ok",
-        "path": "reyn/a.md",
+        "path": "output/a.md",
         "content": "one\ntwo\nthree",
         "total_lines": 3,
     }
@@ -50,11 +50,11 @@ def test_an_empty_file_has_no_lines(desk):
 
 def test_a_missing_file_suggests_similar_names(desk):
     for name in ("notes.md", "nodes.md", "other.txt", "zebra/x"):
-        desk.put(f"reyn/{name}", "")
-    result = desk.do("read", path="reyn/note.md")
+        desk.put(f"output/{name}", "")
+    result = desk.do("read", path="output/note.md")
     assert result["status"] == "error"
-    assert result["error"] == "there is no file `reyn/note.md`"
-    assert result["suggestions"][:2] == ["reyn/notes.md", "reyn/nodes.md"]
+    assert result["error"] == "there is no file `output/note.md`"
+    assert result["suggestions"][:2] == ["output/notes.md", "output/nodes.md"]
 
 
 def test_suggestions_never_include_unreadable_names(desk):
@@ -62,7 +62,7 @@ def test_suggestions_never_include_unreadable_names(desk):
         desk.put(f"f{number:02}", "")
     assert len(desk.do("read", path="nowhere/at/all.zip")["suggestions"]) == 8
     assert not any(".reyn" in name for name in desk.do("read", path=".reym")["suggestions"])
-    assert desk.do("read", path="reyn/x")["suggestions"]
+    assert desk.do("read", path="output/x")["suggestions"]
 
 
 @pytest.mark.parametrize(
@@ -100,11 +100,11 @@ def test_reading_outside_the_readable_zones_is_denied(desk, tmp_path, path):
 
 
 def test_a_symlink_created_between_plan_and_perform_is_not_followed(desk, tmp_path):
-    desk.put("reyn/a.md", "mine")
-    call = desk.call("read", path="reyn/a.md")
+    desk.put("output/a.md", "mine")
+    call = desk.call("read", path="output/a.md")
     plan = desk.plan(call)
-    (desk.roots.project / "reyn/a.md").unlink()
-    (desk.roots.project / "reyn/a.md").symlink_to(tmp_path / "beside/secret.md")
+    (desk.roots.project / "output/a.md").unlink()
+    (desk.roots.project / "output/a.md").symlink_to(tmp_path / "beside/secret.md")
     assert desk.perform(call, plan)["status"] == "denied"
 
 

@@ -13,39 +13,39 @@ from tests.workspace.support import CANARY
 @pytest.fixture
 def tree(desk):
     for path, content in {
-        "reyn/a.md": "alpha\nTODO one\nbeta\n",
-        "reyn/b.txt": "todo two\r\nTODO three\r\n",
-        "reyn/sub/c.md": "gamma\n",
-        "reyn/sub/deep/d.md": "TODO four\n",
-        "reyn/.hidden/e.md": "TODO hidden\n",
+        "output/a.md": "alpha\nTODO one\nbeta\n",
+        "output/b.txt": "todo two\r\nTODO three\r\n",
+        "output/sub/c.md": "gamma\n",
+        "output/sub/deep/d.md": "TODO four\n",
+        "output/.hidden/e.md": "TODO hidden\n",
         "src/f.py": "# TODO five\n",
     }.items():
         desk.put(path, content)
-    desk.put("reyn/g.bin", b"TODO\xff")
-    desk.put("reyn/h.log", "TODO\n" * 3_000)
+    desk.put("output/g.bin", b"TODO\xff")
+    desk.put("output/h.log", "TODO\n" * 3_000)
     return desk
 
 
 @pytest.mark.parametrize(
     ("pattern", "matches"),
     [
-        ("reyn/*.md", ["reyn/a.md"]),
-        ("reyn/**/*.md", ["reyn/a.md", "reyn/sub/c.md", "reyn/sub/deep/d.md"]),
-        ("**/d.md", ["reyn/sub/deep/d.md"]),
-        ("**", ["README.md", "reyn/a.md", "reyn/b.txt", "reyn/g.bin", "reyn/h.log"]),
+        ("output/*.md", ["output/a.md"]),
+        ("output/**/*.md", ["output/a.md", "output/sub/c.md", "output/sub/deep/d.md"]),
+        ("**/d.md", ["output/sub/deep/d.md"]),
+        ("**", ["README.md", "output/a.md", "output/b.txt", "output/g.bin", "output/h.log"]),
         ("*", ["README.md"]),
-        ("reyn/[ab].*", ["reyn/a.md", "reyn/b.txt"]),
-        ("reyn/?.txt", ["reyn/b.txt"]),
-        ("reyn/sub/../*.txt", ["reyn/b.txt"]),
-        ("reyn/.hidden/*", ["reyn/.hidden/e.md"]),
-        ("reyn/.*/*", ["reyn/.hidden/e.md"]),
-        ("reyn/sub", ["reyn/sub/c.md"]),
-        ("reyn/sub/", ["reyn/sub/c.md"]),
-        ("reyn/a.md", ["reyn/a.md"]),
+        ("output/[ab].*", ["output/a.md", "output/b.txt"]),
+        ("output/?.txt", ["output/b.txt"]),
+        ("output/sub/../*.txt", ["output/b.txt"]),
+        ("output/.hidden/*", ["output/.hidden/e.md"]),
+        ("output/.*/*", ["output/.hidden/e.md"]),
+        ("output/sub", ["output/sub/c.md"]),
+        ("output/sub/", ["output/sub/c.md"]),
+        ("output/a.md", ["output/a.md"]),
         ("none/*", []),
         ("README.md/*", []),
         ("**/*.md/**", []),
-        ("./reyn/*.md", ["reyn/a.md"]),
+        ("./reyn/*.md", ["output/a.md"]),
         (".reyn*/*", []),
         (".r*/**/*", []),
     ],
@@ -60,8 +60,8 @@ def test_glob_returns_matching_files_in_order(tree, pattern, matches):
 
 
 def test_glob_accepts_path_and_absolute_patterns(tree):
-    assert tree.do("glob", path="reyn/*.md")["matches"] == ["reyn/a.md"]
-    assert tree.do("glob", pattern=f"{tree.roots.project}/reyn/*.md")["matches"] == ["reyn/a.md"]
+    assert tree.do("glob", path="output/*.md")["matches"] == ["output/a.md"]
+    assert tree.do("glob", pattern=f"{tree.roots.project}/reyn/*.md")["matches"] == ["output/a.md"]
 
 
 def test_glob_lists_the_workspace(tree):
@@ -71,14 +71,14 @@ def test_glob_lists_the_workspace(tree):
 
 
 def test_glob_reports_truncation(tree):
-    result = tree.do("glob", pattern="reyn/**", max_results=2)
+    result = tree.do("glob", pattern="output/**", max_results=2)
     assert without_envelope(result) == {
-        "pattern": "reyn/**",
-        "matches": ["reyn/a.md", "reyn/b.txt"],
+        "pattern": "output/**",
+        "matches": ["output/a.md", "output/b.txt"],
         "count": 2,
         "truncated": True,
     }
-    assert tree.do("glob", pattern="reyn/*.md", max_results=1)["truncated"] is False
+    assert tree.do("glob", pattern="output/*.md", max_results=1)["truncated"] is False
 
 
 @pytest.mark.parametrize("pattern", ["../*", "/*", "../beside/secret.md", ".reyn/*", "workspace:../*", "out/*"])
@@ -87,7 +87,7 @@ def test_glob_outside_the_readable_zones_is_denied(tree, tmp_path, pattern):
     assert tree.do("glob", pattern=pattern)["status"] == "denied"
 
 
-@pytest.mark.parametrize("pattern", ["*/../../*", "reyn/*/..", "**/../../beside/*", "reyn/.."])
+@pytest.mark.parametrize("pattern", ["*/../../*", "output/*/..", "**/../../beside/*", "output/.."])
 def test_a_pattern_with_parent_components_is_an_error(tree, pattern):
     result = tree.do("glob", pattern=pattern)
     assert result["status"] == "error"
@@ -95,9 +95,9 @@ def test_a_pattern_with_parent_components_is_an_error(tree, pattern):
 
 
 def test_many_wildcards_match_in_bounded_time(tree):
-    tree.put("reyn/" + "a" * 200, "")
+    tree.put("output/" + "a" * 200, "")
     started = time.process_time()
-    assert tree.do("glob", pattern="reyn/" + "*a" * 60 + "b")["matches"] == []
+    assert tree.do("glob", pattern="output/" + "*a" * 60 + "b")["matches"] == []
     assert tree.do("glob", pattern="**/" * 300 + "none")["matches"] == []
     assert time.process_time() - started < 2
 
@@ -107,8 +107,8 @@ def test_grep_returns_lines_with_numbers(tree):
     assert without_envelope(result) == {
         "pattern": "TODO",
         "matches": [
-            {"path": "reyn/a.md", "line_number": 2, "content": "TODO one"},
-            {"path": "reyn/sub/deep/d.md", "line_number": 1, "content": "TODO four"},
+            {"path": "output/a.md", "line_number": 2, "content": "TODO one"},
+            {"path": "output/sub/deep/d.md", "line_number": 1, "content": "TODO four"},
         ],
         "count": 2,
         "truncated": False,
@@ -116,27 +116,27 @@ def test_grep_returns_lines_with_numbers(tree):
 
 
 def test_grep_returns_context_lines(tree):
-    [match] = tree.do("grep", pattern="TODO", path="reyn/a.md", context_before=5, context_after=1)["matches"]
+    [match] = tree.do("grep", pattern="TODO", path="output/a.md", context_before=5, context_after=1)["matches"]
     assert match["context"] == {"before": ["alpha"], "after": ["beta"]}
 
 
 @pytest.mark.parametrize(
     ("args", "files"),
     [
-        ({"glob": "*.txt"}, ["reyn/b.txt"]),
-        ({"glob": "reyn/*"}, ["reyn/a.md", "reyn/b.txt"]),
-        ({"glob": "**/deep/*"}, ["reyn/sub/deep/d.md"]),
+        ({"glob": "*.txt"}, ["output/b.txt"]),
+        ({"glob": "output/*"}, ["output/a.md", "output/b.txt"]),
+        ({"glob": "**/deep/*"}, ["output/sub/deep/d.md"]),
         ({"file_type": "py"}, ["src/f.py"]),
         ({"file_type": ".py"}, ["src/f.py"]),
-        ({"path": "reyn/.hidden"}, ["reyn/.hidden/e.md"]),
-        ({"path": "reyn/sub"}, ["reyn/sub/deep/d.md"]),
-        ({"pattern": "^todo", "path": "reyn"}, ["reyn/b.txt"]),
-        ({"pattern": "three$"}, ["reyn/b.txt"]),
-        ({"head_limit": 1}, ["reyn/a.md"]),
+        ({"path": "output/.hidden"}, ["output/.hidden/e.md"]),
+        ({"path": "output/sub"}, ["output/sub/deep/d.md"]),
+        ({"pattern": "^todo", "path": "reyn"}, ["output/b.txt"]),
+        ({"pattern": "three$"}, ["output/b.txt"]),
+        ({"head_limit": 1}, ["output/a.md"]),
     ],
 )
 def test_glob_and_file_type_select_the_searched_files(tree, args, files):
-    (tree.roots.project / "reyn/h.log").unlink()
+    (tree.roots.project / "output/h.log").unlink()
     result = tree.do("grep", **{"pattern": "TODO", "output_mode": "files_with_matches", **args})
     assert (result["files"][: len(files)], result["count"]) == (files, len(result["files"]))
     if "head_limit" in args:
@@ -146,20 +146,20 @@ def test_glob_and_file_type_select_the_searched_files(tree, args, files):
 
 
 def test_output_mode_count_counts_lines(tree):
-    result = tree.do("grep", pattern="todo", path="reyn/b.txt", output_mode="count", case_insensitive=True)
+    result = tree.do("grep", pattern="todo", path="output/b.txt", output_mode="count", case_insensitive=True)
     assert without_envelope(result) == {"pattern": "todo", "count": 2, "truncated": False}
 
 
 def test_binary_and_large_files_are_skipped_and_counted(tree):
     result = tree.do("grep", pattern="TODO", path="reyn", output_mode="count")
     assert (result["count"], result["skipped"]) == (3, 2)
-    assert tree.do("grep", pattern="TODO", path="reyn/g.bin")["status"] == "error"
+    assert tree.do("grep", pattern="TODO", path="output/g.bin")["status"] == "error"
 
 
 def test_grep_reports_truncation(tree):
     result = tree.do("grep", pattern="O", head_limit=2, path="reyn")
     assert (len(result["matches"]), result["truncated"]) == (2, True)
-    exact = tree.do("grep", pattern="TODO", head_limit=1, path="reyn/a.md")
+    exact = tree.do("grep", pattern="TODO", head_limit=1, path="output/a.md")
     assert (len(exact["matches"]), exact["truncated"]) == (1, False)
 
 
@@ -186,7 +186,7 @@ def test_a_recursive_pattern_is_an_error(tree, pattern):
 
 
 def test_grep_returns_partial_results_at_the_time_limit(desk):
-    desk.put("reyn/a.txt", "a\n" + "a" * 60 + "b\n")
+    desk.put("output/a.txt", "a\n" + "a" * 60 + "b\n")
     started = time.process_time()
     result = desk.do("grep", pattern="(a|aa)+$")
     assert time.process_time() - started < 4
@@ -210,8 +210,8 @@ def test_grep_outside_the_readable_zones_is_denied(tree, tmp_path, path):
 def test_grep_never_enters_the_state_directory_or_follows_symlinks(tree, tmp_path):
     project = tree.roots.project
     (project / "out").symlink_to(tmp_path / "beside")
-    (project / "reyn/secret.md").symlink_to(tmp_path / "beside/secret.md")
-    os.link(tree.roots.state / "journal.db", project / "reyn/copy.db")
+    (project / "output/secret.md").symlink_to(tmp_path / "beside/secret.md")
+    os.link(tree.roots.state / "journal.db", project / "output/copy.db")
     for glob in ("**/*", ".*/*", ".reyn/**/*", "out/*"):
         assert tree.do("grep", pattern=CANARY, glob=glob, output_mode="count")["count"] == 0
 
@@ -223,8 +223,8 @@ def test_a_run_without_a_workspace_folder_finds_nothing(tree):
 
 
 def test_grep_of_a_missing_path_is_an_error(tree):
-    result = tree.do("grep", pattern="x", path="reyn/subs")
-    assert (result["status"], result["suggestions"]) == ("error", ["reyn/sub/"])
+    result = tree.do("grep", pattern="x", path="output/subs")
+    assert (result["status"], result["suggestions"]) == ("error", ["output/sub/"])
 
 
 def test_truncated_content_can_be_listed_and_searched(desk):

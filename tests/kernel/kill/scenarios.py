@@ -13,8 +13,8 @@ from tests.kernel.kill.scenario import Scenario
 from tests.support import act, file, finish, go, question, two_phases, with_ops, write_skill
 
 RUN = "killed-0"
-LOG = "reyn/log.txt"
-SENT = "reyn/out/sent.txt"
+LOG = "output/log.txt"
+SENT = "output/out/sent.txt"
 TWICE = file("edit", LOG, old_string="x", new_string="xx", replace_all=True)
 """An edit that doubles the log each time, so that repetitions are visible."""
 
@@ -51,10 +51,10 @@ def stopping_and_continuing(folder: Path) -> Scenario:
 
 def _with_files(folder: Path) -> Scenario:
     scenario = Scenario(folder)
-    (scenario.seed / "reyn").mkdir()
+    (scenario.seed / "output").mkdir()
     (scenario.seed / LOG).write_text("x\n")
-    (scenario.seed / "reyn/old.txt").write_text("old\n")
-    (scenario.seed / "reyn/old.txt").chmod(0o640)
+    (scenario.seed / "output/old.txt").write_text("old\n")
+    (scenario.seed / "output/old.txt").chmod(0o640)
     return scenario
 
 
@@ -63,7 +63,7 @@ def writing(folder: Path) -> Scenario:
     scenario = _with_files(folder)
     write_skill(scenario.seed, "write", {"a": ["b"], "b": ["end"]}, ops={"a": "file", "b": "file"})
     answers = [
-        act(file("write", "workspace:deep/er/one.txt", content="one\n"), TWICE, file("delete", "reyn/old.txt")),
+        act(file("write", "workspace:deep/er/one.txt", content="one\n"), TWICE, file("delete", "output/old.txt")),
         with_ops(go("b"), TWICE, file("read", "nowhere.txt")),
         with_ops(go("b"), file("write", "workspace:deep/er/one.txt", content="two\n")),
         with_ops(finish(), file("read", LOG)),
@@ -102,7 +102,7 @@ def rolled_back(folder: Path) -> Scenario:
     write_skill(scenario.seed, "back", {"a": ["b"], "b": ["end"]}, ops={"a": "file", "b": "file"}, skill_keys=keys)
     answers = [
         with_ops(go("b", "first"), TWICE),
-        act(TWICE, TWICE, file("write", "reyn/new/er/n.txt", content="n"), file("delete", "reyn/old.txt")),
+        act(TWICE, TWICE, file("write", "output/new/er/n.txt", content="n"), file("delete", "output/old.txt")),
         "no",
         "no",
         go("b", "second"),
@@ -157,7 +157,7 @@ def steps_and_limits(folder: Path) -> Scenario:
     """Steps that change files before and after the model, a truncated result, and a raised act limit."""
     scenario = _with_files(folder)
     (scenario.seed / "long.txt").write_text("long\n" * 200)
-    step = "run_op: {op: {kind: file, op: edit, path: reyn/log.txt, old_string: x, new_string: xx, replace_all: true}}"
+    step = "run_op: {op: {kind: file, op: edit, path: output/log.txt, old_string: x, new_string: xx, replace_all: true}}"
     before = f"preprocessor:\n  - {step}\n"
     after = f"postprocessor:\n  output_schema: note\n  steps:\n    - {step}\n"
     write_skill(scenario.seed, "step", {"a": ["end"]}, ops={"a": "file"}, phase_keys={"a": before}, skill_keys=after)

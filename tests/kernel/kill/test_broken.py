@@ -69,7 +69,7 @@ def test_a_kernel_that_changes_a_file_before_the_intent_is_durable_is_caught(
     monkeypatch.setattr(Driver, "_perform", intent_later)
     scenario = writing(arena / "project")
     assert caught(scenario, at="os.rename after", text="before its intent was durable")
-    assert caught(scenario, at="os.rename after", text="file `reyn/log.txt` is")
+    assert caught(scenario, at="os.rename after", text="file `output/log.txt` is")
 
 
 def test_a_kernel_that_replans_an_op_after_a_crash_is_caught(arena: Path, monkeypatch: pytest.MonkeyPatch):
@@ -88,7 +88,7 @@ def test_a_kernel_that_replans_an_op_after_a_crash_is_caught(arena: Path, monkey
     monkeypatch.setattr(OpPerformer, "perform", replanned)
     scenario = writing(arena / "project")
     assert caught(scenario, at="os.rename after", text="took place, but was not requested")
-    assert caught(scenario, at="os.rename after", text="file `reyn/log.txt` is")
+    assert caught(scenario, at="os.rename after", text="file `output/log.txt` is")
 
 
 def test_a_kernel_that_changes_a_file_without_checking_it_first_is_caught(arena: Path, monkeypatch: pytest.MonkeyPatch):

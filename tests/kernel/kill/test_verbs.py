@@ -84,7 +84,7 @@ def test_a_killed_undo_is_completed_by_the_next_one(arena: Path, make: Callable[
 
 def test_a_killed_fork_is_created_once_and_continues(arena: Path):
     scenario = writing(arena / "project")
-    (scenario.seed / "reyn/log.txt").chmod(0o600)
+    (scenario.seed / "output/log.txt").chmod(0o600)
     staged = Staged(scenario, fork)
     for number in range(1, len(staged.points) + 1):
         staged.kill_at(number)
@@ -113,7 +113,7 @@ def test_a_run_abandoned_after_a_kill_can_be_undone(arena: Path, share: int):
 
 def test_undo_does_not_overwrite_what_another_program_wrote(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"})
-    log = tmp_path / "reyn/log.txt"
+    log = tmp_path / "output/log.txt"
     log.write_text("1")
 
     class Meddling(ScriptedModel):
@@ -122,14 +122,14 @@ def test_undo_does_not_overwrite_what_another_program_wrote(tmp_path: Path):
                 log.write_text("3, by another program")
             return await super().complete(request)
 
-    changes = [act(file("write", "reyn/log.txt", content=content)) for content in ("2", "4")]
+    changes = [act(file("write", "output/log.txt", content=content)) for content in ("2", "4")]
     with SyncRuntime.open(tmp_path, model=Meddling([*changes, finish()])) as rt:
         assert rt.run("s", {"text": "in"}, run_id=RUN).ok
-        assert rt.undo(RUN, dry_run=True).left == ("reyn/log.txt",)
-        assert rt.undo(RUN).left == ("reyn/log.txt",)
+        assert rt.undo(RUN, dry_run=True).left == ("output/log.txt",)
+        assert rt.undo(RUN).left == ("output/log.txt",)
     assert log.read_text() == "3, by another program"
 
 
 def files_of(root: Path) -> dict[str, tuple[int, bytes | None]]:
     """Return the project files without temporary ones."""
-    return {path: found for path, found in tree_of(root).items() if path.startswith("reyn/") and TEMPORARY not in path}
+    return {path: found for path, found in tree_of(root).items() if path.startswith("output/") and TEMPORARY not in path}
