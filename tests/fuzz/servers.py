@@ -21,10 +21,10 @@ from tests.fuzz.oracles import STATUSES, check_disclosure, check_state_size, rec
 from tests.fuzz.project import command, make_surroundings
 from tests.models.calling import KEY, Caller
 from tests.models.fake_server import (
-    Asked,
+    Request,
     FakeServer,
-    Line,
-    Manner,
+    Connection,
+    Behavior,
     chunk,
     drip,
     event,
@@ -76,9 +76,9 @@ def target(case: Case) -> None:
             case.found("time", f"{make.__name__}: {spent:.0f} s with a timeout of {TIMEOUT} s")
         if any(
             "authorization" in (name.lower() for name, _ in asked.headers) and not asked.path.startswith("/v1/")
-            for asked in server.asked
+            for asked in server.requests
         ):
-            case.found("key-sent-elsewhere", [asked.path for asked in server.asked])
+            case.found("key-sent-elsewhere", [asked.path for asked in server.requests])
         with case.guarded("retry"):
             texts.append(repr(caller.retry()) if caller.results and caller.results[-1].status == "failed" else "")
     texts += [command(root, *words)[1] for words in (("show", "k"), ("runs",))]
@@ -121,7 +121,7 @@ def _without_rests() -> None:
 # -- behaviours ---------------------------------------------------------------------------------------
 
 
-def compressed(chance: random.Random) -> Manner:
+def compressed(chance: random.Random) -> Behavior:
     """Bodies of a few kilobytes that expand to hundreds of megabytes, as an answer or as an error."""
     megabytes, layers = chance.choice([(1, 1), (60, 1), (60, 2), (900, 2), (900, 2), (900, 3)])
     body = _expanding(megabytes)
@@ -142,7 +142,7 @@ def _expanding(megabytes: int) -> bytes:
     return first + one * megabytes
 
 
-def wrong_encoding(chance: random.Random) -> Manner:
+def wrong_encoding(chance: random.Random) -> Behavior:
     """A body that is not encoded as it says."""
     encoding = chance.choice(
         ["gzip", "br", "zstd", "deflate", "gzip, " * 40 + "gzip", "x" * 1000, "identity, gzip", ""]
@@ -155,11 +155,11 @@ def wrong_encoding(chance: random.Random) -> Manner:
     )
 
 
-def endless(chance: random.Random) -> Manner:
+def endless(chance: random.Random) -> Behavior:
     """Bodies without an end: streams, errors, one line, headers of a chunk."""
     kind = chance.choice(["stream", "line", "error", "json", "comments", "empty"])
 
-    async def answer(asked: Asked, line: Line) -> None:
+    async def answer(asked: Request, line: Connection) -> None:
         code = 500 if kind == "error" else 200
         content = "application/json" if kind in ("json", "error") else "text/event-stream"
         await line.head(code, {"content-type": content, "transfer-encoding": "chunked"})
@@ -177,7 +177,7 @@ def endless(chance: random.Random) -> Manner:
     return answer
 
 
-def slow(chance: random.Random) -> Manner:
+def slow(chance: random.Random) -> Behavior:
     """Silence, drips of bytes, of events, of headers."""
     match chance.randrange(4):
         case 0:
@@ -186,7 +186,7 @@ def slow(chance: random.Random) -> Manner:
             return drip(b"data: " + b"x" * 1000, 0.05)
         case 2:
 
-            async def events(asked: Asked, line: Line) -> None:
+            async def events(asked: Request, line: Connection) -> None:
                 import asyncio
 
                 await line.begin_stream()
@@ -197,7 +197,7 @@ def slow(chance: random.Random) -> Manner:
 
             return events
 
-    async def headers(asked: Asked, line: Line) -> None:
+    async def headers(asked: Request, line: Connection) -> None:
         import asyncio
 
         await line.send(b"HTTP/1.1 200 OK\r\n")
@@ -209,7 +209,7 @@ def slow(chance: random.Random) -> Manner:
     return headers
 
 
-def garbage(chance: random.Random) -> Manner:
+def garbage(chance: random.Random) -> Behavior:
     """Streams and bodies that are no chat completions."""
     pieces = [
         b"data: {}\n\n",
@@ -238,7 +238,7 @@ def garbage(chance: random.Random) -> Manner:
     return stream(*(chance.choice(pieces) for _ in range(chance.randint(1, 8))), then=chance.choice(["end", "hang up"]))
 
 
-def usage(chance: random.Random) -> Manner:
+def usage(chance: random.Random) -> Behavior:
     """A good answer with counts that cannot be."""
     numbers = [-1, 2**63, 2**80, 1.5, "7", True, None, [], 1e300]
     counts: Any = {"prompt_tokens": chance.choice(numbers), "completion_tokens": chance.choice(numbers)}
@@ -247,7 +247,7 @@ def usage(chance: random.Random) -> Manner:
     return good(finish(), usage=counts)
 
 
-def redirects(chance: random.Random) -> Manner:
+def redirects(chance: random.Random) -> Behavior:
     """Redirects to itself, elsewhere on loopback, or to something that is no address."""
     where = chance.choice(
         [
@@ -264,7 +264,7 @@ def redirects(chance: random.Random) -> Manner:
     return _whole(code, "text/html", b"", {"location": where})
 
 
-def headers(chance: random.Random) -> Manner:
+def headers(chance: random.Random) -> Behavior:
     """Headers that are too many, too long or malformed; lengths that are wrong."""
     match chance.randrange(6):
         case 0:
@@ -286,7 +286,7 @@ def headers(chance: random.Random) -> Manner:
     return _raw(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffff\r\n" + b"x" * 100)
 
 
-def echoes(chance: random.Random) -> Manner:
+def echoes(chance: random.Random) -> Behavior:
     """The key, sent back in every place and spelling."""
     spell: Callable[[str], str] = chance.choice(
         [
@@ -298,7 +298,7 @@ def echoes(chance: random.Random) -> Manner:
         ]
     )
 
-    def echo(asked: Asked) -> str:
+    def echo(asked: Request) -> str:
         return spell(asked.key)
 
     match chance.randrange(6):
@@ -308,7 +308,7 @@ def echoes(chance: random.Random) -> Manner:
             return good(lambda asked: finish(echo(asked)), pieces=chance.choice([1, 3, 40]))
         case 2:
 
-            async def in_stream(asked: Asked, line: Line) -> None:
+            async def in_stream(asked: Request, line: Connection) -> None:
                 await stream(event({"error": {"message": echo(asked), "code": chance.choice([400, 500, "x"])}}))(
                     asked, line
                 )
@@ -316,7 +316,7 @@ def echoes(chance: random.Random) -> Manner:
             return in_stream
         case 3:
 
-            async def in_headers(asked: Asked, line: Line) -> None:
+            async def in_headers(asked: Request, line: Connection) -> None:
                 extra = {
                     "location": f"http://127.0.0.1:9/{asked.key}",
                     "retry-after": asked.key,
@@ -327,7 +327,7 @@ def echoes(chance: random.Random) -> Manner:
             return in_headers
         case 4:
 
-            async def in_body(asked: Asked, line: Line) -> None:
+            async def in_body(asked: Request, line: Connection) -> None:
                 body = chance.choice(
                     [asked.key, quote(asked.key), base64.b64encode(asked.key.encode()).decode(), "x" * 480 + asked.key]
                 )
@@ -337,7 +337,7 @@ def echoes(chance: random.Random) -> Manner:
     return good(echo, pieces=chance.choice([1, 9]))
 
 
-def refusals(chance: random.Random) -> Manner:
+def refusals(chance: random.Random) -> Behavior:
     """Statuses and messages that lead the adapter to change how it asks."""
     words = [
         "response_format",
@@ -356,13 +356,13 @@ def refusals(chance: random.Random) -> Manner:
     )
 
 
-def cut_off(chance: random.Random) -> Manner:
+def cut_off(chance: random.Random) -> Behavior:
     """A connection that ends at any point."""
     content = event(chunk("{")) + event(chunk(json.dumps(finish())))
     return chance.choice([hang_up, stream(content, then="hang up"), whole("application/json", b"{")])
 
 
-MIXES: list[tuple[Callable[[random.Random], Manner], int]] = [
+MIXES: list[tuple[Callable[[random.Random], Behavior], int]] = [
     (compressed, 3),
     (wrong_encoding, 2),
     (endless, 1),
@@ -377,15 +377,15 @@ MIXES: list[tuple[Callable[[random.Random], Manner], int]] = [
 ]
 
 
-def _whole(code: int, kind: str, body: bytes, headers: dict[str, str]) -> Manner:
-    async def answer(_: Asked, line: Line) -> None:
+def _whole(code: int, kind: str, body: bytes, headers: dict[str, str]) -> Behavior:
+    async def answer(_: Request, line: Connection) -> None:
         await line.whole(code, kind, body, headers)
 
     return answer
 
 
-def _raw(content: bytes) -> Manner:
-    async def answer(_: Asked, line: Line) -> None:
+def _raw(content: bytes) -> Behavior:
+    async def answer(_: Request, line: Connection) -> None:
         await line.send(content)
         line.hang_up()
         raise ConnectionResetError

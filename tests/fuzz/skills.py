@@ -21,7 +21,7 @@ from tests.fuzz.oracles import (
     recorded,
 )
 from tests.fuzz.project import CANARIES, Overheard, command, make_surroundings
-from tests.lint.test_fuzz import HEAVY as HEAVY_FILES
+from tests.lint.test_fuzz import LARGE as HEAVY_FILES
 from tests.lint.test_fuzz import NASTY, apply
 from tests.support import finish, go, write_skill
 
