@@ -44,7 +44,7 @@ def test_a_usage_error_prints_usage_and_help_command(here: Path, reyn):
 
 
 def test_an_unknown_command_suggests_the_nearest(here: Path, reyn):
-    assert "error RYN710: no such command `rnus`. Did you mean `runs`?\n" in reyn("rnus").err
+    assert "error RYN710: no such command `rnus`. did you mean `runs`?\n" in reyn("rnus").err
 
 
 def test_json_after_a_double_dash_is_an_argument(here: Path, reyn):
@@ -98,7 +98,7 @@ def test_explain_accepts_a_code_in_any_spelling(reyn, spelling: str):
 def test_explain_suggests_the_nearest_code(reyn):
     output = reyn("explain", "RYN2011")
     assert output.code == 2
-    assert "error RYN710: no error code `RYN2011`\n  fix: Did you mean `RYN201`?" in output.err
+    assert "error RYN710: no error code `RYN2011`\n  fix: did you mean `RYN201`?" in output.err
     assert reyn("explain", "nonsense", "--json").json["error"]["code"] == "RYN710"
 
 

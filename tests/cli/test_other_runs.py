@@ -86,6 +86,7 @@ def test_a_rerun_is_identical_until_its_model_differs(ran: Path, reyn):
 
 
 def test_diff_names_the_section_of_the_frame_that_differs(here: Path, reyn):
+    (here / "output").mkdir(exist_ok=True)
     (here / "output" / "seen.txt").write_text("one")
     write_answers(here, act(file("read", "output/seen.txt")), finish("saw one"))
     reyn("run", "asking", IN, "--run-id", "one")

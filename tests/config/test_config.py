@@ -71,7 +71,7 @@ def test_a_dangling_link_is_an_error(tmp_path: Path):
 def test_type_errors_name_the_key_path_the_expected_type_and_the_value(tmp_path: Path):
     (tmp_path / "reyn.yaml").write_text(
         "limits:\n  tokens: 0\n  token: 3\nsizes: 3\nmodels:\n  far:\n    model: openai:m\n    timeout: soon\n"
-        "    mode: best\n    temperature: 3\n    fallback: [near, 5]\n  odd: 3\npermissions:\n  shell: maybe\n"
+        "    mode: best\n    temperature: 3\n    fallback: [near, 5]\n  odd: 3\n"
         "strict: [yes]\nmax_phase_retries: null\n"
     )
     assert findings_in(tmp_path) == [
@@ -83,9 +83,8 @@ def test_type_errors_name_the_key_path_the_expected_type_and_the_value(tmp_path:
         (10, "`models.far.temperature` must be a number from 0 to 2 or `null`, not 3"),
         (11, "`models.far.fallback[1]` must be a string, not 5"),
         (12, "`models.odd` must be the name of a model or a mapping of its settings, not 3"),
-        (14, "`permissions.shell` must be `allow` or `deny`, not 'maybe'"),
-        (15, "`strict` must be `true` or `false`, not a list"),
-        (16, "`max_phase_retries` must be an integer of at least 0, not null"),
+        (13, "`strict` must be `true` or `false`, not a list"),
+        (14, "`max_phase_retries` must be an integer of at least 0, not null"),
     ]
 
 

@@ -23,7 +23,7 @@ def brief(tmp_path: Path, phase: str = "check", **settings) -> CompiledPhase:
 
 
 def stable(*args, **settings):
-    return brief(*args, **settings).offer(acting=True, is_truncated=False).frame
+    return brief(*args, **settings).turn_spec(acting=True, is_truncated=False).frame
 
 
 def test_the_frame_has_exactly_the_documented_keys(tmp_path: Path):

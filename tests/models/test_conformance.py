@@ -38,7 +38,7 @@ UNREACHABLE = "http://127.0.0.1:9/v1"
 
 def opened(name: str, settings: ModelSettings) -> Model:
     secrets = Secrets([MemoryStore({"FAR_KEY": KEY})])
-    return Roster({name: settings}, Path.cwd(), MemoryJournal(), lambda: secrets).open(name)
+    return Roster({name: settings}, Path.cwd(), MemoryJournal, lambda: secrets).open(name)
 
 
 # -- on a fake server ----------------------------------------------------------------------------------

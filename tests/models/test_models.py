@@ -18,7 +18,7 @@ from tests.support import finish, go, write_skill
 
 
 def opened(name: str, root: Path, names: dict | None = None):
-    return Roster(names or {}, root, MemoryJournal(), open_secrets).open(name)
+    return Roster(names or {}, root, MemoryJournal, open_secrets).open(name)
 
 
 def ask(model, answered: int, request_hash: str = "") -> str:

@@ -921,7 +921,7 @@ def test_a_fallback_answers_for_the_rest_of_the_run(far: Caller, server: FakeSer
         assert far.run(PAIR).ok
         assert (len(server.requests), len(other.requests)) == (2, 2)
         assert all(request.key == "no-key-is-set" for request in other.requests)
-    assert far.results[-1].warnings == ("`near` is asked in place of `far`",)
+    assert far.results[-1].warnings == ("model `far` was replaced by its fallback `near`",)
     [switched] = far.events("model_switched")
     assert (switched["model"], switched["to"], switched["code"]) == ("far", "near", "RYN506")
     assert switched["message"] == "model `far` returned HTTP 503: down"

@@ -9,7 +9,7 @@ import pytest
 
 from reyn import RunResult
 from reyn.errors import AnswerInvalid
-from tests.kernel.doing import Project
+from tests.kernel.support import Project
 from tests.support import act, file, finish, write_skill
 
 ASK = {"permissions": {"file.write": [{"ask": "output/"}]}}
@@ -63,7 +63,7 @@ def test_a_rejected_action_is_a_result_that_the_model_sees(project: Project):
     project.run("s", ANSWERS, **ASK)
     assert decide(project, {"decision": "reject", "remark": "too short"}).ok
     assert text(project) == "old\n"
-    shown = project.model.shown(0)
+    shown = project.model.turn_message(0)
     assert '"status":"denied"' in shown
     assert "not approved: too short" in shown
     assert project.is_sound()
@@ -102,14 +102,14 @@ def test_edited_arguments_that_are_invalid_are_a_rejection(project: Project, arg
     value = {"decision": "edit"} | ({} if args is None else {"args": args})
     assert decide(project, value).ok
     assert text(project) == "old\n"
-    assert "the edited arguments are invalid" in project.model.shown(0)
+    assert "the edited arguments are invalid" in project.model.turn_message(0)
 
 
 def test_an_edit_cannot_reach_what_the_skill_may_not(project: Project):
     project.run("s", ANSWERS, **ASK)
     assert decide(project, {"decision": "edit", "args": file("write", "reyn/__init__.py", content="x")}).ok
     assert not (project.root / "reyn" / "__init__.py").exists()
-    assert '"status":"denied"' in project.model.shown(0)
+    assert '"status":"denied"' in project.model.turn_message(0)
 
 
 def test_a_deferred_approval_stays_open(project: Project):
@@ -133,7 +133,7 @@ def test_an_approval_that_expired_is_a_rejection(project: Project):
     with project.open(ANSWERS, **ASK) as rt:
         assert rt.resume("k").ok
     assert text(project) == "old\n"
-    assert "the approval expired" in project.model.shown(0)
+    assert "the approval expired" in project.model.turn_message(0)
     assert project.is_sound()
 
 
@@ -153,7 +153,7 @@ def test_reading_can_need_approval_too(project: Project):
     with project.open([act(file("read", "output/a.md")), finish()], **ask) as rt:
         rt.answer("k", result.wait.id, "approve")
         assert rt.resume("k").ok
-    assert '"content":"old' in project.model.shown(0)
+    assert '"content":"old' in project.model.turn_message(0)
 
 
 # -- standing approvals ---------------------------------------------------------------------------------------
