@@ -94,6 +94,7 @@ def test_wherever_the_disk_fills_up_the_run_continues_when_space_is_free(root: P
         go("second", LONG),
         finish(),
     ]
+    (root / "output").mkdir()
     (root / "output/log.txt").write_text("x\n")
     disk.move_to(root / ".reyn", f"{kilobytes}k")
     drives = GrowingDisk(root, disk)

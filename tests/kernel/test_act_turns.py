@@ -56,7 +56,7 @@ def test_a_denied_op_is_a_result_and_the_phase_continues(acting: Project):
     )
     assert result.ok
     [denied] = acting.events("permission_denied")
-    assert denied["rule"] == "default: no write elsewhere"
+    assert denied["rule"] == "default: no write outside the zones"
     assert '"status":"denied"' in acting.model.turn_message(1)
     assert "noodles" in acting.model.turn_message(1)
     assert not (acting.root / "out.txt").exists()

@@ -250,6 +250,7 @@ def test_a_run_that_failed_between_visits_can_be_upgraded(project: Project):
 
 def test_undo_restores_files_except_those_that_were_changed_since(project: Project):
     first, second = project.root / "output/one.txt", project.root / "output/two.txt"
+    first.parent.mkdir()
     first.write_text("old")
     writes = act(
         file("write", "output/one.txt", content="new"),
@@ -259,7 +260,11 @@ def test_undo_restores_files_except_those_that_were_changed_since(project: Proje
     )
     with reopened(project, [writes, go("b"), finish()]) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
-        assert rt.changed_files("k") == {"output/one.txt": "changed", "output/deep/two.txt": "new", "output/two.txt": "new"}
+        assert rt.changed_files("k") == {
+            "output/one.txt": "changed",
+            "output/deep/two.txt": "new",
+            "output/two.txt": "new",
+        }
         second.write_text("mine")
         dry = rt.undo("k", dry_run=True)
         assert (sorted(dry.restored), dry.left) == (["output/deep/two.txt", "output/one.txt"], ("output/two.txt",))

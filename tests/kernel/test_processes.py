@@ -51,7 +51,7 @@ def test_a_second_process_is_refused_until_the_first_dies(project: Path):
         async def contend():
             async with open_runtime(project) as rt:
                 assert rt.display_status(rt.find("shared")) == "running"
-                with pytest.raises(RunBusy, match=f"driven by process {holder.pid}"):
+                with pytest.raises(RunBusy, match=f"executed by process {holder.pid}"):
                     await rt.resume("shared")
 
         asyncio.run(contend())

@@ -37,6 +37,7 @@ def test_an_answer_after_a_cancellation_is_refused(tmp_path: Path):
 
 def test_an_edit_that_would_exceed_the_file_limit_is_an_op_error(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"})
+    (tmp_path / "output").mkdir()
     (tmp_path / "output" / "x.txt").write_text("x" * 100_000)
     project = Project(tmp_path)
     bomb = act(file("edit", "output/x.txt", old_string="x", new_string="y" * 90_000, replace_all=True))
@@ -123,17 +124,18 @@ def test_undo_reverts_the_changes_of_a_family_newest_first(tmp_path: Path):
     write_skill(tmp_path, "outer", {"a": ["end"]}, ops={"a": "run_skill, file"})
     project = Project(tmp_path)
     shared = tmp_path / "output" / "shared.txt"
+    shared.parent.mkdir()
     shared.write_text("A")
     answers = [
         act(RUN),
-        act(file("write", "reyn/shared.txt", content="B")),
+        act(file("write", "output/shared.txt", content="B")),
         finish(),
-        act(file("write", "reyn/shared.txt", content="C")),
+        act(file("write", "output/shared.txt", content="C")),
         finish(),
     ]
     assert project.run("outer", answers).ok
     with project.open([]) as rt:
-        assert rt.undo("k").restored == ("reyn/shared.txt",)
+        assert rt.undo("k").restored == ("output/shared.txt",)
         assert shared.read_text() == "A"
         assert rt.undo("k").restored == ()
 

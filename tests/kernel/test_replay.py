@@ -172,7 +172,7 @@ def test_missing_or_damaged_content_is_named(recorded: Path, damage: str):
             db.execute(damage.format(number))
             db.execute("COMMIT")
             break
-    with pytest.raises(BlobMissing, match=r"blob `[0-9a-f]{64}` is (absent|damaged)"):
+    with pytest.raises(BlobMissing, match=r"blob `[0-9a-f]{64}` is (missing|damaged)"):
         verify(recorded)
 
 

@@ -18,6 +18,7 @@ def make(root: Path, keys: str = "") -> Project:
 def test_the_files_of_a_failed_visit_are_restored(tmp_path: Path):
     project = make(tmp_path)
     keep = tmp_path / "output" / "keep.txt"
+    keep.parent.mkdir()
     keep.write_text("old")
     keep.chmod(0o640)
     change = act(file("edit", "output/keep.txt", old_string="old", new_string="new"), file("delete", "output/keep.txt"))

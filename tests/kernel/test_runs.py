@@ -343,7 +343,7 @@ def test_a_run_continues_with_its_own_copy_of_the_skill(project: Path):
     journal = MemoryJournal()
     with open_runtime(project, [go("second")], journal) as rt:
         failed = rt.run("pair", IN)
-    for path in (project / "output").rglob("*.*"):
+    for path in (project / "reyn").rglob("*.*"):
         path.unlink()
     with open_runtime(project, [go("second"), finish()], journal) as rt:
         assert rt.resume(failed.run_id, retry=True).ok

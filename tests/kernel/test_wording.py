@@ -39,7 +39,7 @@ def reword(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(render, "CONTRACT", "Choose a candidate and answer with JSON.\n")
     monkeypatch.setattr(phase_executor, "correction", lambda a, p, m: render.correction(a, p, f"please fix: {m}"))
     monkeypatch.setattr("reyn.contract.judge.short", lambda words: f"reworded: {words}")
-    monkeypatch.setattr(render, "PART", 999)
+    monkeypatch.setattr(render, "READ_LENGTH", 999)
 
 
 def test_a_run_in_flight_continues_under_a_new_wording(waiting: Project, monkeypatch: pytest.MonkeyPatch):

@@ -157,7 +157,9 @@ def steps_and_limits(folder: Path) -> Scenario:
     """Steps that change files before and after the model, a truncated result, and a raised act limit."""
     scenario = _with_files(folder)
     (scenario.seed / "long.txt").write_text("long\n" * 200)
-    step = "run_op: {op: {kind: file, op: edit, path: output/log.txt, old_string: x, new_string: xx, replace_all: true}}"
+    step = (
+        "run_op: {op: {kind: file, op: edit, path: output/log.txt, old_string: x, new_string: xx, replace_all: true}}"
+    )
     before = f"preprocessor:\n  - {step}\n"
     after = f"postprocessor:\n  output_schema: note\n  steps:\n    - {step}\n"
     write_skill(scenario.seed, "step", {"a": ["end"]}, ops={"a": "file"}, phase_keys={"a": before}, skill_keys=after)

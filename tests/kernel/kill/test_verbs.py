@@ -114,6 +114,7 @@ def test_a_run_abandoned_after_a_kill_can_be_undone(arena: Path, share: int):
 def test_undo_does_not_overwrite_what_another_program_wrote(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"})
     log = tmp_path / "output/log.txt"
+    log.parent.mkdir()
     log.write_text("1")
 
     class Meddling(ScriptedModel):
@@ -132,4 +133,6 @@ def test_undo_does_not_overwrite_what_another_program_wrote(tmp_path: Path):
 
 def files_of(root: Path) -> dict[str, tuple[int, bytes | None]]:
     """Return the project files without temporary ones."""
-    return {path: found for path, found in tree_of(root).items() if path.startswith("output/") and TEMPORARY not in path}
+    return {
+        path: found for path, found in tree_of(root).items() if path.startswith("output/") and TEMPORARY not in path
+    }
