@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -30,6 +31,8 @@ from tests.support import abort, act, file, finish, go, question, with_ops, writ
 
 CANARY = "CANARY-7f3a"
 FORBIDDEN = ("socket.connect", "socket.bind", "subprocess.Popen", "os.exec", "os.system", "os.posix_spawn", "os.fork")
+PROTECTED = re.compile(r"(?i)makefile|package\.json|hooks|.*\.py")
+"""Names of files that other programs execute, as far as they occur here."""
 GRAPH = {"plan": ["build", "plan"], "build": ["end"]}
 _audited: list[str] | None = None
 
@@ -75,7 +78,12 @@ def make_world(around: Path) -> Path:
     outside.mkdir()
     (outside / "secret.txt").write_text(CANARY)
     (root / "notes.txt").write_text("a note")
+    (root / ".env").write_text(CANARY)
+    (root / "output" / ".private").mkdir(parents=True)
+    (root / "output" / ".private" / "key.txt").write_text(CANARY)
     (root / "output" / "draft.txt").write_text("a draft")
+    (root / "output" / "Makefile").write_text("all: draft.txt\n")
+    (root / "output" / "tool.py").write_text("print()\n")
     (root / "out").symlink_to(outside)
     (root / "output" / "out").symlink_to(outside)
     (root / "output" / "leak.txt").symlink_to(outside / "secret.txt")
@@ -84,18 +92,20 @@ def make_world(around: Path) -> Path:
     return root
 
 
+NAMES = ["..", "reyn", "output", "out", "state", ".reyn", "up", "a", ".a", "a.py", "."]
 PATHS = st.one_of(
     st.sampled_from(
         ["notes.txt", "output/draft.txt", "output/new/deep.txt", "workspace:a.txt", "workspace:../../../notes.txt",
          "../outside/secret.txt", "../../etc/passwd", "/etc/passwd", "out/secret.txt", "out/new.txt",
          "output/out/secret.txt", "output/out/new.txt", "output/leak.txt", "output/up/notes.txt", "output/up/new.txt",
          "state/journal.db", ".reyn/journal.db", ".reyn/workspace/k/a.txt", "reyn.yaml", "reyn", ".", "", "~/x",
+         "reyn/new.txt", "reyn/project/s/skill.md", "output", ".env", "output/.private/key.txt", "output/.private",
+         "output/up/.env", "output/.new", "output/tool.py", "output/new/TOOL.PY", "output/Makefile", "output/makefile",
+         "output/new/hooks/x", "output/package.json", "workspace:.new", "workspace:new/.git/config",
          "output/../notes.txt", "workspace:", "workspace:.kept/1.1.1", "output/a\x00b", "output/" + "x" * 300, "\udcff"]
     ),
     st.text(max_size=12),
-    st.lists(st.sampled_from(["..", "reyn", "out", "state", ".reyn", "up", "a", "."]), min_size=1, max_size=6).map(
-        "/".join
-    ),
+    st.lists(st.sampled_from(NAMES), min_size=1, max_size=6).map("/".join),
 )  # fmt: skip
 TEXTS = st.text(max_size=20)
 FILE_OPS = st.builds(
@@ -141,6 +151,16 @@ ANSWERS = st.one_of(
 )
 
 
+def may_change(path: Path, root: Path) -> bool:
+    """Whether a run may change a file without a grant: its workspace or `output/`, without protected names."""
+    for zone in (root / ".reyn" / "workspace" / "k", root / "output"):
+        if path.is_relative_to(zone):
+            names = path.relative_to(zone).parts
+            is_hidden = any(name.startswith(".") for name in names)
+            return not is_hidden and (".reyn" in zone.parts or not any(map(PROTECTED.fullmatch, names)))
+    return path.is_relative_to(root / ".reyn") and not path.is_relative_to(root / ".reyn" / "workspace")
+
+
 def violations(root: Path, around: Path, answers: list[Any]) -> tuple[list[str], set[str]]:
     """Return the violations of a run with these answers, and the rules that rejected answers."""
     before, wrong = tree(around), []
@@ -159,8 +179,7 @@ def violations(root: Path, around: Path, answers: list[Any]) -> tuple[list[str],
     wrong += [f"left the process: {what}" for what in attempts]
     wrong += [] if resumable else [f"the run is {result.status}"]
     for path in sorted({name for name, what in (before.items() ^ tree(around).items()) if what is not None}):
-        inside = Path(path).resolve().is_relative_to(root / "reyn") or Path(path).is_relative_to(root / ".reyn")
-        wrong += [] if inside else [f"changed outside its zones: {path}"]
+        wrong += [] if may_change(Path(path).resolve(), root) else [f"changed outside its zones: {path}"]
     bodies = [decode(event) for event in events]
     phases = [body.phase for body in bodies if isinstance(body, kinds.PhaseStarted)]
     wrong += [f"went from {a} to {b}" for a, b in pairwise(phases) if b not in GRAPH[a]]
@@ -196,11 +215,21 @@ def _shown(root: Path, bodies: list) -> Iterator[bytes]:
         journal.close()
 
 
+NOT_WRITABLE = (
+    "output/Makefile", "output/tool.py", "output/.private/key.txt", "output/.new", "output/new/hooks/x",
+    "workspace:.new", "reyn/project/s/skill.md", "reyn/new.txt", "notes.txt",
+)  # fmt: skip
+
+
 @settings(max_examples=120)
 @given(st.lists(ANSWERS, min_size=1, max_size=6))
 @example([act(file("write", "output/out/new.txt", content="x")), act(file("read", "output/leak.txt")), go("build")])
 @example([with_ops(go("build"), file("delete", "output/up/notes.txt")), finish()])
 @example([act({"kind": "file", "op": "grep", "pattern": "CANARY", "path": "."}), go("build"), finish()])
+@example([act(file("read", ".env")), act(file("read", "output/.private/key.txt")), go("build"), finish()])
+@example([act(*(file("write", path, content="x") for path in NOT_WRITABLE)), go("build"), finish()])
+@example([act(*(file("delete", path) for path in NOT_WRITABLE)), go("build"), finish()])
+@example([act({"kind": "file", "op": "grep", "pattern": "CANARY", "path": "output/.private"}), finish()])
 @example([act({"kind": "file", "op": "glob", "pattern": "../**/*"}), go("abort"), go("build"), finish()])
 def test_no_answer_has_an_effect_outside_of_what_is_allowed(answers: list[Any]):
     around = Path(tempfile.mkdtemp()).resolve()
@@ -252,3 +281,32 @@ def test_the_oracle_detects_an_effect_outside_of_what_is_allowed(tmp_path: Path)
         os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0)
     assert any("posix_spawn" in what for what in attempts)
     assert str(tmp_path / "outside/secret.txt") in {name for name, _ in before.items() ^ tree(tmp_path).items()}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*NOT_WRITABLE, "reyn.yaml", "../outside/secret.txt", "output/new/TOOL.PY", ".reyn/workspace/other/a.txt"],
+)
+def test_the_oracle_counts_a_change_of_a_protected_file(tmp_path: Path, path: str):
+    name = path.replace("workspace:", ".reyn/workspace/k/")
+    assert not may_change((tmp_path / "project" / name).resolve(), tmp_path / "project")
+
+
+@pytest.mark.parametrize("path", ["output/new/deep.txt", "workspace:a.py", "workspace:deep/a.txt"])
+def test_the_default_zones_are_writable(tmp_path: Path, path: str):
+    """Otherwise the oracle would have nothing to allow."""
+    root = make_world(tmp_path)
+    answers = [act(file("write", path, content="x")), go("build"), finish()]
+    assert violations(root, tmp_path, answers) == ([], set())
+    written = root / path.replace("workspace:", ".reyn/workspace/k/")
+    assert written.read_text() == "x"
+    assert may_change(written, root)
+
+
+@pytest.mark.parametrize("path", NOT_WRITABLE)
+def test_protected_files_are_not_writable_without_a_grant(tmp_path: Path, path: str):
+    root = make_world(tmp_path)
+    before = tree(root / "output")
+    answers = [act(file("write", path, content="x")), go("build"), finish()]
+    assert violations(root, tmp_path, answers) == ([], set())
+    assert tree(root / "output") == before
