@@ -193,14 +193,22 @@ def test_an_edited_configuration_does_not_change_a_waiting_run(tmp_path: Path):
 
 
 def test_ops_cannot_read_secrets_even_if_the_project_is_the_home_folder(tmp_path: Path, monkeypatch):
+    """A grant of the folder around them does not include them."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))
     (tmp_path / ".config/reyn").mkdir(parents=True)
     (tmp_path / ".config/reyn/secrets.json").write_text("a key")
-    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"})
+    (tmp_path / ".config/other.json").write_text("a key of another program")
+    keys = "permissions: {file.read: [.config/]}\n"
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"}, skill_keys=keys)
     project = Project(tmp_path)
     grep = {"kind": "file", "op": "grep", "pattern": "a key", "path": ".config"}
-    assert project.run("s", [act(file("read", ".config/reyn/secrets.json"), grep), finish()]).ok
-    assert '"content":"a key' not in project.model.turn_message(1)
+    ops = (file("read", ".config/reyn/secrets.json"), file("read", ".config/other.json"), grep)
+    grant = {"file.read": [{"allow": ".config/"}]}
+    assert project.run("s", [act(*ops), finish()], permissions=grant).ok
+    assert [result["status"] for result in project.results()] == ["denied", "ok", "ok"]
+    shown = project.model.turn_message(1).split("control_ir_results")[1]
+    assert shown.count("a key of another program") == 2
+    assert '"content":"a key"' not in shown
 
 
 def test_derived_events_do_not_depend_on_set_order(tmp_path: Path):
