@@ -15,7 +15,7 @@ from reyn.journal.kinds import Wait
 from reyn.kernel.ports import LATER
 from reyn.runs.questions import parse_answer
 from tests.cli.support import IN, Terminal, write_answers
-from tests.support import act, finish, question
+from tests.support import act, file, finish, question
 
 TONE = question("Which tone?", suggestions=["formal", "plain"])
 CHILD = {"kind": "run_skill", "skill": "asking", "input": {"text": "x"}}
@@ -59,6 +59,40 @@ def test_answer_resumes_the_run(asks: Path, reyn):
     timeline = reyn("show", "r").out
     assert "asks: Which tone?" in timeline
     assert "answered: plain" in timeline
+
+
+@pytest.fixture
+def needs_approval(here: Path) -> Path:
+    """A run of `asking` writes a file for which the operator wants to be asked."""
+    rules = "permissions: {file.write: [{ask: output/}]}\n"
+    (here / "reyn.yaml").write_text(f"model: scripted:answers.jsonl\n{rules}")
+    write_answers(here, act(file("write", "output/a.md", content="one\nnext: \x1b[2J\n")), finish("written"))
+    return here
+
+
+def test_an_approval_prints_the_diff_with_one_escaped_line_for_each_line(needs_approval: Path, reyn):
+    output = reyn("run", "asking", IN, "--run-id", "r")
+    assert output.code == 4
+    asked = "Approve `file write`? (permissions.file.write: ask output/)"
+    diff = "    --- /dev/null\n    +++ output/a.md\n    @@ -0,0 +1,2 @@\n    +one\n    +next: \\x1b[2J\n"
+    end = f"    asks: {asked}\nwaiting for input: {asked}\n{diff}suggested: approve, reject, defer\n"
+    assert end in output.out
+    assert diff in reyn("show", "r").out
+    assert output.out.endswith("next: reyn answer r 1.1.1.approve VALUE\n")
+
+
+@pytest.mark.parametrize(
+    ("value", "line", "is_written"),
+    [
+        ("approve", "    approval: approve\n", True),
+        ('{"decision": "reject", "remark": "too short"}', "    approval: reject: too short\n", False),
+    ],
+)
+def test_an_approval_can_be_decided_with_a_word_or_json(needs_approval: Path, reyn, value, line, is_written):
+    reyn("run", "asking", IN, "--run-id", "r")
+    output = reyn("answer", "r", value)
+    assert (output.code, line in output.out) == (0, True)
+    assert (needs_approval / "output" / "a.md").exists() == is_written
 
 
 def test_answer_with_no_resume_stores_the_answer(asks: Path, reyn):

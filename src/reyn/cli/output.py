@@ -120,7 +120,13 @@ def print_result(result: RunResult, *, took: str, files: Mapping[str, str], acti
     """Print the result of a run: status, artifact, usage, changed files, warnings and the next action."""
     line = coloured(result.status) + (" for input" if result.status == "waiting" else "")
     code = f" ({result.code})" if result.code else ""
-    click.echo(f"{line}: {clean(result.reason)}{code}" if result.reason else line)
+    reason, preview = result.reason, ""
+    if result.wait is not None and result.wait.reason == "approval":
+        reason, _, preview = reason.partition("\n")
+    click.echo(f"{line}: {clean(reason)}{code}" if reason else line)
+    # Indented, so that no line of a file looks like a line of this command.
+    for part in preview.rstrip("\n").split("\n") if preview else ():
+        click.echo(f"    {clean(part)}")
     if result.hint:
         click.echo(f"fix: {clean(result.hint)}")
     if result.code:

@@ -150,7 +150,9 @@ class Timeline:
                 self.activity = "waiting for an answer"
                 who = f"sub-run {wait.run} asks" if wait.run else "asks"
                 data = {"wait": wait.id, "message": wait.message, "run": wait.run}
-                return _Line(2, "sub_run_question" if wait.run else "question", f"{who}: {wait.message}", data)
+                # The diff of an approval is part of the result, not of the timeline.
+                text = wait.message.partition("\n")[0] if wait.reason == "approval" else wait.message
+                return _Line(2, "sub_run_question" if wait.run else "question", f"{who}: {text}", data)
             case kinds.WaitAnswered(wait=wait_id, value=name):
                 self.activity = "resuming"
                 value = self._read(name)
