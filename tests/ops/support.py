@@ -11,7 +11,7 @@ from reyn.journal import Blob
 from reyn.jsonschema import compile_schema
 from reyn.ops import Call, Env, Plan, standard_ops
 from reyn.ops.execution import apply_changes, perform_op, plan_op
-from reyn.permissions import Denied, Gate
+from reyn.permissions import Denied, Gate, Policy
 from reyn.workspace import Roots
 from tests.support import VOCABULARY
 
@@ -23,12 +23,16 @@ class Desk:
     """The file op of one run."""
 
     def __init__(
-        self, roots: Roots, full_content: Mapping[str, str] | None = None, file_bytes: int = FILE_BYTES
+        self,
+        roots: Roots,
+        full_content: Mapping[str, str] | None = None,
+        file_bytes: int = FILE_BYTES,
+        policy: Policy | None = None,
     ) -> None:
         self.roots = roots
         self.contents: dict[str, bytes] = {}
         names = {name: self.keep(text.encode()) for name, text in (full_content or {}).items()}
-        self.env = Env(roots, Gate(roots), self.contents.__getitem__, names, file_bytes)
+        self.env = Env(roots, Gate(roots, policy or Policy()), self.contents.__getitem__, names, file_bytes)
         self.calls = 0
 
     def keep(self, content: bytes) -> str:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -12,7 +13,14 @@ from reyn.ops import Plan
 from tests.ops.support import Desk
 from tests.workspace.support import CANARY, make_roots
 
-NAMES = ("a", "b", "reyn", ".reyn", "link", "c.md", "README.md", "journal.db", "workspace", "run-1", "run-2", "REYN")
+NAMES = (
+    "a", "b", "reyn", ".reyn", "link", "c.md", "README.md", "journal.db", "workspace", "run-1", "run-2", "REYN",
+    "output", "OUTPUT", ".git", ".env", "run.py",
+)  # fmt: skip
+
+PRIVATE = (".env", "output/.git/config.md", "a/.git/config.md")
+"""Hidden files of the project that hold the canary."""
+NOT_MINE = re.compile(r"^\.|\.py$")
 
 TARGETS = st.sampled_from(
     [
@@ -29,6 +37,11 @@ TARGETS = st.sampled_from(
         "b",
         "link",
         "../reyn",
+        "../output",
+        ".git",
+        "../output/.git",
+        "../.env",
+        "../run.py",
         "output/a",
         "/",
         "nowhere",
@@ -42,10 +55,39 @@ TARGETS = st.sampled_from(
 )
 
 WORDS = st.sampled_from(
-    [*NAMES, "..", ".", "", "*", "**", "~", "secret.md", "theirs.md", "beside", ".kept", "a\0b", "é", "[a-z]*", "?"]
+    [
+        *NAMES,
+        "..",
+        ".",
+        "",
+        "*",
+        "**",
+        "~",
+        "secret.md",
+        "theirs.md",
+        "beside",
+        ".kept",
+        "config.md",
+        ".*",
+        "a\0b",
+        "é",
+        "[a-z]*",
+        "?",
+    ]
 )
 STARTS = st.sampled_from(
-    ["", "output/", "output/a/", "output/link/", "workspace:", "workspace:/", "/", "{project}/", "{state}/", "{beside}/"]
+    [
+        "",
+        "output/",
+        "output/a/",
+        "output/link/",
+        "workspace:",
+        "workspace:/",
+        "/",
+        "{project}/",
+        "{state}/",
+        "{beside}/",
+    ]
 )
 # Mostly existing paths, sometimes arbitrary text.
 PATHS = st.integers(0, 9).flatmap(
@@ -58,7 +100,7 @@ PATHS = st.integers(0, 9).flatmap(
 
 ENTRIES = st.lists(
     st.tuples(
-        st.sampled_from(["", "reyn", "output/a", "a", "workspace:"]),
+        st.sampled_from(["", "reyn", "output", "output/a", "a", "workspace:"]),
         st.sampled_from(["a", "b", "link", "c.md"]),
         st.one_of(st.sampled_from(["file", "folder", "hard link to journal"]), TARGETS.map(lambda text: f"-> {text}")),
     ),
@@ -107,6 +149,13 @@ def plant(desk: Desk, entries, fill) -> None:
             continue
 
 
+def guarded(folder: Path, project: Path) -> dict[str, str]:
+    """Return everything in the writable folder whose name is hidden or that is a program."""
+    found = fingerprint(project / "output", without=())
+    parts = {path: Path(path).relative_to(folder).parts for path in found}
+    return {path: what for path, what in found.items() if any(NOT_MINE.search(name) for name in parts[path][2:])}
+
+
 def fingerprint(root: Path, *, without: tuple[Path, ...]) -> dict[str, str]:
     """Return the content of every file, folder and symlink below a folder, except below some."""
     found = {}
@@ -138,16 +187,19 @@ def test_ops_write_only_in_writable_zones_and_reveal_no_secret(entries, ops, swa
                 text = text.replace(word, str(path))
             return text
 
+        for path in PRIVATE:
+            desk.put(path, CANARY)
+        desk.put("output/run.py", "print()\n")
         plant(desk, entries, fill)
-        mine = (roots.project / "reyn", roots.workspace)
+        mine = (roots.project / "output", roots.workspace)
         for op in ops:
             call = desk.call(**{key: fill(value) if isinstance(value, str) else value for key, value in op.items()})
             plan = desk.plan(call)
             # Another program changes the tree between plan and perform.
             plant(desk, swaps, fill)
-            before = fingerprint(folder, without=mine)
+            before = fingerprint(folder, without=mine), guarded(folder, roots.project)
             result = desk.perform(call, plan) if isinstance(plan, Plan) else {}
-            assert fingerprint(folder, without=mine) == before
+            assert (fingerprint(folder, without=mine), guarded(folder, roots.project)) == before
             assert CANARY not in str(result)
             assert CANARY.encode() not in b"".join(desk.contents.values())
 
@@ -162,3 +214,8 @@ def test_the_property_detects_a_violation(tmp_path):
     (desk.roots.state / "journal.db").write_text("x")
     assert fingerprint(tmp_path, without=mine) != before
     assert desk.do("read", path="README.md")["content"]
+    before = guarded(tmp_path, desk.roots.project)
+    for path in ("output/run.py", "output/.env", "output/.git/config.md"):
+        desk.put(path, "x")
+        assert guarded(tmp_path, desk.roots.project) != before
+        before = guarded(tmp_path, desk.roots.project)

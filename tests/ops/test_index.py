@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.ops.support import without_envelope
+from reyn.permissions import Policy, parse_rules
+from tests.ops.support import Desk, without_envelope
 
 
 @pytest.fixture
@@ -81,3 +82,23 @@ def test_the_folder_must_exist_and_be_readable(notes):
 def test_an_index_above_the_size_limit_is_an_error(notes):
     result = make(notes, "x" * 2_000, header="y" * 9_000)
     assert (result["status"], "10000 is the most" in result["error"]) == ("error", True)
+
+
+def with_rules(desk, *rules):
+    return Desk(desk.roots, policy=Policy(parse_rules({"file.read": list(rules)}, ("file.read",))))
+
+
+def test_a_file_that_may_not_be_read_is_left_out(notes):
+    notes.put("output/notes/.hidden.md", "---\ntitle: Hidden\n---\n")
+    result = make(with_rules(notes, {"deny": "output/notes/a.md"}, {"ask": "output/notes/l*"}), "{title}")
+    assert (result["entries"], result["skipped"], page(notes)) == (1, 3, "Second\n")
+
+
+def test_an_index_of_what_a_rule_asks_about_needs_approval(notes):
+    desk = with_rules(notes, {"ask": "output/notes/"}, {"deny": "output/notes/a.md"})
+    desk.put("output/index.md", "Second\n")
+    for output_path, entries in (("output/other.md", 2), ("output/index.md", 1)):
+        args = {"path": "output/notes", "output_path": output_path, "entry_template": "{title}"}
+        plan = desk.plan(desk.call("regenerate_index", **args))
+        assert plan.approval == "permissions.file.read: ask output/notes/"
+        assert (plan.result["entries"], len(plan.changes)) == (entries, entries - 1)

@@ -16,7 +16,7 @@ from reyn.journal import Blob, Cancel
 from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel.live import InboxPolling
 from reyn.lint import lint_skill
-from reyn.ops import AskRequest, Call, Denied, Env, OpFailed, OpForm, OpSpec, Plan, RunRequest, standard_ops
+from reyn.ops import AskRequest, Call, Denied, Env, OpFailed, OpForm, OpSpec, Plan, RunRequest, plan_write, standard_ops
 from reyn.ops.docs import op_page
 from reyn.testing import CountingIds, ScriptedModel
 from reyn.testing.crash import KILLED, Failpoints, in_child
@@ -204,7 +204,7 @@ def test_an_unsafe_op_with_a_request_is_not_performed_twice(tmp_path: Path, requ
                 assert result.ok, result
             return asked
 
-        return points.passed, asyncio.run(work())
+        return points.reached, asyncio.run(work())
 
     def make(folder: Path) -> Path:
         write_skill(folder, "wire", {"a": ["end"]}, ops=ops)
@@ -375,7 +375,7 @@ def test_an_op_cannot_change_what_is_recorded_of_its_call(project: Project, log:
             call.args["kind"] = "file"
             call.args["to"] = "Eve"
             with pytest.raises(TypeError):
-                env.kept["x"] = "y"
+                env.full_content["x"] = "y"
             return Plan("r")
 
     assert project.run("wire", [act(SEND), finish()], ops=[Forging(log)]).ok
@@ -435,21 +435,39 @@ def test_an_op_may_ask_a_person_through_the_kernel(project: Project, log: Path):
     assert '"sent":3' in project.model.turn_message(0)
 
 
+def test_a_file_that_it_writes_is_approved_as_a_rule_asks(project: Project, log: Path):
+    class Writing(Telegraph):
+        def plan(self, call: Call, env: Env) -> Plan | Denied:
+            return plan_write(call, env, "output/a.txt", call.args["message"], sent=4)
+
+    options = {"ops": [Writing(log)], "permissions": {"file.write": [{"ask": "output/"}]}}
+    waiting = project.run("wire", [act(SEND), finish()], **options)
+    assert (waiting.status, waiting.wait.reason) == ("waiting", "approval")
+    assert waiting.wait.message.startswith("Approve `telegraph`? (permissions.file.write: ask output/)\n--- /dev/null")
+    assert not (project.root / "output").exists()
+    with project.open([act(SEND), finish()], **options) as rt:
+        rt.answer("k", waiting.wait.id, "approve")
+        assert rt.resume("k").ok
+    assert (project.root / "output" / "a.txt").read_text() == "STOP"
+    [started] = project.events("telegraph_started")
+    assert started["rule"] == "permissions.file.write: ask output/ (approved)"
+
+
 # -- registration -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("run", "`run_started`, which exists"),
-        ("phase", "`phase_started`, which exists"),
-        ("step", "`step_started`, which exists"),
-        ("skill", "`skill_completed`, which exists"),
-        ("restore", "`restore_started`, which exists"),
-        ("undo", "`undo_started`, which exists"),
-        ("sub_run", "`sub_run_started`, which exists"),
-        ("postprocessor", "`postprocessor_started`, which exists"),
-        ("file", "registered already"),
+        ("run", "`run_started` exists already"),
+        ("phase", "`phase_started` exists already"),
+        ("step", "`step_started` exists already"),
+        ("skill", "`skill_completed` exists already"),
+        ("restore", "`restore_started` exists already"),
+        ("undo", "`undo_started` exists already"),
+        ("sub_run", "`sub_run_started` exists already"),
+        ("postprocessor", "`postprocessor_started` exists already"),
+        ("file", "already registered"),
         ("shell", "reserved"),
         ("Telegraph", "lower-case"),
         ("a" * 41, "lower-case"),
@@ -485,7 +503,7 @@ def test_what_is_no_op_is_refused(tmp_path: Path):
 
 
 def test_one_kind_cannot_be_registered_twice(tmp_path: Path, log: Path):
-    with pytest.raises(OpInvalid, match="registered already"):
+    with pytest.raises(OpInvalid, match="already registered"):
         OSRuntime.open(tmp_path, ops=[Telegraph(log), Telegraph(log)])
 
 

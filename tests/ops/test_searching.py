@@ -4,14 +4,21 @@ import os
 import time
 
 import pytest
+from msgspec.structs import replace
 
 from reyn.ops.file import finding
+from reyn.permissions import PathPattern, Policy, parse_rules
 from tests.ops.support import Desk, without_envelope
 from tests.workspace.support import CANARY
 
 
+DOT_FOLDER = Policy(read_zone=(PathPattern.parse("./"), PathPattern.parse("output/.hidden/")))
+
+
 @pytest.fixture
 def tree(desk):
+    """Files of which one is hidden, in a folder that may be read because a zone spells it."""
+    desk = Desk(desk.roots, policy=DOT_FOLDER)
     for path, content in {
         "output/a.md": "alpha\nTODO one\nbeta\n",
         "output/b.txt": "todo two\r\nTODO three\r\n",
@@ -45,7 +52,7 @@ def tree(desk):
         ("none/*", []),
         ("README.md/*", []),
         ("**/*.md/**", []),
-        ("./reyn/*.md", ["output/a.md"]),
+        ("./output/*.md", ["output/a.md"]),
         (".reyn*/*", []),
         (".r*/**/*", []),
     ],
@@ -61,7 +68,7 @@ def test_glob_returns_matching_files_in_order(tree, pattern, matches):
 
 def test_glob_accepts_path_and_absolute_patterns(tree):
     assert tree.do("glob", path="output/*.md")["matches"] == ["output/a.md"]
-    assert tree.do("glob", pattern=f"{tree.roots.project}/reyn/*.md")["matches"] == ["output/a.md"]
+    assert tree.do("glob", pattern=f"{tree.roots.project}/output/*.md")["matches"] == ["output/a.md"]
 
 
 def test_glob_lists_the_workspace(tree):
@@ -103,7 +110,7 @@ def test_many_wildcards_match_in_bounded_time(tree):
 
 
 def test_grep_returns_lines_with_numbers(tree):
-    result = tree.do("grep", pattern="TODO", path="reyn", glob="*.md")
+    result = tree.do("grep", pattern="TODO", path="output", glob="*.md")
     assert without_envelope(result) == {
         "pattern": "TODO",
         "matches": [
@@ -130,7 +137,7 @@ def test_grep_returns_context_lines(tree):
         ({"file_type": ".py"}, ["src/f.py"]),
         ({"path": "output/.hidden"}, ["output/.hidden/e.md"]),
         ({"path": "output/sub"}, ["output/sub/deep/d.md"]),
-        ({"pattern": "^todo", "path": "reyn"}, ["output/b.txt"]),
+        ({"pattern": "^todo", "path": "output"}, ["output/b.txt"]),
         ({"pattern": "three$"}, ["output/b.txt"]),
         ({"head_limit": 1}, ["output/a.md"]),
     ],
@@ -151,13 +158,13 @@ def test_output_mode_count_counts_lines(tree):
 
 
 def test_binary_and_large_files_are_skipped_and_counted(tree):
-    result = tree.do("grep", pattern="TODO", path="reyn", output_mode="count")
+    result = tree.do("grep", pattern="TODO", path="output", output_mode="count")
     assert (result["count"], result["skipped"]) == (3, 2)
     assert tree.do("grep", pattern="TODO", path="output/g.bin")["status"] == "error"
 
 
 def test_grep_reports_truncation(tree):
-    result = tree.do("grep", pattern="O", head_limit=2, path="reyn")
+    result = tree.do("grep", pattern="O", head_limit=2, path="output")
     assert (len(result["matches"]), result["truncated"]) == (2, True)
     exact = tree.do("grep", pattern="TODO", head_limit=1, path="output/a.md")
     assert (len(exact["matches"]), exact["truncated"]) == (1, False)
@@ -237,3 +244,42 @@ def test_truncated_content_can_be_listed_and_searched(desk):
     [match] = desk.do("grep", pattern="t", path="workspace:.kept/call-1")["matches"]
     assert match == {"path": "workspace:.kept/call-1", "line_number": 2, "content": "two"}
     assert desk.do("grep", pattern="t", path="workspace:.kept/call-3")["status"] == "error"
+
+
+@pytest.fixture
+def guarded(desk):
+    """Files that contain a secret and may not be read, for three reasons, and one that may."""
+    rules = {"file.read": [{"deny": "output/private/"}, {"ask": "output/asked/"}]}
+    desk = Desk(desk.roots, policy=Policy(parse_rules(rules, ("file.read",))))
+    for path in (".env", "output/.hidden/a.md", "output/.b.md", "output/private/c.md", "output/asked/d.md"):
+        desk.put(path, CANARY)
+    desk.put("output/e.md", CANARY)
+    return desk
+
+
+@pytest.mark.parametrize(
+    "pattern", ["**", ".*", ".env", "*/.*", "output/.b.md", "output/.*/*", "output/*", "output/*/*", "output/private"]
+)
+def test_glob_lists_only_files_that_may_be_read(guarded, pattern):
+    assert set(guarded.do("glob", pattern=pattern)["matches"]) <= {"README.md", "output/e.md"}
+
+
+@pytest.mark.parametrize("glob", ["**/*", ".*", ".env", "*/.*", "output/.b.md", "output/.*/*", "output/*/*"])
+def test_grep_searches_only_files_that_may_be_read(guarded, glob):
+    result = guarded.do("grep", pattern=CANARY, path=".", glob=glob, output_mode="files_with_matches")
+    assert result["files"] == (["output/e.md"] if glob == "**/*" else [])
+    assert "skipped" not in result
+
+
+@pytest.mark.parametrize("path", [".env", "output/.hidden", "output/private", "output/private/c.md"])
+def test_grep_below_what_may_not_be_read_is_denied(guarded, path):
+    assert guarded.do("grep", pattern=CANARY, path=path)["status"] == "denied"
+
+
+def test_an_approved_search_covers_what_its_rule_asks_about(guarded):
+    guarded.put("output/asked/.f.md", CANARY)
+    call = guarded.call("grep", pattern=CANARY, path="output/asked", glob="**/*", output_mode="files_with_matches")
+    plan = guarded.plan(call)
+    assert plan.approval == "permissions.file.read: ask output/asked/"
+    assert guarded.perform(call, plan)["status"] == "denied"
+    assert guarded.perform(call, replace(plan, is_approved=True))["files"] == ["output/asked/d.md"]

@@ -35,7 +35,7 @@ def test_plan_has_no_side_effects(desk):
         desk.call("delete", path="output/a.md"),
     ):
         plan = desk.plan(call)
-        assert plan.rule == "default: write below output/"
+        assert plan.rule == "default: write output/"
         assert len(plan.changes) == 1
         assert plan.result["status"] == "ok"
     assert text(desk, "output/a.md") == "old"
@@ -50,7 +50,7 @@ def test_a_plan_read_from_the_journal_can_be_performed(desk):
     assert desk.perform(call, recorded) == plan.result
     assert text(desk, "output/a/b.md") == "x"
     assert revert(plan.changes[0], desk.roots, desk.env.content, "undo") == "done"
-    assert names(desk.roots.project / "reyn") == []
+    assert names(desk.roots.project / "output") == []
 
 
 def test_writing_the_same_content_changes_nothing(desk):
@@ -138,7 +138,23 @@ def test_invalid_content_or_path_is_an_error(desk, path, content, reason):
 
 @pytest.mark.parametrize(
     "path",
-    ["README.md", "reyn.yaml", "reyn", ".reyn/journal.db", "../beside/x", "/tmp/x", "workspace:../x", "output/out/x"],
+    [
+        "README.md",
+        "reyn.yaml",
+        "reyn",
+        "reyn/a.md",
+        "output",
+        "output/run.py",
+        "output/Makefile",
+        "output/.hidden",
+        "output/.git/config",
+        ".reyn/journal.db",
+        "../beside/x",
+        "/tmp/x",
+        "workspace:../x",
+        "workspace:.git/config",
+        "output/out/x",
+    ],
 )
 @pytest.mark.parametrize("op", ["write", "edit", "delete"])
 def test_writing_outside_the_writable_zones_is_denied(desk, tmp_path, op, path):
@@ -192,7 +208,7 @@ def test_a_full_disk_leaves_the_file_unchanged(desk):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert (result["status"], result["error"]) == ("error", "`output/a.md`: File too large")
-    assert (names(desk.roots.project / "reyn"), text(desk, "output/a.md")) == (["a.md"], "old")
+    assert (names(desk.roots.project / "output"), text(desk, "output/a.md")) == (["a.md"], "old")
     assert desk.perform(call, plan)["status"] == "ok"
 
 

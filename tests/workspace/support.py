@@ -15,6 +15,7 @@ def make_roots(folder: Path) -> Roots:
     workspace = state / "workspace" / "run-1"
     workspace.mkdir(parents=True)
     (project / "reyn").mkdir()
+    (project / "output").mkdir()
     (project / "README.md").write_text("# A project\n")
     (state / "journal.db").write_text(CANARY)
     (state / "workspace" / "run-2").mkdir()

@@ -165,7 +165,8 @@ def _fitting(call: Call, plan: Plan) -> Plan:
     if changes and (result or {}).get("status") != "ok":
         return Plan(rule, result=result if result and result["status"] != "ok" else call.error("no result"))
     request = _request(plan.request, blobs)
-    return Plan(rule, changes, result, tuple(blobs.values()), request)
+    approval = None if plan.approval is None else _text(plan.approval)
+    return Plan(rule, changes, result, tuple(blobs.values()), request, approval=approval)
 
 
 def _text(value: Any) -> str:

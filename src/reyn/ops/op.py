@@ -78,7 +78,8 @@ class Call(msgspec.Struct, frozen=True):
         """Return the error result for an exception, without the path of an `OSError`."""
         match error:
             case OpFailed():
-                return {**error.fields, **self.error(str(error))}
+                envelope = self.error(str(error))
+                return envelope | error.fields | envelope
             case FileError() | PathInvalid():
                 return self.error(str(error))
             case OSError():

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from reyn.ops.file.patterns import Pattern, is_plain, split
+from reyn.ops.file.reading import is_readable_below
 from reyn.workspace import Guard, Location, kind_of, walk
 
 if TYPE_CHECKING:
@@ -70,8 +71,9 @@ def _listing(pattern: Pattern, location: Location, env: Env) -> Pattern:
 
 
 def files_below(location: Location, pattern: Pattern, env: Env, deadline: Deadline, guard: Guard) -> Iterator[Location]:
-    """Yield the files below a folder that match a pattern. Raises `TimeoutError` at the deadline."""
+    """Yield the files below a folder that match a pattern and may be read. Raises `TimeoutError` at the deadline."""
     depth = len(location.parts)
+    is_readable = is_readable_below(location, env)
 
     def enter(folder: Location) -> bool:
         deadline.remaining()
@@ -80,5 +82,5 @@ def files_below(location: Location, pattern: Pattern, env: Env, deadline: Deadli
     stored = (Location.at("full_content", (name,)) for name in sorted(env.full_content))
     for found in stored if location.zone == "full_content" else walk(location, env.roots, enter, guard):
         deadline.remaining()
-        if pattern.matches(found.parts[depth:]):
+        if pattern.matches(found.parts[depth:]) and is_readable(found):
             yield found

@@ -6,12 +6,13 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from reyn.documents import DocumentError, parse_front_matter
-from reyn.ops.file.reading import text_at
+from reyn.ops.file.reading import is_readable_below, text_at
 from reyn.ops.file.writing import draft_of
 from reyn.ops.op import OpFailed
-from reyn.permissions import Denied
+from reyn.permissions import Denied, NeedsApproval
 from reyn.workspace import FileError, Guard, entries_of, kind_of, locate, read
 
 if TYPE_CHECKING:
@@ -44,13 +45,15 @@ def index_draft(arguments: Arguments, location: Location, env: Env) -> Draft | D
     if len(lines) < len(sources):
         fields["skipped"] = len(sources) - len(lines)
     before = read(location, env.roots, env.file_bytes)
-    return draft_of(location, before, _page(arguments["header"], lines), fields, env)
+    draft = draft_of(location, before, _page(arguments["header"], lines), fields, env)
+    return replace(draft, approval=verdict.rule) if isinstance(verdict, NeedsApproval) else draft
 
 
 def _sources(folder: Location, output: Location, env: Env) -> list[Location]:
     entries = entries_of(folder, Guard(env.roots))
     names = [entry.name for entry in entries if entry.name.endswith(".md") and not entry.is_folder]
-    return [folder.below(name) for name in names if name != output.parts[-1]]
+    sources = (folder.below(name) for name in names if name != output.parts[-1])
+    return list(filter(is_readable_below(folder, env), sources))
 
 
 def _entry(source: Location, template: str, env: Env) -> str | None:

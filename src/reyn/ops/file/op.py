@@ -71,8 +71,8 @@ class FileOp:
             return Plan(verdict.rule, result=call.failed(error))
         if isinstance(draft, Denied):
             return draft
-        approval = approval if draft.changes else None
-        return Plan(verdict.rule, draft.changes, call.ok(**draft.fields), draft.blobs, approval=approval)
+        asked = " and ".join(rule for rule in (approval if draft.changes else None, draft.approval) if rule)
+        return Plan(verdict.rule, draft.changes, call.ok(**draft.fields), draft.blobs, approval=asked or None)
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         if call.op in _SLOW:

@@ -7,10 +7,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from reyn.ops.op import OpFailed
-from reyn.permissions import Allowed
+from reyn.permissions import Allowed, NeedsApproval
 from reyn.workspace import Guard, Location, decode_text, entries_of, locate, read
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reyn.ops.op import Call, Env
 
 _MAX_SUGGESTIONS = 8
@@ -37,6 +39,18 @@ def text_at(location: Location, env: Env, guard: Guard | None = None) -> str | N
         return None if name is None else decode_text(env.content(name), location)
     image = read(location, env.roots, env.file_bytes, guard)
     return None if image is None else decode_text(image.content, location)
+
+
+def is_readable_below(folder: Location, env: Env) -> Callable[[Location], bool]:
+    """Return which files below a folder may be read together with it: an approval covers what its rule asks about."""
+    verdict = env.gate.read(folder)
+
+    def is_readable(location: Location) -> bool:
+        found = env.gate.read(location)
+        is_same = isinstance(found, NeedsApproval) and isinstance(verdict, NeedsApproval) and found.rule == verdict.rule
+        return is_same or isinstance(found, Allowed)
+
+    return is_readable
 
 
 def lines_of(text: str) -> list[str]:

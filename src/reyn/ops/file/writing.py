@@ -24,6 +24,8 @@ class Draft(msgspec.Struct, frozen=True):
     fields: dict[str, Any]
     changes: tuple[Change, ...] = ()
     blobs: tuple[Blob, ...] = ()
+    approval: str | None = None
+    """The rule that wants a person to approve what was read for it."""
 
 
 def write_draft(arguments: Arguments, location: Location, env: Env) -> Draft:
