@@ -54,11 +54,18 @@ class Stuck(Exception):
     """A run does not finish, whatever the operator does."""
 
 
+def answer_to(wait: Any) -> str:
+    """Return what the user answers: a deletion is not approved, everything else is."""
+    if wait.reason != "approval":
+        return ANSWER
+    return "reject" if "`file delete`" in wait.message else "approve"
+
+
 class InstantUser:
     """A user who answers every question immediately."""
 
     async def ask(self, run_id: str, wait: Any) -> str:
-        return ANSWER
+        return answer_to(wait)
 
 
 class FailingModel(ScriptedModel):
@@ -152,9 +159,10 @@ class Scenario:
             return await runtime.resume(run, raise_limits={limit: value + 1})
         if stopped.status == "waiting" and not self.has_user:
             wait = stopped.wait
-            self.ledger.write(Entry("said", wait.run or run, wait.id, digest(canonical(ANSWER))))
+            answer = answer_to(wait)
+            self.ledger.write(Entry("said", wait.run or run, wait.id, digest(canonical(answer))))
             with suppress(WaitUnknown):  # answered before the kill
-                runtime.answer(run, wait.id, ANSWER)
+                runtime.answer(run, wait.id, answer)
         return await runtime.resume(run, retry=stopped.status == "failed")
 
     def execute_in_child(self, kill_at: int = 0, kill_after: float | None = None) -> int:

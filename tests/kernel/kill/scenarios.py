@@ -95,6 +95,26 @@ def asking_a_present_user(folder: Path) -> Scenario:
     return scenario
 
 
+def approving(folder: Path) -> Scenario:
+    """Changes that need an approval, in a phase and in a sub-run: an operator decides through the inbox."""
+    scenario = _with_files(folder)
+    write_skill(scenario.seed, "child", {"c": ["end"]}, ops={"c": "file"})
+    write_skill(scenario.seed, "ask", {"a": ["@child"], "@child": ["end"]}, ops={"a": "file"})
+    answers = [
+        act(TWICE, file("write", "workspace:free.txt", content="free\n"), file("delete", "output/old.txt")),
+        go("@child"),
+        with_ops(finish(), TWICE),  # the child
+    ]
+    return scenario.executes("ask", answers, permissions={"file.write": [{"ask": "output/"}]})
+
+
+def approving_at_once(folder: Path) -> Scenario:
+    """The same with a user who decides immediately."""
+    scenario = approving(folder)
+    scenario.has_user = True
+    return scenario
+
+
 def rolled_back(folder: Path) -> Scenario:
     """A rollback of a phase that changed files, one of them twice and one in a new folder."""
     scenario = _with_files(folder)
@@ -216,6 +236,8 @@ ACTING = (
     concurrent_writers,
     asking_an_absent_user,
     asking_a_present_user,
+    approving,
+    approving_at_once,
     rolled_back,
     sub_runs,
     stopping_sub_runs,
