@@ -207,7 +207,7 @@ def test_ops_write_only_in_writable_zones_and_reveal_no_secret(entries, ops, swa
 def test_the_property_detects_a_violation(tmp_path):
     """Writing through the gate's back and reading the canary are both detected."""
     desk = Desk(make_roots(tmp_path))
-    mine = (desk.roots.project / "reyn", desk.roots.workspace)
+    mine = (desk.roots.project / "output", desk.roots.workspace)
     before = fingerprint(tmp_path, without=mine)
     (desk.roots.project / "output/x").write_text("x")
     assert fingerprint(tmp_path, without=mine) == before

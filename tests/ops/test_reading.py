@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from reyn.permissions import PathPattern, Policy
 from tests.ops.support import Desk, without_envelope
 from tests.workspace.support import CANARY
 
@@ -61,7 +62,10 @@ def test_suggestions_never_include_unreadable_names(desk):
     for number in range(20):
         desk.put(f"f{number:02}", "")
     assert len(desk.do("read", path="nowhere/at/all.zip")["suggestions"]) == 8
-    assert not any(".reyn" in name for name in desk.do("read", path=".reym")["suggestions"])
+    desk.put(".f2", "")
+    assert desk.do("read", path="f2")["suggestions"] == ["f20", "f12", "f02"]
+    named = Desk(desk.roots, policy=Policy(read_zone=(PathPattern.parse("./"), PathPattern.parse(".rey*"))))
+    assert not any(".reyn" in name for name in named.do("read", path=".reym")["suggestions"])
     assert desk.do("read", path="output/x")["suggestions"]
 
 

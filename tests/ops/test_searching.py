@@ -11,7 +11,6 @@ from reyn.permissions import PathPattern, Policy, parse_rules
 from tests.ops.support import Desk, without_envelope
 from tests.workspace.support import CANARY
 
-
 DOT_FOLDER = Policy(read_zone=(PathPattern.parse("./"), PathPattern.parse("output/.hidden/")))
 
 
