@@ -21,10 +21,10 @@ from tests.fuzz.oracles import STATUSES, check_disclosure, check_state_size, rec
 from tests.fuzz.project import command, make_surroundings
 from tests.models.calling import KEY, Caller
 from tests.models.fake_server import (
-    Request,
-    FakeServer,
-    Connection,
     Behavior,
+    Connection,
+    FakeServer,
+    Request,
     chunk,
     drip,
     event,
