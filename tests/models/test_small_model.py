@@ -76,6 +76,6 @@ def test_a_run_killed_during_an_answer_resumes_without_repeating_calls(runtime: 
 def test_the_demo_prints_what_the_readme_promises():
     process_result = subprocess.run([sys.executable, str(DEMO)], capture_output=True, text=True, timeout=SECONDS)
     assert process_result.returncode == 0, process_result.stderr
-    for expected in ("smollm2 is here", "gist (visit 1)", "kill -9", "resumed at title", "no differences"):
+    for expected in ("smollm2: OK", "gist (visit 1)", "kill -9", "resumed at title", "no differences"):
         assert expected in process_result.stdout
     assert process_result.stdout.count("  ../../.venv/bin/reyn ") == 3
