@@ -98,6 +98,10 @@ PATHS = st.integers(0, 9).flatmap(
     )
 )
 
+# Searches that reach hidden names, which arbitrary paths rarely do.
+FOLDERS = st.one_of(PATHS, st.sampled_from([".", "output", "a", "workspace:"]))
+GLOBS = st.one_of(PATHS, st.sampled_from(["**/*", ".*", ".env", "*/.*/*", "**/.git/*", ".git/*", "output/.*/*"]))
+
 ENTRIES = st.lists(
     st.tuples(
         st.sampled_from(["", "reyn", "output", "output/a", "a", "workspace:"]),
@@ -115,8 +119,8 @@ OPS = st.one_of(
         optional={"replace_all": st.just(True)},
     ),
     st.fixed_dictionaries({"op": st.just("delete"), "path": PATHS}),
-    st.fixed_dictionaries({"op": st.just("glob"), "pattern": PATHS}),
-    st.fixed_dictionaries({"op": st.just("grep"), "pattern": st.just("."), "path": PATHS}, optional={"glob": PATHS}),
+    st.fixed_dictionaries({"op": st.just("glob"), "pattern": GLOBS}),
+    st.fixed_dictionaries({"op": st.just("grep"), "pattern": st.just("."), "path": FOLDERS}, optional={"glob": GLOBS}),
     st.fixed_dictionaries(
         {
             "op": st.just("regenerate_index"),
@@ -201,6 +205,8 @@ def test_ops_write_only_in_writable_zones_and_reveal_no_secret(entries, ops, swa
             result = desk.perform(call, plan) if isinstance(plan, Plan) else {}
             assert (fingerprint(folder, without=mine), guarded(folder, roots.project)) == before
             assert CANARY not in str(result)
+            if call.op == "glob":
+                assert not {*result.get("matches", ())} & {*PRIVATE}
             assert CANARY.encode() not in b"".join(desk.contents.values())
 
 
