@@ -52,7 +52,7 @@ class FileOp:
         "Read, write, edit, delete, find and search files.",
         "reconcilable",
         forms=FILE_FORMS,
-        advice="Paths are relative to the project; workspace:<path> is your own. Write to reyn/ or workspace:.",
+        advice="Paths are relative to the project; workspace:<path> is your own. Write to output/ or workspace:.",
         when_truncated=(READ_FULL_CONTENT,),
         optional_permissions=("file.read", "file.write"),
     )
