@@ -48,7 +48,9 @@ def plan_op(op: Op, call: Call, env: Env, *, permissions: Iterable[str] = (), is
     except BaseException as error:  # noqa: BLE001 - becomes the result
         return Plan(result=failed(call, error))
     if isinstance(plan, Plan) and approval is not None:
-        return replace(plan, approval=approval)
+        # Both rules are named: a standing approval of one must not cover the other.
+        both = approval if plan.approval is None else f"{approval} and {plan.approval}"
+        return replace(plan, approval=both)
     assert isinstance(plan, Plan | Denied)
     return plan
 

@@ -42,7 +42,7 @@ class ApprovalDecided(Body, frozen=True):
 
 @event("wait_expired", v=1, origin="outside", enters="running")
 class WaitExpired(Body, frozen=True):
-    """Nobody answered in time; the run continues as if the question was declined."""
+    """The question timed out; the run continues as if it was declined."""
 
     wait: str
     reason: str = ""
