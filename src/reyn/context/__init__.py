@@ -6,6 +6,7 @@ The kernel decides what goes into a frame; `reyn.contract` decides which answers
 from reyn.context.frame import ContextFrame, Execution, Rollback, StableFrame, stable_frame
 from reyn.context.render import (
     TurnFrame,
+    closing_text,
     correction,
     message_text,
     next_digest,
@@ -20,6 +21,7 @@ __all__ = [
     "Rollback",
     "StableFrame",
     "TurnFrame",
+    "closing_text",
     "correction",
     "message_text",
     "next_digest",

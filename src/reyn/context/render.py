@@ -6,12 +6,13 @@ provider prompt caches hit. A recorded message is a list of parts, which refer t
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from reyn.context.fields import describe_fields, escape_line_ends, one_line, quote_schema
 from reyn.context.frame import Execution, Rollback
-from reyn.contract.example import example_answer
 from reyn.journal import canonical, digest
 from reyn.journal.kinds import FrameMessage, Part
 from reyn.workspace.paths import FULL_CONTENT
@@ -20,43 +21,77 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from reyn.context.frame import StableFrame
+    from reyn.contract import Candidate
+    from reyn.journal.kinds import AnswerForm
 
-CONTRACT = """\
-You decide one step of a workflow. Answer with exactly one JSON object and nothing else.
-- Choose exactly one entry of `candidate_outputs`.
-- For an entry with control_type "transition": type "transition", decision "continue", next_phase as in the entry.
-- For an entry with control_type "finish": type "finish", decision "finish", next_phase null.
-- `artifact.type` is the entry's schema_name; `artifact.data` satisfies its artifact_schema. Write your own values \
-where the example has <...>.
-- `confidence` is a number from 0 to 1; `reason.summary` says why in one sentence.
-- If the task cannot be done: type "abort", decision "abort", next_phase null, and the cause in `reason.summary`.
-"""
+OPENING = "You carry out one step of a workflow. Answer with one JSON object and nothing else.\n"
 
-ACTING = """\
-- To act before you decide, answer {"control_ir": [...]} alone, with entries like those of `available_control_ops`; you
-  are asked again with what came of them under `control_ir_results`. A decision may carry `control_ir`, too; it holds
-  only if all of it succeeds.
-"""
-
-EXAMPLE = "\nFor example:\n{answer}\n"
+ACTING = "Before you decide, you may run ops. You are then asked again, with their results.\n"
 
 
-def stable_text(frame: StableFrame) -> str:
-    """Return the text of the first message: the contract, an example, and a section per stable key with a value."""
+def stable_text(frame: StableFrame, form: AnswerForm) -> str:
+    """Return the text of the first message: the task, the choices with their fields, the ops, the answer's format."""
+    candidates = frame.candidate_outputs
+    finish = "\n".join(f"- {one_line(criterion)}" for criterion in frame.finish_criteria)
+    role = f"Your role: {one_line(frame.current_phase_role)}\n" if frame.current_phase_role else ""
     sections = [
-        ("current_phase", frame.current_phase),
-        ("current_phase_role", frame.current_phase_role),
-        ("instructions", frame.instructions),
-        ("candidate_outputs", _canonical_lines(frame.candidate_outputs)),
-        ("available_control_ops", _ordered_lines(frame.available_control_ops)),
-        ("finish_criteria", "\n".join(f"- {criterion}" for criterion in frame.finish_criteria)),
-        ("constraints", canonical(frame.constraints).decode()),
-        ("output_language", frame.output_language),
+        ("Task", role + frame.instructions),
+        ("Choices", "\n".join(_choice(candidate, form) for candidate in candidates)),
+        ("Ops", ACTING + "\n".join(map(_op, frame.available_control_ops)) if frame.available_control_ops else ""),
+        ("Finish only when", finish),
+        ("Language", f"Write all texts in {one_line(frame.output_language)}." if frame.output_language else ""),
+        ("Answer", _answer_format(form, may_act=bool(frame.available_control_ops))),
     ]
-    contract = CONTRACT + (ACTING if frame.available_control_ops else "")
-    answer = msgspec.json.encode(example_answer(frame.candidate_outputs)).decode()
-    body = "".join(f"\n## {name}\n{text}\n" for name, text in sections if text)
-    return contract + EXAMPLE.replace("{answer}", answer) + body
+    return OPENING + "".join(f"\n# {name}\n{text}\n" for name, text in sections if text)
+
+
+def closing_text(frame: StableFrame, form: AnswerForm) -> str:
+    """Return the end of the last message: the choices once more in short, after everything that may distract."""
+    choices = "\n".join(f"- {_label(one, form)}: {one_line(one.description)}" for one in frame.candidate_outputs)
+    act = ", or ops first" if frame.available_control_ops else ""
+    return f"\n\n# Your answer\nThe reason first, then one choice{act}:\n{choices}\n"
+
+
+def _label(candidate: Candidate, form: AnswerForm) -> str:
+    """Return the name by which a choice is made: its label, or its `next_phase` in the full form."""
+    return candidate.label if form == "short" else candidate.next_phase
+
+
+def _choice(candidate: Candidate, form: AnswerForm) -> str:
+    fields = describe_fields(candidate.artifact_schema)
+    where = "data" if form == "short" else f"artifact type {candidate.schema_name}, data"
+    data = f"JSON that satisfies {quote_schema(candidate.artifact_schema)}" if fields is None else fields or "empty"
+    return f"- {_label(candidate, form)}: {one_line(candidate.description)}\n  {where}: {data}"
+
+
+def _op(op: dict[str, Any]) -> str:
+    # `...` keeps the shape from being valid JSON: a model that copies an example copies its values, too.
+    shape = ", ".join(
+        f'"{name}": {json.dumps(value) if name in ("kind", "op") else "..."}' for name, value in op["example"].items()
+    )
+    return f"- {{{shape}}}: {one_line(op['description'])}"
+
+
+def _answer_format(form: AnswerForm, *, may_act: bool) -> str:
+    if form == "short":
+        decide = '{"reason": ..., "choice": ..., "confidence": ..., "data": {...}}'
+        act = 'To run ops, answer {"reason": ..., "ops": [...]} instead.\n' if may_act else ""
+        return (
+            f"{decide}\n"
+            "reason: one short sentence about the input. choice: the name of one choice. confidence: 0 to 1. "
+            f"data: the fields of that choice.\n{act}"
+            'If the task cannot be done at all, the choice is "abort", without data.'
+        )
+    act = 'To run ops, answer {"control_ir": [...]} alone; a decision may carry "control_ir", too.\n' if may_act else ""
+    return (
+        '{"control": {"reason": {"summary": ...}, "type": ..., "decision": ..., "next_phase": ..., "confidence": ...}, '
+        '"artifact": {"type": ..., "data": {...}}}\n'
+        "summary: one short sentence about the input. confidence: 0 to 1. artifact: its type and the fields of the "
+        "choice.\n"
+        'To go on to a phase: type "transition", decision "continue", next_phase its name. '
+        'For the choice end: type "finish", decision "finish", next_phase null.\n'
+        f'{act}If the task cannot be done at all: type "abort", decision "abort", next_phase null, artifact null.'
+    )
 
 
 class TurnFrame(msgspec.Struct, frozen=True):
@@ -79,26 +114,34 @@ class TurnFrame(msgspec.Struct, frozen=True):
     remaining_act_turns: int | None = None
 
 
-def turn_message(turn: TurnFrame) -> FrameMessage:
-    """Build the second message: first the parts that are constant in a visit, then the results, then the turn count."""
+def turn_message(turn: TurnFrame, closing: str) -> FrameMessage:
+    """Build the second message: the input, the results of ops, and at the end what to answer.
+
+    Args:
+        turn: What changes from turn to turn.
+        closing: The end of the message, the same in every visit of a phase.
+    """
     parts = [_INPUT_HEADING, Part(blob=turn.input_hash)]
     if turn.rollback is not None:
         reason = canonical(turn.rollback.reason).decode()
         parts += [
-            Part(text=f'\n\n## rollback\n{{"reason":{reason},"rejected_artifact":'),
+            Part(text="\n\n# Rejected\nYour earlier artifact was rejected: "),
+            Part(text=f"{escape_line_ends(reason)}\n"),
             Part(blob=turn.rollback.rejected_artifact),
-            Part(text="}"),
         ]
-    tail = f"\n\n## execution\n{canonical(turn.execution).decode()}\n"
+    tail = ""
     if turn.results:
-        parts += [
-            Part(text=f"{tail}\n## control_ir_results\n"),
-            Part(results=turn.results, digest=turn.results_digest),
-        ]
-        tail = "\n"
+        parts += [Part(text="\n\n# Results of your ops\n"), Part(results=turn.results, digest=turn.results_digest)]
+    if turn.execution.current_visit > 1:
+        tail += f"\n\n# Visits\nYou are in this phase for the {_ordinal(turn.execution.current_visit)} time."
     if turn.remaining_act_turns is not None:
-        tail += f"\n## remaining_act_turns\n{turn.remaining_act_turns}\n"
-    return FrameMessage("user", (*parts, Part(text=tail)))
+        tail += f"\n\n# Turns\nTurns with ops left: {turn.remaining_act_turns}."
+    return FrameMessage("user", (*parts, Part(text=tail + closing)))
+
+
+def _ordinal(number: int) -> str:
+    suffix = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{suffix}"
 
 
 def next_digest(previous: str | None, result: str) -> str:
@@ -123,7 +166,9 @@ def truncate(content: bytes, limit: int, name: str) -> bytes:
 
 def correction(answer_hash: str, path: str, message: str) -> tuple[FrameMessage, FrameMessage]:
     """Build the two messages that follow a rejected answer: the answer itself, and the error."""
-    text = f"Your answer was rejected.\n{path}: {message}\nAnswer again with one corrected JSON object."
+    text = (
+        f"Your answer was rejected: {one_line(path)}: {one_line(message)}\nAnswer again with one corrected JSON object."
+    )
     return (
         FrameMessage("assistant", (Part(blob=answer_hash),)),
         FrameMessage("user", (Part(text=text),)),
@@ -143,17 +188,8 @@ def message_text(message: FrameMessage, content: Callable[[str], bytes], results
 
 def _part_text(part: Part, content: Callable[[str], bytes], results: Sequence[str]) -> str:
     if part.results:
-        return "\n".join(content(name).decode() for name in results[: part.results])
-    return part.text if part.blob is None else content(part.blob).decode()
+        return "\n".join(escape_line_ends(content(name).decode()) for name in results[: part.results])
+    return part.text if part.blob is None else escape_line_ends(content(part.blob).decode())
 
 
-_INPUT_HEADING = Part(text="## input_artifact\n")
-
-
-def _ordered_lines(values: tuple[Any, ...]) -> str:
-    """Return one JSON line per value, with keys in the order in which the model should write them."""
-    return "\n".join(msgspec.json.encode(value).decode() for value in values)
-
-
-def _canonical_lines(values: tuple[Any, ...]) -> str:
-    return "\n".join(canonical(value).decode() for value in values)
+_INPUT_HEADING = Part(text="# Input\n")

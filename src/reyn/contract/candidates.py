@@ -23,6 +23,11 @@ class Candidate(msgspec.Struct, frozen=True):
     artifact_schema: Schema
     description: str
 
+    @property
+    def label(self) -> str:
+        """The name by which the model chooses it, unique among the candidates of a phase."""
+        return self.next_phase
+
 
 def candidates_of(skill: Skill, phase: str) -> tuple[Candidate, ...]:
     """Return one candidate per next phase and member of its input union, in the author's order; then the finish."""

@@ -49,7 +49,6 @@ REJECTION_CLASSES = (
     "candidate",
     "artifact_type",
     "schema",
-    "placeholder",
     "ops",
 )
 """The classes of rules that an answer can violate."""

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn import models
-from reyn.context import stable_frame, stable_text
+from reyn.context import closing_text, stable_frame, stable_text
 from reyn.contract import Contract, candidates_of, offered_ops, with_truncated_reads
-from reyn.journal import Blob, canonical, kinds
+from reyn.journal import Blob, kinds, ordered
 from reyn.jsonschema import compile_schema, lenient
 from reyn.kernel.limits import limit_of
 from reyn.skills.values import is_skill_node
@@ -60,14 +60,16 @@ class TurnSpec:
         candidates: tuple[Candidate, ...],
         ops: tuple[OpSpec, ...],
         max_phase_visits: int | None,
+        form: kinds.AnswerForm,
     ) -> None:
         settings = context.settings
         self.phase = phase
+        self.form = form
         self.candidates = tuple(
-            models.Candidate(c.next_phase, c.control_type, c.schema_name, c.description, c.artifact_schema)
+            models.Candidate(c.next_phase, c.control_type, c.schema_name, c.description, c.artifact_schema, c.label)
             for c in candidates
         )
-        self.contract = Contract(candidates, ops, strict=settings.strict, sizes=settings.sizes)
+        self.contract = Contract(candidates, ops, strict=settings.strict, sizes=settings.sizes, form=form)
         self.frame: StableFrame = stable_frame(
             context.skill,
             phase,
@@ -76,8 +78,9 @@ class TurnSpec:
             max_phase_visits=max_phase_visits,
             output_language=settings.output_language,
         )
-        self.stable = Blob.of(stable_text(self.frame).encode())
-        self.schema = Blob.of(canonical(self.contract.schema))
+        self.closing = closing_text(self.frame, form)
+        self.stable = Blob.of(stable_text(self.frame, form).encode())
+        self.schema = Blob.of(ordered(self.contract.schema))
         self.system = kinds.FrameMessage("system", (kinds.Part(blob=self.stable.hash),))
 
 
@@ -91,7 +94,7 @@ class CompiledPhase(RunContext):
         self.name = name
         self.max_retries = settings.max_phase_retries
         self._max_phase_visits = max_phase_visits
-        self._turn_specs: dict[tuple[bool, bool], TurnSpec] = {}
+        self._turn_specs: dict[tuple[bool, bool, str], TurnSpec] = {}
 
     @cached_property
     def definition(self) -> Phase:
@@ -116,19 +119,24 @@ class CompiledPhase(RunContext):
         """The model that the operator configured for the phase's class; empty for the run's own model."""
         return self.settings.classes.get(self.definition.model_class or "", "")
 
-    def turn_spec(self, *, acting: bool, is_truncated: bool) -> TurnSpec:
+    def form(self, state: RunState) -> kinds.AnswerForm:
+        """Return the form in which the phase's model is asked to answer."""
+        return self.settings.answer_forms.get(self.model, "full") if self.model else state.models.form
+
+    def turn_spec(self, form: kinds.AnswerForm, *, acting: bool, is_truncated: bool) -> TurnSpec:
         """Return the prompt and contract of a turn.
 
         Args:
+            form: The form of the answer.
             acting: Whether the phase's ops are on offer.
             is_truncated: Whether the frame shows truncated content, so that ops to read the rest are on offer.
         """
-        key = (acting, is_truncated)
+        key = (acting, is_truncated, form)
         if key not in self._turn_specs:
             ops = self.ops if acting else ()
             if is_truncated:
                 ops = with_truncated_reads(self.vocabulary, ops)
-            self._turn_specs[key] = TurnSpec(self, self.name, self._candidates, ops, self._max_phase_visits)
+            self._turn_specs[key] = TurnSpec(self, self.name, self._candidates, ops, self._max_phase_visits, form)
         return self._turn_specs[key]
 
 

@@ -49,11 +49,12 @@ class Effect(Generic[R]):
 
 @dataclass(frozen=True)
 class Reply:
-    """A model's answer: its text, the hash of the text, and whether it was truncated at a length limit."""
+    """A model's answer: its text, the hash of the text, whether it was truncated, and the probability of its choice."""
 
     text: str
     hash: str
     is_truncated: bool = False
+    probability: float | None = None
 
 
 @dataclass(frozen=True)
@@ -70,13 +71,14 @@ class CallModel(Effect[Reply]):
     input: str = ""
     """Hash of the input artifact."""
     candidates: tuple[Candidate, ...] = ()
+    form: kinds.AnswerForm = "full"
 
     outcomes = (kinds.LlmResponded,)
     failures = (kinds.LlmFailed,)
 
     def result(self, outcome: Body, content: Content) -> Reply:
         assert isinstance(outcome, kinds.LlmResponded)
-        return Reply(content(outcome.text).decode(), outcome.text, outcome.cut)
+        return Reply(content(outcome.text).decode(), outcome.text, outcome.cut, outcome.choice_probability)
 
 
 @dataclass(frozen=True)

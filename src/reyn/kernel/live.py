@@ -95,6 +95,7 @@ class LiveWorld:
         self._journal = journal
         self._commits = commits
         self._model = model
+        self._roster = roster
         self._recorder = LlmCallRecorder(roster, on_delta)
         self._clock = clock
         self._ops = ops
@@ -182,16 +183,18 @@ class LiveWorld:
         return events + inbox_events(messages, state.wait) if messages else events
 
     def _resumed(self, resumption: Resumption, state: RunState) -> EventWithBlobs:
-        model, pinned = self._model, resumption.pinned
+        pinned = resumption.pinned
+        is_new = resumption.is_model_override or self._model != state.models.name
         return kinds.RunResumed(
             resumption.driver,
             state.recovery.open_intent,
             resumption.retry,
-            model if resumption.is_model_override or model != state.models.name else None,
+            self._model if is_new else None,
             resumption.skill,
             pinned.hash if pinned else None,
             None if state.wording == versions.WORDING else versions.WORDING,
             resumption.ops.hash if resumption.ops else None,
+            self._roster.answer_form(self._model) if is_new else None,
         ), tuple(blob for blob in (pinned, resumption.ops) if blob)
 
     async def wait_for_answer(self, wait: kinds.Wait, state: RunState) -> bool:

@@ -80,6 +80,7 @@ def start_event(
     artifact: Blob,
     *,
     model: str,
+    answer_form: kinds.AnswerForm = "full",
     rerun_of: str | None = None,
     source: str | None = None,
 ) -> tuple[kinds.RunStarted, tuple[Blob, ...]]:
@@ -91,6 +92,7 @@ def start_event(
         skill_hash=copy.hash,
         input=kinds.ArtifactRef(msgspec.json.decode(artifact.content)["type"], artifact.hash),
         model=model,
+        answer_form=answer_form,
         settings=pinned.hash,
         rules=versions.RULES,
         wording=versions.WORDING,

@@ -46,13 +46,15 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     while retries <= phase.max_retries:
         left = 0 if phase.skips_limit_checks and not tape.state.raised else await _turns_left(phase, turns, tape)
         reads_left = MAX_TRUNCATED_READS - reads if log.is_truncated else 0
-        spec = phase.turn_spec(acting=left > 0, is_truncated=reads_left > 0)
+        spec = phase.turn_spec(phase.form(tape.state), acting=left > 0, is_truncated=reads_left > 0)
         frame_messages = _frame(spec, entry, prepared, log, left if phase.ops else reads_left or None)
         calls += 1
         call = f"{entry.step}.{calls}"
-        frame = tape.emit(kinds.FrameBuilt((*frame_messages, *correction_messages)), spec.stable, *prepared.blobs)
+        frame = tape.emit(
+            kinds.FrameBuilt((*frame_messages, *correction_messages), spec.form), spec.stable, *prepared.blobs
+        )
         reply = await ask(spec, phase.model, frame.messages, call, tape, tuple(log.results), prepared.input)
-        verdict = spec.contract.judge(reply.text, is_cut=reply.is_truncated)
+        verdict = spec.contract.judge(reply.text, is_cut=reply.is_truncated, probability=reply.probability)
         if verdict.dropped:
             tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))
         if isinstance(verdict, Rejected):
@@ -136,7 +138,7 @@ def _frame(
         log.digest,
         remaining,
     )
-    return (spec.system, turn_message(turn))
+    return (spec.system, turn_message(turn, spec.closing))
 
 
 async def _run_ops(

@@ -77,6 +77,8 @@ class Models(msgspec.Struct, frozen=True):
     """The model of the run, its fallbacks, and the usage so far."""
 
     name: str = ""
+    form: kinds.AnswerForm = "full"
+    """The form in which it is asked to answer."""
     switched: dict[str, str] = {}
     """Unavailable models, each with the fallback that replaces it."""
     answers: int = 0
@@ -199,7 +201,7 @@ def on_run_started(state: RunState, body: kinds.RunStarted) -> RunState:
         started=body,
         wording=body.wording,
         visit=replace(state.visit, input=body.input),
-        models=replace(state.models, name=body.model),
+        models=replace(state.models, name=body.model, form=body.answer_form),
     )
 
 
@@ -227,7 +229,10 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
         history=replace(state.history, trail=()) if body.skill_hash else state.history,
         ending=None,
         models=replace(
-            state.models, name=body.model or state.models.name, answers=state.models.answers + answered_before
+            state.models,
+            name=body.model or state.models.name,
+            form=body.answer_form or state.models.form,
+            answers=state.models.answers + answered_before,
         ),
     )
 
@@ -243,7 +248,8 @@ def on_run_resumed(state: RunState, body: kinds.RunResumed) -> RunState:
         started = replace(started, skill=skill, skill_hash=body.skill_hash, ops=body.ops or started.ops)
     models = state.models
     if body.model or body.retry:
-        models = replace(models, name=body.model or models.name, switched={})
+        form = body.answer_form or models.form
+        models = replace(models, name=body.model or models.name, form=form, switched={})
     return replace(
         state,
         started=started,

@@ -179,6 +179,7 @@ class SubRuns:
                 skill_hash=started.skill_hash,
                 input=started.input,
                 model=tape.state.models.name,
+                answer_form=tape.state.models.form,
                 settings=(pinned := Blob.of(canonical(settings))).hash,
                 requests=(requests := self._requests(tape)).hash,
                 rules=versions.RULES,

@@ -13,6 +13,7 @@ import hashlib
 import http.client
 import json
 import os
+import re
 import secrets
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,7 @@ import msgspec
 
 from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete, SchemaRejected
 from reyn.journal.kinds import Usage
+from reyn.models.choice_probability import Token, choice_probability
 from reyn.models.decoding import decoding_schema
 from reyn.models.prompt_cache import PromptCache
 from reyn.models.protocol import ModelReply
@@ -42,6 +44,11 @@ _LENGTH_HINT = "Shorten the instructions or the input, or raise the model's `con
 _CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 _BATCH_TOKENS = 32
 """Prompt tokens per batch. A call can be cancelled between batches; larger ones are not faster on a CPU."""
+
+_TOP_TOKENS = 20
+"""Token probabilities to ask for; more labels than this are not told apart."""
+_ANSWER_KEYS = ("grammar", "logprobs", "top_logprobs")
+"""What a request says about the answer rather than the prompt."""
 
 _THREAD = ThreadPoolExecutor(1, thread_name_prefix="reyn-local")
 """Runs all calls in turn, because they compete for the same cores; a queue of calls blocks no other thread."""
@@ -118,11 +125,16 @@ class LocalModel:
         }
         if self._settings.temperature is not None:
             body["temperature"] = self._settings.temperature
+        labels: tuple[str, ...] = ()
         if mode == "grammar":
-            schema = decoding_schema(request.contract, is_small=self._is_small)
-            body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+            measures = request.answer_form == "short"
+            schema = decoding_schema(request.contract, is_small=self._is_small, asks_confidence=not measures)
+            body["grammar"] = engine.grammar(schema)
+            if measures:
+                labels = (*(candidate.label for candidate in request.candidates), "abort")
+                body |= {"logprobs": True, "top_logprobs": _TOP_TOKENS}
         try:
-            return engine.generate(body, cancelled, mode, on_delta)
+            return engine.generate(body, cancelled, mode, on_delta, labels)
         except SchemaRejected as error:
             if self._settings.mode == "auto":
                 self._rejected_contracts.add(contract)
@@ -140,6 +152,7 @@ class _Engine:
             raise ModelNotInstalled(
                 "`local` models need the extra `local`", hint="pip install 'reyn[local]'"
             ) from error
+        self._to_grammar = xllamacpp.json_schema_to_grammar
         params = xllamacpp.CommonParams()
         params.model.path = str(path)
         params.n_ctx = context
@@ -160,12 +173,28 @@ class _Engine:
             raise ModelNotInstalled(f"cannot load `{path.name}`: {error}", hint=_LOAD_HINT) from error
         self._static_text = ""
 
+    def grammar(self, schema: dict[str, Any]) -> str:
+        """Return the grammar of a schema. It allows no white space but one blank after `:` and `,`.
+
+        Models write these blanks as part of the next token, so that they cost nothing; other white space costs tokens.
+        """
+        grammar: str = self._to_grammar(schema)
+        if not grammar.startswith("%llguidance"):
+            return re.sub(r"(?m)^space ::= .*$", 'space ::= " "?', grammar)
+        separators = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+        return f"%llguidance {{}}\nstart: %json {json.dumps(schema | {'x-guidance': separators})}\n"
+
     def generate(
-        self, body: dict[str, Any], cancelled: threading.Event, mode: OutputMode, on_delta: Callable[[str], None] | None
+        self,
+        body: dict[str, Any],
+        cancelled: threading.Event,
+        mode: OutputMode,
+        on_delta: Callable[[str], None] | None,
+        labels: tuple[str, ...] = (),
     ) -> ModelReply:
-        """Generate an answer."""
+        """Generate an answer, and measure the probability of its choice among `labels`."""
         tokens_read = self._prepare(body, cancelled)
-        return self._complete(body, cancelled, on_delta).reply(mode, tokens_read)
+        return self._complete(body, cancelled, on_delta).reply(mode, tokens_read, labels)
 
     def _complete(
         self, body: dict[str, Any], cancelled: threading.Event, on_delta: Callable[[str], None] | None = None
@@ -193,7 +222,7 @@ class _Engine:
         if file is not None and self._slot("restore", file):
             self._static_text = text
             return 0
-        unconstrained = {key: value for key, value in body.items() if key != "response_format"}
+        unconstrained = {key: value for key, value in body.items() if key not in _ANSWER_KEYS}
         try:
             answer = self._complete(unconstrained | {"messages": [first], "max_tokens": 1}, cancelled)
         except ModelBroken:
@@ -223,6 +252,7 @@ class _AnswerCollector:
         self._on_delta = on_delta
         self._is_truncated = False
         self._parts: list[str] = []
+        self._tokens: list[Token] = []
         self.usage: Usage | None = None
         self._error: dict[str, Any] | None = None
         self.is_finished = False
@@ -237,6 +267,9 @@ class _AnswerCollector:
             self._error = chunk.get("error", chunk)
         for choice in chunk.get("choices", ()):
             text = choice.get("delta", {}).get("content") or ""
+            for token in (choice.get("logprobs") or {}).get("content") or ():
+                others = {other["token"]: other["logprob"] for other in token["top_logprobs"]}
+                self._tokens.append(Token(token["token"], others | {token["token"]: token["logprob"]}))
             self._parts.append(text)
             if text and self._on_delta is not None:
                 self._on_delta(text)
@@ -247,7 +280,7 @@ class _AnswerCollector:
             cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
             self.usage = Usage(usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0), cached)
 
-    def reply(self, mode: OutputMode, tokens_read: int) -> ModelReply:
+    def reply(self, mode: OutputMode, tokens_read: int, labels: tuple[str, ...]) -> ModelReply:
         """Return the reply. Tokens that `_prepare` read for this call do not count as cached."""
         if self._error is not None:
             message = str(self._error.get("message", self._error))
@@ -259,7 +292,8 @@ class _AnswerCollector:
         usage = self.usage
         if usage is not None:
             usage = Usage(usage.input_tokens, usage.output_tokens, max(0, usage.cached_tokens - tokens_read))
-        return ModelReply("".join(self._parts), usage, mode, self._is_truncated)
+        probability = choice_probability(self._tokens, labels) if labels else None
+        return ModelReply("".join(self._parts), usage, mode, self._is_truncated, probability)
 
 
 def _in_loop(on_delta: Callable[[str], None]) -> Callable[[str], None]:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 from reyn.config import ModelSettings
 from reyn.documents import nearest
 from reyn.errors import ModelUnknown, ReynError
-from reyn.models.protocol import ClosableModel, takes_time
+from reyn.models.protocol import ClosableModel, DeclaresAnswerForm, takes_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from reyn.journal import Journal
+    from reyn.journal.kinds import AnswerForm
     from reyn.models.protocol import Model
     from reyn.secrets import Secrets
 
@@ -101,6 +102,22 @@ class Roster:
                 return key
         raise errors[0]
 
+    def answer_form(self, name: str) -> AnswerForm:
+        """Return the form in which a model is asked to answer, by its settings or by its adapter."""
+        if self._override is not None:
+            return _declared_form(self._override)
+        settings = self.settings(name)
+        if settings.answer_form != "auto":
+            return settings.answer_form
+        from reyn.models.catalog import INSTANT_ADAPTERS
+
+        if settings.model.partition(":")[0] not in INSTANT_ADAPTERS:
+            return "short"
+        try:
+            return _declared_form(self.open(name))
+        except ReynError:
+            return "full"  # the call itself reports why the model cannot be opened
+
     def takes_time(self, name: str) -> bool:
         """Return whether answers of a model, or of one of its fallbacks, take time."""
         if self._override is not None:
@@ -132,3 +149,7 @@ class Roster:
             if isinstance(model, ClosableModel):
                 await model.aclose()
         self._opened.clear()
+
+
+def _declared_form(model: Model) -> AnswerForm:
+    return model.answer_form if isinstance(model, DeclaresAnswerForm) else "full"

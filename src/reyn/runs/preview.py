@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 _RUN = "preview"
 
 
-def preview_frame(skill: Skill, input: Any, phase: str | None, settings: RunSettings, ops: OpTable) -> ContextFrame:
+def preview_frame(
+    skill: Skill, input: Any, phase: str | None, settings: RunSettings, ops: OpTable, form: kinds.AnswerForm
+) -> ContextFrame:
     """Return the frame of a first visit of a phase; without `phase`, of the entry phase.
 
     Preprocessor steps run if they have no side effects. Otherwise the frame shows the input without them, and
@@ -51,11 +53,11 @@ def preview_frame(skill: Skill, input: Any, phase: str | None, settings: RunSett
         artifact: dict[str, Any] = {"type": skill.inputs_of(phase)[0].name, "data": {}}
     else:
         artifact = to_artifact(input, skill, strict=settings.strict, node=phase)
-    frame = _Preview(skill, artifact, phase, settings, ops).frame()
+    frame = _Preview(skill, artifact, phase, settings, ops, form).frame()
     if isinstance(frame, ContextFrame):
         return frame
     bare = replace(skill, phases=skill.phases | {phase: replace(skill.phases[phase], preprocessor=())})
-    without_steps = _Preview(bare, artifact, phase, settings, ops).frame()
+    without_steps = _Preview(bare, artifact, phase, settings, ops, form).frame()
     assert isinstance(without_steps, ContextFrame)
     return replace(without_steps, warnings=(f"the preprocessor of phase `{phase}` was not executed: {frame}",))
 
@@ -63,13 +65,27 @@ def preview_frame(skill: Skill, input: Any, phase: str | None, settings: RunSett
 class _Preview:
     """One visit in an in-memory journal."""
 
-    def __init__(self, skill: Skill, artifact: dict[str, Any], phase: str, settings: RunSettings, ops: OpTable) -> None:
+    def __init__(
+        self,
+        skill: Skill,
+        artifact: dict[str, Any],
+        phase: str,
+        settings: RunSettings,
+        ops: OpTable,
+        form: kinds.AnswerForm,
+    ) -> None:
         # These limits stop a run before the model is called; they do not appear in the frame.
         limits = replace(settings.limits, tokens=None, run_seconds=None, phase_seconds=None)
         settings = replace(settings, limits=limits)
         self._journal = MemoryJournal()
         started, blobs = start_event(
-            _RUN, skill, settings, pin_ops(skill, ops.vocabulary), Blob.of(canonical(artifact)), model=""
+            _RUN,
+            skill,
+            settings,
+            pin_ops(skill, ops.vocabulary),
+            Blob.of(canonical(artifact)),
+            model="",
+            answer_form=form,
         )
         self._tape: Tape = new_tape(self._journal, started, blobs, now=0)
         compiled = RunReader(self._journal, ops).compile_skill(started, self._tape.content)
@@ -98,9 +114,9 @@ class _Preview:
         phase, entry = self._phase, self._entry
         turns = act_turns(self._tape.state, phase.settings, phase.definition.max_act_turns if phase.ops else 0)
         whole = {body.shown: body.content for body in self._bodies() if isinstance(body, kinds.ContentCut)}
-        spec = phase.turn_spec(acting=turns > 0, is_truncated=bool(whole))
-        remaining = turns if phase.ops else MAX_TRUNCATED_READS if whole else None
         [built] = [body for body in self._bodies() if isinstance(body, kinds.FrameBuilt)]
+        spec = phase.turn_spec(built.form, acting=turns > 0, is_truncated=bool(whole))
+        remaining = turns if phase.ops else MAX_TRUNCATED_READS if whole else None
         assert spec.system == built.messages[0]
         [input_hash] = [part.blob for part in built.messages[1].parts if part.blob is not None]
         return ContextFrame(

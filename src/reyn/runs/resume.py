@@ -164,9 +164,10 @@ def _same_phase(state: RunState, old: CompiledSkill, new: CompiledSkill, phase: 
         return phase not in old.skill.phases and phase not in new.skill.phases
     if old.skill.phases[phase] != new.skill.phases[phase]:
         return False
+    form = old.phase(phase, state).form(state)
     for acting in (True, False):
-        before = old.phase(phase, state).turn_spec(acting=acting, is_truncated=False)
-        now = new.phase(phase, state).turn_spec(acting=acting, is_truncated=False)
+        before = old.phase(phase, state).turn_spec(form, acting=acting, is_truncated=False)
+        now = new.phase(phase, state).turn_spec(form, acting=acting, is_truncated=False)
         if (before.stable.hash, before.schema.hash) != (now.stable.hash, now.schema.hash):
             return False
     return True

@@ -219,7 +219,7 @@ class OSRuntime:
         if run_id is not None and self.is_recorded(name):
             return await self._claim_and_execute(name, again, observers)
         loaded = self.load(skill)
-        settings = RunSettings.of(self.config)
+        settings = self._run_settings()
         artifact = Blob.of(canonical(to_artifact(input, loaded, strict=settings.strict)))
         model = self._roster.ready(self.config.model)
 
@@ -233,6 +233,7 @@ class OSRuntime:
                 pin_ops(loaded, self.ops.vocabulary),
                 artifact,
                 model=model,
+                answer_form=self._roster.answer_form(model),
                 source=self._source(skill),
             )
             return await self._begin(first, model, observers)
@@ -574,7 +575,8 @@ class OSRuntime:
         forked, blobs = self._forked(name, row.run_id, point, model, input, skill)
         opened = self._roster.ready(model or point.state.models.name)
         if forked.model is not None:
-            forked = msgspec.structs.replace(forked, model=opened)
+            form = self._roster.answer_form(opened)
+            forked = msgspec.structs.replace(forked, model=opened, answer_form=form)
 
         async def start() -> RunResult:
             self._files.recreate_workspace(name, row.run_id, point.event)
@@ -637,6 +639,7 @@ class OSRuntime:
                 pin_ops(skill, self.ops.vocabulary),
                 artifact,
                 model=opened,
+                answer_form=self._roster.answer_form(opened),
                 rerun_of=started.run_id,
                 source=started.source,
             )
@@ -792,7 +795,13 @@ class OSRuntime:
         Raises:
             InputInvalid: The input does not fit the phase, or there is no such phase.
         """
-        return preview_frame(self.load(skill), input, phase, RunSettings.of(self.config), self.ops)
+        form = self._roster.answer_form(self.config.model)
+        return preview_frame(self.load(skill), input, phase, self._run_settings(), self.ops, form)
+
+    def _run_settings(self) -> RunSettings:
+        settings = RunSettings.of(self.config)
+        forms = {name: self._roster.answer_form(name) for name in settings.classes.values()}
+        return msgspec.structs.replace(settings, answer_forms=forms)
 
     async def models(self) -> list[ModelStatus]:
         """Return the configured models and those that can be pulled, with their availability. Loads no model."""

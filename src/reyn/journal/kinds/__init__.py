@@ -32,6 +32,7 @@ from reyn.journal.kinds.run import (
     WaitOpened,
 )
 from reyn.journal.kinds.shapes import (
+    AnswerForm,
     ArtifactRef,
     AskRequest,
     Change,
@@ -72,6 +73,7 @@ from reyn.journal.kinds.visit import (
 )
 
 __all__ = [
+    "AnswerForm",
     "AnswerUnwrapped",
     "ApprovalDecided",
     "ApprovalRequired",

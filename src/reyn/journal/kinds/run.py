@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from reyn.journal.kinds.shapes import ArtifactRef, Change, ContentName, DerivedText, ForkPoint, ParentRef, Wait
+from reyn.journal.kinds.shapes import (
+    AnswerForm,
+    ArtifactRef,
+    Change,
+    ContentName,
+    DerivedText,
+    ForkPoint,
+    ParentRef,
+    Wait,
+)
 from reyn.journal.registry import Body, event
 
 
@@ -13,7 +22,8 @@ class RunStarted(Body, frozen=True):
     `skill_hash`, `settings` and `ops` are the run's own copies of its skill, its settings and the specifications of its
     ops. `rules` is the version of the derivation rules, `wording` the version of derived texts (prompts, corrections,
     reasons). `source` is the path of the skill, unless it was run by name. `parent` is set in a sub-run; `workspace`
-    names the run whose workspace it shares. `rerun_of` names the run that it repeats.
+    names the run whose workspace it shares. `rerun_of` names the run that it repeats. `answer_form` is the form in
+    which `model` is asked to answer.
     """
 
     run_id: str
@@ -30,6 +40,7 @@ class RunStarted(Body, frozen=True):
     ops: ContentName | None = None
     wording: int = 0
     requests: ContentName | None = None
+    answer_form: AnswerForm = "full"
 
 
 @event("run_forked", v=1, origin="outside", enters="running")
@@ -49,6 +60,7 @@ class RunForked(Body, frozen=True):
     rules: int | None = None
     wording: int | None = None
     ops: ContentName | None = None
+    answer_form: AnswerForm | None = None
 
 
 @event("run_resumed", v=1, origin="outside", enters="running")
@@ -67,6 +79,7 @@ class RunResumed(Body, frozen=True):
     skill_hash: ContentName | None = None
     wording: int | None = None
     ops: ContentName | None = None
+    answer_form: AnswerForm | None = None
 
 
 @event("run_failed", v=1, origin="derived", enters="failed")

@@ -16,6 +16,8 @@ DerivedText = Annotated[str, msgspec.Meta(extra={TEXT: True})]
 """A text that Reyn generates. Its wording may change between releases without a new rules version."""
 Count = Annotated[int, msgspec.Meta(ge=0)]
 OpStatus = Literal["ok", "error", "denied", "skipped", "timeout"]
+AnswerForm = Literal["full", "short"]
+"""The form in which a model is asked to answer."""
 
 
 class ArtifactRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

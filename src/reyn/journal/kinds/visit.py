@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from reyn.journal.kinds.shapes import (
+    AnswerForm,
     ArtifactRef,
     ContentName,
     Count,
@@ -72,9 +73,13 @@ class ContentCut(Body, frozen=True):
 
 @event("frame_built", v=1, origin="derived")
 class FrameBuilt(Body, frozen=True):
-    """The messages for the next model call were built. The parts of a message, concatenated, are its exact text."""
+    """The messages for the next model call were built. The parts of a message, concatenated, are its exact text.
+
+    `form` is the form in which the model is asked to answer.
+    """
 
     messages: Annotated[tuple[FrameMessage, ...], _Rendered]
+    form: AnswerForm = "full"
 
 
 @event("llm_requested", v=1, origin="derived")
@@ -96,7 +101,8 @@ class LlmResponded(Body, frozen=True):
     """The model answered.
 
     `text` is the whole answer. `mode` is the output mode that the model used, if it reports one. `cut` is true if the
-    answer ended at a length limit.
+    answer ended at a length limit. `choice_probability` is the probability of the choice among those on offer, if the
+    engine measured it; it is the confidence of an answer in the short form.
     """
 
     call: str
@@ -104,6 +110,7 @@ class LlmResponded(Body, frozen=True):
     usage: Usage | None = None
     mode: Literal["grammar", "json_schema", "json_object", "free"] | None = None
     cut: bool = False
+    choice_probability: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
 
 
 @event("model_retried", v=1, origin="outside")

@@ -16,7 +16,7 @@ from reyn.jsonschema.flattening import SUPPORTED_KEYWORDS, is_required_only
 from reyn.jsonschema.references import map_subschemas
 from reyn.models.decoding.patterns import to_grammar_regex
 
-MAX_TEXT_LENGTH = 4_000
+MAX_TEXT_LENGTH = 2_000
 SMALL_TEXT_LENGTH = 160
 SMALL_LIST_LENGTH = 6
 MAX_NAME_LENGTH = 1_000
