@@ -121,6 +121,9 @@ FINDINGS = {
     "RYN135": "The skill is written in the older form; `reyn lint --fix` rewrites it.",
     "RYN136": "Two file names differ only in case or Unicode normalization.",
     "RYN137": "Unknown permission.",
+    "RYN143": "A phase is named `end` or `abort`, which are choices of every phase.",
+    "RYN144": "A phase has several candidates, and the graph does not say when to choose one of them.",
+    "RYN145": "Two candidates of a phase have the same text, so that the model cannot choose between them.",
     "RYN701": "Invalid key or value in the configuration.",
 }
 """The meaning of each finding code."""

@@ -135,7 +135,9 @@ def _with_normalized_names(document: Document) -> Document:
     if isinstance(graph, dict):
         value["graph"] = {nfc(node): _normalized(targets) for node, targets in graph.items()}
         marks = {
-            ("graph", nfc(str(path[1])), *path[2:]) if len(path) > 1 and path[0] == "graph" else path: mark
+            ("graph", *(nfc(part) if isinstance(part, str) else part for part in path[1:]))
+            if len(path) > 1 and path[0] == "graph"
+            else path: mark
             for path, mark in marks.items()
         }
     postprocessor = value.get("postprocessor")
@@ -150,4 +152,6 @@ _NAME_KEYS = {"name", "entry", "final_output", "input"}
 def _normalized(targets: Any) -> Any:
     if isinstance(targets, list):
         return [nfc(target) if isinstance(target, str) else target for target in targets]
+    if isinstance(targets, dict):
+        return {nfc(target) if isinstance(target, str) else target: text for target, text in targets.items()}
     return targets

@@ -15,6 +15,7 @@ from reyn.jsonschema import Schema
 DEFAULT_OPS = ("file", "ask_user")
 DEFAULT_ACT_TURNS = 10
 END = "end"
+ABORT = "abort"
 
 
 class ArtifactType(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -117,6 +118,7 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True):
     """A graph of phases with its final output, and everything else that can affect a run.
 
     Attributes:
+        edge_texts: When to choose each successor, by phase and successor, where the author wrote it.
         skills: Every sub-skill, direct or indirect, by name. Their own `skills` are empty.
         modules: Source code of the modules of python steps, by path.
     """
@@ -126,6 +128,7 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True):
     phases: dict[str, Phase]
     graph: dict[str, tuple[str, ...]]
     final_output: ArtifactType
+    edge_texts: dict[str, dict[str, str]] = {}
     description: str = ""
     final_output_description: str = ""
     finish_criteria: tuple[str, ...] = ()
