@@ -103,10 +103,10 @@ def test_frame_json_has_the_documented_keys_and_agrees_with_the_text(tmp_path: P
     value, (_, system), (_, user) = frame.as_json(), *frame.messages
     has_turns = "remaining_act_turns" in value
     assert list(value) == [*KEYS, *(["remaining_act_turns"] if has_turns else [])]
-    assert ("## remaining_act_turns\n" in user) == has_turns
-    assert not has_turns or f"## remaining_act_turns\n{value['remaining_act_turns']}\n" in user
+    assert ("# Turns\n" in user) == has_turns
+    assert not has_turns or f"Turns with ops left: {value['remaining_act_turns']}." in user
     assert value["execution"] == {"path": ("write",), "current_visit": 1, "total_steps": 1}
-    assert bool(value["available_control_ops"]) == ("## available_control_ops" in system)
+    assert bool(value["available_control_ops"]) == ("# Ops\n" in system)
     assert all(set(op) == {"kind", "description", "example"} for op in value["available_control_ops"])
 
 

@@ -251,7 +251,6 @@ HOSTILE = {
     "candidate": json.dumps(go("abort")),
     "artifact_type": json.dumps(go("build", type="secret")),
     "schema": json.dumps(go("build") | {"artifact": {"type": "note", "data": {"text": 7}}}),
-    "placeholder": json.dumps(go("build", "<text>")),
     "ops": json.dumps(act({"kind": "shell", "cmd": "id"})),
 }
 

@@ -65,7 +65,7 @@ def test_a_contract_without_a_grammar_falls_back_to_free_mode(
         ask(model)
     assert caught.value.instead == "free"
     assert [ask(model).mode, ask(model).mode] == ["free", "free"]
-    assert ["response_format" in body for body in engine.requests] == [True, False, False]
+    assert ["grammar" in body for body in engine.requests] == [True, False, False]
 
 
 def test_a_configured_mode_does_not_fall_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

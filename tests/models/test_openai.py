@@ -84,7 +84,10 @@ def test_a_request_contains_frame_settings_contract_and_key(far: Caller, server:
     assert request.body["stream"]
     assert [message["role"] for message in request.body["messages"]] == ["system", "user"]
     schema = request.body["response_format"]["json_schema"]["schema"]
-    assert [list(branch["properties"]) for branch in schema["anyOf"]] == [["control", "artifact"]] * 2
+    assert [list(branch["properties"]) for branch in schema["anyOf"]] == [
+        ["reason", "choice", "confidence", "data"],
+        ["reason", "choice", "confidence"],
+    ]
 
 
 ROOT = "Invalid schema for response_format 'answer': schema must be a JSON Schema of 'type: \"object\"'"
@@ -97,7 +100,7 @@ def test_a_server_that_rejects_any_of_at_the_root_gets_one_object(far: Caller, s
     assert far.run(PAIR).ok
     schemas = [request.body["response_format"]["json_schema"]["schema"] for request in server.requests]
     assert ["anyOf" in schema for schema in schemas] == [True, False, False]
-    assert all(schema["required"] == ["control", "artifact"] for schema in schemas[1:])
+    assert all(schema["required"] == ["reason", "choice", "confidence"] for schema in schemas[1:])
     assert [event["instead"] for event in far.events("model_retried")] == ["json_schema, one object"]
     assert [event["mode"] for event in far.events("llm_responded")] == ["json_schema", "json_schema"]
 

@@ -106,7 +106,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Names for models: the classes `light`, `standard` and `strong`, or names of your own. Each is an alias of a model
     or a mapping of settings: `model`, `base_url`, `key` (`secret://NAME` or `env://VARIABLE`), `mode` (`auto`,
     `grammar`, `json_schema`, `json_object` or `free`), `answer_form` (`auto`, `full` or `short`), `timeout` in seconds,
-    `retries`, `fallback` (models to try next, in order), `max_tokens`, `temperature` (`null` uses the server's default), `threads`, `context_tokens`."""
+    `retries`, `fallback` (models to try next, in order), `max_tokens`, `temperature` (`null` uses the server's
+    default), `threads`, `context_tokens`."""
     max_phase_visits: Positive | None = 25
     """Maximum number of visits of one phase in a run; `null` means no limit."""
     max_phase_retries: NotNegative = 2

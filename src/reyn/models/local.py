@@ -129,7 +129,7 @@ class LocalModel:
         if mode == "grammar":
             measures = request.answer_form == "short"
             schema = decoding_schema(request.contract, is_small=self._is_small, asks_confidence=not measures)
-            body["grammar"] = engine.grammar(schema)
+            body["grammar"] = _grammar(schema)
             if measures:
                 labels = (*(candidate.label for candidate in request.candidates), "abort")
                 body |= {"logprobs": True, "top_logprobs": _TOP_TOKENS}
@@ -152,7 +152,6 @@ class _Engine:
             raise ModelNotInstalled(
                 "`local` models need the extra `local`", hint="pip install 'reyn[local]'"
             ) from error
-        self._to_grammar = xllamacpp.json_schema_to_grammar
         params = xllamacpp.CommonParams()
         params.model.path = str(path)
         params.n_ctx = context
@@ -172,17 +171,6 @@ class _Engine:
         except Exception as error:
             raise ModelNotInstalled(f"cannot load `{path.name}`: {error}", hint=_LOAD_HINT) from error
         self._static_text = ""
-
-    def grammar(self, schema: dict[str, Any]) -> str:
-        """Return the grammar of a schema. It allows no white space but one blank after `:` and `,`.
-
-        Models write these blanks as part of the next token, so that they cost nothing; other white space costs tokens.
-        """
-        grammar: str = self._to_grammar(schema)
-        if not grammar.startswith("%llguidance"):
-            return re.sub(r"(?m)^space ::= .*$", 'space ::= " "?', grammar)
-        separators = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-        return f"%llguidance {{}}\nstart: %json {json.dumps(schema | {'x-guidance': separators})}\n"
 
     def generate(
         self,
@@ -294,6 +282,23 @@ class _AnswerCollector:
             usage = Usage(usage.input_tokens, usage.output_tokens, max(0, usage.cached_tokens - tokens_read))
         probability = choice_probability(self._tokens, labels) if labels else None
         return ModelReply("".join(self._parts), usage, mode, self._is_truncated, probability)
+
+
+def _grammar(schema: dict[str, Any]) -> str:
+    """Return the grammar of a schema. It allows no white space but one blank after `:` and `,`.
+
+    Models write these blanks as part of the next token, so that they cost nothing; other white space costs tokens.
+    """
+    import xllamacpp
+
+    try:
+        grammar: str = xllamacpp.json_schema_to_grammar(schema)
+    except Exception as error:
+        raise _engine_error(f"no grammar for the schema of the answer: {error}") from error
+    if not grammar.startswith("%llguidance"):
+        return re.sub(r"(?m)^space ::= .*$", 'space ::= " "?', grammar)
+    separators = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+    return f"%llguidance {{}}\nstart: %json {json.dumps(schema | {'x-guidance': separators})}\n"
 
 
 def _in_loop(on_delta: Callable[[str], None]) -> Callable[[str], None]:

@@ -28,8 +28,8 @@ MAX_REPETITIONS = 2_000
 """Maximum repetition count that llama.cpp accepts."""
 MAX_INTEGER = 10**15
 """Maximum bound of an integer: llama.cpp expands bounds digit by digit."""
-_NO_PLACEHOLDER = r'[^<"\\\x00-\x1F]'
-"""Excludes `<`, because small models copy the placeholders of the contract's example."""
+_PLAIN = r'[^"\\\x00-\x1F]'
+"""Excludes escapes, with which small models fill their texts."""
 _SINGLE_CLASS = re.compile(r"\^(\[[^\]]+\])(?:\{(\d+)(?:,(\d+))?\})?\$")
 
 _COUNT_KEYWORDS = ("minLength", "maxLength", "minItems", "maxItems")
@@ -48,7 +48,7 @@ class DecodingLimits(NamedTuple):
 
     Attributes:
         text_length: Maximum length of strings without a limit of their own.
-        is_small: Whether the model is small: short lists, numbers in steps, no placeholders.
+        is_small: Whether the model is small: short lists, numbers in steps, no escapes.
         is_op: Whether the schema belongs to an op, whose long strings are not restricted.
     """
 
@@ -171,7 +171,7 @@ def _text(schema: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
     if pattern is not None:
         return {"type": "string", "pattern": _merge_length(pattern, schema)}
     if limits.is_small and not (limits.is_op and most > MAX_NAME_LENGTH):
-        return {"type": "string", "pattern": f"^{_NO_PLACEHOLDER}{{{least},{longest}}}$"}
+        return {"type": "string", "pattern": f"^{_PLAIN}{{{least},{longest}}}$"}
     return {"type": "string"} | ({"minLength": least} if least else {}) | {"maxLength": longest}
 
 
