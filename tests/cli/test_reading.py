@@ -85,7 +85,7 @@ def test_show_lists_rejections_rollbacks_and_restored_files(here: Path, reyn):
 def test_frame_shows_the_prompt_at_an_event(here: Path, reyn):
     reyn("run", "pair", IN, "--run-id", "r")
     seen = reyn("frame", "r", "13")
-    assert "## current_phase\nsecond\n" in seen.out
+    assert "# Task\nDo what second does." in seen.out
     assert seen.out.startswith("[system]\n")
     first, second, answer = reyn("frame", "r", "13", "--json").json
     assert (answer["role"], json.loads(answer["text"])["control"]["type"]) == ("answer", "finish")

@@ -164,7 +164,7 @@ def test_diff_names_the_frame_part_that_differs(project: Project):
     with reopened(project, [answers[0], go("b", "otherwise"), finish()]) as rt:
         rt.run("s", {"text": "in"}, run_id="l")
         report = rt.diff("k", "l")
-        assert (report.cause, report.part) == ("frame", "control_ir_results")
+        assert (report.cause, report.part) == ("frame", "Results")
 
 
 # -- upgrade ------------------------------------------------------------------------------------------

@@ -206,7 +206,7 @@ def test_ops_cannot_read_secrets_even_if_the_project_is_the_home_folder(tmp_path
     grant = {"file.read": [{"allow": ".config/"}]}
     assert project.run("s", [act(*ops), finish()], permissions=grant).ok
     assert [result["status"] for result in project.results()] == ["denied", "ok", "ok"]
-    shown = project.model.turn_message(1).split("control_ir_results")[1]
+    shown = project.model.turn_message(1).split("# Results")[1]
     assert shown.count("a key of another program") == 2
     assert '"content":"a key"' not in shown
 

@@ -358,7 +358,7 @@ def test_a_run_continues_with_its_own_settings(project: Path):
         assert rt.replay(failed.run_id).events > 0
         frames = [decode(event) for event in rt.events(failed.run_id) if event.kind == "frame_built"]
         stable = journal.blob(frames[-1].messages[0].parts[0].blob).decode()
-        assert "## output_language\nfr\n" in stable
+        assert "Write all texts in fr." in stable
 
 
 # -- many at once, streams, drivers ---------------------------------------------------------------------------

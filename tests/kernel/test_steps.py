@@ -25,7 +25,7 @@ def make(root: Path, steps: str, *, where: str = "pre", **more) -> Project:
 
 def seen(project: Project, call: int = 0) -> dict:
     """The input artifact as the model saw it."""
-    text = project.model.turn_message(call).split("## input_artifact\n")[1].split("\n\n## execution")[0]
+    text = project.model.turn_message(call).split("# Input\n")[1].split("\n\n# ")[0]
     return json.loads(text)["data"]
 
 

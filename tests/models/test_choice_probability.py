@@ -35,6 +35,16 @@ def test_a_choice_between_labels_with_a_common_prefix_is_made_later():
     assert choice_probability(tokens, LABELS) == pytest.approx(0.125)
 
 
+def test_what_follows_the_choice_does_not_count():
+    tokens = [
+        *START,
+        token("shipping", p=0.8, abort=0.2),
+        token('",', p=0.1),
+    ]
+    tokens[-1].alternatives['"}'] = math.log(0.9)
+    assert choice_probability(tokens, LABELS) == pytest.approx(0.8)
+
+
 def test_a_token_that_begins_before_the_label():
     tokens = [
         Token('{"choice":', {}),

@@ -71,4 +71,4 @@ def test_the_prompt_contains_the_instructions_verbatim(tmp_path: Path):
     skill = load_skill(folder)
     frame = stable_frame(skill, "a", candidates_of(skill, "a"), max_phase_visits=None, output_language=None)
     assert frame.instructions == "\n  Do it.  \n\n \n"
-    assert f"## instructions\n{frame.instructions}" in render.stable_text(frame)
+    assert f"# Task\n{frame.instructions}" in render.stable_text(frame, "short")

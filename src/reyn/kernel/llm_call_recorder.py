@@ -70,7 +70,17 @@ async def ask(
     request = tape.emit(intent, spec.schema).request
     schema = spec.contract.schema
     return await CallModel(
-        call, model, messages, schema, request, results, spec.phase, input_hash, spec.candidates, spec.form
+        call,
+        model,
+        messages,
+        schema,
+        request,
+        results,
+        spec.phase,
+        input_hash,
+        spec.candidates,
+        spec.form,
+        len(spec.static),
     )
 
 
@@ -107,6 +117,7 @@ class LlmCallRecorder:
             input=msgspec.json.decode(tape.content(call.input)) if call.input else None,
             candidates=call.candidates,
             answer_form=call.form,
+            static_messages=call.static_messages,
         )
         if self._roster.is_overridden:
             name = tape.state.models.name

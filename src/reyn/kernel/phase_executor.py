@@ -138,7 +138,7 @@ def _frame(
         log.digest,
         remaining,
     )
-    return (spec.system, turn_message(turn, spec.closing))
+    return (*spec.static, turn_message(turn, spec.closing))
 
 
 async def _run_ops(

@@ -1,7 +1,7 @@
 """The probability of a choice in an answer of the short form, from the token probabilities of the engine.
 
-At each token of the choice, the probability of the token is divided by that of all tokens that continue one of the
-labels on offer: a model that hesitates between two labels is unsure, whatever else it might have written.
+At each token of the choice, the probability of the tokens that continue the chosen label is divided by that of all
+tokens that continue some label: a model that hesitates between two labels is unsure, whatever else it might write.
 """
 
 from __future__ import annotations
@@ -36,26 +36,27 @@ def choice_probability(tokens: Sequence[Token], labels: Sequence[str]) -> float 
     for token in tokens:
         end = position + len(token.text)
         if end > start and position <= start + len(label):
-            probability *= _share(token, max(0, start - position), text[start : max(start, position)], labels)
+            probability *= _share(token, max(0, start - position), text[start : max(start, position)], label, labels)
         position = end
     return probability
 
 
-def _share(token: Token, skipped: int, prefix: str, labels: Sequence[str]) -> float:
-    """Return the share of a token among all tokens that continue a label after `prefix`.
+def _share(token: Token, skipped: int, prefix: str, label: str, labels: Sequence[str]) -> float:
+    """Return the share of the label among all labels that tokens at this place continue after `prefix`.
 
     The first `skipped` characters of the token precede the label.
     """
-    before = token.text[:skipped]
-    chosen = math.exp(token.alternatives.get(token.text, -math.inf))
-    allowed = sum(
-        math.exp(logarithm)
-        for text, logarithm in token.alternatives.items()
-        if text.startswith(before) and _continues(prefix + text[skipped:], labels)
-    )
-    return min(1.0, chosen / allowed) if allowed > 0 else 1.0
+    chosen = allowed = 0.0
+    for text, logarithm in token.alternatives.items():
+        if not text.startswith(token.text[:skipped]):
+            continue
+        continued = prefix + text[skipped:]
+        if any(_continues(continued, one) for one in labels):
+            allowed += math.exp(logarithm)
+            chosen += math.exp(logarithm) if _continues(continued, label) else 0.0
+    return chosen / allowed if allowed > 0 else 1.0
 
 
-def _continues(text: str, labels: Sequence[str]) -> bool:
-    """Whether a text is the beginning of a label, or a label and the quote that ends it."""
-    return bool(text) and any(label.startswith(text) or text.startswith(f'{label}"') for label in labels)
+def _continues(text: str, label: str) -> bool:
+    """Whether a text is the beginning of a label, or the label and the quote that ends it."""
+    return bool(text) and (label.startswith(text) or text.startswith(f'{label}"'))

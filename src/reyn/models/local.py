@@ -134,7 +134,7 @@ class LocalModel:
                 labels = (*(candidate.label for candidate in request.candidates), "abort")
                 body |= {"logprobs": True, "top_logprobs": _TOP_TOKENS}
         try:
-            return engine.generate(body, cancelled, mode, on_delta, labels)
+            return engine.generate(body, cancelled, mode, on_delta, labels, request.static_messages)
         except SchemaRejected as error:
             if self._settings.mode == "auto":
                 self._rejected_contracts.add(contract)
@@ -179,9 +179,10 @@ class _Engine:
         mode: OutputMode,
         on_delta: Callable[[str], None] | None,
         labels: tuple[str, ...] = (),
+        static_messages: int = 1,
     ) -> ModelReply:
         """Generate an answer, and measure the probability of its choice among `labels`."""
-        tokens_read = self._prepare(body, cancelled)
+        tokens_read = self._prepare(body, static_messages, cancelled)
         return self._complete(body, cancelled, on_delta).reply(mode, tokens_read, labels)
 
     def _complete(
@@ -196,23 +197,24 @@ class _Engine:
             raise _engine_error(f"the local model failed: {error}") from error
         return answer
 
-    def _prepare(self, body: dict[str, Any], cancelled: threading.Event) -> int:
-        """Load the state after the static message from memory or the cache, or read the message now.
+    def _prepare(self, body: dict[str, Any], count: int, cancelled: threading.Event) -> int:
+        """Load the state after the static messages from memory or the cache, or read them now.
 
         Returns:
             The number of tokens that had to be read.
         """
-        first = body["messages"][0]
-        if first["role"] != "system" or first["content"] == self._static_text:
+        static = body["messages"][:count]
+        text = static[0]["content"] if count == 1 else json.dumps(static)
+        if static[0]["role"] != "system" or text == self._static_text:
             return 0
-        self._static_text, text = "", first["content"]
+        self._static_text = ""
         file = self._cache.find(text)
         if file is not None and self._slot("restore", file):
             self._static_text = text
             return 0
         unconstrained = {key: value for key, value in body.items() if key not in _ANSWER_KEYS}
         try:
-            answer = self._complete(unconstrained | {"messages": [first], "max_tokens": 1}, cancelled)
+            answer = self._complete(unconstrained | {"messages": static, "max_tokens": 1}, cancelled)
         except ModelBroken:
             return 0  # a chat template may require a user message; the call itself reports real errors
         if answer.is_finished and not cancelled.is_set():

@@ -59,6 +59,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
         input: The input artifact, `{"type": …, "data": …}`, after preprocessing and without truncation.
         candidates: The exits that the model may choose.
         answer_form: The form that `messages` and `contract` ask for.
+        static_messages: The number of first messages that are the same in every visit of the phase; cache them.
     """
 
     messages: tuple[Message, ...]
@@ -72,6 +73,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
     input: Any = None
     candidates: tuple[Candidate, ...] = ()
     answer_form: AnswerForm = "full"
+    static_messages: int = 1
 
 
 OutputMode = Literal["grammar", "json_schema", "json_object", "free"]

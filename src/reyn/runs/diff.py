@@ -194,7 +194,7 @@ def _sections(messages: tuple[FrameMessage, ...], content: Callable[[str], bytes
             for part in message.parts
         )
         heading = "contract" if message.role == "system" else message.role
-        for block in ("\n" + text).split("\n## "):
+        for block in ("\n" + text).split("\n# "):
             name, _, rest = block.partition("\n")
             found.append((name.strip() or heading, rest))
     return found

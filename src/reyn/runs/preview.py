@@ -117,8 +117,8 @@ class _Preview:
         [built] = [body for body in self._bodies() if isinstance(body, kinds.FrameBuilt)]
         spec = phase.turn_spec(built.form, acting=turns > 0, is_truncated=bool(whole))
         remaining = turns if phase.ops else MAX_TRUNCATED_READS if whole else None
-        assert spec.system == built.messages[0]
-        [input_hash] = [part.blob for part in built.messages[1].parts if part.blob is not None]
+        assert spec.static == built.messages[:-1]
+        [input_hash] = [part.blob for part in built.messages[-1].parts if part.blob is not None]
         return ContextFrame(
             spec.frame,
             msgspec.json.decode(self._journal.blob(whole.get(input_hash, input_hash))),
