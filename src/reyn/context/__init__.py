@@ -3,7 +3,7 @@
 The kernel decides what goes into a frame; `reyn.contract` decides which answers are valid.
 """
 
-from reyn.context.frame import ContextFrame, Execution, Rollback, StableFrame, stable_frame
+from reyn.context.frame import ContextFrame, Execution, Repetition, Rollback, StableFrame, stable_frame
 from reyn.context.render import (
     TurnFrame,
     correction,
@@ -17,6 +17,7 @@ from reyn.context.render import (
 __all__ = [
     "ContextFrame",
     "Execution",
+    "Repetition",
     "Rollback",
     "StableFrame",
     "TurnFrame",

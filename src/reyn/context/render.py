@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.context.frame import Execution, Rollback
+from reyn.context.frame import Execution, Repetition, Rollback
 from reyn.contract.example import example_answer
 from reyn.journal import canonical, digest
 from reyn.journal.kinds import FrameMessage, Part
@@ -69,6 +69,8 @@ class TurnFrame(msgspec.Struct, frozen=True):
         results: The number of op results in this visit.
         results_digest: The digest of their hashes (`next_digest`).
         remaining_act_turns: Turns left for ops; `None` if no ops are offered.
+        reads: Type and hash of each earlier artifact that the phase reads, or the hash of its truncated text.
+        repetitions: What the model did more than once without progress.
     """
 
     input_hash: str
@@ -77,11 +79,15 @@ class TurnFrame(msgspec.Struct, frozen=True):
     results: int = 0
     results_digest: str | None = None
     remaining_act_turns: int | None = None
+    reads: tuple[tuple[str, str], ...] = ()
+    repetitions: tuple[Repetition, ...] = ()
 
 
 def turn_message(turn: TurnFrame) -> FrameMessage:
     """Build the second message: first the parts that are constant in a visit, then the results, then the turn count."""
     parts = [_INPUT_HEADING, Part(blob=turn.input_hash)]
+    for name, content in turn.reads:
+        parts += [Part(text=f"\n\n## read_artifacts: {name}\n"), Part(blob=content)]
     if turn.rollback is not None:
         reason = canonical(turn.rollback.reason).decode()
         parts += [
@@ -90,6 +96,10 @@ def turn_message(turn: TurnFrame) -> FrameMessage:
             Part(text="}"),
         ]
     tail = f"\n\n## execution\n{canonical(turn.execution).decode()}\n"
+    tail += "".join(
+        f"`{name}` can be visited {count} more {'time' if count == 1 else 'times'}.\n"
+        for name, count in turn.execution.remaining_visits.items()
+    )
     if turn.results:
         parts += [
             Part(text=f"{tail}\n## control_ir_results\n"),
@@ -98,7 +108,21 @@ def turn_message(turn: TurnFrame) -> FrameMessage:
         tail = "\n"
     if turn.remaining_act_turns is not None:
         tail += f"\n## remaining_act_turns\n{turn.remaining_act_turns}\n"
+    if turn.repetitions:
+        tail += "\n## no_progress\n" + "".join(f"{_repetition(one)}\n" for one in turn.repetitions)
     return FrameMessage("user", (*parts, Part(text=tail)))
+
+
+def _repetition(repetition: Repetition) -> str:
+    if repetition.kind == "op":
+        return (
+            f"You called `{repetition.name}` {repetition.times} times with the same arguments; it failed each time. "
+            "Change the arguments, use another op, or decide."
+        )
+    return (
+        f"For this input you chose `{repetition.name}` with the same artifact {repetition.times} times. "
+        "Choose another output, or change the artifact."
+    )
 
 
 def next_digest(previous: str | None, result: str) -> str:

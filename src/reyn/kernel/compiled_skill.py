@@ -16,7 +16,7 @@ from reyn.context import stable_frame, stable_text
 from reyn.contract import Contract, candidates_of, offered_ops, with_truncated_reads
 from reyn.journal import Blob, canonical, kinds
 from reyn.jsonschema import compile_schema, lenient
-from reyn.kernel.limits import limit_of
+from reyn.kernel.limits import limit_of, visits_left
 from reyn.skills.values import is_skill_node
 
 if TYPE_CHECKING:
@@ -85,12 +85,19 @@ class CompiledPhase(RunContext):
     """One node of the graph: a phase, or a skill used as a node."""
 
     def __init__(
-        self, skill: Skill, settings: RunSettings, vocabulary: Vocabulary, name: str, max_phase_visits: int | None
+        self,
+        skill: Skill,
+        settings: RunSettings,
+        vocabulary: Vocabulary,
+        name: str,
+        max_phase_visits: int | None,
+        used_up: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__(skill, settings, vocabulary)
         self.name = name
         self.max_retries = settings.max_phase_retries
         self._max_phase_visits = max_phase_visits
+        self._used_up = used_up
         self._turn_specs: dict[tuple[bool, bool], TurnSpec] = {}
 
     @cached_property
@@ -99,7 +106,7 @@ class CompiledPhase(RunContext):
 
     @cached_property
     def _candidates(self) -> tuple[Candidate, ...]:
-        return candidates_of(self.skill, self.name)
+        return tuple(one for one in candidates_of(self.skill, self.name) if one.next_phase not in self._used_up)
 
     @cached_property
     def skips_limit_checks(self) -> bool:
@@ -137,14 +144,20 @@ class CompiledSkill(RunContext):
 
     def __init__(self, skill: Skill, settings: RunSettings, vocabulary: Vocabulary) -> None:
         super().__init__(skill, settings, vocabulary)
-        self._phases: dict[tuple[str, int | None], CompiledPhase] = {}
+        self._phases: dict[tuple[str, int | None, frozenset[str]], CompiledPhase] = {}
 
     def phase(self, name: str, state: RunState) -> CompiledPhase:
-        """Return a compiled phase. Its prompt names the cap on visits, which may have been raised in `state`."""
+        """Return a compiled phase as it is visited in `state`.
+
+        Its prompt names the cap on visits, which may have been raised. A successor whose visits are used up is not a
+        candidate.
+        """
         cap = limit_of(state, self.settings, "max_phase_visits")
-        key = (name, cap)
+        left = visits_left(state, self.skill, self.settings, name)
+        used_up = frozenset(successor for successor, count in left.items() if not count)
+        key = (name, cap, used_up)
         if key not in self._phases:
-            self._phases[key] = CompiledPhase(self.skill, self.settings, self.vocabulary, name, cap)
+            self._phases[key] = CompiledPhase(self.skill, self.settings, self.vocabulary, name, cap, used_up)
         return self._phases[key]
 
     def has_node(self, name: str) -> bool:
