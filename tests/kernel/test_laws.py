@@ -171,8 +171,10 @@ def test_the_frame_has_the_documented_path_and_input(root: Path):
     journal = MemoryJournal()
     drive(root, [go("check"), go("write"), go("check"), finish()], journal)
     tails = [
-        json.loads(decode(event).messages[1].parts[-1].text.split("## execution\n")[1])
+        json.loads(decode(event).messages[1].parts[-1].text.split("## execution\n")[1].split("\n")[0])
         for event in journal.read("r")
         if event.kind == "frame_built"
     ]
-    assert tails[2] == {"path": ["write", "check", "write"], "current_visit": 2, "total_steps": 3}
+    assert tails[2] == {"path": ["write", "check", "write"], "current_visit": 2, "total_steps": 3} | {
+        "remaining_visits": {"check": 3}
+    }

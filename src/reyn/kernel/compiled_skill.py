@@ -97,8 +97,18 @@ class CompiledPhase(RunContext):
         self.name = name
         self.max_retries = settings.max_phase_retries
         self._max_phase_visits = max_phase_visits
-        self._used_up = used_up
+        self.used_up = used_up
+        """Successors that are not candidates because their visits are used up."""
         self._turn_specs: dict[tuple[bool, bool], TurnSpec] = {}
+
+    def recompiled(self, state: RunState) -> CompiledPhase:
+        """Return the phase after a limit was raised in the middle of its visit."""
+        return CompiledSkill(self.skill, self.settings, self.vocabulary).phase(self.name, state)
+
+    def remaining_visits(self, state: RunState) -> dict[str, int]:
+        """Return how often each candidate that was visited before can still be visited."""
+        left = visits_left(state, self.skill, self.settings, self.name)
+        return {name: count for name, count in left.items() if count and state.visits_of(name)}
 
     @cached_property
     def definition(self) -> Phase:
@@ -106,7 +116,7 @@ class CompiledPhase(RunContext):
 
     @cached_property
     def _candidates(self) -> tuple[Candidate, ...]:
-        return tuple(one for one in candidates_of(self.skill, self.name) if one.next_phase not in self._used_up)
+        return tuple(one for one in candidates_of(self.skill, self.name) if one.next_phase not in self.used_up)
 
     @cached_property
     def skips_limit_checks(self) -> bool:

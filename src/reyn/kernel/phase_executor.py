@@ -16,7 +16,7 @@ from reyn.contract import Accepted, Acting, Rejected
 from reyn.errors import AnswersRejected, StepFailed, SubRunFailed
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.effects import Pause, Restore
-from reyn.kernel.limits import act_turns, limit_reached, repeated_failure, within_limits
+from reyn.kernel.limits import act_turns, limit_of, limit_reached, repeated_failure, within_limits
 from reyn.kernel.llm_call_recorder import ask
 from reyn.kernel.op_dispatch import OpLog, run_op, run_sub_skill
 from reyn.kernel.steps import StepFault, run_steps
@@ -50,7 +50,8 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
         left = 0 if phase.skips_limit_checks and not tape.state.raised else await _turns_left(phase, turns, tape)
         reads_left = MAX_TRUNCATED_READS - reads if log.is_truncated else 0
         spec = phase.turn_spec(acting=left > 0, is_truncated=reads_left > 0)
-        frame_messages = _frame(spec, entry, prepared, log, left if phase.ops else reads_left or None)
+        turns_left = left if phase.ops else reads_left or None
+        frame_messages = _frame(spec, entry, prepared, log, turns_left, phase.remaining_visits(tape.state))
         calls += 1
         call = f"{entry.step}.{calls}"
         frame = tape.emit(kinds.FrameBuilt((*frame_messages, *correction_messages)), spec.stable, *prepared.blobs)
@@ -63,6 +64,8 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
             answer = log.truncate(f"{call}.answer", reply.hash, phase.settings.sizes.input_bytes, tape)
             correction_messages = correction(answer, error.path, error.message)
             last_rejection, retries = verdict, retries + 1
+            if retries > phase.max_retries and phase.used_up and verdict.rule == "candidate":
+                phase, retries = await _more_visits(phase, _failure_reason(phase, calls, verdict), tape), 0
             continue
         correction_messages, last_rejection = (), None
         deferral = await _run_ops(verdict, call, phase, log, tape) if verdict.ops else None
@@ -140,6 +143,16 @@ async def _turns_left(phase: CompiledPhase, turns: int, tape: Tape) -> int:
         await Pause()
 
 
+async def _more_visits(phase: CompiledPhase, rejections: str, tape: Tape) -> CompiledPhase:
+    """Stop the run: the model insists on a phase whose visits are used up. Return the phase as it is after a raise."""
+    names = " and ".join(f"`{name}`" for name in sorted(phase.used_up))
+    cap = limit_of(tape.state, phase.settings, "max_phase_visits") or 0
+    reason = f"{rejections}; {names} reached `max_phase_visits`, which is {cap}"
+    tape.emit(kinds.LimitReached("max_phase_visits", cap, phase.name, reason))
+    await Pause()
+    return phase.recompiled(tape.state)
+
+
 async def _within_progress(phase: CompiledPhase, failure: Repetition, tape: Tape) -> None:
     """Stop the run if the model called the same op in vain too often."""
     while (stop := repeated_failure(tape.state, phase.settings, failure.name, failure.times)) is not None:
@@ -148,12 +161,17 @@ async def _within_progress(phase: CompiledPhase, failure: Repetition, tape: Tape
 
 
 def _frame(
-    spec: TurnSpec, entry: Visit, prepared: _PreparedInput, log: OpLog, remaining: int | None
+    spec: TurnSpec,
+    entry: Visit,
+    prepared: _PreparedInput,
+    log: OpLog,
+    remaining: int | None,
+    remaining_visits: dict[str, int],
 ) -> tuple[kinds.FrameMessage, ...]:
     failure = log.failure if log.failure is not None and log.failure.times > 1 else None
     turn = TurnFrame(
         prepared.hash,
-        Execution(entry.path, entry.visit, entry.step, entry.visits_left),
+        Execution(entry.path, entry.visit, entry.step, remaining_visits),
         prepared.rollback,
         len(log.results),
         log.digest,

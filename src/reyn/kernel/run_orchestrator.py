@@ -31,7 +31,6 @@ class Visit(msgspec.Struct, frozen=True):
         path: The last phases entered, this one included.
         rollback: Why the phase is entered again.
         latest: The hash of the latest artifact of each type.
-        visits_left: How often each phase that may follow can still be visited, if it was visited before.
         repeated: How often the phase made the same decision for this input, if it did so more than once.
     """
 
@@ -42,7 +41,6 @@ class Visit(msgspec.Struct, frozen=True):
     path: tuple[str, ...]
     rollback: kinds.PhaseRolledBack | None = None
     latest: dict[str, str] = {}
-    visits_left: dict[str, int] = {}
     repeated: Repetition | None = None
 
 
@@ -87,7 +85,6 @@ def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
         (*history.path, phase)[-PATH_LENGTH:],
         state.visit.rollback,
         history.latest,
-        {name: count for name, count in left.items() if count and (name == phase or state.visits_of(name))},
         Repetition("decision", next_phase or "", times) if times > 1 else None,
     )
 
