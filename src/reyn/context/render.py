@@ -47,7 +47,7 @@ def stable_text(frame: StableFrame) -> str:
         ("current_phase", frame.current_phase),
         ("current_phase_role", frame.current_phase_role),
         ("instructions", frame.instructions),
-        ("candidate_outputs", _canonical_lines(frame.candidate_outputs)),
+        ("candidate_outputs", _ordered_lines(frame.candidate_outputs)),
         ("available_control_ops", _ordered_lines(frame.available_control_ops)),
         ("finish_criteria", "\n".join(f"- {criterion}" for criterion in frame.finish_criteria)),
         ("constraints", canonical(frame.constraints).decode()),
@@ -175,9 +175,5 @@ _INPUT_HEADING = Part(text="## input_artifact\n")
 
 
 def _ordered_lines(values: tuple[Any, ...]) -> str:
-    """Return one JSON line per value, with keys in the order in which the model should write them."""
+    """Return one JSON line per value, with keys in the author's order, in which the model should write them."""
     return "\n".join(msgspec.json.encode(value).decode() for value in values)
-
-
-def _canonical_lines(values: tuple[Any, ...]) -> str:
-    return "\n".join(canonical(value).decode() for value in values)

@@ -14,7 +14,7 @@ import msgspec
 from reyn import models
 from reyn.context import stable_frame, stable_text
 from reyn.contract import Contract, candidates_of, offered_ops, with_truncated_reads
-from reyn.journal import Blob, canonical, kinds
+from reyn.journal import Blob, kinds, ordered
 from reyn.jsonschema import compile_schema, lenient
 from reyn.kernel.limits import limit_of, visits_left
 from reyn.skills.values import is_skill_node
@@ -77,7 +77,7 @@ class TurnSpec:
             output_language=settings.output_language,
         )
         self.stable = Blob.of(stable_text(self.frame).encode())
-        self.schema = Blob.of(canonical(self.contract.schema))
+        self.schema = Blob.of(ordered(self.contract.schema))
         self.system = kinds.FrameMessage("system", (kinds.Part(blob=self.stable.hash),))
 
 
