@@ -124,6 +124,7 @@ FINDINGS = {
     "RYN143": "A phase is named `end` or `abort`, which are choices of every phase.",
     "RYN144": "A phase has several candidates, and the graph does not say when to choose one of them.",
     "RYN145": "Two candidates of a phase have the same text, so that the model cannot choose between them.",
+    "RYN146": "No path to a phase produces an artifact that it reads.",
     "RYN701": "Invalid key or value in the configuration.",
 }
 """The meaning of each finding code."""

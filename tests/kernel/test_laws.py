@@ -172,3 +172,4 @@ def test_the_frame_says_how_often_a_phase_was_visited(root: Path):
     drive(root, [go("check"), go("write"), go("check"), finish()], journal)
     tails = [decode(event).messages[1].parts[-1].text for event in journal.read("r") if event.kind == "frame_built"]
     assert ["for the 2nd time" in tail for tail in tails] == [False, False, True, True]
+    assert "`check` can be visited 3 more times." in tails[2]

@@ -302,7 +302,7 @@ def test_a_run_continues_after_its_failed_sub_run_was_resumed(tmp_path: Path):
     write_skill(tmp_path, "outer", {"a": ["end"]}, ops={"a": "run_skill"})
     project = Project(tmp_path)
     answers = [act(RUN), go("x"), go("x"), finish(), finish()]
-    assert project.run("outer", answers, max_phase_visits=2).status == "limited"
+    assert project.run("outer", answers, max_phase_visits=2, max_phase_retries=0).status == "limited"
     assert project.resume(answers, run_id="k.1.1.1", raise_limits={"max_phase_visits": 9}).ok
     assert project.resume(answers).ok
     with pytest.raises(RunNotResumable):

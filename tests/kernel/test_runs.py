@@ -184,10 +184,10 @@ def test_the_model_may_abort(project: Path):
 def test_the_visit_limit_stops_the_run_until_it_is_raised(tmp_path: Path):
     write_skill(tmp_path, "spin", {"turn": ["turn", "end"]})
     answers = [go("turn", str(number)) for number in range(4)] + [finish()]
-    with open_runtime(tmp_path, answers, max_phase_visits=2) as rt:
+    with open_runtime(tmp_path, answers, max_phase_visits=2, max_phase_retries=0) as rt:
         limited = rt.run("spin", IN)
         assert (limited.status, limited.exit_code) == ("limited", 3)
-        assert "`turn` was visited 2 times" in limited.reason
+        assert "`turn` reached `max_phase_visits`, which is 2" in limited.reason
         with pytest.raises(RunNotResumable, match="limit"):
             rt.resume(limited.run_id)
         with pytest.raises(LimitUnknown):
@@ -575,7 +575,7 @@ def test_an_invalid_message_is_never_posted(tmp_path: Path):
     from reyn.errors import EventInvalid
 
     write_skill(tmp_path, "spin", {"turn": ["turn", "end"]})
-    with open_runtime(tmp_path, [go("turn"), go("turn"), finish()], max_phase_visits=1) as rt:
+    with open_runtime(tmp_path, [go("turn"), go("turn"), finish()], max_phase_visits=1, max_phase_retries=0) as rt:
         rt.run("spin", IN, run_id="k")
         with pytest.raises(EventInvalid):
             rt.resume("k", raise_limits={"max_phase_visits": 3.5})

@@ -109,8 +109,8 @@ def test_a_sub_run_that_was_resumed_separately_is_used_as_it_is(tmp_path: Path):
 
 def test_the_visit_limit_of_a_sub_run_is_raised_through_its_parent(tmp_path: Path):
     project = make(tmp_path)
-    answers = [act(RUN), go("x"), go("x"), go("x"), finish(), go("b"), finish()]
-    result = project.run("outer", answers, max_phase_visits=2)
+    answers = [act(RUN), *(go("x", str(n)) for n in range(4)), finish(), go("b"), finish()]
+    result = project.run("outer", answers, max_phase_visits=2, max_phase_retries=0)
     assert result.status == "limited"
     assert "sub-run `k.1.1.1`: phase `x`" in result.reason
     assert project.resume(answers, raise_limits={"max_phase_visits": 3}).status == "limited"

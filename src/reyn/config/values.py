@@ -12,6 +12,7 @@ import msgspec
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
+AtLeastTwo = Annotated[int, msgspec.Meta(ge=2)]
 SecretHandle = Annotated[
     str,
     msgspec.Meta(
@@ -49,6 +50,7 @@ class LimitKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     phase_seconds: Positive | None = None
     run_seconds: Positive | None = None
     tokens: Positive | None = None
+    no_progress: AtLeastTwo | None = 3
     on_limit: Literal["decide", "stop"] = "decide"
     approval_seconds: Positive = 86_400
 
@@ -116,7 +118,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Maximum number of act turns per visit, if the phase allows more; `null` uses the phase's own limit."""
     limits: LimitKeys = LimitKeys()
     """Limits that stop a run: `phase_seconds`, `run_seconds` (execution time, without waits) and `tokens`. They do not
-    interrupt a model call in progress; its `timeout` does. `on_limit` applies when a visit has used its act turns:
+    interrupt a model call in progress; its `timeout` does. `no_progress` is how often a phase may give the same
+    artifact for the same input, or call a failing op with the same arguments, before the run stops; `null` means no
+    limit. `on_limit` applies when a visit has used its act turns:
     `decide` stops offering ops, `stop` stops the run. `approval_seconds` is how long an approval stays open."""
     permissions: dict[str, Any] = {}
     """Rules about what skills request, by permission key: `allow`, `ask` or `deny`, or a list of rules with patterns:
@@ -143,6 +147,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     phase_seconds: int | None = None
     run_seconds: int | None = None
     tokens: int | None = None
+    no_progress: int | None = 3
 
 
 class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -170,6 +175,7 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
                 phase_seconds=config.limits.phase_seconds,
                 run_seconds=config.limits.run_seconds,
                 tokens=config.limits.tokens,
+                no_progress=config.limits.no_progress,
             ),
             max_phase_retries=config.max_phase_retries,
             output_language=config.output_language,

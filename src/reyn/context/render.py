@@ -1,118 +1,23 @@
-"""Render a frame as messages. All text that the model sees is built here.
+"""Render a turn as messages: the input, earlier artifacts, results, and what to answer.
 
-Content that all phases share comes first, then content that is stable for a phase, then content that changes, so that
-provider prompt caches hit. A recorded message is a list of parts, which refer to stored content by hash.
+The static messages before it come from `reyn.context.prompt`; together they are all that the model sees. A recorded
+message is a list of parts, which refer to stored content by hash.
 """
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from reyn.context.fields import describe_fields, escape_line_ends, one_line, quote_schema
-from reyn.context.frame import Execution, Rollback
-from reyn.journal import canonical, digest
+from reyn.context.frame import Execution, Repetition, Rollback
+from reyn.context.words import escape_line_ends, one_line, plain_text
+from reyn.journal import digest
 from reyn.journal.kinds import FrameMessage, Part
 from reyn.workspace.paths import FULL_CONTENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from reyn.context.frame import StableFrame
-    from reyn.contract import Candidate
-    from reyn.journal.kinds import AnswerForm
-
-INPUT = "# Input\n"
-OPENING = "You carry out one step of a workflow. Answer with one JSON object and nothing else.\n"
-
-ACTING = "Before you decide, you may run ops. You are then asked again, with their results.\n"
-
-
-def stable_text(frame: StableFrame, form: AnswerForm) -> str:
-    """Return the text of the first message: the task, the choices with their fields, the ops, the answer's format."""
-    candidates = frame.candidate_outputs
-    finish = "\n".join(f"- {one_line(criterion)}" for criterion in frame.finish_criteria)
-    role = f"Your role: {one_line(frame.current_phase_role)}\n" if frame.current_phase_role else ""
-    sections = [
-        ("Task", role + frame.instructions),
-        ("Choices", "\n".join(_choice(candidate, form) for candidate in candidates)),
-        ("Ops", ACTING + "\n".join(map(_op, frame.available_control_ops)) if frame.available_control_ops else ""),
-        ("Finish only when", finish),
-        ("Language", f"Write all texts in {one_line(frame.output_language)}." if frame.output_language else ""),
-        ("Answer", _answer_format(form, may_act=bool(frame.available_control_ops))),
-    ]
-    return OPENING + "".join(f"\n# {name}\n{text}\n" for name, text in sections if text)
-
-
-def closing_text(frame: StableFrame, form: AnswerForm) -> str:
-    """Return the end of the last message: the choices once more in short, after everything that may distract."""
-    choices = "\n".join(f"- {_label(one, form)}: {one_line(one.description)}" for one in frame.candidate_outputs)
-    act = ", or ops first" if frame.available_control_ops else ""
-    return f"\n\n# Your answer\nThe reason first, then one choice{act}:\n{choices}\n"
-
-
-def examples(frame: StableFrame, form: AnswerForm) -> tuple[FrameMessage, ...]:
-    """Return one example turn per choice, whose input is the choice's description.
-
-    Measured on small models: they choose better from examples than from a list, as long as every choice has one. The
-    answers have no data, so that a copied one is never valid.
-    """
-    candidates = frame.candidate_outputs
-    if form == "full" or len(candidates) < 2:
-        return ()
-    messages: list[FrameMessage] = []
-    for candidate in candidates:
-        description = one_line(candidate.description)
-        answer = json.dumps({"reason": description, "choice": candidate.label}, ensure_ascii=False)
-        messages += [
-            FrameMessage("user", (Part(text=f"{INPUT}{description}"),)),
-            FrameMessage("assistant", (Part(text=answer),)),
-        ]
-    return tuple(messages)
-
-
-def _label(candidate: Candidate, form: AnswerForm) -> str:
-    """Return the name by which a choice is made: its label, or its `next_phase` in the full form."""
-    return candidate.label if form == "short" else candidate.next_phase
-
-
-def _choice(candidate: Candidate, form: AnswerForm) -> str:
-    fields = describe_fields(candidate.artifact_schema)
-    where = "data" if form == "short" else f"artifact type {candidate.schema_name}, data"
-    data = f"JSON that satisfies {quote_schema(candidate.artifact_schema)}" if fields is None else fields or "empty"
-    return f"- {_label(candidate, form)}: {one_line(candidate.description)}\n  {where}: {data}"
-
-
-def _op(op: dict[str, Any]) -> str:
-    # `...` keeps the shape from being valid JSON: a model that copies an example copies its values, too.
-    shape = ", ".join(
-        f'"{name}": {json.dumps(value) if name in ("kind", "op") else "..."}' for name, value in op["example"].items()
-    )
-    return f"- {{{shape}}}: {one_line(op['description'])}"
-
-
-def _answer_format(form: AnswerForm, *, may_act: bool) -> str:
-    if form == "short":
-        decide = '{"reason": ..., "choice": ..., "confidence": ..., "data": {...}}'
-        act = 'To run ops, answer {"reason": ..., "ops": [...]} instead.\n' if may_act else ""
-        return (
-            f"{decide}\n"
-            "reason: one short sentence about the input. choice: the name of one choice. confidence: 0 to 1. "
-            f"data: the fields of that choice.\n{act}"
-            'If the task cannot be done at all, the choice is "abort", without data.'
-        )
-    act = 'To run ops, answer {"control_ir": [...]} alone; a decision may carry "control_ir", too.\n' if may_act else ""
-    return (
-        '{"control": {"reason": {"summary": ...}, "type": ..., "decision": ..., "next_phase": ..., "confidence": ...}, '
-        '"artifact": {"type": ..., "data": {...}}}\n'
-        "summary: one short sentence about the input. confidence: 0 to 1. artifact: its type and the fields of the "
-        "choice.\n"
-        'To go on to a phase: type "transition", decision "continue", next_phase its name. '
-        'For the choice end: type "finish", decision "finish", next_phase null.\n'
-        f'{act}If the task cannot be done at all: type "abort", decision "abort", next_phase null, artifact null.'
-    )
 
 
 class TurnFrame(msgspec.Struct, frozen=True):
@@ -125,6 +30,8 @@ class TurnFrame(msgspec.Struct, frozen=True):
         results: The number of op results in this visit.
         results_digest: The digest of their hashes (`next_digest`).
         remaining_act_turns: Turns left for ops; `None` if no ops are offered.
+        reads: Type and hash of each earlier artifact that the phase reads, or the hash of its truncated text.
+        repetitions: What the model did more than once without progress.
     """
 
     input_hash: str
@@ -133,36 +40,70 @@ class TurnFrame(msgspec.Struct, frozen=True):
     results: int = 0
     results_digest: str | None = None
     remaining_act_turns: int | None = None
+    reads: tuple[tuple[str, str], ...] = ()
+    repetitions: tuple[Repetition, ...] = ()
 
 
 def turn_message(turn: TurnFrame, closing: str) -> FrameMessage:
-    """Build the second message: the input, the results of ops, and at the end what to answer.
+    """Build the last message: what is constant in a visit, then the results, then what to answer.
+
+    A message that holds the input alone has no headings, as in the example exchanges.
 
     Args:
         turn: What changes from turn to turn.
-        closing: The end of the message, the same in every visit of a phase.
+        closing: The end of a message that holds more than the input.
     """
-    parts = [_INPUT_HEADING, Part(blob=turn.input_hash)]
+    parts = [Part(blob=turn.input_hash, plain=True)]
+    for name, content in turn.reads:
+        parts += [Part(text=f"\n\n# Earlier {name}\n"), Part(blob=content, plain=True)]
     if turn.rollback is not None:
-        reason = canonical(turn.rollback.reason).decode()
+        reason = one_line(turn.rollback.reason)
         parts += [
-            Part(text="\n\n# Rejected\nYour earlier artifact was rejected: "),
-            Part(text=f"{escape_line_ends(reason)}\n"),
-            Part(blob=turn.rollback.rejected_artifact),
+            Part(text=f"\n\n# Rejected\nThe next phase failed: {reason}\nIt was given what you produced before:\n"),
+            Part(blob=turn.rollback.rejected_artifact, plain=True),
         ]
-    tail = ""
     if turn.results:
         parts += [Part(text="\n\n# Results\n"), Part(results=turn.results, digest=turn.results_digest)]
+    notes = _notes(turn)
+    tail = f"\n\n# Notes\n{notes}" if notes else ""
+    if len(parts) > 1 or tail:
+        parts.append(Part(text=tail + closing))
+    return FrameMessage("user", tuple(parts))
+
+
+def _notes(turn: TurnFrame) -> str:
+    notes = []
     if turn.execution.current_visit > 1:
-        tail += f"\n\n# Visits\nYou are in this phase for the {_ordinal(turn.execution.current_visit)} time."
+        notes.append(f"You are in this phase for the {_ordinal(turn.execution.current_visit)} time.")
+    notes += [
+        f"`{name}` can be visited {_count(count, 'more time')}."
+        for name, count in turn.execution.remaining_visits.items()
+    ]
     if turn.remaining_act_turns is not None:
-        tail += f"\n\n# Turns\nTurns with ops left: {turn.remaining_act_turns}."
-    return FrameMessage("user", (*parts, Part(text=tail + closing)))
+        notes.append(f"Turns with ops left: {turn.remaining_act_turns}.")
+    notes += [_repetition(one) for one in turn.repetitions]
+    return "\n".join(notes)
+
+
+def _repetition(repetition: Repetition) -> str:
+    if repetition.kind == "op":
+        return (
+            f"You called `{repetition.name}` {repetition.times} times with the same arguments; it failed each time. "
+            "Change the arguments, use another op, or decide."
+        )
+    return (
+        f"For this input you chose `{repetition.name}` with the same artifact {repetition.times} times. "
+        "Choose another output, or change the artifact."
+    )
 
 
 def _ordinal(number: int) -> str:
     suffix = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{suffix}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def next_digest(previous: str | None, result: str) -> str:
@@ -210,7 +151,6 @@ def message_text(message: FrameMessage, content: Callable[[str], bytes], results
 def _part_text(part: Part, content: Callable[[str], bytes], results: Sequence[str]) -> str:
     if part.results:
         return "\n".join(escape_line_ends(content(name).decode()) for name in results[: part.results])
-    return part.text if part.blob is None else escape_line_ends(content(part.blob).decode())
-
-
-_INPUT_HEADING = Part(text=INPUT)
+    if part.blob is None:
+        return part.text
+    return plain_text(content(part.blob)) if part.plain else content(part.blob).decode()

@@ -66,10 +66,10 @@ def _into(skill: Skill, name: str, text: str) -> list[Candidate]:
     members = skill.inputs_of(name)
     if len(members) == 1:
         [only] = members
-        description = text or only.description or f"Go on to {name}."
+        description = text or only.description.strip() or f"Go on to {name}."
         return [Candidate(name, "transition", only.name, only.schema, description)]
     return [
-        UnionCandidate(name, "transition", one.name, one.schema, _union_text(text, one.description, name))
+        UnionCandidate(name, "transition", one.name, one.schema, _union_text(text, one.description.strip(), name))
         for one in members
     ]
 

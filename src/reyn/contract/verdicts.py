@@ -43,6 +43,7 @@ REJECTION_CLASSES = (
     "size",
     "depth",
     "not_json",
+    "duplicate_key",
     "not_object",
     "shape",
     "consistency",

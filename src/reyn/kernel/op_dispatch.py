@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.context import next_digest, truncate
-from reyn.journal import Blob, canonical, kinds
+from reyn.context import Repetition, next_digest, truncate
+from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.approvals import Rejected, plan_op
 from reyn.kernel.effects import Ask, ExecuteSubRun, PerformOp, PlanSubRun, UnknownOutcome
 from reyn.ops import RunOutcome
@@ -41,6 +41,9 @@ class OpLog:
         """Hashes of the results, each as a frame contains it."""
         self.digest: str | None = None
         self.is_truncated = False
+        self.failure: Repetition | None = None
+        """The op of the last turn that failed most often with the same arguments."""
+        self._failures: dict[str, int] = {}
         self._changes: list[tuple[str, kinds.Change]] = []
 
     def add_changes(self, changes: tuple[kinds.Change, ...], tape: Tape) -> None:
@@ -59,6 +62,16 @@ class OpLog:
         name = self.truncate(call, outcome.result, limit, tape) if outcome.bytes > limit else outcome.result
         self.results.append(name)
         self.digest = next_digest(self.digest, name)
+
+    def count_failure(self, args: dict[str, Any], outcome: OpOutcome) -> None:
+        """Count how often an op failed with the same arguments; one that succeeds starts over."""
+        key = digest(canonical(args))
+        if outcome.status == "ok":
+            self._failures.pop(key, None)
+            return
+        times = self._failures[key] = self._failures.get(key, 0) + 1
+        if self.failure is None or times > self.failure.times:
+            self.failure = Repetition("op", outcome.kind, times)
 
     def truncate(self, name: str, whole: str, limit: int, tape: Tape) -> str:
         """Return the hash of some content, or of its beginning if it is larger than `limit` bytes."""

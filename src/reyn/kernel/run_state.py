@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from reyn.context.frame import PATH_LENGTH
 from reyn.errors import ChainBroken
-from reyn.journal import decode, kinds
+from reyn.journal import decode, digest, kinds
 from reyn.journal.lifecycle import Lifecycle, advance
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ TRAIL_LENGTH = PATH_LENGTH
 """The number of completed visits that a rollback can return to; bounded to keep the cost of a visit constant."""
 MAX_WARNINGS = 50
 """The number of warnings in the state; the journal has all of them."""
+MAX_DECISIONS = 50
+"""The number of recent decisions among which repeated ones are found."""
 MAX_TRUNCATED = 200
 """The number of truncated contents that ops can read; the journal has all of them."""
 
@@ -33,6 +35,18 @@ class CompletedVisit(msgspec.Struct, frozen=True):
     phase: str
     input: kinds.ArtifactRef
     artifact: kinds.ArtifactRef
+    latest: dict[str, str]
+    """The latest artifacts when the visit started."""
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What a visit decided, and what it decided from. `ops` is the digest of its ops and their results."""
+
+    phase: str
+    input: str
+    next_phase: str | None
+    artifact: str
+    ops: str
 
 
 class Visit(msgspec.Struct, frozen=True):
@@ -44,6 +58,12 @@ class Visit(msgspec.Struct, frozen=True):
     """Why the phase is entered again."""
     started_after: int = 0
     """The run's active time when the visit began, in microseconds."""
+    latest: dict[str, str] = {}
+    """The latest artifacts when the visit started."""
+    ops: str = ""
+    """The digest of the ops of the visit and their results."""
+    is_answered: bool = False
+    """Whether a user answered a question in the visit."""
 
 
 class History(msgspec.Struct, frozen=True):
@@ -55,6 +75,18 @@ class History(msgspec.Struct, frozen=True):
     """The last phases entered."""
     trail: tuple[CompletedVisit, ...] = ()
     total_steps: int = 0
+    latest: dict[str, str] = {}
+    """The hash of the latest artifact of each type; the run's input counts."""
+    decisions: dict[Decision, int] = {}
+    """How often each of the last decisions was made."""
+    repeats: int = 0
+    """How often the decision of the last visit was made, until the next visit starts."""
+
+    def times_decided(self, phase: str, input: str) -> tuple[str | None, int]:
+        """Return the next phase of the decision that a phase made most often for an input, and how often."""
+        made = [(count, one) for one, count in self.decisions.items() if (one.phase, one.input) == (phase, input)]
+        times, decision = max(made, key=lambda entry: entry[0], default=(0, None))
+        return (decision.next_phase if decision else None), times
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -201,6 +233,7 @@ def on_run_started(state: RunState, body: kinds.RunStarted) -> RunState:
         started=body,
         wording=body.wording,
         visit=replace(state.visit, input=body.input),
+        history=replace(state.history, latest={body.input.type: body.input.hash}),
         models=replace(state.models, name=body.model, form=body.answer_form),
     )
 
@@ -220,13 +253,18 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
         parent=None,
         workspace=None,
     )
+    history = state.history
+    if body.input is not None:
+        history = replace(history, latest={**history.latest, body.input.type: body.input.hash})
+    if body.skill_hash or body.model or body.input:
+        history = replace(history, decisions={}, repeats=0)
     answered_before = origin.parent.answered if origin.parent else 0
     return replace(
         state,
         started=started,
         wording=body.wording or state.wording,
         visit=replace(state.visit, input=body.input or state.visit.input),
-        history=replace(state.history, trail=()) if body.skill_hash else state.history,
+        history=replace(history, trail=()) if body.skill_hash else history,
         ending=None,
         models=replace(
             state.models,
@@ -246,6 +284,9 @@ def on_run_resumed(state: RunState, body: kinds.RunResumed) -> RunState:
     if body.skill_hash is not None:
         skill = body.skill or started.skill
         started = replace(started, skill=skill, skill_hash=body.skill_hash, ops=body.ops or started.ops)
+    history = replace(state.history, trail=()) if body.skill_hash else state.history
+    if body.skill_hash or body.model:
+        history = replace(history, decisions={}, repeats=0)
     models = state.models
     if body.model or body.retry:
         form = body.answer_form or models.form
@@ -254,7 +295,7 @@ def on_run_resumed(state: RunState, body: kinds.RunResumed) -> RunState:
         state,
         started=started,
         wording=body.wording or state.wording,
-        history=replace(state.history, trail=()) if body.skill_hash else state.history,
+        history=history,
         ending=ending,
         models=models,
         stop=replace(state.stop, sub_run=None),
@@ -279,7 +320,12 @@ def on_limit_raised(state: RunState, body: kinds.LimitRaised) -> RunState:
 
 
 def on_wait_answered(state: RunState, body: kinds.WaitAnswered) -> RunState:
-    return replace(state, last_answer=body, recovery=replace(state.recovery, unknown_outcome=None))
+    return replace(
+        state,
+        visit=replace(state.visit, is_answered=True),
+        last_answer=body,
+        recovery=replace(state.recovery, unknown_outcome=None),
+    )
 
 
 def on_wait_expired(state: RunState, body: kinds.WaitExpired) -> RunState:
@@ -293,9 +339,18 @@ def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
     history = state.history
     return replace(
         state,
-        visit=replace(state.visit, is_open=True, input=body.input, started_after=state.active),
+        visit=replace(
+            state.visit,
+            is_open=True,
+            input=body.input,
+            started_after=state.active,
+            latest=history.latest,
+            ops="",
+            is_answered=False,
+        ),
         history=replace(
             history,
+            repeats=0,
             visits={**history.visits, body.phase: body.visit},
             path=(*history.path, body.phase)[-PATH_LENGTH:],
             total_steps=history.total_steps + 1,
@@ -328,7 +383,10 @@ def on_model_switched(state: RunState, body: kinds.ModelSwitched) -> RunState:
 
 
 def on_artifact_stored(state: RunState, body: kinds.ArtifactStored) -> RunState:
-    return replace(state, output=replace(state.output, artifact=body.artifact))
+    latest = {**state.history.latest, body.artifact.type: body.artifact.hash}
+    return replace(
+        state, output=replace(state.output, artifact=body.artifact), history=replace(state.history, latest=latest)
+    )
 
 
 def on_control_decided(state: RunState, body: kinds.ControlDecided) -> RunState:
@@ -348,13 +406,26 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
     if body.type == "finish":
         return replace(closed, visit=replace(closed.visit, rollback=None), ending=Ending("finish"))
     assert state.visit.input is not None
-    completed = CompletedVisit(body.phase, state.visit.input, artifact)
+    completed = CompletedVisit(body.phase, state.visit.input, artifact, state.visit.latest)
     trail = (*state.history.trail, completed)[-TRAIL_LENGTH:]
     return replace(
         closed,
         visit=replace(closed.visit, input=artifact, rollback=None),
-        history=replace(state.history, trail=trail),
+        history=_count_decision(replace(state.history, trail=trail), completed, body.next_phase, state.visit),
     )
+
+
+def _count_decision(history: History, completed: CompletedVisit, next_phase: str | None, visit: Visit) -> History:
+    """Count how often the same decision was made. An answer of the user is progress, whatever the model made of it."""
+    if visit.is_answered:
+        return history
+    decision = Decision(completed.phase, completed.input.hash, next_phase, completed.artifact.hash, visit.ops)
+    decisions = {**history.decisions}
+    count = decisions.pop(decision, 0) + 1
+    decisions[decision] = count  # the oldest comes first
+    if len(decisions) > MAX_DECISIONS:
+        del decisions[next(iter(decisions))]
+    return replace(history, decisions=decisions, repeats=count)
 
 
 def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:
@@ -363,10 +434,13 @@ def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:
 
 
 def on_phase_rolled_back(state: RunState, body: kinds.PhaseRolledBack) -> RunState:
+    """Return to the previous visit, with the artifacts that it could read."""
+    trail = state.history.trail
+    latest = trail[-1].latest if trail else state.history.latest
     return replace(
         state,
         visit=replace(state.visit, input=body.input, rollback=body),
-        history=replace(state.history, trail=state.history.trail[:-1]),
+        history=replace(state.history, trail=trail[:-1], latest=latest),
         ending=None,
     )
 
@@ -403,7 +477,17 @@ def on_intent(state: RunState, body: Any) -> RunState:
 
 def on_op_started(state: RunState, body: kinds.OpStarted) -> RunState:
     """An op with a request has no effect of its own; the kernel records the intents of what it does for it."""
+    state = _with_op(state, body.args)
     return state if body.request is not None else on_intent(state, body)
+
+
+def on_op_completed(state: RunState, body: kinds.OpCompleted) -> RunState:
+    return replace(_with_op(state, body.result), recovery=_SETTLED)
+
+
+def _with_op(state: RunState, content: str) -> RunState:
+    """Add the arguments or the result of an op to the digest of the visit."""
+    return replace(state, visit=replace(state.visit, ops=digest(f"{state.visit.ops}{content}".encode())))
 
 
 def on_outcome(state: RunState, _: Any) -> RunState:
@@ -453,7 +537,7 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.PostprocessorFailed: on_postprocessor_failed,
     kinds.OpStarted: on_op_started,
     kinds.RequestFulfilled: on_intent,
-    kinds.OpCompleted: on_outcome,
+    kinds.OpCompleted: on_op_completed,
     kinds.SubRunStarted: on_intent,
     kinds.SubRunStopped: on_sub_run_stopped,
     kinds.SubRunCompleted: on_sub_run_completed,

@@ -24,6 +24,8 @@ RULES = (
     structure.folder_name,
     structure.unreachable_phases,
     structure.ambiguous_unions,
+    structure.edge_texts,
+    structure.unproduced_reads,
     structure.schema_typos,
     requests.unknown_permissions,
     requests.missing_requests,

@@ -1,7 +1,9 @@
-"""Rewrite a skill from the older form to the documented one (`reyn lint --fix`).
+"""Rewrite a skill from the older form to the documented one, and its graph with edge texts (`reyn lint --fix`).
 
-Files are written only if the rewritten skill loads as an equal value. Comments and prose are preserved: a comment whose
-key disappears moves to the top of its block, and an unknown key becomes a comment.
+Where the descriptions of artifacts say when to choose each successor of a phase, they become the texts of its edges.
+Files are written only if the rewritten skill loads as an equal value and offers the model equal candidates. Comments
+and prose are preserved: a comment whose key disappears moves to the top of its block, and an unknown key becomes a
+comment.
 """
 
 from __future__ import annotations
@@ -13,16 +15,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from msgspec.structs import replace
 
+from reyn.contract import candidates_of
 from reyn.errors import FixImpossible
-from reyn.lint.edits import rewrite_front_matter
+from reyn.lint.edits import rewrite_front_matter, write_edge_texts
 from reyn.ops import standard_ops
-from reyn.skills import read_skill
+from reyn.skills import USER_MESSAGE, pin, read_skill
 from reyn.skills.dialect import data_schema, is_wrapped
+from reyn.skills.values import END
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from reyn.contract import Candidate
     from reyn.lint.edits import Calls
     from reyn.skills import Library, Skill
 
@@ -30,7 +36,7 @@ _YAML_1_1_BOOLEANS = {"yes": True, "on": True, "no": False, "off": False}
 
 
 def fix_skill(folder: Path, library: Library) -> list[str]:
-    """Rewrite a skill in the documented form.
+    """Rewrite a skill in the documented form, with edge texts.
 
     Returns:
         The files that changed; none if the skill is in the documented form already.
@@ -39,14 +45,23 @@ def fix_skill(folder: Path, library: Library) -> list[str]:
         FixImpossible: the skill has errors, or cannot be rewritten without changing it. No file was changed.
     """
     before = read_skill(folder, standard_ops().vocabulary, library)
-    if not before.folder.is_older:
+    is_older = before.folder.is_older
+    texts = _edge_texts(before.skill) if before.skill else {}
+    if not is_older and not texts:
         return []
     if before.skill is None:
         raise FixImpossible(f"skill `{folder.name}` has errors")
     files = ["skill.md", *before.folder.own_files("phases", ".md"), *before.folder.own_files("artifacts", ".yaml")]
     paths = {file: before.folder.path_of(file) for file in files}
     unsafe = frozenset(_unsafe_calls(before.skill))
-    rewritten = {file: text for file in files if (text := _rewrite(paths[file], file, unsafe)) is not None}
+
+    def rewrite(text: str, file: str) -> str | None:
+        if file.endswith(".yaml"):
+            return _rewrite_artifact(text) if is_older else None
+        text = _rewrite_markdown(text, file, unsafe) if is_older else text
+        return _add_edge_texts(text, texts) if file == "skill.md" else text
+
+    rewritten = {file: text for file in files if (text := _rewrite(paths[file], file, rewrite)) is not None}
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / folder.name
         modules = {path.name: path for path in folder.glob("*.py") if path.is_file()}
@@ -55,13 +70,46 @@ def fix_skill(folder: Path, library: Library) -> list[str]:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(rewritten.get(file) or path.read_bytes())
         after = read_skill(copy, standard_ops().vocabulary, library)
-    if after.skill != before.skill or after.folder.is_older:
+    if not _are_equal(before.skill, after.skill) or after.folder.is_older:
         problems = [f"{finding.file}:{finding.line}: {finding.message}" for finding in after.findings[:3]]
         reason = "; ".join(problems) or "its value would change"
         raise FixImpossible(f"skill `{folder.name}` cannot be rewritten without changing it: {reason}")
     for file, content in rewritten.items():
         _write_atomically(paths[file], content)
     return sorted(rewritten)
+
+
+def _edge_texts(skill: Skill) -> dict[str, dict[str, str]]:
+    """Return the texts that the artifacts already have for the successors of a phase, where they tell them apart."""
+    found: dict[str, dict[str, str]] = {}
+    for node, targets in skill.graph.items():
+        if node not in skill.phases or node in skill.edge_texts or len(targets) < 2:
+            continue
+        candidates = [one for one in candidates_of(skill, node) if one.next_phase in targets]
+        texts = {one.next_phase: one.description for one in candidates if _is_written(skill, one)}
+        are_distinct = len({text.casefold() for text in texts.values()}) == len(candidates) == len(targets)
+        if are_distinct and not any("\n" in text for text in texts.values()):
+            found[node] = texts
+    return found
+
+
+def _is_written(skill: Skill, candidate: Candidate) -> bool:
+    """Return whether the author wrote a candidate's description."""
+    if candidate.next_phase == END:
+        return bool(skill.final_output_description or skill.final_output.description)
+    return any(one.description for one in skill.inputs_of(candidate.next_phase) if one != USER_MESSAGE)
+
+
+def _add_edge_texts(text: str, texts: dict[str, dict[str, str]]) -> str:
+    head, body = _split(text)
+    return f"---\n{write_edge_texts(head, texts)}---\n{body}"
+
+
+def _are_equal(before: Skill, after: Skill | None) -> bool:
+    """Return whether two skills are the same but for edge texts, and offer the model the same candidates."""
+    if after is None or pin(replace(after, edge_texts={})) != pin(replace(before, edge_texts={})):
+        return False
+    return all(candidates_of(before, phase) == candidates_of(after, phase) for phase in before.phases)
 
 
 def _unsafe_calls(skill: Skill) -> Iterator[tuple[str, str]]:
@@ -76,13 +124,13 @@ def _write_atomically(path: Path, content: bytes) -> None:
     temporary.replace(path)
 
 
-def _rewrite(path: Path, file: str, unsafe: Calls) -> bytes | None:
+def _rewrite(path: Path, file: str, rewrite: Callable[[str, str], str | None]) -> bytes | None:
     """Return the new content of a file, or `None` if it does not change; line ends and byte-order marks stay."""
     raw = path.read_bytes()
     text = raw.decode("utf-8-sig")
     old = text.replace("\r\n", "\n")
     try:
-        new = _rewrite_artifact(old) if file.endswith(".yaml") else _rewrite_markdown(old, file, unsafe)
+        new = rewrite(old, file)
     except (AttributeError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
         raise FixImpossible(f"`{file}` cannot be rewritten: {error}") from error
     if new is None or new == old:

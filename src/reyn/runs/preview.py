@@ -59,7 +59,8 @@ def preview_frame(
     bare = replace(skill, phases=skill.phases | {phase: replace(skill.phases[phase], preprocessor=())})
     without_steps = _Preview(bare, artifact, phase, settings, ops, form).frame()
     assert isinstance(without_steps, ContextFrame)
-    return replace(without_steps, warnings=(f"the preprocessor of phase `{phase}` was not executed: {frame}",))
+    warning = f"the preprocessor of phase `{phase}` was not executed: {frame}"
+    return replace(without_steps, warnings=(*without_steps.warnings, warning))
 
 
 class _Preview:
@@ -87,10 +88,16 @@ class _Preview:
             model="",
             answer_form=form,
         )
-        self._tape: Tape = new_tape(self._journal, started, blobs, now=0)
+        reads = {
+            name: Blob.of(canonical({"type": name, "data": {}}))
+            for name in skill.phases[phase].reads
+            if name != started.input.type
+        }
+        self._tape: Tape = new_tape(self._journal, started, (*blobs, *reads.values()), now=0)
         compiled = RunReader(self._journal, ops).compile_skill(started, self._tape.content)
         self._phase: CompiledPhase = compiled.phase(phase, self._tape.state)
-        self._entry = Visit(phase, started.input, visit=1, step=1, path=(phase,))
+        latest = {name: blob.hash for name, blob in reads.items()}
+        self._entry = Visit(phase, started.input, visit=1, step=1, path=(phase,), latest=latest)
 
     def frame(self) -> ContextFrame | str:
         """Return the frame, or the reason why the visit does not reach its first model call."""
@@ -118,11 +125,15 @@ class _Preview:
         spec = phase.turn_spec(built.form, acting=turns > 0, is_truncated=bool(whole))
         remaining = turns if phase.ops else MAX_TRUNCATED_READS if whole else None
         assert spec.static == built.messages[:-1]
-        [input_hash] = [part.blob for part in built.messages[-1].parts if part.blob is not None]
+        read = tuple(entry.latest.values())
+        blobs = [part.blob for part in built.messages[-1].parts if part.blob is not None]
+        [input_hash] = [name for name in blobs if name not in read]
         return ContextFrame(
             spec.frame,
             msgspec.json.decode(self._journal.blob(whole.get(input_hash, input_hash))),
             Execution(entry.path, entry.visit, entry.step),
             remaining,
+            tuple(msgspec.json.decode(self._journal.blob(name)) for name in read),
             tuple(frame_at(_RUN, self._journal.read(_RUN), None, self._journal.blob)),
+            (f"the artifacts that phase `{entry.phase}` reads are empty in a preview",) if read else (),
         )

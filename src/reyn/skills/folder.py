@@ -140,6 +140,8 @@ def _with_normalized_names(document: Document) -> Document:
             else path: mark
             for path, mark in marks.items()
         }
+    if isinstance(value.get("reads"), list):
+        value["reads"] = _normalized(value["reads"])
     postprocessor = value.get("postprocessor")
     if isinstance(postprocessor, dict) and isinstance(postprocessor.get("output_schema"), str):
         value["postprocessor"] = postprocessor | {"output_schema": nfc(postprocessor["output_schema"])}

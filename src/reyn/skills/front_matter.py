@@ -45,6 +45,7 @@ class PhaseFrontMatter(msgspec.Struct, frozen=True):
     model_class: str | None = None
     preprocessor: tuple[Any, ...] = ()
     context: Any = None
+    reads: tuple[str, ...] = ()
 
 
 FORBIDDEN_IN_PHASE = {

@@ -270,12 +270,15 @@ class _Loader:
             self._check_allowed_op(document, index, kind)
         inputs = [self.artifacts.get(document, part.strip(), "input") for part in front.input.split("|")]
         known = [artifact for artifact in inputs if artifact is not None]
+        for index, read in enumerate(front.reads):
+            self.artifacts.get(document, read, "reads", index)
         steps = self._steps(document, ("preprocessor",), front.preprocessor, known)
         if len(known) < len(inputs):
             return None
         fields = msgspec.structs.asdict(front)
         del fields["type"], fields["input"]
-        return Phase(**fields | {"inputs": tuple(known), "instructions": document.body, "preprocessor": steps})
+        fields |= {"inputs": tuple(known), "instructions": document.body, "preprocessor": steps}
+        return Phase(**fields | {"reads": tuple(dict.fromkeys(front.reads))})
 
     def _check_allowed_op(self, document: Document, index: int, kind: str) -> None:
         path = ("allowed_ops", index)

@@ -101,6 +101,8 @@ class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
     model_class: str | None = None
     preprocessor: tuple[AnyStep, ...] = ()
     context: Any = None
+    reads: tuple[str, ...] = ()
+    """Types of earlier artifacts that the phase sees besides its input."""
 
     @property
     def input_name(self) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command(epilog="Example: reyn lint hello --json")
 @click.argument("skills", nargs=-1, metavar="[SKILL]...")
-@click.option("--fix", is_flag=True, help="Rewrite deprecated syntax. Comments are preserved.")
+@click.option("--fix", is_flag=True, help="Rewrite deprecated syntax; write edge texts. Comments are preserved.")
 @json_option
 def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
     """Check SKILL, or every skill of the project, and report each finding with file, line, column, code and fix.

@@ -30,10 +30,12 @@ class ArtifactRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A piece of a message: a blob, a short text, or the first `results` op results of the visit, one per line.
 
-    `digest` covers the hashes of these results.
+    `digest` covers the hashes of these results. `plain` is true if the blob is an artifact that appears in words
+    instead of JSON.
     """
 
     blob: ContentName | None = None
+    plain: bool = False
     text: str = ""
     results: Count = 0
     digest: Hash | None = None

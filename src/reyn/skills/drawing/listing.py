@@ -22,5 +22,6 @@ def to_listing(skill: Skill, size: str) -> str:
         for edge in outgoing:
             branch = "└─" if edge is outgoing[-1] else "├─"
             words = [branch + ("↺" if edge.is_loop else "▶"), title_of(edge.target)]
-            lines.append("  " + " ".join(words + ([f"({edge.artifact})"] if edge.artifact else [])))
+            words += [f"({edge.artifact})"] if edge.artifact else []
+            lines.append("  " + " ".join(words) + (f": {edge.text}" if edge.text else ""))
     return "\n".join(lines) + "\n"

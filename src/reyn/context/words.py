@@ -1,7 +1,7 @@
-"""Describe the fields of a JSON Schema in words: `name (text), priority ("low" or "high"), tags (list of text)`.
+"""Data in words: the fields of a JSON Schema, and the content of an artifact.
 
-Small models read words better than schemas, so a schema is quoted only where words are not enough: nested objects,
-alternatives, patterns.
+Small models read words better than JSON, so a schema is quoted only where words are not enough: nested objects,
+alternatives, patterns. Headings of a prompt begin with `# `; no line of an author's or a user's text does.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 if TYPE_CHECKING:
     from reyn.jsonschema import Schema
@@ -43,6 +45,29 @@ _OBJECT_KEYS = {
     "type", "properties", "required", "additionalProperties", "description", "title", "$schema", "$id", "$defs",
     "definitions", "$comment", "examples",
 }  # fmt: skip
+
+
+def plain_text(artifact: bytes) -> str:
+    """Return the content of an artifact: the text itself if that is all of it, otherwise one line per field.
+
+    A text of several lines is indented, so that none of its lines can pass for a field or a heading. Truncated content
+    is not JSON any more and is returned as it is.
+    """
+    text = artifact.decode()
+    try:
+        data = msgspec.json.decode(artifact)["data"]
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return escape_line_ends(text)
+    if not isinstance(data, dict) or not data:
+        return _value(data)
+    if len(data) == 1 and isinstance(only := next(iter(data.values())), str):
+        return _indented(only) if only.strip() else "(empty)"
+    return "\n".join(f"{_name(name)}: {_field_value(value)}" for name, value in data.items())
+
+
+def either(names: list[str]) -> str:
+    """Join names: `a, b or c`."""
+    return " or ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
 
 
 def one_line(text: str) -> str:
@@ -100,6 +125,17 @@ def _range(field: dict[str, Any], low: str, high: str, unit: str) -> str:
         (False, True): f"at most {most}",
     }.get((least is not None, most is not None))
     return f", {words}{' ' + unit if unit else ''}" if words else ""
+
+
+def _field_value(value: Any) -> str:
+    if not isinstance(value, str):
+        return _value(value)
+    return _indented(value) if value.strip() else "(empty)"
+
+
+def _indented(text: str) -> str:
+    first, *rest = text.strip().splitlines()
+    return "\n  ".join((f" {first}" if first.startswith("#") else first, *rest))
 
 
 def _name(name: str) -> str:
