@@ -92,7 +92,7 @@ def test_frame_shows_the_first_prompt_of_a_skill(reyn):
     reyn("new", "skill", "mine")
     output = reyn("frame", "mine", "Hello there.")
     assert output.out.startswith("[system]\n")
-    assert '# Input\n{"data":{"text":"Hello there."},"type":"user_message"}' in output.out
+    assert "[user]\nHello there." in output.out
     frame = reyn("frame", "mine", "--json").json
     assert frame["current_phase"] == "note_facts"
     assert frame["input_artifact"] == {"type": "user_message", "data": {}}

@@ -100,13 +100,13 @@ def test_frame_json_has_the_documented_keys_and_agrees_with_the_text(tmp_path: P
     keys, data, settings = CASES[case]
     with open_runtime(project(tmp_path, **keys), **settings) as rt:
         frame = rt.first_frame("s", data)
-    value, (_, system), (_, user) = frame.as_json(), *frame.messages
+    value, (_, system), *_, (_, user) = frame.as_json(), *frame.messages
     has_turns = "remaining_act_turns" in value
     assert list(value) == [*KEYS, *(["remaining_act_turns"] if has_turns else [])]
-    assert ("# Turns\n" in user) == has_turns
+    assert ("Turns with ops left" in user) == has_turns
     assert not has_turns or f"Turns with ops left: {value['remaining_act_turns']}." in user
     assert value["execution"] == {"path": ("write",), "current_visit": 1, "total_steps": 1}
-    assert bool(value["available_control_ops"]) == ("# Ops\n" in system)
+    assert bool(value["available_control_ops"]) == ("To run ops before you decide" in system)
     assert all(set(op) == {"kind", "description", "example"} for op in value["available_control_ops"])
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reyn.context.fields import describe_fields, escape_line_ends, one_line, quote_schema
+
+from reyn.context.words import describe_fields, escape_line_ends, one_line, quote_schema
 
 
 def closed(**properties: Any) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def test_the_frame_lists_only_the_ops_of_the_phase(acting: Project):
     acting.run("s", [go("b"), finish()])
     assert '"kind": "file"' in acting.model.system_message(0)
     assert '"kind": "ask_user"' in acting.model.system_message(0)
-    assert "# Ops" not in acting.model.system_message(1)
+    assert "To run ops" not in acting.model.system_message(1)
 
 
 def test_a_denied_op_is_a_result_and_the_phase_continues(acting: Project):
@@ -121,7 +121,7 @@ def test_without_an_act_turn_left_a_deferred_decision_costs_a_retry(acting: Proj
     classes = [event["class"] for event in acting.events("validation_error")]
     assert classes == ["ops", "not_json"]
     assert "Turns with ops left: 0." in acting.model.turn_message(1)
-    assert "# Ops" not in acting.model.system_message(1)
+    assert "To run ops" not in acting.model.system_message(1)
 
 
 def test_at_the_act_limit_the_frame_offers_no_ops(tmp_path: Path):

@@ -66,12 +66,12 @@ def test_a_fork_can_replace_the_input_of_its_first_phase(project: Project):
         rt.run("s", {"text": "in"}, run_id="k")
     with reopened(project, [*ANSWERS[:2], finish()]) as rt:
         assert rt.fork("k", input={"text": "other"}, run_id="f").ok
-        assert '"text":"other"' in project.model.turn_message(0)
+        assert project.model.turn_message(0).startswith("other\n")
         started = [event for event in rt.events("f") if event.kind == "phase_started"]
         assert [event.data["phase"] for event in started] == ["a", "b"]
         assert rt.replay("f").status == "finished"
         assert rt.fork("k", at=3, input={"text": "first"}, run_id="g").ok
-        assert '"text":"first"' in project.model.turn_message(1)
+        assert "first" in project.model.turn_message(1)
 
 
 def test_a_fork_can_continue_with_another_skill(project: Project):

@@ -150,7 +150,6 @@ def test_frames_are_byte_stable_and_share_their_prefix_across_visits(root: Path,
         if event.kind == "frame_built":
             texts = [message_text(message, first.blob) for message in body.messages]
             stable.setdefault(phase, set()).add(texts[0])
-            assert texts[1].startswith("# Input\n")
             assert len(texts[1]) < 1_000  # nothing in a frame grows with the run
     assert all(len(texts) == 1 for texts in stable.values())
 

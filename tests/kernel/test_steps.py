@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -25,8 +24,7 @@ def make(root: Path, steps: str, *, where: str = "pre", **more) -> Project:
 
 def seen(project: Project, call: int = 0) -> dict:
     """The input artifact as the model saw it."""
-    text = project.model.turn_message(call).split("# Input\n")[1].split("\n\n# ")[0]
-    return json.loads(text)["data"]
+    return project.model.requests[call].input["data"]
 
 
 def test_a_preprocessor_op_binds_its_result(tmp_path: Path):

@@ -116,7 +116,13 @@ class LocalModel:
         is_free = self._settings.mode == "free" or contract in self._rejected_contracts
         mode: OutputMode = "free" if is_free else "grammar"
         body: dict[str, Any] = {
-            "messages": [{"role": message.role, "content": message.text} for message in request.messages],
+            "messages": [
+                {
+                    "role": message.role,
+                    "content": message.text if number < request.static_messages else _defuse(message.text),
+                }
+                for number, message in enumerate(request.messages)
+            ],
             "max_tokens": self._settings.max_tokens,
             "cache_prompt": True,
             "stream": True,
@@ -284,6 +290,14 @@ class _AnswerCollector:
             usage = Usage(usage.input_tokens, usage.output_tokens, max(0, usage.cached_tokens - tokens_read))
         probability = choice_probability(self._tokens, labels) if labels else None
         return ModelReply("".join(self._parts), usage, mode, self._is_truncated, probability)
+
+
+_TEMPLATE_TOKENS = re.compile(r"<(?=\||/?s>|(?:start|end)_of_turn>|/?think>)|\[(?=/?INST\])")
+
+
+def _defuse(text: str) -> str:
+    """Break up the tokens of chat templates in a text, which llama.cpp would take for the end of the message."""
+    return _TEMPLATE_TOKENS.sub(lambda match: f"{match[0]}\u200b", text)
 
 
 def _grammar(schema: dict[str, Any]) -> str:

@@ -92,7 +92,7 @@ class LlmRequested(Body, frozen=True):
 
     call: str
     model: str
-    contract: ContentName
+    contract: DerivedContent
     request: Annotated[Hash, _Rendered]
 
 
