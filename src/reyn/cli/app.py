@@ -141,7 +141,9 @@ def run_app(argv: Sequence[str] | None = None) -> int:
         _discard_output()
         return BROKEN_PIPE
     except OSError as error:
-        return _report_outside(InternalError(f"cannot write the output: {error}"), debug=debug, as_json=False)
+        return _report_outside(
+            InternalError(f"cannot write the output: {error.strerror or error}"), debug=debug, as_json=False
+        )
     except Exception as error:  # noqa: BLE001 - a bug; the traceback is printed with --debug
         return _report_outside(InternalError(f"{type(error).__name__}: {error}"), debug=debug, as_json=as_json)
 
@@ -192,18 +194,20 @@ def _report(error: ReynError, *, debug: bool, as_json: bool) -> int:
         import traceback
 
         traceback.print_exc()
+    from reyn.cli.hints import explain_command, full_hint
     from reyn.cli.output import clean, command_line, print_json
 
+    hint, more = full_hint(error.code, error.hint), explain_command(error.code)
     if as_json:
         next_command = {"next": command_line(error.action)} if error.action else {}
-        print_json({"error": error.as_json() | next_command})
+        print_json({"error": error.as_json() | {"hint": hint, "more": more} | next_command})
         return error.exit_code
     message, *details = (clean(line) for line in error.message.split("\n"))
     lines = [f"{click.style(f'error {error.code}', fg='red', bold=True)}: {message}", *(f"  {d}" for d in details)]
     lines += [f"  usage: {clean(error.usage)}"] if isinstance(error, UsageError) and error.usage else []
-    lines += [f"  fix: {clean(error.hint)}"] if error.hint else []
+    lines += [f"  fix: {clean(hint)}"] if hint else []
     lines += [f"  next: {clean(command_line(error.action))}"] if error.action is not None else []
-    lines.append(f"  more: {error.more}")
+    lines.append(f"  more: {more}")
     click.echo("\n".join(lines), err=True, color=_color())
     return error.exit_code
 

@@ -26,6 +26,7 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
     SKILL is a name or a path. The exit code is 1 if there are errors; warnings do not count. `reyn explain CODE`
     explains a finding.
     """
+    from reyn.cli.hints import full_hint
     from reyn.errors import FixImpossible
     from reyn.lint import fix_skill, lint_skill
     from reyn.skills import Library
@@ -44,7 +45,7 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
         except FixImpossible as error:
             unfixed += 1
             click.echo(f"{folder.name}: {clean(f'{error.code} {error.message}')}", err=True)
-            click.echo(f"  {clean(error.hint)}", err=True)
+            click.echo(f"  {clean(full_hint(error.code, error.hint))}", err=True)
             continue
         for file in files:
             click.echo(f"rewrote {folder.name}/{file}", err=as_json)

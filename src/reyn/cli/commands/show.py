@@ -5,9 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
-from reyn.cli.output import clean, coloured, command_line, duration, json_option, print_json, print_result, time_of
+from reyn.cli.output import (
+    clean,
+    coloured,
+    command_line,
+    duration,
+    json_option,
+    print_json,
+    print_result,
+    result_as_json,
+    time_of,
+)
 from reyn.cli.progress import coloured_line
 from reyn.cli.project import open_existing_project
 from reyn.cli.timeline import Timeline
@@ -37,7 +46,7 @@ def command(run: str, as_json: bool) -> None:
         fields: dict[str, Any] = {"skill": row.skill, "standing": standing, "next": command_line(action)}
         fields |= {"files": files, "parent": row.parent, "fork_of": row.fork_of}
         fields["steps"] = [_as_json(step, start) for step in steps]
-        print_json(msgspec.to_builtins(result) | fields)
+        print_json(result_as_json(result) | fields)
         return
     click.echo(f"{clean(row.run_id)} · {clean(row.skill)} · {coloured(standing)} · started {time_of(start)} UTC")
     for step in steps:
