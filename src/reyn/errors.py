@@ -393,7 +393,7 @@ class WaitUnknown(JournalError):
 
 
 class AnswerInvalid(JournalError):
-    """The answer does not match the schema of the question."""
+    """The reply does not match the schema of the question."""
 
     code = "RYN415"
     hint = "Pass a value that matches the schema of the question: JSON, or plain text if the question takes text."

@@ -53,7 +53,7 @@ def frame_at(
                 frame_results, answer = list(results.values()), None
             case kinds.LlmResponded(text=answer):
                 pass
-            case kinds.ContentCut(name=call, shown=part) if call in results:
+            case kinds.ContentTruncated(name=call, part=part) if call in results:
                 results[call] = part
             case body if isinstance(body, _RESULTS) and body.result and _is_model_call(body.call):
                 results[body.call] = body.result

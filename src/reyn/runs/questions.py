@@ -84,7 +84,7 @@ def _find_question(journal: Journal, row: RunRow, wait_id: str) -> Question:
     if question.is_answered:
         raise WaitUnknown(
             f"question `{wait_id}` of run `{question.run_id}` was answered already",
-            hint="Resume the run; it continues with the answer.",
+            hint="Resume the run; it continues with the stored reply.",
             action=NextAction("resume", row.run_id),
         )
     return question
@@ -151,7 +151,7 @@ async def resume_answered(
             return None
         raise
     except ModelError as error:
-        error.hint = f"The answer is stored; resume the run, perhaps with another model (`--model`). {error.hint}"
+        error.hint = f"The reply is stored; resume the run, with another model if necessary. {error.hint}"
         error.action = error.action or NextAction("resume", answer.root_run)
         raise
 
@@ -191,8 +191,8 @@ def parse_answer(wait: Wait, text: str) -> Any:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         schema = msgspec.json.encode(wait.response_schema).decode()
-        hint = f"The question takes JSON that fits {schema}."
-        raise AnswerInvalid(f"the answer is not JSON: {error}", hint=hint) from error
+        hint = f"The question takes JSON that matches {schema}."
+        raise AnswerInvalid(f"the reply is not JSON: {error}", hint=hint) from error
 
 
 def _types(schema: Any) -> set[str]:

@@ -12,10 +12,10 @@ from reyn.journal import registry
 _MAX_SEQ = 2**62
 
 
-@click.command(epilog="Example: reyn events 20260704T120000-k3m9qxdt --kind llm_responded --json")
+@click.command(epilog="Example: reyn events order-17 --kind llm_responded --json")
 @click.argument("run")
 @click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only events of this kind. May be repeated.")
-@click.option("--after", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only events after this one.")
+@click.option("--after", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only events after event SEQ.")
 @json_option
 def command(run: str, kinds: tuple[str, ...], after: int, as_json: bool) -> None:
     """Print the events of RUN, one per line. RUN is an id or a unique prefix."""

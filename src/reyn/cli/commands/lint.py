@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 @click.option("--fix", is_flag=True, help="Rewrite deprecated syntax. Comments are preserved.")
 @json_option
 def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
-    """Check SKILL, or every skill of the project, and report each finding with file, line, column, code and fix.
+    """Check SKILL, or every skill of the project; print errors and warnings with file, line, column, code and fix.
 
-    SKILL is a name or a path. The exit code is 1 if there are errors; warnings do not count. `reyn explain CODE`
-    explains a finding.
+    SKILL is a name or a path. A file that cannot be parsed hides findings that depend on it. The exit code is 1 if
+    there are errors; warnings do not count. `reyn explain CODE` explains a finding.
     """
     from reyn.cli.hints import full_hint
     from reyn.errors import FixImpossible

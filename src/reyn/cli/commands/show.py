@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from reyn.cli.timeline import Entry
 
 
-@click.command(epilog="Example: reyn show 20260704T120000-k3m9qxdt --json")
+@click.command(epilog="Example: reyn show order-17 --json")
 @click.argument("run")
 @json_option
 def command(run: str, as_json: bool) -> None:
