@@ -25,7 +25,7 @@ class _OpenRun(msgspec.Struct, frozen=True):
     """A run that has not ended."""
 
     run_id: str
-    standing: str
+    display_status: str
     reason: str
     next: str
 
@@ -91,8 +91,10 @@ def _print_check(check: Check) -> None:
 
 
 def _print_run(run: _OpenRun) -> None:
-    click.echo(f"{clean(run.run_id)}  {coloured(run.standing)}{f': {short(run.reason)}' if run.reason else ''}")
+    click.echo(f"{clean(run.run_id)}  {coloured(run.display_status)}{f': {short(run.reason)}' if run.reason else ''}")
     if run.next:
         click.echo(f"    next: {clean(run.next)}")
     else:
-        click.echo(f"    {'another process executes it' if run.standing == 'running' else 'it cannot continue here'}")
+        click.echo(
+            f"    {'another process executes it' if run.display_status == 'running' else 'it cannot continue here'}"
+        )

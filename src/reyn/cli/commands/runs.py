@@ -25,22 +25,22 @@ class _Listed(NamedTuple):
 
     row: RunRow
     depth: int
-    standing: str
+    display_status: str
     command: str
     question: Question | None
 
     def as_json(self) -> dict[str, Any]:
         fields: dict[str, Any] = msgspec.to_builtins(self.row)
-        fields |= {"standing": self.standing, "depth": self.depth, "next": self.command}
+        fields |= {"display_status": self.display_status, "depth": self.depth, "next": self.command}
         return fields | {"question": msgspec.to_builtins(self.question)}
 
     def cells(self) -> tuple[str, ...]:
         row = self.row
-        since = row.started if self.standing == "running" else row.updated
+        since = row.started if self.display_status == "running" else row.updated
         question = "" if self.question is None else short(self.question.wait.message, 80)
         suffix = " (answered)" if self.question is not None and self.question.is_answered else ""
         run = f"{'  ' * self.depth}{clean(row.run_id)}"
-        return run, clean(row.skill), coloured(self.standing), age_text(now() - since), f"{question}{suffix}"
+        return run, clean(row.skill), coloured(self.display_status), age_text(now() - since), f"{question}{suffix}"
 
 
 @click.command(epilog="Example: reyn runs --status waiting --since 2d")

@@ -36,19 +36,19 @@ def command(run: str, as_json: bool) -> None:
     """
     with open_existing_project() as runtime:
         row = runtime.find(run)
-        standing, action = runtime.display_status(row), runtime.next_action(row)
+        status, action = runtime.display_status(row), runtime.next_action(row)
         timeline = Timeline(runtime.content)
         steps = [entry for event in runtime.events(row.run_id) if (entry := timeline.add(event)) is not None]
         result, files = runtime.result(row.run_id), runtime.changed_files(row.run_id)
         active = runtime.state(row.run_id).active
     start = steps[0].ts if steps else row.started
     if as_json:
-        fields: dict[str, Any] = {"skill": row.skill, "standing": standing, "next": command_line(action)}
+        fields: dict[str, Any] = {"skill": row.skill, "display_status": status, "next": command_line(action)}
         fields |= {"files": files, "parent": row.parent, "fork_of": row.fork_of}
         fields["steps"] = [_as_json(step, start) for step in steps]
         print_json(result_as_json(result) | fields)
         return
-    click.echo(f"{clean(row.run_id)} · {clean(row.skill)} · {coloured(standing)} · started {time_of(start)} UTC")
+    click.echo(f"{clean(row.run_id)} · {clean(row.skill)} · {coloured(status)} · started {time_of(start)} UTC")
     for step in steps:
         click.echo(f"{step.seq:>6}  {duration(step.ts - start):>8}  {coloured_line(step)}")
     print_result(result, took=_took(active, row.updated - start), files=files, action=action)
