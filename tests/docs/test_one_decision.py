@@ -1,7 +1,7 @@
 """The table of the page on one decision is compared with a trace of a run.
 
-The table must list exactly the public functions of its modules that the answer passes through, in the order of the trace.
-Only the helpers in `OMITTED` are left out.
+The table must list exactly the public functions of its modules that the answer passes through, in the order of the
+trace. Only the helpers in `OMITTED` are left out.
 """
 
 from __future__ import annotations

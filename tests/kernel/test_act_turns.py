@@ -180,7 +180,7 @@ def test_a_large_result_is_truncated_and_the_rest_can_be_read(acting: Project):
     (acting.root / "long.txt").write_text(text)
     rest = file("read", "workspace:.kept/1.1.1", start=8000, length=3000)
     assert acting.run("s", [act(file("read", "long.txt")), act(rest), go("b"), finish()]).ok
-    [cut] = acting.events("content_cut")
+    [cut] = acting.events("content_truncated")
     assert (cut["name"], cut["bytes"]) == ("1.1.1", len(acting.journal.blob(cut["content"])))
     assert "line 999" not in acting.model.turn_message(1)
     assert 'workspace:.kept/1.1.1", "start": 8000' in acting.model.turn_message(1)

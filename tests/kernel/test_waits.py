@@ -56,7 +56,7 @@ def test_an_invalid_or_second_answer_is_refused(asking: Project):
         assert rt.resume("k").ok
         with pytest.raises(WaitUnknown, match="it is finished"):
             rt.answer("k", "1.1.1", "blue")
-    assert [event["why"] for event in asking.events("message_refused")] == [
+    assert [event["reason"] for event in asking.events("message_refused")] == [
         "no question `1.1.1` is open",
         "no question `nonsense` is open",
     ]

@@ -159,7 +159,7 @@ class OpenAIModel:
         name = _OPENAI_VARIABLE if self._settings.base_url is None else "NAME"
         return (
             f"Store the secret `{name}` and add `key: secret://{name}` to {self._settings_place()}, "
-            "or `key: env://VARIABLE`."
+            f"or add `key: env://{name}` to use an environment variable."
         )
 
     def _has_openai_variable(self) -> bool:

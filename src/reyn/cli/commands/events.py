@@ -19,13 +19,15 @@ _MAX_SEQ = 2**62
 @json_option
 def command(run: str, kinds: tuple[str, ...], after: int, as_json: bool) -> None:
     """Print the events of RUN, one per line. RUN is an id or a unique prefix."""
+    if after > _MAX_SEQ:
+        raise click.BadParameter("no run has that many events", param_hint="--after")
     known = {kind for kind, _ in registry.kinds()}
     width = max(map(len, known))
     for kind in kinds:
         if kind not in known:
             raise click.BadParameter(f"no event kind `{kind}`. {nearest(kind, known)}".strip(), param_hint="--kind")
     with open_existing_project() as runtime:
-        for event in runtime.events(run, min(after, _MAX_SEQ)):
+        for event in runtime.events(run, after):
             if kinds and event.kind not in kinds:
                 continue
             if as_json:
