@@ -259,8 +259,7 @@ class StepFailed(ContractError):
 
     code = "RYN203"
     hint = (
-        "Fix the reason that the message names, then retry; or set the step's `on_error` to continue without its "
-        "result."
+        "Fix the cause that the message names, then retry; or set the step's `on_error` to continue without its result."
     )
     exit_code = 1
 
@@ -357,12 +356,12 @@ class RunNotResumable(JournalError):
     """The run cannot be continued in its current state with the given options."""
 
     code = "RYN410"
-    hint = "Check the status of the run; its next action says what continues it."
+    hint = "Use the operation that the status of the run requires."
     exit_code = 2
 
 
 class RunBlocked(JournalError):
-    """This version cannot execute the run: its rules are not supported, or its own copies cannot be read."""
+    """This version cannot execute the run: its rules are not supported, or its copy of the skill is unreadable."""
 
     code = "RYN411"
     hint = "The run stays readable. Fork it, or execute it with a version that supports it."
@@ -412,7 +411,7 @@ class ForkImpossible(JournalError):
     """The run cannot be forked at this event: it does not exist, or nothing at or before it can be continued."""
 
     code = "RYN417"
-    hint = "Choose an event of the run that ends a visit or requests an answer of the model."
+    hint = "Choose an event at which a visit ends or the model is called."
     exit_code = 2
 
 
@@ -600,7 +599,7 @@ class ProjectNotFound(ConfigError):
     """The project's folder does not exist, or cannot be written."""
 
     code = "RYN702"
-    hint = "Give an existing folder that you may write."
+    hint = "Use an existing folder that you can write to."
 
 
 class FileTaken(ConfigError):

@@ -32,7 +32,7 @@ def test_a_question_stops_the_run_until_it_is_answered(asking: Project):
     assert result.wait.suggestions == ("red", "blue")
     with asking.open(ANSWERS) as rt:
         assert [row.wait.id for row in rt.runs()] == ["1.1.1"]
-        with pytest.raises(RunNotResumable, match="waits for an answer"):
+        with pytest.raises(RunNotResumable, match="waits for a reply"):
             rt.resume("k")
         rt.answer("k", "1.1.1", "red")
         assert rt.resume("k").ok

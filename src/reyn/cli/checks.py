@@ -61,7 +61,7 @@ def check_python(version: tuple[int, ...]) -> Check:
 
 def check_sqlite(version: tuple[int, ...]) -> Check:
     if version < _SQLITE:
-        hint = f"Before {_dotted(_SQLITE)}, other programs that write to the journal can damage it. Use Reyn alone."
+        hint = f"Before {_dotted(_SQLITE)}, programs other than Reyn can damage the journal if they write to it."
         return Check("sqlite", "warning", _dotted(version), hint)
     return Check("sqlite", "ok", _dotted(version))
 
@@ -88,7 +88,7 @@ def check_config(root: Path) -> Check:
             "config", "broken", "; ".join(str(finding) for finding in error.findings), full_hint(error.code, error.hint)
         )
     if not model:
-        return Check("config", "ok", "valid, no model", "Set `model:` in reyn.yaml, or pass --model.")
+        return Check("config", "ok", "valid, no default model", "Set `model:` in reyn.yaml, or pass --model.")
     return Check("config", "ok", f"valid, model {model}")
 
 

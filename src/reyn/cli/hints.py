@@ -14,6 +14,7 @@ COMMANDS = {
     "RYN101": "`reyn skills` lists the skills.",
     "RYN103": "`reyn lint SKILL` shows the line.",
     "RYN104": "`reyn lint SKILL` lists the errors.",
+    "RYN135": "`reyn lint --fix` rewrites the skill.",
     "RYN202": "`reyn show RUN` lists the rejections, `reyn frame RUN` shows the prompt and the answer.",
     "RYN203": "`reyn show RUN` shows the step, `reyn resume RUN --retry` retries it.",
     "RYN204": "`reyn show RUN` shows the sub-run, `reyn resume RUN --retry` visits the node again.",
@@ -38,7 +39,7 @@ COMMANDS = {
     "RYN710": "`reyn --help` lists the commands, `reyn COMMAND --help` the arguments of one.",
     "RYN900": "--debug prints it.",
 }
-"""The sentence to add to the hint of a code. `{name}` is the secret or the weights that the hint names."""
+"""The sentence to add to the hint of an error or finding. `{name}` is the secret or the weights that the hint names."""
 
 _NAME = re.compile(r"\b(?:secret|weights) `([A-Za-z0-9_.-]+)`")
 

@@ -115,7 +115,7 @@ def _round_trip() -> Any:
         from ruamel.yaml import YAML
     except ImportError as error:
         raise FixImpossible(
-            "`--fix` needs the package ruamel.yaml", hint="Install it with `pip install 'reyn[fix]'`."
+            "rewriting skills needs the package ruamel.yaml", hint="Install it with `pip install 'reyn[fix]'`."
         ) from error
     parser = YAML()
     parser.preserve_quotes = True

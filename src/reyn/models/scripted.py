@@ -42,7 +42,7 @@ class ScriptedModel:
         """Return the next answer; raise `ScriptExhausted` after the last."""
         if request.answered >= len(self._answers):
             raise ScriptExhausted(
-                f"the script `{self.name}` has {len(self._answers)} answers; call {request.call} needs another one"
+                f"the script `{self.name}` has {len(self._answers)} answers; the run needs answer {request.answered + 1}"
             )
         return ModelReply(self._answers[request.answered])
 

@@ -136,17 +136,17 @@ def _start_difference(a: Side, b: Side, content: Callable[[str], bytes]) -> tupl
 
 
 def _decisions(events: Iterable[Event]) -> Iterator[Decision]:
-    """Yield every answer of a model with its effect, then the end of the run."""
+    """Yield every answer of a model with its effect, then the end of the run; a failure that was retried is no end."""
     phase = model = request = text = call = artifact = decided = ""
     messages: tuple[FrameMessage, ...] = ()
-    seq, ops = 0, list[str]()
+    seq, ops, end = 0, list[str](), None
     for event in events:
         body = decode(event)
         match body:
             case kinds.RunStarted(model=name):
                 model = name
-            case kinds.RunResumed(model=str(name)) | kinds.RunForked(model=str(name)):
-                model = name
+            case kinds.RunResumed(model=name) | kinds.RunForked(model=name):
+                model, end = name or model, None
             case kinds.PhaseStarted(phase=phase):
                 pass
             case kinds.FrameBuilt():
@@ -169,7 +169,9 @@ def _decisions(events: Iterable[Event]) -> Iterator[Decision]:
                 yield Decision(seq, call, phase, f"{decided} with {artifact}", text, request, model, messages)
                 artifact = ""
             case kinds.SkillAborted() | kinds.SkillCompleted() | kinds.RunFailed() | kinds.RunCancelled():
-                yield Decision(event.seq, call, phase, str(body.enters), text, request, model, messages, is_end=True)
+                end = Decision(event.seq, call, phase, str(body.enters), text, request, model, messages, is_end=True)
+    if end is not None:
+        yield end
 
 
 def _frame_difference(one: Decision, other: Decision, content: Callable[[str], bytes]) -> tuple[str, str]:

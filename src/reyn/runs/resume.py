@@ -75,7 +75,7 @@ def _check_flags(
     if state.status == "waiting" and not is_attended and not _is_answered(journal, state):
         assert state.wait is not None
         raise RunNotResumable(
-            f"run `{run_id}` waits for an answer: {state.reason}",
+            f"run `{run_id}` waits for a reply: {state.reason}",
             hint="Answer the question first.",
             action=NextAction("answer", run_id, wait_id=state.wait.id),
         )

@@ -135,7 +135,7 @@ class Secrets:
         if self._environment.get(name):
             hint = f"Run: unset {variable_of(name)}"
             raise SecretMissing(f"`{name}` is set by an environment variable and is in no store", hint=hint)
-        raise SecretMissing(f"no secret `{name}`", hint="Check the name; a listing of secrets shows every name.")
+        raise SecretMissing(f"no secret `{name}`", hint="Check the name against the list of secrets.")
 
     def _find(self, name: str) -> str | None:
         for source in self._sources:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from reyn.cli.hints import full_hint
+from reyn.cli.hints import COMMANDS, full_hint
 from reyn.cli.output import json_option, print_json, print_table
 from reyn.documents import nearest
 from reyn.errors import FINDINGS, ReynError, UsageError, all_errors
@@ -49,7 +49,11 @@ def _entry(code: str, cls: type[ReynError] | None) -> dict[str, Any]:
     finding = FINDINGS.get(code, "")
     if cls is None:
         entry = {"name": "finding", "exit_code": 1, "meaning": finding, "finding": ""}
-        return {"code": code, **entry, "hint": "`reyn lint SKILL` shows the line, and the fix if it is known."}
+        return {
+            "code": code,
+            **entry,
+            "hint": COMMANDS.get(code, "`reyn lint SKILL` shows the line, and the fix if it is known."),
+        }
     meaning = inspect.cleandoc(cls.__doc__ or "")
     entry = {"name": cls.__name__, "exit_code": cls.exit_code, "meaning": meaning, "finding": finding}
     return {"code": code, **entry, "hint": full_hint(code, cls.hint)}
