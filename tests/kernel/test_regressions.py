@@ -165,7 +165,7 @@ def test_truncated_content_can_be_read_without_act_turns(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"}, phase_keys={"a": "max_act_turns: 1\n"})
     (tmp_path / "long.txt").write_text("line\n" * 5000)
     project = Project(tmp_path)
-    rest = file("read", "workspace:.kept/1.1.1", start=8000, length=4000)
+    rest = file("read", "workspace:.full/1.1.1", start=8000, length=4000)
     assert project.run("s", [act(file("read", "long.txt")), act(rest), act(rest), finish()]).ok
     assert project.events("validation_error") == []
     assert len(project.events("content_truncated")) == 1

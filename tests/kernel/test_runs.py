@@ -278,7 +278,7 @@ def test_a_run_is_found_by_a_unique_prefix(project: Path):
         rt.run("pair", IN, run_id="alpha")
         rt.run("pair", IN, run_id="alps")
         assert rt.result("alph").run_id == "alpha"
-        with pytest.raises(RunNotFound, match="2 runs have this prefix"):
+        with pytest.raises(RunNotFound, match="`al` is the beginning of 2 run ids: `alps`, `alpha`"):
             rt.result("al")
         with pytest.raises(RunNotFound):
             rt.result("beta")

@@ -115,7 +115,7 @@ def compile_schema(schema: Schema) -> Validator:
 def _explain_invalid(schema: Schema, error: Exception) -> SchemaInvalid:
     """Name the keyword whose value is invalid, or the reference that leads nowhere."""
     message = str(getattr(error, "message", error)).splitlines()[0]
-    if not isinstance(error, jsonschema_rs.ValidationError):
+    if not isinstance(error, jsonschema_rs.ValidationError) or error.kind.name == "$ref":
         return SchemaInvalid(f"{message}. Use references inside the schema, such as `#/$defs/NAME`")
     place = tuple(error.instance_path)
     keyword = place[-1] if place and (len(place) < 2 or place[-2] != "properties") else None

@@ -61,7 +61,7 @@ class ContentTruncated(Body, frozen=True):
     """Content was too large for the frame and was truncated.
 
     `part` is what the frame contains, `content` the whole, `bytes` its size. The model can read the whole at
-    `workspace:.kept/<name>`.
+    `workspace:.full/<name>`.
     """
 
     name: str
