@@ -211,13 +211,13 @@ ORIGINS = (
 
 EXIT_CODES = (
     (0, "success; for commands that execute a run: the run finished"),
-    (1, "the run failed; `lint` has findings; `replay`, `verify` or `diff` found a difference; any other error"),
+    (1, "the run failed; `lint` found errors; `replay`, `verify` or `diff` found a difference; any other error"),
     (2, "usage error, invalid input, unknown skill or run; nothing was started"),
     (3, "the run stopped at a limit"),
-    (4, "the run is waiting for an answer"),
+    (4, "the run is waiting for a reply to a question"),
     (5, "the run was aborted by the model, or a rollback made no progress"),
     (6, "the run was cancelled"),
-    (7, "the run is blocked: this release does not support its rules, or its pinned copies cannot be read"),
+    (7, "the run is blocked: this release does not support its rules, or its copy of the skill cannot be read"),
     (130, "interrupted with Ctrl-C; the run can be resumed"),
     (141, "the reader of the output closed the pipe; a run continues until it ends or stops"),
 )

@@ -109,7 +109,7 @@ def post_answer(
 
     Raises:
         WaitUnknown: The question is not open, or was answered already.
-        AnswerInvalid: The answer does not fit the question.
+        AnswerInvalid: The answer does not match the schema of the question.
         RunBlocked: The run follows rules that are not supported, so that it cannot continue.
     """
     question = _find_question(journal, row, wait_id)
