@@ -44,7 +44,7 @@ class Stage:
             return rt.run(self.skill, IN, run_id=RUN).status
 
     def answer(self, journal: Any = None) -> str:
-        """Answer and resume, as `reyn answer` does; what became of it."""
+        """Answer and resume, as `reyn answer` does; return the result."""
         with self.open(journal) as rt:
             try:
                 posted = rt.answer(RUN, self.wait, "red")
