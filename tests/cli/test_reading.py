@@ -166,3 +166,14 @@ def test_a_file_that_cannot_be_read_is_reported_without_an_error_number(here: Pa
     ):
         assert reyn(*arguments).err.splitlines()[0].endswith(": No such file or directory")
     assert reyn("run", "pair", "@binary").err.splitlines()[0].endswith(": it is not UTF-8 text")
+
+
+def test_events_are_filtered_by_the_kinds_of_ops(here: Path, reyn):
+    write_skill(here, "writer", {"write": ["end"]}, ops={"write": "file"})
+    write_answers(here, act(file("write", "workspace:a.txt", content="x")), finish())
+    reyn("run", "writer", IN, "--run-id", "w")
+    assert [line.split()[3] for line in reyn("events", "w", "--kind", "file_started").out.splitlines()] == [
+        "file_started"
+    ]
+    assert reyn("events", "w", "--kind", "run_skill_started").out == ""
+    assert reyn("events", "w", "--kind", "fil_started").code == 2

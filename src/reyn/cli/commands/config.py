@@ -28,8 +28,8 @@ def command(context: click.Context, as_json: bool) -> None:
 def explain(key: str | None, as_json: bool, **settings: Any) -> None:
     """Show value and origin of KEY, or of every setting.
 
-    The origin is an option, a variable `REYN_<KEY>`, a line of reyn.local.yaml or reyn.yaml, or the default. KEY may be a
-    section: `limits`. With options of `reyn run`, show the settings that such a run would have.
+    The origin is an option, a variable `REYN_<KEY>`, a line of reyn.local.yaml or reyn.yaml, or the default. KEY may be
+    a section: `limits`. With options of `reyn run`, show the settings that such a run would have.
     """
     settings["model"] = model_name(settings["model"])
     parent = click.get_current_context().parent
