@@ -63,7 +63,8 @@ code is never reused.
     │   ├── SecretValueInvalid     RYN707
     │   ├── OpInvalid              RYN708
     │   ├── OpUnknown              RYN709
-    │   └── UsageError             RYN710
+    │   ├── UsageError             RYN710
+    │   └── SettingUnknown         RYN719
     └── InternalError              RYN900  a bug in Reyn
         └── ForeignAwait           RYN901
 """
@@ -453,7 +454,7 @@ class ModelUnknown(ModelError):
     """No adapter matches the name of the model, or no model is configured."""
 
     code = "RYN501"
-    hint = "Use `local`, `openai:NAME` or a name under `models` in reyn.yaml; `model:` in reyn.yaml sets the default."
+    hint = "Set `model:` in reyn.yaml to `local`, `openai:NAME` or a name under `models`."
     exit_code = 2
 
 
@@ -663,6 +664,13 @@ class UsageError(ConfigError):
 
     def as_json(self) -> dict[str, object]:
         return super().as_json() | {"usage": self.usage}
+
+
+class SettingUnknown(ConfigError):
+    """The configuration has no key of that name."""
+
+    code = "RYN719"
+    hint = "Use a key of the configuration, or the name of a section such as `limits`."
 
 
 # -- RYN9xx: internal errors --------------------------------------------------------------------------

@@ -44,8 +44,8 @@ def test_the_commands_of_a_hint_exist(code: str):
 
 def test_commands_are_added_to_the_general_hint_of_a_code():
     assert full_hint("RYN401", RunNotFound.hint) == f"{RunNotFound.hint} `reyn runs` lists the runs."
-    guess = f"did you mean `hello`? {SkillNotFound.hint}"
-    assert full_hint("RYN101", guess) == f"{guess} `reyn skills` lists the skills."
+    longer = f"The reply is stored. {SkillNotFound.hint}"
+    assert full_hint("RYN101", longer) == f"{longer} `reyn skills` lists the skills."
 
 
 def test_commands_contain_the_secret_or_the_weights_that_the_hint_names():
@@ -53,9 +53,11 @@ def test_commands_contain_the_secret_or_the_weights_that_the_hint_names():
         full_hint("RYN704", "Store the secret `TOKEN`.")
         == "Store the secret `TOKEN`. `reyn secret set TOKEN` stores it."
     )
+    assert full_hint("RYN508", "Add `key: secret://TOKEN`.").endswith("`reyn secret set TOKEN` stores it.")
     assert full_hint("RYN511", "Pull the weights `smollm2`.").endswith("`reyn models pull smollm2` downloads them.")
 
 
 def test_a_specific_hint_stays_as_it_is():
+    assert full_hint("RYN101", "did you mean `hello`?") == "did you mean `hello`?"
     assert full_hint("RYN511", "pip install 'reyn[openai]'") == "pip install 'reyn[openai]'"
     assert full_hint("RYN410", "Answer the question first.") == "Answer the question first."

@@ -315,7 +315,7 @@ def test_answer_without_an_open_question_is_an_error(asks: Path, reyn):
     reyn("answer", "r", "plain")
     output = reyn("answer", "r", "plain")
     assert output.code == 2
-    assert "error RYN414: run `r` has no open question; it is finished" in output.err
+    assert "error RYN414: run `r` has no open question; its status is finished" in output.err
 
 
 def test_answer_with_only_the_wait_id_is_an_error(asks: Path, reyn):

@@ -139,7 +139,7 @@ def test_config_shows_the_origin_of_every_setting(here: Path, reyn, monkeypatch:
 def test_config_suggests_the_nearest_key(here: Path, reyn):
     output = reyn("config", "explain", "limts")
     assert output.code == 2
-    assert "unknown key `limts`" in output.err
+    assert "error RYN719: no setting `limts`" in output.err
     assert "did you mean `limits`?" in output.err
 
 

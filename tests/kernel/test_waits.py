@@ -54,7 +54,7 @@ def test_an_invalid_or_second_answer_is_refused(asking: Project):
         asking.journal.post("k", Answer("1.1.1", "late"))
         asking.journal.post("k", Answer("nonsense", "x"))
         assert rt.resume("k").ok
-        with pytest.raises(WaitUnknown, match="it is finished"):
+        with pytest.raises(WaitUnknown, match="its status is finished"):
             rt.answer("k", "1.1.1", "blue")
     assert [event["reason"] for event in asking.events("message_refused")] == [
         "no question `1.1.1` is open",

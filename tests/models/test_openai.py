@@ -282,8 +282,8 @@ def test_a_rejected_request_without_a_key_asks_for_one(far: Caller, server: Fake
     result = far.run()
     assert (result.status, result.code) == ("failed", "RYN508")
     assert result.hint == (
-        "Store the secret `NAME` and add `key: secret://NAME` to `models.far` in reyn.yaml, "
-        "or add `key: env://NAME` to use an environment variable."
+        "Add `key: secret://NAME` (a stored secret) or `key: env://NAME` (an environment variable) to "
+        "`models.far` in reyn.yaml."
     )
 
 

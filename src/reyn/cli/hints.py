@@ -27,7 +27,7 @@ COMMANDS = {
     "RYN416": "`reyn resume RUN` without --upgrade, or `reyn fork RUN --skill NAME`.",
     "RYN417": "`reyn show RUN` prints the event numbers.",
     "RYN418": "`reyn verify RUN` checks a run, `reyn export RUN FILE` writes it.",
-    "RYN501": "`reyn models` lists the configured models, `reyn models pull` installs `local`.",
+    "RYN501": "`--model NAME` selects one for a command; `reyn models` lists them.",
     "RYN504": "`reyn frame RUN SEQ` prints a recorded prompt.",
     "RYN506": "`reyn models` checks the configured servers.",
     "RYN508": "`reyn secret set {name}` stores it.",
@@ -37,11 +37,12 @@ COMMANDS = {
     "RYN708": "`reyn ops KIND` shows a complete specification.",
     "RYN709": "`reyn ops` lists them.",
     "RYN710": "`reyn --help` lists the commands, `reyn COMMAND --help` the arguments of one.",
+    "RYN719": "`reyn config` lists every key.",
     "RYN900": "--debug prints it.",
 }
 """The sentence to add to the hint of an error or finding. `{name}` is the secret or the weights that the hint names."""
 
-_NAME = re.compile(r"\b(?:secret|weights) `([A-Za-z0-9_.-]+)`")
+_NAME = re.compile(r"\b(?:secret `|weights `|secret://)([A-Za-z0-9_.-]+)`")
 
 
 def full_hint(code: str, hint: str) -> str:

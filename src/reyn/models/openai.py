@@ -158,8 +158,8 @@ class OpenAIModel:
             return f"`{_OPENAI_VARIABLE}` is set: add `key: env://{_OPENAI_VARIABLE}` to {self._settings_place()}."
         name = _OPENAI_VARIABLE if self._settings.base_url is None else "NAME"
         return (
-            f"Store the secret `{name}` and add `key: secret://{name}` to {self._settings_place()}, "
-            f"or add `key: env://{name}` to use an environment variable."
+            f"Add `key: secret://{name}` (a stored secret) or `key: env://{name}` (an environment variable) to "
+            f"{self._settings_place()}."
         )
 
     def _has_openai_variable(self) -> bool:

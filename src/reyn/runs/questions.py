@@ -79,7 +79,7 @@ def _is_own(row: RunRow) -> bool:
 def _find_question(journal: Journal, row: RunRow, wait_id: str) -> Question:
     question = open_question(journal, row)
     if question is None or question.wait.id != wait_id:
-        state = f"it waits for `{question.wait.id}`" if question else f"it is {row.status}"
+        state = f"it waits for `{question.wait.id}`" if question else f"its status is {row.status}"
         action = NextAction("answer", row.run_id, wait_id=question.wait.id) if question else None
         raise WaitUnknown(f"run `{row.run_id}` has no open question `{wait_id}`; {state}", action=action)
     if question.is_answered:

@@ -64,7 +64,7 @@ def _open_wait(runtime: SyncRuntime, run: str) -> str:
     question = runtime.open_question(row)
     if question is None:
         raise WaitUnknown(
-            f"run `{row.run_id}` has no open question; it is {runtime.display_status(row)}",
+            f"run `{row.run_id}` has no open question; its status is {runtime.display_status(row)}",
             hint="`reyn runs --status waiting` lists the runs that wait for a reply.",
             action=runtime.next_action(row),
         )
