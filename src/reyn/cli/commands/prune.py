@@ -33,8 +33,8 @@ _DELETABLE = [status for status in get_args(Status) if status != "running"]
 def command(older_than: int, statuses: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
     """Delete runs whose last event is older than AGE, with their sub-runs and workspace folders.
 
-    A run is skipped if a fork continues from it. Deleted runs cannot be restored; `reyn export` saves a copy before.
-    The exit code is 1 if a workspace folder could not be removed.
+    A run is skipped if a fork continues from it. Deleted runs cannot be restored; export those
+    that you need with `reyn export` first. The exit code is 1 if a workspace folder could not be removed.
     """
     age = timedelta(microseconds=now() - older_than)
     if age < timedelta():

@@ -45,10 +45,15 @@ class _Listed(NamedTuple):
 
 @click.command(epilog="Example: reyn runs --status waiting --since 2d")
 @click.option(
-    "--status", "statuses", multiple=True, type=click.Choice(get_args(Status)), help="Status; may be repeated."
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice(get_args(Status)),
+    metavar="STATUS",
+    help=f"Only runs with this status. May be repeated. One of {', '.join(get_args(Status))}.",
 )
 @click.option("--skill", metavar="NAME", help="Only runs of this skill.")
-@click.option("--since", type=Age(), metavar="AGE", help="Only runs with events since 30m, 2h, 3d or 2026-07-04.")
+@click.option("--since", type=Age(), metavar="AGE", help="Only runs with events since AGE: 30m, 2h, 3d, or a date.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the newest N runs, with their sub-runs.")
 @click.option("--top", is_flag=True, help="Omit sub-runs.")
 @json_option

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 def command(run: str, as_json: bool) -> None:
     """Show the visits of RUN with turns, ops, questions and decisions, then the result and the next command.
 
-    RUN is an id or a unique prefix. Each line starts with the event number and the time since the start. Show a sub-run
-    by its own id.
+    RUN is an id or a unique prefix. Each line starts with the event number and the time since the start. Sub-runs have
+    their own ids.
     """
     with open_existing_project() as runtime:
         row = runtime.find(run)
