@@ -174,7 +174,10 @@ class Driver:
             if wait.expires_at is not None and self.world.now() >= wait.expires_at:
                 self.tape.record(kinds.WaitExpired(wait.id), self.world.now())
                 continue
+            is_new = self.tape.is_pending(kinds.WaitOpened.kind)
             await self.world.flush(self.tape)
+            if effect.is_deferred and is_new:
+                raise _Stopped
             if not await self.world.wait_for_answer(wait, self.tape.state):
                 raise _Stopped
 

@@ -14,6 +14,8 @@ ContentName = Annotated[str, msgspec.Meta(min_length=64, max_length=64, extra={C
 """The hash of a blob."""
 DerivedText = Annotated[str, msgspec.Meta(extra={TEXT: True})]
 """A text that Reyn generates. Its wording may change between releases without a new rules version."""
+DerivedContent = Annotated[str, msgspec.Meta(min_length=64, max_length=64, extra={CONTENT: True, TEXT: True})]
+"""The hash of a blob that contains derived text."""
 Count = Annotated[int, msgspec.Meta(ge=0)]
 OpStatus = Literal["ok", "error", "denied", "skipped", "timeout"]
 
