@@ -148,10 +148,11 @@ class Timeline:
         match body:
             case kinds.WaitOpened(wait=wait):
                 self.activity = "waiting for an answer"
-                who = f"sub-run {wait.run} asks" if wait.run else "asks"
+                verb = "needs approval" if wait.is_approval else "asks"
+                who = f"sub-run {wait.run} {verb}" if wait.run else verb
                 data = {"wait": wait.id, "message": wait.message, "run": wait.run}
                 # What is to be approved is part of the result, not of the timeline.
-                text = wait.message.partition("\n")[0] if wait.reason in ("approval", "decision") else wait.message
+                text = wait.message.partition("\n")[0] if wait.is_approval else wait.message
                 return _Line(2, "sub_run_question" if wait.run else "question", f"{who}: {text}", data)
             case kinds.WaitAnswered(wait=wait_id, value=name):
                 self.activity = "resuming"

@@ -155,9 +155,9 @@ class OpPerformer:
         known = Blob(started.result, tape.content(started.result)) if started.result else None
         if effect.resolution in ("done", "failed"):
             return self._resolved(effect, call, known)
-        is_approved = started.rule.endswith(_APPROVED)
+        approved = started.rule.removesuffix(_APPROVED) if started.rule.endswith(_APPROVED) else ""
         if started.changes:
-            conflict = apply_changes(call, started.changes, self._env(tape), is_approved=is_approved)
+            conflict = apply_changes(call, started.changes, self._env(tape), approved=approved)
             if conflict is None:
                 assert known is not None
                 return _outcome(effect, call, "ok", known, changed=True), ()
@@ -165,7 +165,7 @@ class OpPerformer:
         if known is not None and started.request is None:
             status = msgspec.json.decode(known.content, type=_Status).status
             return _outcome(effect, call, status, known), ()
-        plan = Plan(started.rule, (), None, (), started.request, effect.answer, is_approved=is_approved)
+        plan = Plan(started.rule, (), None, (), started.request, effect.answer, approved=approved)
         op = self._ops.get(call.kind)
         if op is None:
             return _completed(effect, call, call.error(f"the op kind `{call.kind}` is not installed"))

@@ -137,7 +137,8 @@ class Plan(msgspec.Struct, frozen=True):
     answer: Any = None
     approval: str | None = None
     """The rule that wants a person to approve this action."""
-    is_approved: bool = False
+    approved: str = ""
+    """The rules for which a person approved it."""
 
 
 class RunOutcome(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.errors import AnswerInvalid, ModelError, NextAction, RunBusy, RunNotResumable, WaitUnknown
-from reyn.journal import ENDED, Answer, Cancel
+from reyn.journal import ENDED, Answer, Cancel, decode, kinds
 from reyn.journal.kinds import Wait
 from reyn.kernel.live import answer_error
 from reyn.kernel.loading import check_supported_rules
@@ -63,6 +63,17 @@ def open_question(journal: Journal, row: RunRow) -> Question | None:
     messages = [message.payload for message in journal.drain(asking.run_id, state.messages_taken)]
     is_answered = any(isinstance(payload, Answer) and payload.wait == state.wait.id for payload in messages)
     return Question(asking.run_id, state.wait, is_answered)
+
+
+def question_text(journal: Journal, question: Question) -> str:
+    """Return the text of a question, with the whole preview of what is to be approved."""
+    first = question.wait.message.partition("\n")[0]
+    preview = ""
+    for event in journal.read(question.run_id):
+        body = decode(event)
+        if isinstance(body, kinds.ApprovalRequired | kinds.DecisionProposed):
+            preview = body.preview
+    return f"{first}\n{journal.blob(preview).decode()}" if question.wait.is_approval else question.wait.message
 
 
 def _asking_run(journal: Journal, row: RunRow) -> RunRow | None:
@@ -177,12 +188,16 @@ def pending_message(journal: Journal, run_id: str) -> int:
 def parse_answer(wait: Wait, text: str) -> Any:
     """Return the value of an answer that a user typed.
 
-    It is text if the question accepts text, otherwise JSON. Empty text is `null` if the question is optional.
+    It is text if the question accepts text, otherwise JSON. Empty text is `null` if the question is optional. In answer
+    to an approval, text after `reject` is the remark.
 
     Raises:
         AnswerInvalid: The text is not JSON.
     """
     types = _types(wait.response_schema)
+    word, _, remark = text.partition(" ")
+    if wait.is_approval and word.rstrip(":") == "reject" and remark.strip():
+        return {"decision": "reject", "remark": remark.strip()}
     if not text and "null" in types:
         return None
     if "string" in types and not ("object" in types and text.lstrip().startswith("{")):

@@ -40,7 +40,7 @@ from reyn.runs.fork import append_fork_event, find_fork_point, fork_event, fork_
 from reyn.runs.next_action import next_action
 from reyn.runs.preview import preview_frame
 from reyn.runs.prune import PruneReport, prune
-from reyn.runs.questions import open_question, pending_message, post_answer, resume_answered
+from reyn.runs.questions import open_question, pending_message, post_answer, question_text, resume_answered
 from reyn.runs.resume import check_fit, check_resume, has_ended
 from reyn.runs.run_files import RunFiles
 from reyn.runs.run_reader import RunReader
@@ -734,6 +734,10 @@ class OSRuntime:
     def open_question(self, row: RunRow) -> Question | None:
         """Return the open question of a run or of one of its descendants."""
         return open_question(self._existing_journal, row)
+
+    def question_text(self, question: Question) -> str:
+        """Return the text of a question; unlike its `message`, with the whole preview of what is to be approved."""
+        return question_text(self._existing_journal, question)
 
     def events(self, run: str, after: int = 0) -> Iterator[Event]:
         """Yield the events of a run after a sequence number."""

@@ -235,6 +235,9 @@ class SyncRuntime:
     def open_question(self, row: RunRow) -> Question | None:
         return self.runtime.open_question(row)
 
+    def question_text(self, question: Question) -> str:
+        return self.runtime.question_text(question)
+
     def events(self, run: str, after: int = 0) -> Iterator[Event]:
         return self.runtime.events(run, after)
 

@@ -80,7 +80,10 @@ class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An open question. `run` is the sub-run that asks, if it is not the run itself."""
+    """An open question. `run` is the sub-run that asks, if it is not the run itself.
+
+    `reason` is `question`, `approval` (of an op), `decision` (of a phase) or `unsafe` (an op whose outcome is unknown).
+    """
 
     id: str
     reason: str
@@ -89,6 +92,11 @@ class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expires_at: int | None = None
     run: str | None = None
     suggestions: tuple[str, ...] = ()
+
+    @property
+    def is_approval(self) -> bool:
+        """Whether a person decides about an op or about the decision of a phase, and nothing else."""
+        return self.reason in ("approval", "decision")
 
 
 class AskRequest(

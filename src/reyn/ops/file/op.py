@@ -101,6 +101,6 @@ def _decide(call: Call, arguments: Arguments, env: Env) -> tuple[Verdict, Locati
 def _read(call: Call, plan: Plan, env: Env) -> Result:
     arguments = _arguments(call)
     verdict, location = _decide(call, arguments, env)
-    if refused := refusal(verdict, is_approved=plan.is_approved):
+    if refused := refusal(verdict, approved=plan.approved):
         return call.denied(refused)
     return _READERS[str(call.op)](call, arguments, location, env)
