@@ -42,6 +42,7 @@ def test_a_rule_that_asks_opens_a_wait_that_shows_the_diff(project: Project):
     assert (result.status, result.wait.reason) == ("waiting", "approval")
     assert result.wait.message == (
         "Approve `file write`? (permissions.file.write: ask output/)\n"
+        "change output/a.md (4 bytes → 4 bytes)\n"
         "--- output/a.md\n+++ output/a.md\n@@ -1 +1 @@\n-old\n+new\n"
     )
     assert result.wait.expires_at is not None
