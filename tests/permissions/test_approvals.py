@@ -9,6 +9,7 @@ import pytest
 
 from reyn import RunResult
 from reyn.errors import AnswerInvalid
+from reyn.permissions import Denied, NeedsApproval, refusal
 from tests.kernel.support import Project
 from tests.support import act, file, finish, write_skill
 
@@ -194,3 +195,95 @@ def test_a_revoked_approval_asks_again(project: Project):
     assert project.journal.revoke(approval.id)
     assert not project.journal.revoke(approval.id)
     assert run_again(project, "second").status == "waiting"
+
+
+# -- attempts to get around an approval -----------------------------------------------------------------------
+
+
+def test_a_file_that_appears_after_the_question_is_not_overwritten(project: Project):
+    answers = [act(file("write", "output/b.md", content="new\n")), finish()]
+    assert "create output/b.md" in project.run("s", answers, **ASK).wait.message
+    (project.root / "output" / "b.md").write_text("someone's\n")
+    again = decide(project, "approve", answers)
+    assert "-someone's" in again.wait.message
+    assert (project.root / "output" / "b.md").read_text() == "someone's\n"
+
+
+def test_a_deletion_is_bound_to_the_content_that_was_shown(project: Project):
+    answers = [act(file("delete", "output/a.md")), finish()]
+    assert "delete output/a.md (4 bytes)" in project.run("s", answers, **ASK).wait.message
+    (project.root / "output" / "a.md").write_text("precious\n")
+    assert "-precious" in decide(project, "approve", answers).wait.message
+    assert text(project) == "precious\n"
+
+
+def test_a_link_that_is_swapped_in_after_the_question_asks_again_or_is_denied(project: Project):
+    project.run("s", ANSWERS, **ASK)
+    (project.root / "other").mkdir()
+    (project.root / "other" / "a.md").write_text("old\n")
+    (project.root / "output").rename(project.root / "gone")
+    (project.root / "output").symlink_to("other")
+    assert decide(project, "approve").ok
+    assert (project.root / "other" / "a.md").read_text() == "old\n"
+    assert '"status":"denied"' in project.model.turn_message(0)
+
+
+def test_a_rule_that_changes_after_the_question_asks_again(project: Project):
+    project.run("s", ANSWERS, **ASK)
+    stricter = {"permissions": {"file.write": [{"ask": "output/*.md"}]}}
+    again = decide(project, "approve", **stricter)
+    assert "(permissions.file.write: ask output/*.md)" in again.wait.message
+    assert text(project) == "old\n"
+
+
+def test_a_rule_that_denies_after_the_question_denies(project: Project):
+    project.run("s", ANSWERS, **ASK)
+    assert decide(project, "approve", permissions={"file.write": "deny"}).ok
+    assert text(project) == "old\n"
+
+
+def test_an_approved_read_does_not_cover_what_another_rule_asks_about(project: Project):
+    """The path leads to another file between the decision and the op."""
+    asked = "permissions.file.read: ask output/"
+    other = NeedsApproval("permissions.file.read: ask secret/", "")
+    assert refusal(NeedsApproval(asked, ""), approved=asked) is None
+    assert refusal(NeedsApproval(asked, ""), approved=f"permissions.tool: ask and {asked}") is None
+    assert refusal(other, approved=asked) == other
+    assert refusal(other) == other
+    assert refusal(NeedsApproval("", "")) is not None
+    assert refusal(Denied(asked, ""), approved=asked) is not None
+
+
+def test_an_approval_of_one_call_does_not_cover_the_same_op_again(project: Project):
+    answers = [act(WRITE, file("write", "output/a.md", content="old\n"), WRITE), finish()]
+    project.run("s", answers, **ASK)
+    ids = []
+    for _ in range(3):
+        with project.open(answers, **ASK) as rt:
+            wait = rt.result("k").wait
+            ids.append(wait.id)
+            rt.answer("k", wait.id, "approve")
+            rt.resume("k")
+    assert ids == ["1.1.1.approve", "1.1.2.approve", "1.1.3.approve"]
+
+
+def test_a_fork_does_not_inherit_an_approval(project: Project):
+    project.run("s", ANSWERS, **ASK)
+    assert decide(project, "approve").ok
+    (project.root / "output" / "a.md").write_text("old\n")
+    with project.open(ANSWERS, **ASK) as rt:
+        first = next(event.seq for event in rt.events("k") if event.kind == "llm_requested")
+        assert rt.fork("k", at=first, run_id="forked").wait.reason == "approval"
+        assert rt.rerun("k", run_id="again").wait.reason == "approval"
+    assert text(project) == "old\n"
+
+
+def test_who_decides_and_when_it_expires_are_in_the_events(project: Project):
+    project.run("s", ANSWERS, **ASK, limits={"approval_seconds": 7})
+    decide(project, "approve")
+    [opened] = project.events("wait_opened")
+    [answered] = project.events("wait_answered")
+    [decided] = project.events("approval_decided")
+    [at] = [event.ts for event in project.journal.read("k") if event.kind == "wait_opened"]
+    assert opened["wait"]["expires_at"] == at + 7_000_000
+    assert (answered["by"], decided["by"]) == ("ada", "ada")

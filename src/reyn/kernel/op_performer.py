@@ -17,7 +17,7 @@ from reyn.jsonschema import compile_schema
 from reyn.ops import Call, Denied, Env, Plan
 from reyn.ops.execution import apply_changes, perform_op, plan_op
 from reyn.ops.preview import preview
-from reyn.permissions import Gate, Policy, parse_requests
+from reyn.permissions import Gate, Policy, recorded_requests
 from reyn.secrets.file import secrets_path
 from reyn.workspace import Roots
 from reyn.workspace.restore import Files, restore
@@ -199,7 +199,7 @@ class OpPerformer:
             gate = self._gates[key] = Gate(
                 roots_of(self._root, self._state, state.workspace),
                 self._policy,
-                tuple(parse_requests(one) for one in requests),
+                tuple(map(recorded_requests, requests)),
                 skill.skill.name,
             )
         return Env(gate.roots, gate, tape.content, MappingProxyType(state.truncated), skill.settings.sizes.file_bytes)

@@ -44,7 +44,7 @@ def refusal(verdict: Verdict, *, approved: str = "") -> Denied | NeedsApproval |
     `approved` names the rules that the person was asked for, joined with `and`. If another rule asks now, the action is
     refused: its path may lead to another file than the one that was approved.
     """
-    if isinstance(verdict, NeedsApproval) and f" and {verdict.rule} and " in f" and {approved} and ":
+    if approved and isinstance(verdict, NeedsApproval) and f" and {verdict.rule} and " in f" and {approved} and ":
         return None
     return None if isinstance(verdict, Allowed) else verdict
 
