@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reyn import RunResult
-from reyn.errors import AnswerInvalid
+from reyn.errors import AnswerInvalid, StoreUnavailable
 from reyn.permissions import Denied, NeedsApproval, refusal
 from tests.kernel.support import Project
 from tests.support import act, file, finish, write_skill
@@ -186,6 +186,27 @@ def test_a_change_of_skill_op_or_rule_asks_again(project: Project):
     assert project.run("s", answers, run_id="op", **ASK).status == "waiting"
     write_skill(project.root, "s", {"a": ["end"]}, ops={"a": "file"}, phase_keys={"a": "role: other\n"})
     assert run_again(project, "skill").status == "waiting"
+
+
+def test_a_standing_approval_survives_a_crash_after_the_answer(project: Project, monkeypatch: pytest.MonkeyPatch):
+    """The process dies when the decision is recorded: the answer is durable, so the approval is not lost."""
+    project.run("s", ANSWERS, **ASK)
+    append = project.journal.append
+
+    def fail(run_id: str, expected_seq: int, events: Any, blobs: Any = ()) -> int:
+        if any(event.kind == "approval_decided" for event in events):
+            raise StoreUnavailable("the disk is full")
+        return append(run_id, expected_seq, events, blobs)
+
+    monkeypatch.setattr(project.journal, "append", fail)
+    with pytest.raises(StoreUnavailable):
+        decide(project, ALWAYS)
+    monkeypatch.undo()
+    assert project.events("approval_decided") == []
+    with project.open(ANSWERS, **ASK) as rt:
+        assert rt.resume("k").ok
+    assert [approval.op for approval in project.journal.approvals()] == ["file write"]
+    assert run_again(project, "second").ok
 
 
 def test_a_revoked_approval_asks_again(project: Project):

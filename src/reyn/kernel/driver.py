@@ -174,7 +174,7 @@ class Driver:
             if wait.expires_at is not None and self.world.now() >= wait.expires_at:
                 self.tape.record(kinds.WaitExpired(wait.id), self.world.now())
                 continue
-            is_new = self.tape.is_pending(kinds.WaitOpened.kind)
+            is_new = any(event.kind == kinds.WaitOpened.kind for event in self.tape.pending)
             await self.world.flush(self.tape)
             if effect.is_deferred and is_new:
                 raise _Stopped

@@ -227,10 +227,14 @@ class LiveWorld:
     # -- events ---------------------------------------------------------------------------------------
 
     async def flush(self, tape: Tape) -> None:
-        """Make buffered events durable, then pass them to the listener."""
-        for event in await tape.flush(self._commits.append):
+        """Make buffered events durable, then pass them to the listener.
+
+        A standing approval is stored before its event, so that a crash cannot lose it: the answer is durable already.
+        """
+        for event in tape.pending:
             if event.kind == kinds.ApprovalDecided.kind:
                 self._keep_standing(event, tape.state)
+        for event in await tape.flush(self._commits.append):
             self.notify_listener(event)
 
     def _keep_standing(self, event: Event, state: RunState) -> None:

@@ -182,9 +182,10 @@ class Tape:
         self.seq, self.hash, self.ts = event.seq, event.hash, event.ts
         self.state = apply(self.state, body, event.ts)
 
-    def is_pending(self, kind: str) -> bool:
-        """Whether an event of a kind is buffered and not durable yet."""
-        return any(event.kind == kind for event in self._pending)
+    @property
+    def pending(self) -> tuple[Event, ...]:
+        """Events that are buffered and not durable yet."""
+        return tuple(self._pending)
 
     async def flush(self, append: Append) -> list[Event]:
         """Make the buffered events durable in one commit, and return them."""
