@@ -275,6 +275,16 @@ def test_an_approved_read_does_not_cover_what_another_rule_asks_about(project: P
     assert refusal(Denied(asked, ""), approved=asked) is not None
 
 
+def test_an_approved_read_is_bound_to_the_content(project: Project):
+    ask = {"permissions": {"file.read": [{"ask": "output/"}]}}
+    answers = [act(file("read", "output/a.md")), finish()]
+    project.run("s", answers, **ask)
+    (project.root / "output" / "a.md").write_text("a secret by now\n")
+    again = decide(project, "approve", answers, **ask)
+    assert (again.status, again.wait.id) == ("waiting", "1.1.1.approve2")
+    assert decide(project, "approve", answers, **ask).ok
+
+
 def test_an_approval_of_one_call_does_not_cover_the_same_op_again(project: Project):
     answers = [act(WRITE, file("write", "output/a.md", content="old\n"), WRITE), finish()]
     project.run("s", answers, **ASK)

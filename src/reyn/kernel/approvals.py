@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.jsonschema import compile_schema
 from reyn.kernel.effects import Expired, PlanOp
-from reyn.kernel.waits import ask_person
+from reyn.kernel.waits import ask_person, printable
 from reyn.ops import Call
 
 if TYPE_CHECKING:
@@ -184,21 +182,17 @@ def _target(verdict: Accepted) -> str:
 
 def _decision_preview(verdict: Accepted) -> str:
     """Return what a person sees of a decision. Texts of the model are JSON, so that none can look like another line."""
-    lines = [f"reason: {_json(verdict.reason)} (confidence {verdict.confidence:g})"]
-    lines += [f"op {number}: {_json(args)}" for number, args in enumerate(verdict.ops, start=1)]
+    lines = [f"reason: {printable(verdict.reason)} (confidence {verdict.confidence:g})"]
+    lines += [f"op {number}: {printable(args)}" for number, args in enumerate(verdict.ops, start=1)]
     if verdict.artifact is not None:
-        data = msgspec.json.format(msgspec.json.encode(verdict.artifact["data"]), indent=2).decode()
+        data = printable(verdict.artifact["data"], indent=2)
         lines.append(f"artifact `{verdict.artifact['type']}`: {data}")
     return "\n".join(lines) + "\n"
 
 
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
-
-
 def sent_back(reviewed: kinds.DecisionReviewed) -> str:
     """Return what the model is told about a decision that was sent back; the remark cannot begin a new line."""
-    return f"a reviewer sent the decision back{f': {_json(reviewed.remark)}' if reviewed.remark else ''}"
+    return f"a reviewer sent the decision back{f': {printable(reviewed.remark)}' if reviewed.remark else ''}"
 
 
 # -- both ---------------------------------------------------------------------------------------------

@@ -208,7 +208,8 @@ class OpPerformer:
 def _digest(call: Call, plan: Plan) -> str:
     """Identify an action: the run and call, the arguments, the contents, the files as they are, and the rule."""
     changes = [(change.path, change.before, change.after) for change in plan.changes]
-    return digest(canonical([call.key, call.args, changes, plan.approval]))
+    request = msgspec.to_builtins(plan.request)
+    return digest(canonical([call.key, call.args, changes, request, plan.reads, plan.approval]))
 
 
 def _call(effect: PlanOp | PerformOp, tape: Tape) -> Call:

@@ -17,7 +17,7 @@ from reyn.jsonschema import compile_schema
 from reyn.kernel.approvals import beginning
 from reyn.kernel.limits import within_limits
 from reyn.kernel.op_dispatch import run_op, run_sub_skill
-from reyn.kernel.waits import ask_person
+from reyn.kernel.waits import ask_person, printable
 from reyn.lint.plans import plan_issues
 from reyn.skills.flow import is_path
 from reyn.skills.values import AskUser, Iterate, LintPlan, RunOp, RunSkill, Validate
@@ -158,8 +158,7 @@ async def _question(step: AskUser, artifact: dict[str, Any], call: str, tape: Ta
     """Ask a person. The value that is shown is JSON, so that no text of a model can look like another line."""
     message = step.question
     if step.show is not None:
-        shown = msgspec.json.encode(look_up(artifact, step.show))
-        message = f"{message}\n{beginning(msgspec.json.format(shown, indent=2).decode())}"
+        message = f"{message}\n{beginning(printable(look_up(artifact, step.show), indent=2))}"
     return await ask_person(call, message, step.response_schema, tape, suggestions=step.suggestions)
 
 

@@ -4,11 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from reyn.journal import kinds
 from reyn.kernel.effects import Ask
 
 if TYPE_CHECKING:
     from reyn.kernel.tape import Tape
+
+
+def printable(value: Any, *, indent: int = 0) -> str:
+    """Return a value as JSON in which no text can end a line or control a terminal."""
+    text = msgspec.json.encode(value)
+    lines = (msgspec.json.format(text, indent=indent) if indent else text).decode().split("\n")
+    return "\n".join(
+        line if line.isprintable() else "".join(char if char.isprintable() else _escaped(char) for char in line)
+        for line in lines
+    )
+
+
+def _escaped(char: str) -> str:
+    """Escape a character as JSON does, so that the text stays JSON."""
+    units = char.encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 async def ask_person(

@@ -139,6 +139,8 @@ class Plan(msgspec.Struct, frozen=True):
     """The rule that wants a person to approve this action."""
     approved: str = ""
     """The rules for which a person approved it."""
+    reads: str = ""
+    """Identifies what the op reads, if it needs approval: an approval does not cover other content."""
 
 
 class RunOutcome(msgspec.Struct, frozen=True):
