@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from reyn import RunResult
-from reyn.errors import AnswerInvalid
+from reyn import LATER, RunResult
+from reyn.errors import AnswerInvalid, UpgradeUnfit
 from tests.kernel.support import Project
 from tests.support import act, file, finish, go, write_skill
 
@@ -294,3 +294,23 @@ def test_the_frame_of_a_phase_that_asks_first_is_shown_without_the_answer(tmp_pa
     with project.open([]) as rt:
         [warning] = rt.first_frame("s").warnings
     assert warning == "the preprocessor of phase `a` was not executed: a step asks a person"
+
+
+@pytest.mark.parametrize("where", ["pre", "post"])
+def test_an_upgrade_cannot_remove_a_question_that_is_open(tmp_path: Path, where: str):
+    indent = "  " if where == "pre" else "    "
+    asking = f"{indent}- ask_user: {{question: Sure?, into: data.found}}\n"
+    project = make(tmp_path, asking, where=where)
+    assert project.run("s", [finish()]).status == "waiting"
+    make(tmp_path, asking.replace("Sure?", "Really?"), where=where)
+    with project.open([finish()], people=Nobody()) as rt, pytest.raises(UpgradeUnfit):
+        rt.resume("k", upgrade=True)
+    assert answer(project, "yes", [finish()]).ok
+    assert project.is_sound()
+
+
+class Nobody:
+    """A terminal at which nobody answers."""
+
+    async def ask(self, run_id: str, wait: object) -> object:
+        return LATER

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    epilog="Examples: reyn answer 20260704T120000-k3m9qxdt 'in plain words'; "
+    epilog="Example: reyn answer 20260704T120000-k3m9qxdt 'in plain words'; "
     "reyn answer 20260704T120000-k3m9qxdt 'reject too short'"
 )
 @click.argument("run")

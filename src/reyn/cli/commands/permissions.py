@@ -23,7 +23,7 @@ def command() -> None:
 
 
 @command.command(
-    epilog="Examples: reyn permissions explain hello; "
+    epilog="Example: reyn permissions explain hello; "
     'reyn permissions explain hello --op \'{"kind": "file", "op": "read", "path": "reyn.yaml"}\''
 )
 @click.argument("skill")
