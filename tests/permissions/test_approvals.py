@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reyn import RunResult
-from reyn.errors import AnswerInvalid, StoreUnavailable
+from reyn.errors import AnswerInvalid, StoreUnavailable, WaitUnknown
+from reyn.journal import Answer
 from reyn.permissions import Denied, NeedsApproval, refusal
 from tests.kernel.support import Project
 from tests.support import act, file, finish, write_skill
@@ -137,6 +139,32 @@ def test_an_approval_that_expired_is_a_rejection(project: Project):
     assert text(project) == "old\n"
     assert "the approval expired" in project.model.turn_message(0)
     assert project.is_sound()
+
+
+def test_an_answer_after_the_expiry_is_refused(project: Project):
+    waiting = project.run("s", ANSWERS, **ASK, limits={"approval_seconds": 1})
+    project.clock.advance(10)
+    with project.open(ANSWERS, **ASK) as rt:
+        with pytest.raises(WaitUnknown, match="has expired"):
+            rt.answer("k", waiting.wait.id, "approve")
+        project.journal.post("k", Answer(waiting.wait.id, "approve"))  # a process whose clock is late
+        assert rt.resume("k").ok
+    assert text(project) == "old\n"
+    [refused] = project.events("message_refused")
+    assert refused["why"] == "the question `1.1.1.approve` has expired"
+    assert project.is_sound()
+
+
+def test_an_approval_expires_while_a_person_hesitates(project: Project):
+    class Hesitating:
+        async def ask(self, run_id: str, wait: Any) -> Any:
+            project.clock.advance(10)
+            await asyncio.Event().wait()
+
+    limits = {"approval_seconds": 1}
+    assert project.run("s", ANSWERS, **ASK, limits=limits, people=Hesitating()).ok
+    assert text(project) == "old\n"
+    assert [event["decision"] for event in project.events("approval_decided")] == ["expired"]
 
 
 def test_an_approval_counts_for_one_run_and_one_call(project: Project):

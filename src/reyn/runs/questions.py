@@ -105,7 +105,7 @@ def _find_question(journal: Journal, row: RunRow, wait_id: str) -> Question:
 
 
 def post_answer(
-    journal: Journal, row: RunRow, wait_id: str, value: Any, *, is_text: bool = False, by: str = ""
+    journal: Journal, row: RunRow, wait_id: str, value: Any, *, now: int, is_text: bool = False, by: str = ""
 ) -> PostedAnswer:
     """Post an answer to a question of a run or of its descendants, then check whether a process executes the run.
 
@@ -114,16 +114,23 @@ def post_answer(
         row: The run that asks, or an ancestor of it.
         wait_id: The id of the question.
         value: The answer, a JSON value.
+        now: The time, in microseconds since 1970.
         is_text: Whether `value` is text as a user typed it, see `parse_answer`.
         by: Who answers; it is recorded.
 
     Raises:
-        WaitUnknown: The question is not open, or was answered already.
+        WaitUnknown: The question is not open, was answered already, or has expired.
         AnswerInvalid: The answer does not fit the question.
         RunBlocked: The run follows rules that are not supported, so that it cannot continue.
     """
     question = _find_question(journal, row, wait_id)
     check_supported_rules(row.run_id, row.rules)
+    if question.wait.is_expired(now):
+        raise WaitUnknown(
+            f"question `{wait_id}` of run `{question.run_id}` has expired",
+            hint="Resume the run; it continues as if the question was declined.",
+            action=NextAction("resume", row.run_id),
+        )
     if is_text:
         value = parse_answer(question.wait, value)
     fault = answer_error(question.wait, wait_id, value)

@@ -441,7 +441,7 @@ class OSRuntime:
         return await self._execute(loaded.tape, self._world(opened, resumption, observers))
 
     def _is_expired(self, wait: kinds.Wait | None) -> bool:
-        return wait is not None and wait.expires_at is not None and self._clock.now() >= wait.expires_at
+        return wait is not None and wait.is_expired(self._clock.now())
 
     def _world(self, model: str, resumption: Resumption | None, observers: _Observers) -> LiveWorld:
         """Return the world of a run. Each of its sub-runs gets its own, with its own resumption."""
@@ -507,11 +507,11 @@ class OSRuntime:
             by: Who answers; it is recorded.
 
         Raises:
-            WaitUnknown: The question is not open, or was answered already.
+            WaitUnknown: The question is not open, was answered already, or has expired.
             AnswerInvalid: The answer does not fit the question.
         """
         row = self.find(run)
-        posted = post_answer(self.journal, row, wait, value, is_text=is_text, by=by)
+        posted = post_answer(self.journal, row, wait, value, now=self._clock.now(), is_text=is_text, by=by)
         self._polling.notify(posted.run_id)
         return posted
 
@@ -554,8 +554,9 @@ class OSRuntime:
         """Record the messages to a run, unless another process executes it, which then does so."""
         with suppress(RunBusy, RunBlocked), self.journal.claim(run_id):
             state, tape = load_head(self.journal, run_id)
-            for body, blobs in inbox_events(self.journal.drain(run_id, state.messages_taken), state.wait):
-                tape.record(body, self._clock.now(), *blobs)
+            now, messages = self._clock.now(), self.journal.drain(run_id, state.messages_taken)
+            for body, blobs in inbox_events(messages, state.wait, now):
+                tape.record(body, now, *blobs)
             tape.flush_now(self.journal)
 
     # -- new runs from recorded ones ------------------------------------------------------------------

@@ -98,6 +98,10 @@ class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Whether a person decides about an op or about the decision of a phase, and nothing else."""
         return self.reason in ("approval", "decision")
 
+    def is_expired(self, now: int) -> bool:
+        """Whether the question has expired: it cannot be answered any more."""
+        return self.expires_at is not None and now >= self.expires_at
+
 
 class AskRequest(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="ask", tag_field="request"
