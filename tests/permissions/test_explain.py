@@ -74,6 +74,14 @@ def test_the_verdict_on_other_capabilities(request_: Any, rules: Any, effect: st
     assert verdict({"tool": request_}, {"tool": rules})[0] == effect
 
 
+@pytest.mark.parametrize(
+    ("request_", "effect"),
+    [("output/x/", "allow"), ("workspace:notes/", "allow"), ("workspace:.hidden", "deny"), ("output/x.py", "deny")],
+)
+def test_a_request_inside_a_zone_needs_no_grant(request_: str, effect: str):
+    assert verdict({"file.write": [request_]}, {})[0] == effect
+
+
 def test_a_request_that_the_run_above_does_not_make_is_denied():
     grant = {"file.write": [{"allow": "tickets/"}]}
     assert verdict({"file.write": ["tickets/"]}, grant, {"file.write": ["tickets/"]})[0] == "allow"

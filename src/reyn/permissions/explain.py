@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from reyn.permissions.paths import PathPattern
+from reyn.permissions.paths import PathPattern, protected_name
 from reyn.permissions.rules import EFFECTS, Requests, access_of, recorded_requests
 from reyn.workspace import Location
 
@@ -87,7 +87,8 @@ def _file_verdict(
     part = [rule for rule in rules if rule not in whole and _touches(rule, pattern, capability)]
     zones = [zone for zone in policy.zone(access) if zone.covers(sample, access)]
     zone = f"default: {access} {zones[0].text}" if zones else "default: the run's workspace"
-    in_zone = bool(zones) or (pattern.zone == "workspace" and access == "read")
+    is_own = pattern.zone == "workspace" and (access == "read" or not protected_name(sample.parts, "read"))
+    in_zone = bool(zones) or is_own
     text = _grant_pattern(pattern)
     line = _line(capability, text, policy)
     is_requested = all(requests.covers(capability, sample) for requests in above)
