@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from reyn.cli.interrupts import INTERRUPTED, Interrupts
-from reyn.cli.output import duration, json_option, print_json, print_result, reyn_command
+from reyn.cli.output import duration, json_option, print_json, print_result, result_as_json, reyn_command
 from reyn.cli.progress import Progress
 from reyn.cli.project import open_existing_project
 from reyn.errors import RunNotResumable
@@ -88,7 +88,7 @@ def _terminal_people() -> TerminalPeople | None:
 
 def _report(runtime: SyncRuntime, result: RunResult, progress: Progress, *, as_json: bool) -> int:
     if as_json:
-        print_json(result)
+        print_json(result_as_json(result))
     else:
         took, action = duration(progress.took), runtime.next_action(runtime.find(result.run_id))
         new = tuple(warning for warning in result.warnings if warning not in progress.warned)
@@ -106,7 +106,7 @@ def _report_interrupted(runtime: SyncRuntime, progress: Progress, interrupts: In
     click.echo(f"interrupted; the run is saved. Press Ctrl-C again to cancel it.\nnext: {command}", err=True)
     if not interrupts.is_twice():
         if as_json:
-            print_json(runtime.result(run))
+            print_json(result_as_json(runtime.result(run)))
         return INTERRUPTED
     with suppress(RunNotResumable):  # the run has already ended
         runtime.cancel(run, "Ctrl-C twice")

@@ -50,7 +50,7 @@ def refusal(verdict: Verdict, *, approved: str = "") -> Denied | NeedsApproval |
 
 
 _OWN = Allowed("default: the run's workspace")
-_KEPT = Allowed("default: content of this run")
+_RECORDED = Allowed("default: content of this run")
 
 
 class Gate(msgspec.Struct, frozen=True):
@@ -64,7 +64,7 @@ class Gate(msgspec.Struct, frozen=True):
 
     def read(self, location: Location) -> Verdict:
         if location.zone == "full_content":
-            return _KEPT
+            return _RECORDED
         return self._file("read", location)
 
     def write(self, location: Location) -> Verdict:

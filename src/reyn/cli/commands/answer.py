@@ -18,14 +18,11 @@ if TYPE_CHECKING:
     from reyn.runtime import RunResult, SyncRuntime
 
 
-@click.command(
-    epilog="Example: reyn answer 20260704T120000-k3m9qxdt 'in plain words'; "
-    "reyn answer 20260704T120000-k3m9qxdt 'reject too short'"
-)
+@click.command(epilog="Example: reyn answer order-17 'in plain words'; reyn answer order-17 'reject too short'")
 @click.argument("run")
-@click.argument("wait_and_value", metavar="[WAIT] VALUE", nargs=-1)
-@click.option("--show", is_flag=True, help="Print the question with everything that is to be approved; answer nothing.")
-@click.option("--no-resume", is_flag=True, help="Store the answer, but do not resume the run.")
+@click.argument("wait_and_value", metavar="[QUESTION] VALUE", nargs=-1)
+@click.option("--show", is_flag=True, help="Print the question with everything that is to be approved; store no reply.")
+@click.option("--no-resume", is_flag=True, help="Store the reply, but do not resume the run.")
 @execution_options
 def command(
     run: str,
@@ -36,11 +33,11 @@ def command(
     stream: bool,
     as_json: bool,
 ) -> int:
-    """Answer the open question of RUN with VALUE, then resume the run.
+    """Reply to the open question of RUN with VALUE, then resume the run.
 
-    VALUE is text if the question takes text, else JSON. An empty VALUE skips an optional question. WAIT is the id of
-    the question; `reyn runs --json` lists it. RUN is the run that asks or one of its ancestors. If another process
-    executes the run, that process continues it.
+    VALUE is text if the question takes text, else JSON. An empty VALUE skips an optional question. QUESTION is the id
+    of the question, which `reyn show RUN` prints; pass it to make sure that the reply reaches this question. RUN is the
+    run that asks or one of its ancestors. If another process executes the run, that process continues it.
 
     An approval takes `approve`, `reject`, `reject REMARK`, `defer`, or a JSON object. Your user name is recorded.
     """
@@ -53,7 +50,7 @@ def command(
     if not wait_and_value:
         raise click.UsageError("missing argument VALUE")
     if len(wait_and_value) > 2:
-        raise click.UsageError(f"too many arguments: expected [WAIT] VALUE, got {len(wait_and_value)}")
+        raise click.UsageError(f"too many arguments: expected [QUESTION] VALUE, got {len(wait_and_value)}")
     *wait_ids, value = wait_and_value
     wait_id = wait_ids[0] if wait_ids else None
     if no_resume:
@@ -76,7 +73,7 @@ def _post(runtime: SyncRuntime, run: str, wait_id: str | None, value: str) -> Po
     if wait_id is None:
         wait_id = _open_question(runtime, run).wait.id
         if value == wait_id:
-            raise click.UsageError(f"`{value}` is the id of the open question; the answer is missing")
+            raise click.UsageError(f"`{value}` is the id of the open question; VALUE is missing")
     return runtime.answer(run, wait_id, value, is_text=True, by=user_name())
 
 
@@ -99,15 +96,15 @@ def _open_question(runtime: SyncRuntime, run: str) -> Question:
     question = runtime.open_question(row)
     if question is None:
         raise WaitUnknown(
-            f"run `{row.run_id}` has no open question; it is {runtime.display_status(row)}",
-            hint="`reyn runs --status waiting` lists the runs that wait for an answer.",
+            f"run `{row.run_id}` has no open question; its status is {runtime.display_status(row)}",
+            hint="`reyn runs --status waiting` lists the runs that wait for a reply.",
             action=runtime.next_action(row),
         )
     return question
 
 
 def _report(posted: PostedAnswer, *, is_continued: bool, as_json: bool) -> None:
-    """Report an answer whose run this process does not resume."""
+    """Report a reply whose run this process does not resume."""
     if as_json:
         print_json({"run_id": posted.run_id, "wait": posted.wait_id, "is_continued": is_continued})
         return

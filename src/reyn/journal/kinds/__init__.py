@@ -56,7 +56,7 @@ from reyn.journal.kinds.shapes import (
 from reyn.journal.kinds.visit import (
     AnswerUnwrapped,
     ArtifactStored,
-    ContentCut,
+    ContentTruncated,
     ControlDecided,
     DecisionDeferred,
     FrameBuilt,
@@ -85,8 +85,8 @@ __all__ = [
     "ArtifactStored",
     "AskRequest",
     "Change",
-    "ContentCut",
     "ContentName",
+    "ContentTruncated",
     "ControlDecided",
     "Count",
     "DecisionDeferred",
