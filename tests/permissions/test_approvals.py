@@ -151,7 +151,7 @@ def test_an_answer_after_the_expiry_is_refused(project: Project):
         assert rt.resume("k").ok
     assert text(project) == "old\n"
     [refused] = project.events("message_refused")
-    assert refused["why"] == "the question `1.1.1.approve` has expired"
+    assert refused["reason"] == "the question `1.1.1.approve` has expired"
     assert project.is_sound()
 
 

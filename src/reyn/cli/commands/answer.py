@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from reyn.runtime import RunResult, SyncRuntime
 
 
-@click.command(epilog="Example: reyn answer order-17 'in plain words'; reyn answer order-17 'reject too short'")
+@click.command(epilog="Example: reyn answer order-17 'in plain words'")
 @click.argument("run")
 @click.argument("wait_and_value", metavar="[QUESTION] VALUE", nargs=-1)
 @click.option("--show", is_flag=True, help="Print the question with everything that is to be approved; store no reply.")

@@ -22,17 +22,15 @@ def command() -> None:
     """Explain what a skill may do; list and revoke standing approvals."""
 
 
-@command.command(
-    epilog="Example: reyn permissions explain triage; "
-    'reyn permissions explain triage --op \'{"kind": "file", "op": "read", "path": "reyn.yaml"}\''
-)
+@command.command(epilog="Example: reyn permissions explain triage --op file")
 @click.argument("skill")
 @click.option("--op", metavar="KIND|JSON", help="Decide about one op kind, or about one op with all its arguments.")
 @json_option
 def explain(skill: str, op: str | None, as_json: bool) -> None:
-    """Print what a run of SKILL may do, and why: file zones, ops, and each request with the rule that decides.
+    """Explain what a skill may do before it runs.
 
-    `ask` means that a person decides, `partly` that rules grant only a part of the request. Nothing is executed.
+    Prints the file zones, the ops, and each request with the rule that decides about it. `ask` means that a person
+    decides, `partly` that rules grant only a part of the request. Nothing is executed.
     """
     with open_existing_project() as runtime:
         if op is not None:
@@ -46,7 +44,10 @@ def explain(skill: str, op: str | None, as_json: bool) -> None:
 @command.command("list", epilog="Example: reyn permissions list --json")
 @json_option
 def list_approvals(as_json: bool) -> None:
-    """List standing approvals: ops that a version of a skill may execute although a rule says `ask`."""
+    """List standing approvals.
+
+    A standing approval lets one version of a skill execute an op although a rule says `ask`.
+    """
     with open_existing_project() as runtime:
         approvals = runtime.approvals()
     if as_json:
@@ -76,7 +77,10 @@ def list_approvals(as_json: bool) -> None:
 @click.option("--all", "is_all", is_flag=True, help="Revoke all standing approvals.")
 @json_option
 def revoke(approval_id: int | None, is_all: bool, as_json: bool) -> None:
-    """Revoke the standing approval ID, so that the op needs approval again. Open runs are included."""
+    """Revoke a standing approval.
+
+    The op then needs approval again, also in runs that have started.
+    """
     if (approval_id is None) != is_all:
         raise click.UsageError("expected either ID or --all")
     with open_existing_project() as runtime:
