@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from reyn.config import Sizes
 
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.S)
+_COLON = re.compile(r'"\s*:')
+"""The end of a key; also a text inside a string, if a quotation mark and a colon follow each other."""
 _OPENING = re.compile(r"```[a-zA-Z]*")
 _END_OF_REASONING = "</think>"
 """Ends the reasoning of some models. Servers may omit the opening tag."""
@@ -76,14 +78,29 @@ def _decode(text: str, depth: int) -> Any:
         return Rejected("depth", "$", f"the answer is nested more than {depth} deep")
     try:
         value = msgspec.json.decode(text)
+        path = _duplicate_key(text) if len(_COLON.findall(text)) != _count_keys(value) else None
     except msgspec.MsgspecError:
         return Rejected("not_json", "$", f"the answer is not one JSON object{_error_position(text)}")
-    path = _duplicate_key(text)
+    except RecursionError:  # the configured depth is more than Python supports
+        return Rejected("depth", "$", "the answer is nested too deep")
     return value if path is None else Rejected("duplicate_key", short(path), "the key is there twice; give it once")
 
 
 _Place = tuple[Any, str | int] | None
 """The last step of a path, after the place before it: joined paths of many values could be large."""
+
+
+def _count_keys(value: Any) -> int:
+    """Return the number of keys in a value. As many keys in the text are no duplicates; more may be."""
+    count, nodes = 0, [value]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, dict):
+            count += len(node)
+            nodes += node.values()
+        elif isinstance(node, list):
+            nodes += node
+    return count
 
 
 class _Pairs(list[Any]):
