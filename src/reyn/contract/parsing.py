@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from reyn.config import Sizes
 
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.S)
-_COLON = re.compile(r'"\s*:')
-"""The end of a key; also a text inside a string, if a quotation mark and a colon follow each other."""
 _OPENING = re.compile(r"```[a-zA-Z]*")
 _END_OF_REASONING = "</think>"
 """Ends the reasoning of some models. Servers may omit the opening tag."""
@@ -78,7 +76,7 @@ def _decode(text: str, depth: int) -> Any:
         return Rejected("depth", "$", f"the answer is nested more than {depth} deep")
     try:
         value = msgspec.json.decode(text)
-        path = _duplicate_key(text) if len(_COLON.findall(text)) != _count_keys(value) else None
+        path = _duplicate_key(text) if _may_have_duplicates(text, value) else None
     except msgspec.MsgspecError:
         return Rejected("not_json", "$", f"the answer is not one JSON object{_error_position(text)}")
     except RecursionError:  # the configured depth is more than Python supports
@@ -90,17 +88,9 @@ _Place = tuple[Any, str | int] | None
 """The last step of a path, after the place before it: joined paths of many values could be large."""
 
 
-def _count_keys(value: Any) -> int:
-    """Return the number of keys in a value. As many keys in the text are no duplicates; more may be."""
-    count, nodes = 0, [value]
-    while nodes:
-        node = nodes.pop()
-        if isinstance(node, dict):
-            count += len(node)
-            nodes += node.values()
-        elif isinstance(node, list):
-            nodes += node
-    return count
+def _may_have_duplicates(text: str, value: Any) -> bool:
+    """Return whether the text has more colons than its value, which has each key once; escapes can hide a colon."""
+    return "\\u" in text or text.count(":") != msgspec.json.encode(value).count(b":")
 
 
 class _Pairs(list[Any]):
