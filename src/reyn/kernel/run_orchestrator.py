@@ -70,7 +70,7 @@ def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
         reason = f"phase `{phase}` was visited {cap} times, the maximum that `max_phase_visits` allows"
         return kinds.LimitReached("max_phase_visits", cap, phase, reason)
     left = visits_left(state, skill, settings, phase)
-    if left and not is_skill_node(phase) and not any(left.values()) and not may_finish(skill, phase):
+    if left and max(left.values()) <= 0 and not is_skill_node(phase) and not may_finish(skill, phase):
         names = " and ".join(f"`{name}`" for name in left)
         reason = f"phase `{phase}` has no successor left: {names} reached `max_phase_visits`, which is {cap}"
         return kinds.LimitReached("max_phase_visits", cap or 0, phase, reason)
