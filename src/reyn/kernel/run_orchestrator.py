@@ -67,7 +67,8 @@ def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
     visit = state.visits_of(phase) + 1
     cap = limit_of(state, settings, "max_phase_visits")
     if cap is not None and visit > cap:
-        reason = f"phase `{phase}` was visited {cap} times, the maximum that `max_phase_visits` allows"
+        times = "once" if cap == 1 else f"{cap} times"
+        reason = f"phase `{phase}` was visited {times}, the maximum that `max_phase_visits` allows"
         return kinds.LimitReached("max_phase_visits", cap, phase, reason)
     left = visits_left(state, skill, settings, phase)
     if left and max(left.values()) <= 0 and not is_skill_node(phase) and not may_finish(skill, phase):

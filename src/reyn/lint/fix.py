@@ -1,4 +1,4 @@
-"""Rewrite a skill from the older form to the documented one, and its graph with edge texts (`reyn lint --fix`).
+"""Rewrite a skill from the older form to the documented one, and its graph with edge texts.
 
 Where the descriptions of artifacts say when to choose each successor of a phase, they become the texts of its edges.
 Files are written only if the rewritten skill loads as an equal value and offers the model equal candidates. Comments
@@ -163,7 +163,7 @@ def _round_trip() -> Any:
         from ruamel.yaml import YAML
     except ImportError as error:
         raise FixImpossible(
-            "`--fix` needs the package ruamel.yaml", hint="Install it with `pip install 'reyn[fix]'`."
+            "rewriting skills needs the package ruamel.yaml", hint="Install it with `pip install 'reyn[fix]'`."
         ) from error
     parser = YAML()
     parser.preserve_quotes = True
