@@ -77,7 +77,7 @@ def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
         return kinds.LimitReached("max_phase_visits", cap or 0, phase, reason)
     artifact, history = state.visit.input, state.history
     assert artifact is not None
-    next_phase, times = history.times_decided(phase, artifact.hash)
+    next_phase, repeats = history.times_decided(phase, artifact.hash)
     return Visit(
         phase,
         artifact,
@@ -86,7 +86,7 @@ def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
         (*history.path, phase)[-PATH_LENGTH:],
         state.visit.rollback,
         history.latest,
-        Repetition("decision", next_phase or "", times) if times > 1 else None,
+        Repetition("decision", next_phase or "", repeats) if repeats > 1 else None,
     )
 
 
