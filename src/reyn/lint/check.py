@@ -28,6 +28,7 @@ RULES = (
     structure.unproduced_reads,
     structure.schema_typos,
     requests.unknown_permissions,
+    requests.malformed_requests,
     requests.missing_requests,
     requests.unused_requests,
     requests.python_steps,

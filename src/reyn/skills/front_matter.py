@@ -46,6 +46,7 @@ class PhaseFrontMatter(msgspec.Struct, frozen=True):
     preprocessor: tuple[Any, ...] = ()
     context: Any = None
     reads: tuple[str, ...] = ()
+    requires_approval: bool = False
 
 
 FORBIDDEN_IN_PHASE = {
