@@ -196,8 +196,8 @@ def test_export_and_import_report_errors(ran: Path, reyn):
 
 
 def test_resume_uses_the_current_skill_only_with_upgrade(here: Path, reyn):
-    write_skill(here, "spin", {"turn": ["turn", "end"]})
-    write_answers(here, go("turn"), finish())
+    write_skill(here, "spin", {"turn": ["back", "end"], "back": ["turn"]})
+    write_answers(here, go("back"), go("turn"), finish())
     for run in ("old", "new"):
         assert reyn("run", "spin", IN, "--run-id", run, "--max-phase-visits", "1").code == 3
     phase = here / "reyn/project/spin/phases/turn.md"
@@ -206,6 +206,6 @@ def test_resume_uses_the_current_skill_only_with_upgrade(here: Path, reyn):
     assert reyn("resume", "old", *more).code == 0
     output = reyn("resume", "new", *more, "--upgrade")
     assert output.code == 0
-    assert "resumed at turn · skill spin " in output.out
+    assert "resumed at back · skill spin " in output.out
     assert "Now do what" not in reyn("frame", "old").out
     assert "Now do what" in reyn("frame", "new").out

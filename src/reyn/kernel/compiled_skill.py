@@ -112,7 +112,7 @@ class CompiledPhase(RunContext):
     def remaining_visits(self, state: RunState) -> dict[str, int]:
         """Return how often each candidate that was visited before can still be visited."""
         left = visits_left(state, self.skill, self.settings, self.name)
-        return {name: count for name, count in left.items() if count and state.visits_of(name)}
+        return {name: count for name, count in left.items() if count > 0 and state.visits_of(name)}
 
     @cached_property
     def definition(self) -> Phase:
@@ -173,7 +173,7 @@ class CompiledSkill(RunContext):
         """
         cap = limit_of(state, self.settings, "max_phase_visits")
         left = visits_left(state, self.skill, self.settings, name)
-        used_up = frozenset(successor for successor, count in left.items() if not count)
+        used_up = frozenset(successor for successor, count in left.items() if count <= 0)
         key = (name, cap, used_up)
         if key not in self._phases:
             self._phases[key] = CompiledPhase(self.skill, self.settings, self.vocabulary, name, cap, used_up)

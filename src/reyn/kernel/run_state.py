@@ -6,7 +6,7 @@ reason, phase, open question) is folded in `reyn.journal.lifecycle`, which the l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -21,12 +21,16 @@ if TYPE_CHECKING:
 
     from reyn.journal import Body, Event
 
+K = TypeVar("K")
+V = TypeVar("V")
 TRAIL_LENGTH = PATH_LENGTH
 """The number of completed visits that a rollback can return to; bounded to keep the cost of a visit constant."""
 MAX_WARNINGS = 50
 """The number of warnings in the state; the journal has all of them."""
-MAX_DECISIONS = 50
-"""The number of recent decisions among which repeated ones are found."""
+MAX_DECISIONS = 40
+"""The number of recent inputs of phases for which repeated decisions are found."""
+MAX_OUTCOMES = 5
+"""The number of recent decisions for one input."""
 MAX_TRUNCATED = 200
 """The number of truncated contents that ops can read; the journal has all of them."""
 
@@ -40,10 +44,8 @@ class CompletedVisit(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What a visit decided, and what it decided from. `ops` is the digest of its ops and their results."""
+    """What a visit decided. `artifact` is a hash; `ops` is the digest of the visit's ops and their results."""
 
-    phase: str
-    input: str
     next_phase: str | None
     artifact: str
     ops: str
@@ -77,16 +79,18 @@ class History(msgspec.Struct, frozen=True):
     total_steps: int = 0
     latest: dict[str, str] = {}
     """The hash of the latest artifact of each type; the run's input counts."""
-    decisions: dict[Decision, int] = {}
-    """How often each of the last decisions was made."""
+    decisions: dict[tuple[str, str], dict[Decision, int]] = {}
+    """How often each of the last decisions was made, by phase and hash of its input."""
     repeats: int = 0
     """How often the decision of the last visit was made, until the next visit starts."""
 
     def times_decided(self, phase: str, input: str) -> tuple[str | None, int]:
         """Return the next phase of the decision that a phase made most often for an input, and how often."""
-        made = [(count, one) for one, count in self.decisions.items() if (one.phase, one.input) == (phase, input)]
-        times, decision = max(made, key=lambda entry: entry[0], default=(0, None))
-        return (decision.next_phase if decision else None), times
+        made = self.decisions.get((phase, input))
+        if made is None:
+            return None, 0
+        decision = max(made, key=made.__getitem__)
+        return decision.next_phase, made[decision]
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -419,13 +423,22 @@ def _count_decision(history: History, completed: CompletedVisit, next_phase: str
     """Count how often the same decision was made. An answer of the user is progress, whatever the model made of it."""
     if visit.is_answered:
         return history
-    decision = Decision(completed.phase, completed.input.hash, next_phase, completed.artifact.hash, visit.ops)
-    decisions = {**history.decisions}
-    count = decisions.pop(decision, 0) + 1
-    decisions[decision] = count  # the oldest comes first
-    if len(decisions) > MAX_DECISIONS:
-        del decisions[next(iter(decisions))]
+    key = (completed.phase, completed.input.hash)
+    decision = Decision(next_phase, completed.artifact.hash, visit.ops)
+    made = history.decisions.get(key, {})
+    count = made.get(decision, 0) + 1
+    decisions = _with_latest(history.decisions, key, _with_latest(made, decision, count, MAX_OUTCOMES), MAX_DECISIONS)
     return replace(history, decisions=decisions, repeats=count)
+
+
+def _with_latest(table: dict[K, V], key: K, value: V, limit: int) -> dict[K, V]:
+    """Return a table with one more entry, or a newer one, without the oldest entry beyond the limit."""
+    table = {**table}
+    table.pop(key, None)
+    table[key] = value
+    if len(table) > limit:
+        del table[next(iter(table))]
+    return table
 
 
 def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:
