@@ -13,6 +13,9 @@ Docstrings and hints are published in docs/reference/errors.md. A code is never 
     │   ├── AnswersRejected        RYN202
     │   ├── StepFailed             RYN203
     │   └── SubRunFailed           RYN204
+    ├── AccessError                RYN3xx  permissions and trust
+    │   ├── SecretRefused          RYN311  also a ModelError
+    │   └── ProjectUntrusted       RYN312  also a ModelError
     ├── JournalError               RYN4xx  runs and their storage
     │   ├── RunNotFound            RYN401
     │   ├── RunBusy                RYN402
@@ -62,7 +65,9 @@ Docstrings and hints are published in docs/reference/errors.md. A code is never 
     │   ├── SecretValueInvalid     RYN707
     │   ├── OpInvalid              RYN708
     │   ├── OpUnknown              RYN709
-    │   └── UsageError             RYN710
+    │   ├── UsageError             RYN710
+    │   ├── UserConfigUnavailable  RYN711
+    │   └── OriginInvalid          RYN712
     └── InternalError              RYN900  a bug in Reyn
         └── ForeignAwait           RYN901
 """
@@ -566,6 +571,27 @@ class PullFailed(ModelError):
     hint = "Check the package index that pip uses, then pull again. No partial download was stored."
 
 
+# -- RYN3xx: permissions and trust ---------------------------------------------------------------------
+
+
+class AccessError(ReynError):
+    """Something is not permitted."""
+
+
+class SecretRefused(AccessError, ModelError):
+    """A secret may not be sent to this origin: it is bound to others."""
+
+    code = "RYN311"
+    hint = "If the server may have the secret, run `reyn secret allow NAME ORIGIN`."
+
+
+class ProjectUntrusted(AccessError, ModelError):
+    """The configuration of a project that is not trusted would send a secret to an origin."""
+
+    code = "RYN312"
+    hint = "Run `reyn trust` in the project to review what it wants and to trust it."
+
+
 # -- RYN6xx: limits -----------------------------------------------------------------------------------
 
 
@@ -667,6 +693,20 @@ class UsageError(ConfigError):
 
     def as_json(self) -> dict[str, object]:
         return super().as_json() | {"usage": self.usage}
+
+
+class UserConfigUnavailable(ConfigError):
+    """The user configuration cannot be read or written, or other users can change it."""
+
+    code = "RYN711"
+    hint = "Fix what the message names. `XDG_CONFIG_HOME` selects another folder."
+
+
+class OriginInvalid(ConfigError):
+    """A text is not the origin of a server: scheme, host and port."""
+
+    code = "RYN712"
+    hint = "Write the scheme, the host and, if it is not the default, the port: `https://api.example.com:8443`."
 
 
 # -- RYN9xx: internal errors --------------------------------------------------------------------------

@@ -45,6 +45,7 @@ COMMANDS = {
     "prune": "Delete old runs.",
     "export": "Write a run to a file.",
     "import": "Import exported runs.",
+    "trust": "Review what a project wants, and trust it.",
     "secret": "Store, list and remove secrets.",
     "models": "List models, or download one.",
     "config": "Show every setting and its origin.",

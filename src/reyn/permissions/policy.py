@@ -12,22 +12,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from reyn.config import Config
+    from reyn.permissions.trust import ProjectTrust
 
 
-def policy_of(config: Config, known: Iterable[str]) -> Policy:
+def policy_of(config: Config, known: Iterable[str], trust: ProjectTrust | None = None) -> Policy:
     """Return the policy of a configuration. `known` are the permission keys that exist.
+
+    Grants that are ignored because the project is not trusted are checked, too.
 
     Raises:
         ConfigInvalid: names the rule or zone that is wrong.
     """
     try:
-        rules = parse_rules(config.permissions, known)
+        capabilities = tuple(known)
+        rules = parse_rules(config.permissions, capabilities)
+        parse_rules(trust.ignored_permissions if trust else {}, capabilities)
         zones = [tuple(_zone(text, key) for text in getattr(config.files, key)) for key in ("read", "write")]
     except RuleError as error:
         where = ".".join(str(part) for part in error.path)
         finding = Finding("reyn.yaml", 1, 1, "RYN701", f"`{where}`: {error}")
         raise ConfigInvalid("the configuration has errors:", [finding]) from error
-    return Policy(rules, *zones)
+    note = "Settings of this project are ignored because it is not trusted; the operator can run `reyn trust`."
+    return Policy(rules, zones[0], zones[1], note if trust is not None and trust.ignored else "")
 
 
 def _zone(text: str, key: str) -> PathPattern:

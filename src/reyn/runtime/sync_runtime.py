@@ -58,6 +58,7 @@ class SyncRuntime:
         ids: Ids | None = None,
         people: People | None = None,
         ops: Iterable[Op] = (),
+        trust: bool | None = None,
         **settings: Any,
     ) -> Self:
         """Open a project; see `OSRuntime.open`."""
@@ -70,6 +71,7 @@ class SyncRuntime:
                 ids=ids,
                 people=people,
                 ops=ops,
+                trust=trust,
                 **settings,
             )
         )
@@ -271,7 +273,7 @@ class SyncRuntime:
         return self.runtime.first_frame(skill, input, phase=phase)
 
     def models(self) -> list[ModelStatus]:
-        return self._runner.run(self.runtime.models())
+        return self.runtime.models()
 
     # -- closing --------------------------------------------------------------------------------------
 

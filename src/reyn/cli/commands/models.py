@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def command(context: click.Context, as_json: bool) -> None:
     """List the configured models and those that can be downloaded, with availability and output modes.
 
-    Loads no model. Connects only to servers that reyn.yaml names.
+    Loads no model and connects to no server: a server is listed as ok if its key exists and may be sent to it.
     """
     if context.invoked_subcommand is not None:
         return
@@ -70,7 +70,7 @@ def _exit_on_sigterm() -> Iterator[None]:
 
 
 def _print_model(model: ModelStatus) -> None:
-    mark = click.style("ok     ", fg="green") if model.is_reachable else click.style("missing", fg="yellow")
+    mark = click.style("ok     ", fg="green") if model.is_available else click.style("missing", fg="yellow")
     names = f" ({', '.join(model.names)})" if model.names else ""
     click.echo(f"{mark}  {clean(model.model)}{names}")
     details: dict[str, Any] = {"output modes": ", ".join(model.modes), "error": model.why}
