@@ -98,10 +98,6 @@ class UserConfigFile:
 
     # -- trusted projects -----------------------------------------------------------------------------
 
-    def decision(self, root: Path) -> TrustEntry | None:
-        """Return the user's decision about a project."""
-        return self.read().projects.get(str(root))
-
     def decide(self, root: Path, entry: TrustEntry | None) -> bool:
         """Store or, with `None`, remove the decision about a project. Returns whether there was one before."""
         path, existed = str(root), False

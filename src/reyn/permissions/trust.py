@@ -23,7 +23,7 @@ from reyn.secrets.origins import origin_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from reyn.config import Setting, UserConfigFile
+    from reyn.config import Setting, UserConfig
     from reyn.permissions.paths import Access
 
 TrustState = Literal["not needed", "trusted", "declined", "not trusted"]
@@ -38,12 +38,18 @@ class Want(msgspec.Struct, frozen=True):
         key: The key of the configuration, such as `files.write`.
         text: What takes effect with trust.
         place: Where it is set, such as `reyn.yaml:3`.
+        pair: The handle of a secret, and the origin that it would be sent to.
     """
 
     kind: Literal["zone", "permission", "secret"]
     key: str
     text: str
     place: str
+    pair: tuple[str, str] | None = None
+
+    def is_bound(self, own: UserConfig) -> bool:
+        """Whether this is a secret that the user has bound to the origin."""
+        return self.pair is not None and self.pair[1] in map(origin_of, own.secrets.get(self.pair[0], ()))
 
 
 class ProjectTrust(msgspec.Struct, frozen=True):
@@ -53,6 +59,7 @@ class ProjectTrust(msgspec.Struct, frozen=True):
         root: The project's folder.
         state: The user's decision. A decision about something else that the project wanted counts as none.
         wants: Everything in the project's own configuration that needs trust.
+        ignored: What has no effect. A secret that is bound to the project's origin already needs no trust.
         ignored_permissions: The grants that have no effect, in the form of `permissions`.
         withheld: Secrets and origins that the project may not bring together: pairs of a handle and an origin.
     """
@@ -60,22 +67,14 @@ class ProjectTrust(msgspec.Struct, frozen=True):
     root: str = ""
     state: TrustState = "not needed"
     wants: tuple[Want, ...] = ()
+    ignored: tuple[Want, ...] = ()
     ignored_permissions: dict[str, Any] = {}
     withheld: frozenset[tuple[str, str]] = frozenset()
-
-    @property
-    def is_trusted(self) -> bool:
-        return self.state in ("trusted", "not needed")
 
     @property
     def digest(self) -> str:
         """Identifies what the project wants; the user's decision is bound to it."""
         return _digest(self.wants)
-
-    @property
-    def ignored(self) -> tuple[Want, ...]:
-        """Return what has no effect."""
-        return () if self.is_trusted else self.wants
 
     @property
     def warning(self) -> str:
@@ -122,19 +121,21 @@ def load_project(
     """
     sources = load_sources(root, flags, environ)
     merged = sources.merged
+    own = user_config(environ).read()
     wants = tuple(_wants(sources, merged))
+    needed = tuple(want for want in wants if not want.is_bound(own))
+    state: TrustState
     if trust is None:
-        state = _state(user_config(environ), root, wants)
+        state = _state(own.projects.get(str(root)), wants) if needed else "not needed"
     else:
-        state = "not needed" if not wants else "trusted" if trust else "not trusted"
-    ignored: dict[str, Any] = {}
-    withheld: frozenset[tuple[str, str]] = frozenset()
-    if state not in ("trusted", "not needed"):
-        ignored = _without_grants(merged, sources)
+        state = "not needed" if not needed else "trusted" if trust else "not trusted"
+    found = ProjectTrust(str(root), state, wants)
+    if state in ("declined", "not trusted"):
+        removed = _without_grants(merged, sources)
         _without_zones(merged, sources)
         withheld = frozenset(_project_pairs(sources))
-    config = msgspec.convert(merged, Config)
-    return LoadedProject(config, ProjectTrust(str(root), state, wants, ignored, withheld), sources)
+        found = ProjectTrust(str(root), state, wants, needed, removed, withheld)
+    return LoadedProject(msgspec.convert(merged, Config), found, sources)
 
 
 def store_decision(loaded: LoadedProject, *, is_trusted: bool = True) -> list[tuple[str, str]]:
@@ -162,10 +163,7 @@ def _project_pairs(sources: Sources) -> list[tuple[str, str]]:
     return sorted(set(_pairs(sources.merged)) - set(_pairs(sources.operator)))
 
 
-def _state(own: UserConfigFile, root: Path, wants: tuple[Want, ...]) -> TrustState:
-    if not wants:
-        return "not needed"
-    entry = own.decision(root)
+def _state(entry: TrustEntry | None, wants: tuple[Want, ...]) -> TrustState:
     if entry is None or entry.wants != _digest(wants):
         return "not trusted"
     return "trusted" if entry.trusted else "declined"
@@ -197,7 +195,7 @@ def _wants(sources: Sources, merged: dict[str, Any]) -> Iterator[Want]:
         pair = _pair(settings)
         if pair is not None and pair in own:
             place = sources.place("models", name, "base_url" if settings.get("base_url") else "key")
-            yield Want("secret", f"models.{name}.key", f"models.{name}: send {pair[0]} to {pair[1]}", place)
+            yield Want("secret", f"models.{name}.key", f"models.{name}: send {pair[0]} to {pair[1]}", place, pair)
 
 
 def _is_project(sources: Sources, *path: str) -> bool:

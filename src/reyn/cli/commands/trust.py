@@ -52,8 +52,8 @@ def _trust(root: Path, *, yes: bool, as_json: bool) -> None:
             click.echo(f"{clean(str(root))} wants nothing that needs trust")
             return
         print_wants(loaded, err=False)
-        if loaded.trust.state == "trusted":
-            click.echo("already trusted")
+        if not loaded.trust.ignored:
+            click.echo("already trusted" if loaded.trust.state == "trusted" else "the secrets are bound already")
             return
         if not yes and not is_attended():
             raise UsageError("cannot ask: this is not a terminal", hint="Review the list, then run `reyn trust --yes`.")
@@ -63,7 +63,8 @@ def _trust(root: Path, *, yes: bool, as_json: bool) -> None:
         decide(loaded, is_trusted=True)
         loaded = load_project(root)
     trust = loaded.trust
-    print_json({"path": trust.root, "state": trust.state, "wants": trust.wants, "digest": trust.digest})
+    fields = {"path": trust.root, "state": trust.state, "wants": trust.wants, "ignored": trust.ignored}
+    print_json(fields | {"digest": trust.digest})
 
 
 def _revoke(root: Path, *, as_json: bool) -> None:
