@@ -78,7 +78,12 @@ def test_a_part_of_the_file_without_the_secret_can_be_read(project: Project):
 
 @pytest.mark.parametrize(
     "spelling",
-    [KEY, json.dumps(KEY).replace("/", "\\/"), base64.b64encode(f"user:{KEY}".encode()).decode(), KEY.replace("+", "%2B")],
+    [
+        KEY,
+        json.dumps(KEY).replace("/", "\\/"),
+        base64.b64encode(f"user:{KEY}".encode()).decode(),
+        KEY.replace("+", "%2B"),
+    ],
 )
 def test_every_spelling_of_a_secret_is_found(project: Project, spelling: str):
     (project.root / "notes.txt").write_text(f"see {spelling} there\n")
