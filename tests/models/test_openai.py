@@ -279,7 +279,7 @@ def test_an_unset_variable_of_a_key_is_reported_before_any_request():
 def test_a_key_from_a_variable_is_sent_and_scrubbed(far: Caller, server: FakeServer, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MY_PROVIDER_KEY", KEY)
     far.configure(key="env://MY_PROVIDER_KEY")
-    far.environment = EnvironmentStore(os.environ)
+    far.secrets, far.environment = MemoryStore(), EnvironmentStore(os.environ)
     server.then(
         status(503, lambda request: f"no capacity for {request.key}"), good(lambda request: finish(request.key))
     )
@@ -292,7 +292,7 @@ def test_a_key_from_a_variable_is_sent_and_scrubbed(far: Caller, server: FakeSer
 
 def test_a_rejected_key_from_a_variable_names_the_variable(far: Caller, server: FakeServer):
     far.configure(key="env://MY_PROVIDER_KEY")
-    far.environment = EnvironmentStore({"MY_PROVIDER_KEY": KEY})
+    far.secrets, far.environment = MemoryStore(), EnvironmentStore({"MY_PROVIDER_KEY": KEY})
     server.then(status(401, lambda request: f"bad key {request.key}"))
     result = far.run()
     assert result.reason == "model `far` returned HTTP 401: bad key env://MY_PROVIDER_KEY"

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from reyn.models import Model
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable
+    from reyn.permissions.trust import ProjectTrust
     from reyn.runs.archive import ImportReport
     from reyn.runs.diff import DiffReport
     from reyn.runs.prune import PruneReport
@@ -83,6 +84,10 @@ class SyncRuntime:
     @property
     def config(self) -> Config:
         return self.runtime.config
+
+    @property
+    def trust(self) -> ProjectTrust:
+        return self.runtime.trust
 
     @property
     def library(self) -> Library:
