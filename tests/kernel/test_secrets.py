@@ -237,3 +237,10 @@ def test_a_state_directory_that_is_open_to_others_is_closed_by_the_next_run(proj
 def test_a_workspace_without_a_journal_on_disk_is_closed_too(project: Project):
     assert project.run("s", [act(file("write", "workspace:a", content="x")), finish()]).ok
     assert (project.root / ".reyn").stat().st_mode & 0o777 == 0o700
+
+
+def test_runs_work_without_a_home_directory(project: Project, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+    assert project.run("s", [act(file("read", ".env")), finish()], **GRANT).ok
+    assert_denied(project)

@@ -18,7 +18,7 @@ from reyn.ops import Call, Denied, Env, Plan
 from reyn.ops.execution import apply_changes, perform_op, plan_op
 from reyn.ops.preview import preview
 from reyn.permissions import Gate, Policy, parse_requests
-from reyn.secrets.file import secrets_path
+from reyn.private_files import user_folder
 from reyn.workspace import Roots
 from reyn.workspace.restore import Files, restore
 
@@ -44,9 +44,13 @@ _SECRETS = "default: no secret in an op"
 def roots_of(root: Path, state: Path, workspace: str) -> Roots:
     """Return the folders of a run: project, state directory, workspace.
 
-    The operator's secrets are excluded, because they may be inside the project if that is the home directory.
+    The user's configuration and secrets are excluded: they are inside the project if that is the home directory.
     """
-    return Roots(root, state, state / "workspace" / workspace, (secrets_path(os.environ).parent,))
+    try:
+        hidden: tuple[Path, ...] = (user_folder(os.environ),)
+    except RuntimeError:  # there is no home directory
+        hidden = ()
+    return Roots(root, state, state / "workspace" / workspace, hidden)
 
 
 def requests_above(started: kinds.RunStarted, content: Callable[[str], bytes]) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ It connects the packages below it and implements no rules of its own.
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.config import ModelSettings, RunSettings, user_config
-from reyn.errors import ProjectNotFound, RunBlocked, RunBusy, RunIdInvalid, RunKeyTaken, RunNotResumable
+from reyn.errors import (
+    ProjectNotFound,
+    RunBlocked,
+    RunBusy,
+    RunIdInvalid,
+    RunKeyTaken,
+    RunNotResumable,
+    SecretStoreUnavailable,
+)
 from reyn.journal import ENDED, Blob, Cancel, MemoryJournal, RaiseLimit, canonical, kinds
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
 from reyn.kernel.commits import SharedCommits
@@ -849,9 +858,13 @@ class OSRuntime:
 
     @cached_property
     def secrets(self) -> Secrets:
-        from reyn.secrets import open_secrets
+        from reyn.secrets import EnvironmentStore, Secrets, open_secrets
 
-        return open_secrets(origins=user_config())
+        origins = user_config()
+        try:
+            return open_secrets(origins=origins)
+        except SecretStoreUnavailable:  # there is no home directory
+            return Secrets([], EnvironmentStore(os.environ), origins)
 
     def _learn_secrets(self) -> None:
         """Make the values outside the keyring known, so that they are scrubbed from everything that is recorded."""
