@@ -100,7 +100,7 @@ class OpPerformer:
             return _withheld(effect, call, handle, "its arguments hold")
         planned, blobs = self._planned(effect, call, args, tape)
         if not known.is_empty:
-            for content in (encode(planned), *(blob.content for blob in blobs)):
+            for content in (encode(planned), *(blob.content for blob in blobs if blob.hash != args.hash)):
                 if handle := known.find(content):
                     what = "a file that it changes, or its result, holds"
                     return _withheld(effect, call, handle, what)

@@ -62,6 +62,7 @@ def _entry(code: str, cls: type[ReynError] | None) -> dict[str, Any]:
 _MORE = {
     "RYN1": "reyn lint --help",
     "RYN2": "reyn run --help",
+    "RYN3": "reyn trust --help",
     "RYN4": "reyn runs --help",
     "RYN5": "reyn models --help",
     "RYN6": "reyn resume --help",
