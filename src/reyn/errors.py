@@ -499,7 +499,7 @@ class ModelUnavailable(ModelError):
     """The server cannot be reached, or reports that it cannot answer now."""
 
     code = "RYN506"
-    hint = "Check that the server is running and that `base_url` is correct (`reyn models`), then try again."
+    hint = "Check that the server is running and that `base_url` is correct, then try again."
     is_transient = True
 
 
