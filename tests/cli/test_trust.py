@@ -63,10 +63,22 @@ def test_decisions_are_listed_and_revoked(cloned: Path, reyn, tmp_path: Path):
     assert reyn("trust", "--yes").code == 0
     assert reyn("trust", "--list").out == f"trusted     {cloned}\n"
     assert reyn("trust", "--revoke").out == f"revoked {cloned}\n"
-    assert reyn("trust", str(cloned), "--revoke", "--json").json == {"path": str(cloned), "revoked": False}
+    assert reyn("trust", str(cloned), "--revoke", "--json").json["revoked"] is False
     assert reyn("trust", "--json").json["state"] == "not trusted"
     assert reyn("trust", str(tmp_path / "nowhere")).code == 2
     assert reyn("trust", "--list", "--yes").code == 2
+
+
+def test_revoking_trust_names_the_secrets_that_stay_bound(here: Path, reyn):
+    (here / "reyn.yaml").write_text("models: {far: {model: openai:m, key: secret://FAR}}\n")
+    assert reyn("trust", "--yes").code == 0
+    assert reyn("trust", "--revoke").out.splitlines() == [
+        f"revoked {here}",
+        (
+            "secret://FAR may still be sent to https://api.openai.com; "
+            "remove that with: reyn secret revoke FAR https://api.openai.com"
+        ),
+    ]
 
 
 def test_a_project_that_wants_nothing_needs_no_trust(here: Path, reyn):

@@ -158,6 +158,13 @@ def store_decision(loaded: LoadedProject, *, is_trusted: bool = True) -> list[tu
     return refused
 
 
+def bound_secrets(root: Path) -> list[tuple[str, str]]:
+    """Return the secrets that are bound to origins in the project's own configuration. They need no trust."""
+    own = user_config().read()
+    wants = load_project(root).trust.wants if root.is_dir() else ()
+    return sorted({want.pair for want in wants if want.pair is not None and want.is_bound(own)})
+
+
 def _project_pairs(sources: Sources) -> list[tuple[str, str]]:
     """Return the secrets that the project's own configuration sends somewhere: pairs of a handle and an origin."""
     return sorted(set(_pairs(sources.merged)) - set(_pairs(sources.operator)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from reyn.cli.output import clean, json_option, print_json
+from reyn.cli.output import clean, json_option, print_json, reyn_command
 from reyn.cli.people import is_attended
 from reyn.cli.project import project_root
 from reyn.cli.trust import decide, print_wants
@@ -69,12 +69,17 @@ def _trust(root: Path, *, yes: bool, as_json: bool) -> None:
 
 def _revoke(root: Path, *, as_json: bool) -> None:
     from reyn.config import user_config
+    from reyn.permissions.trust import bound_secrets
 
     existed = user_config().decide(root, None)
+    bound = bound_secrets(root)
     if as_json:
-        print_json({"path": str(root), "revoked": existed})
-    else:
-        click.echo(f"{'revoked' if existed else 'no decision about'} {clean(str(root))}")
+        print_json({"path": str(root), "revoked": existed, "bound": bound})
+        return
+    click.echo(f"{'revoked' if existed else 'no decision about'} {clean(str(root))}")
+    for handle, origin in bound:
+        command = reyn_command("secret", "revoke", handle.removeprefix("secret://"), origin)
+        click.echo(f"{handle} may still be sent to {origin}; remove that with: {command}")
 
 
 def _list(*, as_json: bool) -> None:
