@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from reyn.cli.hints import full_hint
 from reyn.errors import OriginInvalid, ProjectUntrusted, SecretMissing, SecretRefused, UserConfigUnavailable
 from reyn.secrets import EnvironmentStore, MemoryOrigins, MemoryStore, Secrets, origin_of, validate_origin
 
@@ -68,7 +69,8 @@ def test_the_first_use_binds_a_secret_and_other_origins_are_refused(secrets: Sec
     for url in ("https://b.example/v1", "http://a.example/v1", "https://a.example:8443/v1", "https://x.a.example/v1"):
         with pytest.raises(SecretRefused) as caught:
             secrets.resolve_for(HANDLE, url, may_bind=True)
-        assert f"`reyn secret allow KEY {origin_of(url)}`" in caught.value.hint
+        command = f"`reyn secret allow KEY {origin_of(url)}`"
+        assert command in full_hint(caught.value.code, caught.value.hint)
     assert secrets.resolve_for(HANDLE, "https://a.example/v2", may_bind=False) == VALUE
 
 
@@ -76,7 +78,7 @@ def test_without_trust_no_secret_is_bound_or_read(secrets: Secrets):
     for handle in (HANDLE, "env://OTHER", "secret://MISSING"):
         with pytest.raises(ProjectUntrusted) as caught:
             secrets.resolve_for(handle, "https://a.example/v1", may_bind=False)
-        assert "reyn trust" in caught.value.hint
+        assert "`reyn trust`" in full_hint(caught.value.code, caught.value.hint)
         assert secrets.origins.allowed(handle) == ()
     assert secrets.scrubber.is_empty
 

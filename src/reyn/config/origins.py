@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.config.checks import CODE
 from reyn.config.load import FLAGS, Sources
 from reyn.config.values import Config
 from reyn.documents import nearest
-from reyn.errors import ConfigInvalid, Finding
+from reyn.errors import SettingUnknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -57,13 +56,12 @@ def select_settings(settings: list[Setting], key: str) -> list[Setting]:
     """Return the setting with a key, or all settings below it.
 
     Raises:
-        ConfigInvalid: If there is no such key.
+        SettingUnknown: If there is no such key.
     """
     selected = [setting for setting in settings if setting.key == key or setting.key.startswith(f"{key}.")]
     if not selected:
         known = {setting.key for setting in settings} | {setting.key.partition(".")[0] for setting in settings}
-        finding = Finding("config", 1, 1, CODE, f"unknown key `{key}`", nearest(key, known))
-        raise ConfigInvalid("the configuration has no such key:", [finding])
+        raise SettingUnknown(f"no setting `{key}`", hint=nearest(key, known) or None)
     return selected
 
 

@@ -30,7 +30,7 @@ NAME = "config.yaml"
 class TrustEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The user's decision about a project. It holds as long as the project wants the same."""
 
-    wants: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z", description="the digest that `reyn trust` writes")]
+    wants: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z", description="the digest of what the project wants")]
     trusted: bool = True
 
 

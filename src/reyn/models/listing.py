@@ -1,4 +1,4 @@
-"""List the configured and the pullable models with their availability, for `reyn models`.
+"""List the configured and the pullable models with their availability.
 
 No model is loaded and no server is contacted: a server counts as available if its key exists and may be sent to it.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.config import ModelSettings
-from reyn.errors import ModelUnknown, ReynError
+from reyn.errors import ModelNotInstalled, ModelUnknown, ReynError
 from reyn.models.roster import Roster
 from reyn.models.weights import DEFAULT_WEIGHTS, KNOWN_WEIGHTS, is_gguf, weights_path
 
@@ -34,6 +34,7 @@ class ModelStatus(msgspec.Struct, frozen=True):
         modes: Its output modes, the preferred one first.
         why: The reason if it cannot be used.
         details: Further facts, such as `base_url` or `license`.
+        code: The code of the error that `why` describes, if there is one.
     """
 
     model: str
@@ -42,6 +43,7 @@ class ModelStatus(msgspec.Struct, frozen=True):
     modes: tuple[str, ...]
     why: str = ""
     details: dict[str, Any] = {}
+    code: str = ""
 
 
 def list_models(
@@ -99,16 +101,17 @@ def _check_local(settings: ModelSettings, names: list[str], root: Path) -> Model
     path = weights_path(known) if known else root / Path(name).expanduser()
     reason = ""
     if not path.is_file():
-        reason = f"not installed; run `reyn models pull {name}`" if known else f"file not found: `{name}`"
+        reason = f"the weights `{name}` are not installed" if known else f"file not found: `{name}`"
     elif known and path.stat().st_size != known.bytes:
-        reason = f"damaged; run `reyn models pull {name}`"
+        reason = f"the weights `{name}` are damaged"
     elif not is_gguf(path):
         reason = f"`{name}` is not a GGUF file"
     elif importlib.util.find_spec("xllamacpp") is None:
-        reason = "the extra `local` is not installed; run pip install 'reyn[local]'"
+        reason = "the extra `local` is not installed: pip install 'reyn[local]'"
     modes = ("grammar", "free") if settings.mode == "auto" else (settings.mode,)
     details: dict[str, Any] = {"about": known.about, "license": known.license} if known else {}
-    return ModelStatus(settings.model, tuple(names), not reason, modes, reason, details)
+    code = ModelNotInstalled.code if reason else ""
+    return ModelStatus(settings.model, tuple(names), not reason, modes, reason, details, code)
 
 
 def _check_openai(
@@ -121,9 +124,10 @@ def _check_openai(
         model = OpenAIModel(label, name, settings, lambda: secrets, may_bind)
     except ReynError as error:
         return ModelStatus(settings.model, tuple(names), is_available=False, modes=(), why=error.message)
-    details, reason = model.describe(), ""
+    details, reason, code = model.describe(), "", ""
     try:
         model.check_key()
     except ReynError as error:
-        reason = f"{error.message}. {error.hint}"
-    return ModelStatus(settings.model, tuple(names), not reason, tuple(details.pop("modes")), reason, details)
+        reason, code = f"{error.message}. {error.hint}", error.code
+    modes = tuple(details.pop("modes"))
+    return ModelStatus(settings.model, tuple(names), not reason, modes, reason, details, code)

@@ -32,7 +32,7 @@ def policy_of(config: Config, known: Iterable[str], trust: ProjectTrust | None =
         where = ".".join(str(part) for part in error.path)
         finding = Finding("reyn.yaml", 1, 1, "RYN701", f"`{where}`: {error}")
         raise ConfigInvalid("the configuration has errors:", [finding]) from error
-    note = "Settings of this project are ignored because it is not trusted; the operator can run `reyn trust`."
+    note = "Settings of this project are ignored because the operator has not trusted it."
     return Policy(rules, zones[0], zones[1], note if trust is not None and trust.ignored else "")
 
 

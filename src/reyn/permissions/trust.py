@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from reyn.config import Setting, UserConfig
     from reyn.permissions.paths import Access
 
+UNTRUSTED = "the project is not trusted"
 TrustState = Literal["not needed", "trusted", "declined", "not trusted"]
 _ACCESSES: tuple[Access, ...] = ("read", "write")
 
@@ -78,11 +79,11 @@ class ProjectTrust(msgspec.Struct, frozen=True):
 
     @property
     def warning(self) -> str:
-        """Return what is ignored and what to do about it; empty if nothing is."""
+        """Return what is ignored; empty if nothing is."""
         if not self.ignored:
             return ""
         listed = "; ".join(f"{want.text} ({want.place})" for want in self.ignored)
-        return f"the project is not trusted, so these settings are ignored: {listed}. Run `reyn trust` to review them"
+        return f"{UNTRUSTED}, so these settings are ignored: {listed}"
 
     def may_bind(self, handle: str, origin: str) -> bool:
         """Whether the first use of a secret may bind it to an origin."""

@@ -118,13 +118,13 @@ class Secrets:
         variable = variable_of_handle(handle)
         value = self._environment.variable(variable)
         if value is None:
-            hint = f"Set `{variable}`, or store the value (`reyn secret set NAME`) and refer to it as `secret://NAME`."
+            hint = f"Set `{variable}`, or store the value as a secret and refer to it as `secret://NAME`."
             raise SecretMissing(f"the environment variable `{variable}` is not set", hint=hint)
         return value
 
     @staticmethod
     def _missing(name: str) -> SecretMissing:
-        hint = f"Run `reyn secret set {name}`, or set the variable `{variable_of(name)}`."
+        hint = f"Store the secret `{name}`, or set the variable `{variable_of(name)}`."
         return SecretMissing(f"no secret `{name}`", hint=hint)
 
     def resolve_for(self, handle: str, url: str, *, may_bind: bool) -> str:
@@ -153,13 +153,12 @@ class Secrets:
         allowed = self.origins.allowed(handle)
         if origin in allowed:
             return
-        command = f"reyn secret allow {handle.removeprefix('secret://')} {origin}"
         if allowed:
             message = f"`{handle}` may be sent to {', '.join(allowed)} only, not to {origin}"
-            raise SecretRefused(message, hint=f"If that server may have it, run `{command}`.")
+            raise SecretRefused(message, hint=f"Allow sending `{handle}` to {origin}, if that server may have it.")
         if not may_bind:
             message = f"`{handle}` is not sent to {origin}: the project is not trusted"
-            raise ProjectUntrusted(message, hint=f"Run `reyn trust` to review what the project wants, or `{command}`.")
+            raise ProjectUntrusted(message, hint=f"Trust the project, or allow sending `{handle}` to {origin}.")
 
     def _bind(self, handle: str, origin: str) -> None:
         try:
@@ -238,7 +237,7 @@ class Secrets:
         if self._environment.get(name):
             hint = f"Run: unset {variable_of(name)}"
             raise SecretMissing(f"`{name}` is set by an environment variable and is in no store", hint=hint)
-        raise SecretMissing(f"no secret `{name}`", hint="`reyn secret list` lists all secrets.")
+        raise SecretMissing(f"no secret `{name}`", hint="Check the name against the list of secrets.")
 
     def _find(self, name: str) -> str | None:
         for source in self._sources:
