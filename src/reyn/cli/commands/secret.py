@@ -69,7 +69,10 @@ def set_secret(context: click.Context, name: str, variable: str | None, origins:
 @command.command("list", epilog="Example: reyn secret list --json")
 @json_option
 def list_secrets(as_json: bool) -> None:
-    """List the names of secrets, where each is stored, and the origins that it may be sent to. Reads no values."""
+    """List secrets, where each is stored, and its origins.
+
+    The origins are those that the secret may be sent to. Reads no values.
+    """
     from reyn.config import user_config
     from reyn.secrets import handle_of, open_secrets
 
@@ -103,7 +106,10 @@ def list_secrets(as_json: bool) -> None:
 @click.argument("name")
 @click.argument("origin")
 def allow_origin(name: str, origin: str) -> None:
-    """Allow the secret NAME to be sent to ORIGIN, such as https://api.example.com. NAME may be env://VARIABLE."""
+    """Allow sending the secret NAME to ORIGIN.
+
+    ORIGIN is scheme, host and port of a server, such as https://api.example.com. NAME may be env://VARIABLE.
+    """
     from reyn.config import user_config
     from reyn.secrets import validate_origin
 
@@ -116,7 +122,10 @@ def allow_origin(name: str, origin: str) -> None:
 @click.argument("name")
 @click.argument("origin", required=False)
 def revoke_origin(name: str, origin: str | None) -> None:
-    """Remove the permission to send the secret NAME to ORIGIN, or to any origin."""
+    """Stop sending the secret NAME to ORIGIN.
+
+    Without ORIGIN, the secret is bound to none any more.
+    """
     from reyn.config import user_config
     from reyn.secrets import validate_origin
 
@@ -131,7 +140,10 @@ def revoke_origin(name: str, origin: str | None) -> None:
 @command.command("rm", epilog="Example: reyn secret rm OPENAI_API_KEY")
 @click.argument("name")
 def remove_secret(name: str) -> None:
-    """Remove the secret NAME from every store, and the origins that it is bound to."""
+    """Remove the secret NAME from every store.
+
+    The origins that it is bound to are removed, too.
+    """
     from reyn.config import user_config
     from reyn.secrets import handle_of, open_secrets
 
