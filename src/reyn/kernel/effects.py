@@ -106,7 +106,7 @@ UNKNOWN_OUTCOME = UnknownOutcome()
 
 
 @dataclass(frozen=True)
-class PerformOp(Effect[kinds.OpCompleted | UnknownOutcome]):
+class PerformOp(Effect[kinds.OpCompleted | kinds.PermissionDenied | UnknownOutcome]):
     """Execute a planned op.
 
     `answer` is the answer to the op's request. `resolution` is the operator's decision on an unsafe intent whose
@@ -121,7 +121,7 @@ class PerformOp(Effect[kinds.OpCompleted | UnknownOutcome]):
     resolution: str = ""
     needs_intent: bool = True
 
-    outcomes = (kinds.OpCompleted,)
+    outcomes = (kinds.OpCompleted, kinds.PermissionDenied)
 
 
 @dataclass(frozen=True)

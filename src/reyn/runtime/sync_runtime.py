@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from reyn.models import Model
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable
+    from reyn.permissions.trust import ProjectTrust
     from reyn.runs.archive import ImportReport
     from reyn.runs.diff import DiffReport
     from reyn.runs.prune import PruneReport
@@ -59,6 +60,7 @@ class SyncRuntime:
         ids: Ids | None = None,
         people: People | None = None,
         ops: Iterable[Op] = (),
+        trust: bool | None = None,
         **settings: Any,
     ) -> Self:
         """Open a project; see `OSRuntime.open`."""
@@ -71,6 +73,7 @@ class SyncRuntime:
                 ids=ids,
                 people=people,
                 ops=ops,
+                trust=trust,
                 **settings,
             )
         )
@@ -82,6 +85,10 @@ class SyncRuntime:
     @property
     def config(self) -> Config:
         return self.runtime.config
+
+    @property
+    def trust(self) -> ProjectTrust:
+        return self.runtime.trust
 
     @property
     def library(self) -> Library:
@@ -290,7 +297,7 @@ class SyncRuntime:
         return self.runtime.first_frame(skill, input, phase=phase)
 
     def models(self) -> list[ModelStatus]:
-        return self._runner.run(self.runtime.models())
+        return self.runtime.models()
 
     # -- closing --------------------------------------------------------------------------------------
 
