@@ -299,7 +299,7 @@ class ApprovalUnknown(AccessError):
     """`reyn permissions revoke` names a standing approval that does not exist."""
 
     code = "RYN302"
-    hint = "`reyn permissions list` lists the standing approvals with their ids."
+    hint = "Use the id of a standing approval."
     exit_code = 2
 
 

@@ -114,14 +114,22 @@ def test_what_the_operator_sets_needs_no_trust(tmp_path: Path):
     environ = {"REYN_PERMISSIONS": "{tool: allow}", "XDG_CONFIG_HOME": str(tmp_path / "config")}
     loaded = load_project(tmp_path, {"files": {"write": ["tickets/"]}}, environ)
     assert loaded.trust.wants == ()
-    assert (loaded.config.permissions, loaded.config.files.write) == ({"tool": "allow"}, ("tickets/",))
+    assert (loaded.config.permissions, loaded.config.files.write) == ({"tool": ["deny", "allow"]}, ("tickets/",))
 
 
 def test_the_local_file_of_a_project_needs_trust_too(tmp_path: Path):
     configure(tmp_path, "permissions: {tool: deny}", local="permissions: {tool: allow}")
     loaded = load_project(tmp_path)
     assert [want.place for want in loaded.trust.ignored] == ["reyn.local.yaml:1"]
-    assert loaded.config.permissions == {}
+    assert loaded.config.permissions == {"tool": "deny"}
+
+
+def test_grants_of_the_operator_stay_where_those_of_the_project_are_ignored(tmp_path: Path):
+    configure(tmp_path, "permissions: {file.write: [{allow: a/}, {ask: b/}]}")
+    loaded = load_project(tmp_path, {"permissions": {"file.write": [{"allow": "c/"}]}}, {})
+    assert [want.text for want in loaded.trust.ignored] == ["permissions.file.write: allow a/"]
+    assert loaded.config.permissions == {"file.write": [{"ask": "b/"}, {"allow": "c/"}]}
+    assert loaded.trust.ignored_permissions == {"file.write": [{"allow": "a/"}]}
 
 
 def write_user_config(text: str) -> Path:

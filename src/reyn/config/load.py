@@ -181,13 +181,14 @@ def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     for key, value in above.items():
         old = merged.get(key)
         if key == "permissions" and isinstance(old, dict) and isinstance(value, dict):
-            merged[key] = _merge_rules(old, value)
+            merged[key] = merge_rules(old, value)
             continue
         merged[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return merged
 
 
-def _merge_rules(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+def merge_rules(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Add the rules of two sources to each other."""
     merged = dict(below)
     for capability, rules in above.items():
         if capability in merged:

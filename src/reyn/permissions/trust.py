@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from reyn.config import Config, ModelSettings, Sources, TrustEntry, explain_config, load_sources, user_config
+from reyn.config.load import FILES, merge_rules
 from reyn.config.values import OPENAI_URL, FileZones
 from reyn.errors import OriginInvalid
 from reyn.journal import canonical, digest
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from reyn.config import Setting, UserConfig
+    from reyn.documents import Document
     from reyn.permissions.paths import Access
 
 UNTRUSTED = "the project is not trusted"
@@ -192,18 +194,29 @@ def _wants(sources: Sources, merged: dict[str, Any]) -> Iterator[Want]:
                 if _widens(text, access):
                     place = sources.place("files", access, index)
                     yield Want("zone", f"files.{access}", f"files.{access}: {text}", place)
-    for key, entry in merged.get("permissions", {}).items():
-        if _is_project(sources, "permissions", key):
-            for index, rule in enumerate(entry if isinstance(entry, list) else [entry]):
+    for document in sources.documents:
+        for key, entry in _project_rules(document).items():
+            for index, rule in enumerate(_rules(entry)):
                 if _grants(rule):
                     path = ("permissions", key, index) if isinstance(entry, list) else ("permissions", key)
-                    yield Want("permission", f"permissions.{key}", _rule_text(key, rule), sources.place(*path))
+                    place = f"{document.file}:{document.at(*path).line}"
+                    yield Want("permission", f"permissions.{key}", _rule_text(key, rule), place)
     own = _project_pairs(sources)
     for name, settings in merged.get("models", {}).items():
         pair = _pair(settings)
         if pair is not None and pair in own:
             place = sources.place("models", name, "base_url" if settings.get("base_url") else "key")
             yield Want("secret", f"models.{name}.key", f"models.{name}: send {pair[0]} to {pair[1]}", place, pair)
+
+
+def _project_rules(document: Document) -> dict[str, Any]:
+    """Return the rules of a source if it is a file of the project. Rules of several sources are added to each other."""
+    rules = document.value.get("permissions") if document.file in FILES else None
+    return rules if isinstance(rules, dict) else {}
+
+
+def _rules(entry: Any) -> list[Any]:
+    return entry if isinstance(entry, list) else [entry]
 
 
 def _is_project(sources: Sources, *path: str) -> bool:
@@ -281,19 +294,19 @@ def _without_zones(merged: dict[str, Any], sources: Sources) -> None:
 
 def _without_grants(merged: dict[str, Any], sources: Sources) -> dict[str, Any]:
     """Remove the grants that need trust, and return them. Rules that deny or ask stay."""
-    rules, removed = dict(merged.get("permissions", {})), {}
-    for key, entry in list(rules.items()):
-        if not _is_project(sources, "permissions", key):
-            continue
-        entries = entry if isinstance(entry, list) else [entry]
-        granted = [rule for rule in entries if _grants(rule)]
-        if granted:
-            removed[key] = granted if isinstance(entry, list) else entry
-            rest = [rule for rule in entries if not _grants(rule)]
-            if rest:
-                rules[key] = rest
-            else:
-                del rules[key]
+    kept: dict[str, Any] = {}
+    removed: dict[str, Any] = {}
+    for document in sources.documents:
+        rules = document.value.get("permissions") or {}
+        if document.file in FILES:
+            granted = {key: [rule for rule in _rules(entry) if _grants(rule)] for key, entry in rules.items()}
+            removed = merge_rules(removed, {key: found for key, found in granted.items() if found})
+            rest = {
+                key: [rule for rule in _rules(entry) if not _grants(rule)] if granted[key] else entry
+                for key, entry in rules.items()
+            }
+            rules = {key: entry for key, entry in rest.items() if entry != []}
+        kept = merge_rules(kept, rules)
     if removed:
-        merged["permissions"] = rules
+        merged["permissions"] = kept
     return removed
