@@ -6,7 +6,7 @@ Runs under these rules can be read, verified, exported and forked, but not resum
 from __future__ import annotations
 
 from reyn.journal.kinds.ops import OpCompleted, OpStarted, SubRunCompleted, SubRunStarted, SubRunStopped
-from reyn.journal.kinds.shapes import ArtifactRef, Change, ContentName, Count, OpStatus, Usage, Wait
+from reyn.journal.kinds.shapes import ArtifactRef, Change, ContentName, Count, Integer, OpStatus, Usage, Wait
 from reyn.journal.registry import Body, older_event, op_event
 
 
@@ -101,7 +101,7 @@ class RunSkillStopped1(Body, frozen=True):
     reason: str
     code: str = ""
     limit: str = ""
-    value: int = 0
+    value: Integer = 0
     wait: Wait | None = None
     active: Count = 0
     hint: str = ""
