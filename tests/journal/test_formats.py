@@ -10,7 +10,8 @@ import pytest
 
 from reyn import OSRuntime, RunResult, SyncRuntime
 from reyn.errors import NextAction, RunBlocked
-from reyn.journal.sqlite import FORMAT, SqliteJournal
+from reyn.journal.formats import FORMAT
+from reyn.journal.sqlite import SqliteJournal
 from reyn.testing import ScriptedModel
 from tests.support import act, finish, go, question, write_skill
 

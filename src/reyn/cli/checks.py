@@ -13,7 +13,8 @@ import msgspec
 
 from reyn.config import load_config
 from reyn.errors import ConfigInvalid, JournalError
-from reyn.journal.sqlite import FORMAT, SqliteJournal
+from reyn.journal.formats import FORMAT
+from reyn.journal.sqlite import SqliteJournal
 from reyn.runtime.os_runtime import STATE
 
 if TYPE_CHECKING:

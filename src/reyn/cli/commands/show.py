@@ -35,11 +35,13 @@ def command(run: str, as_json: bool) -> None:
     start = steps[0].ts if steps else row.started
     if as_json:
         fields: dict[str, Any] = {"skill": row.skill, "standing": standing, "next": command_line(action)}
-        fields |= {"files": files, "parent": row.parent, "fork_of": row.fork_of}
+        fields |= {"files": files, "parent": row.parent, "fork_of": row.fork_of, "imported": row.imported}
         fields["steps"] = [_as_json(step, start) for step in steps]
         print_json(msgspec.to_builtins(result) | fields)
         return
     click.echo(f"{clean(row.run_id)} · {clean(row.skill)} · {coloured(standing)} · started {time_of(start)} UTC")
+    if row.imported:
+        click.echo(f"imported from {clean(row.imported)}")
     for step in steps:
         click.echo(f"{step.seq:>6}  {duration(step.ts - start):>8}  {coloured_line(step)}")
     print_result(result, took=_took(active, row.updated - start), files=files, action=action)

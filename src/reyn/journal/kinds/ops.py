@@ -140,8 +140,8 @@ class SubRunCompleted(Body, frozen=True):
 
     `artifact` is its final artifact; without one, `error` says why. `usage` and `answers` count its tokens and model
     answers, `active` its execution time in microseconds since it last stopped. `changes` lists the changes it made in
-    files that it shares with this run. `head` is the hash of its last event at that time. `result` is written by rules 1
-    to 4 only.
+    files that it shares with this run. `head` is the hash of its last event at that time. Only rules 1 to 4 write
+    `result`.
     """
 
     call: str
