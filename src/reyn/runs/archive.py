@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from reyn.journal import Journal, RunRow
 
 FORMAT = 1
+_NO_DATA = msgspec.Raw()
 _GZIP = b"\x1f\x8b"
 _TOO_LONG = "Pass a file that `reyn export` wrote."
 
@@ -120,7 +121,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     ts: int | None = None
     kind: str | None = None
     v: Count | None = None
-    data: msgspec.Raw | None = None
+    data: msgspec.Raw = _NO_DATA
     hash: str | None = None
     blob: str | None = None
     text: str | None = None
@@ -199,7 +200,8 @@ def _parse(line: bytes, number: int) -> _Line:
 
 
 def _has(fields: _Line, names: set[str]) -> bool:
-    return {name for name in fields.__struct_fields__ if getattr(fields, name) is not None} == names
+    present = {name for name in fields.__struct_fields__ if getattr(fields, name) not in (None, _NO_DATA)}
+    return present == names
 
 
 def _header(fields: _Line, number: int, limits: ImportLimits) -> list[str]:

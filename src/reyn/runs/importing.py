@@ -8,6 +8,7 @@ executed: `fork` and `rerun` continue them as new runs.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -47,6 +48,16 @@ class ImportReport(msgspec.Struct, frozen=True):
     known: tuple[str, ...]
 
 
+class CheckedArchive(NamedTuple):
+    """An archive whose runs are valid."""
+
+    archive: Archive
+    in_order: list[str]
+    """The runs, each after its parent and after the run that it was forked from."""
+    parents: dict[str, str]
+    """The parents of sub-runs, by run."""
+
+
 def check_not_imported(row: RunRow, what: str) -> None:
     """Refuse an operation that would execute an imported run, append to it, or apply its changes.
 
@@ -60,33 +71,41 @@ def check_not_imported(row: RunRow, what: str) -> None:
         )
 
 
-def import_runs(journal: Journal, archive: Archive, origin: str, limits: ImportLimits) -> ImportReport:
-    """Check all runs of an archive, then store those that do not exist yet. Nothing is stored if one is invalid.
-
-    Args:
-        journal: Where to store them.
-        archive: The archive.
-        origin: Where it comes from; it is recorded with each run.
-        limits: The largest archive to import.
+def check_archive(archive: Archive, limits: ImportLimits) -> CheckedArchive:
+    """Check every run of an archive.
 
     Raises:
         ArchiveTooLarge: Checking the runs would take too long.
         ArchiveInvalid: A run cannot be one of Reyn's, or misses content or a run that it needs.
-        RunKeyTaken: A different run with the same id exists, or one to which a run of the archive would belong.
     """
     inherited = sum(events[-1].seq for events in archive.events.values())
     if inherited > limits.events:
         raise ArchiveTooLarge(f"the runs have more than {limits.events:,} events, those of their origins included")
-    checked = _Checked(archive)
+    runs = _Runs(archive)
     for run in archive.runs:
-        checked.run(run)
+        runs.check(run)
+    return CheckedArchive(archive, runs.in_order(), runs.parents)
+
+
+def import_runs(journal: Journal, checked: CheckedArchive, origin: str) -> ImportReport:
+    """Store the runs of an archive that do not exist yet: all of them or none.
+
+    Args:
+        journal: Where to store them.
+        checked: The archive.
+        origin: Where it comes from; it is recorded with each run.
+
+    Raises:
+        RunKeyTaken: A different run with the same id exists, or one to which a run of the archive would belong.
+        ArchiveInvalid: The journal refuses a run.
+    """
+    archive = checked.archive
     known = {run for run in archive.runs if _is_known(journal, run, archive.events[run])}
-    imported = [run for run in checked.in_order() if run not in known]
-    for run in imported:
+    new = [run for run in checked.in_order if run not in known]
+    for run in new:
         _check_place(journal, run, checked.parents, known)
-    batches = [_batch(run, archive) for run in imported]
     try:
-        journal.import_runs(batches, origin)
+        journal.import_runs([_batch(run, archive) for run in new], origin)
     except JournalError as error:
         raise ArchiveInvalid(f"the runs cannot be stored: {error.message}") from error
     return ImportReport(
@@ -149,7 +168,7 @@ class _History(NamedTuple):
         return _History(bodies, times, self.hashes[:seq], state)
 
 
-class _Checked:
+class _Runs:
     """The runs of an archive, each checked after the runs that it needs."""
 
     def __init__(self, archive: Archive) -> None:
@@ -164,7 +183,7 @@ class _Checked:
         """Return the runs, each after its parent and after the run that it was forked from."""
         return list(self._histories)
 
-    def run(self, run: str) -> _History:
+    def check(self, run: str) -> _History:
         """Check a run and return its history."""
         if run in self._histories:
             return self._histories[run]
@@ -227,7 +246,7 @@ class _Checked:
                 f"run `{run}` {relation} `{other[:200]}`, which the archive does not contain",
                 hint="Export the run with its whole family: `reyn export` does so.",
             )
-        return self.run(other)
+        return self.check(other)
 
     # -- events ---------------------------------------------------------------------------------------
 
@@ -310,6 +329,8 @@ class _Checked:
             raise ArchiveInvalid(f"run `{run}` is not the one whose result run `{parent.run}` took")
 
 
+_CALL = re.compile(r"[0-9]{1,9}(\.[a-z0-9]{1,20})*", re.ASCII)
+_MAX_CALL = 200
 _MAX_ORIGINS = 200
 """How many runs a run may need, one by the other; checking is recursive."""
 
@@ -320,6 +341,9 @@ def _is_artifact(value: Any) -> bool:
 
 def _check_values(value: Any, where: str, check_artifact: Callable[[kinds.ArtifactRef, str], None]) -> None:
     """Check the parts of an event that other code relies on."""
+    call = getattr(value, "call", None)  # most kinds have one
+    if isinstance(call, str) and (len(call) > _MAX_CALL or not _CALL.fullmatch(call)):
+        raise ArchiveInvalid(f"{where}: {call[:200]!r} is not the id of a call")
     match value:
         case kinds.Change(path=path, made=made):
             for name in (path, *made):

@@ -69,7 +69,7 @@ class Replayer:
             is_read_only=True,
         )
         state = await Driver(tape, self._compile_skill, None).drive()
-        if (extra := tape.upcoming) is not None:
+        if (extra := tape.upcoming or _beyond(self._journal, head)) is not None:
             message = f"event {extra.seq} `{extra.kind}` is recorded; the rules derive no event after {tape.seq}"
             raise ReplayMismatch(message, seq=extra.seq, kind=extra.kind)
         _check_head(head, tape.seq, tape.hash)
@@ -138,6 +138,13 @@ def _row(journal: Journal, run_id: str) -> RunRow:
     return row
 
 
+def _beyond(journal: Journal, row: RunRow) -> Event | None:
+    """Return an event behind the head of a run that the run did not append: an append moves the head as well."""
+    extra = next(iter(journal.read(row.run_id, row.seq)), None)
+    now = journal.find(row.run_id)
+    return extra if extra is not None and now is not None and now.seq < extra.seq else None
+
+
 def _check_head(row: RunRow, seq: int, head: str) -> None:
     """Check that the events end at the run's head; otherwise the last ones are missing."""
     if (row.seq, row.hash) != (seq, head):
@@ -177,6 +184,8 @@ def verify(journal: Journal, run_id: str, noted: str | None = None) -> VerifyRep
         head, count = event.hash, event.seq
         noted_at = event.seq if event.hash == noted else noted_at
     _check_head(expected, count, head)
+    if (extra := _beyond(journal, expected)) is not None:
+        raise ChainBroken(f"event {extra.seq} of run `{run_id}` is behind its head, event {count}")
     if row is None or replace(row, imported=expected.imported) != expected:
         raise ChainBroken(f"the row of run `{run_id}` in the list of runs does not match its {count} events")
     for child, taken in children.items():

@@ -37,7 +37,7 @@ from reyn.permissions.policy import policy_of
 from reyn.runs.archive import ImportLimits, read_archive
 from reyn.runs.family import descendants, root_run
 from reyn.runs.fork import append_fork_event, find_fork_point, fork_event, fork_input
-from reyn.runs.importing import check_not_imported, import_runs
+from reyn.runs.importing import check_archive, check_not_imported, import_runs
 from reyn.runs.next_action import next_action
 from reyn.runs.preview import preview_frame
 from reyn.runs.prune import PruneReport, prune
@@ -757,7 +757,8 @@ class OSRuntime:
             ArchiveTooLarge: The archive exceeds the limits. Nothing was stored.
             RunKeyTaken: A different run with the same id exists. Nothing was stored.
         """
-        report = import_runs(self.journal, read_archive(lines, limits), origin, limits)
+        checked = check_archive(read_archive(lines, limits), limits)
+        report = import_runs(self.journal, checked, origin)
         for run in report.imported:
             events = list(self.journal.read(run))
             if fold(events).workspace == run:
