@@ -78,10 +78,10 @@ def tree(root: Path) -> dict[Path, bytes]:
 
 def forge_changes(archive: Archive, path: str, current: Path) -> None:
     """Make every recorded change one that is reverted by writing a script to a path."""
-    change: dict[str, Any] = {"path": path, "before": archive.add_blob(EVIL), "mode": 0o755}
+    change: dict[str, Any] = {"path": path, "before": archive.add_blob(EVIL)}
     if current.exists():
         change["after"] = archive.add_blob(current.read_bytes())
-    change = dict(sorted(change.items()))
+    change["mode"] = 0o755
     for event in archive.events:
         if "change" in event["data"]:
             event["data"]["change"] = change
