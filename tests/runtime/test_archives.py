@@ -314,6 +314,30 @@ def test_a_rerun_of_an_imported_run_does_not_load_the_path_that_it_names(here: P
         assert rt.find("r").skill == "s"
 
 
+def test_a_fork_of_a_fork_inherits_nothing_from_an_imported_run(here: Project, there: Project):
+    """The second fork continues from an imported event as well, and the model is not the one that the import names."""
+    here.run("s", [go("b"), finish()], max_phase_visits=7)
+    archive = export(here)
+    archive.events[0]["data"]["model"] = "scripted:/etc/passwd"
+    import_(there, archive)
+    with there.open([go("b"), finish()], max_phase_visits=1) as rt:
+        assert rt.fork("k", at=1, run_id="first").ok
+    with there.open([go("b"), finish()], max_phase_visits=1) as rt:
+        assert rt.fork("first", at=4, run_id="second").ok
+        [forked] = there.events("run_forked", run_id="second")[-1:]
+        assert forked["point"]["seq"] == 2
+    with there.open([go("b"), finish()], max_phase_visits=1) as rt:
+        assert rt.fork("first", at=1, run_id="third").ok
+        [forked] = there.events("run_forked", run_id="third")
+        assert forked["imported"]
+        assert b'"max_phase_visits":1' in there.journal.blob(forked["settings"])
+    with there.open([go("b"), finish()]) as rt:
+        assert rt.rerun("first", run_id="again").ok
+        [started] = there.events("run_started", run_id="again")
+        assert started["imported"]
+        assert started["model"] != "scripted:/etc/passwd"
+
+
 # -- families -----------------------------------------------------------------------------------------
 
 INNER = {"kind": "run_skill", "skill": "inner", "input": {"text": "for inner"}}

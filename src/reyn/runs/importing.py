@@ -23,10 +23,10 @@ from reyn.errors import (
     RunImported,
     RunKeyTaken,
 )
-from reyn.journal import Batch, decode, kinds
+from reyn.journal import Batch, check_json, decode, kinds
 from reyn.journal.port import MAX_TS, is_run_id
 from reyn.journal.registry import content_hashes, decode_stored
-from reyn.jsonschema import SchemaInvalid, compile_schema
+from reyn.jsonschema import compile_schema
 from reyn.kernel.loading import unpin_ops
 from reyn.kernel.run_state import EMPTY, apply
 from reyn.kernel.versions import SUPPORTED_RULES
@@ -277,7 +277,8 @@ class _Runs:
         if name not in self._contents:
             try:
                 value = msgspec.json.decode(self._archive.blobs[name].content)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                check_json(value)
+            except (msgspec.MsgspecError, ValueError, RecursionError):
                 value = None
             # Only its shape is needed again.
             self._contents[name] = {"type": value["type"], "data": None} if _is_artifact(value) else None
@@ -382,6 +383,7 @@ def _check_wait(wait: kinds.Wait, where: str) -> None:
 
 def _check_schema(schema: dict[str, Any], where: str) -> None:
     try:
+        check_json(schema)
         compile_schema(schema)
-    except SchemaInvalid as error:
+    except ValueError as error:  # `SchemaInvalid` is one
         raise ArchiveInvalid(f"{where}: the schema of its question is invalid: {error}") from error

@@ -585,15 +585,16 @@ class OSRuntime:
             on_delta: Called with every piece of a model's answer as it arrives.
         """
         row, name, observers = self.find(run), self._new_id(run_id), _Observers(listener, on_delta)
-        # Nothing that an imported run intended is performed, not even its open request to a model.
-        changes = input is not None or skill is not None or bool(row.imported)
+        changes = input is not None or skill is not None
         point = find_fork_point(row.run_id, self.journal.read(row.run_id), at, between_visits=changes)
         assert point.state.started is not None
-        if point.state.started.rules not in SUPPORTED_RULES:  # a visit under those rules cannot be executed again
+        # A visit under other rules cannot be executed again. Nothing that an imported run intended is performed, not
+        # even its open request to a model.
+        if point.state.started.rules not in SUPPORTED_RULES or self._is_imported(point):
             point = find_fork_point(row.run_id, self.journal.read(row.run_id), at, between_visits=True)
-        if row.imported:
+        if self._is_imported(point):
             model = model or self.config.model
-        forked, blobs = self._forked(name, row, point, model, input, skill)
+        forked, blobs = self._forked(name, row.run_id, point, model, input, skill)
         opened = self._roster.ready(model or point.state.models.name)
         if forked.model is not None:
             forked = msgspec.structs.replace(forked, model=opened)
@@ -608,7 +609,7 @@ class OSRuntime:
         return await self._claim_and_execute(name, start, observers)
 
     def _forked(
-        self, name: str, origin: RunRow, point: ForkPoint, model: str | None, input: Any, skill: str | None
+        self, name: str, origin: str, point: ForkPoint, model: str | None, input: Any, skill: str | None
     ) -> tuple[kinds.RunForked, tuple[Blob, ...]]:
         """Return the first event of a fork, after validating a new input or a new skill.
 
@@ -617,17 +618,23 @@ class OSRuntime:
         assert point.state.started is not None
         loaded = self.load(skill) if skill is not None else None
         recorded = self._reader.compile_skill(point.state.started)
-        settings = RunSettings.of(self.config) if origin.imported else recorded.settings
+        is_imported = self._is_imported(point)
+        settings = RunSettings.of(self.config) if is_imported else recorded.settings
         current = CompiledSkill(loaded or recorded.skill, settings, self.ops.vocabulary)
-        if origin.imported:
+        if is_imported:
             check_supported(current.skill, self.ops.vocabulary)
-        is_new = loaded is not None or bool(origin.imported)
+        is_new = loaded is not None or is_imported
         artifact = fork_input(point, current, input, self.journal.blob, is_new_skill=is_new)
         check_ops(name, current.skill, self.ops)
         is_new = is_new or point.state.started.ops is None
         specs = pin_ops(current.skill, self.ops.vocabulary) if is_new else None
-        pinned = Blob.of(canonical(settings)) if origin.imported else None
-        return fork_event(name, origin.run_id, point, model, artifact, loaded, specs, pinned)
+        pinned = Blob.of(canonical(settings)) if is_imported else None
+        return fork_event(name, origin, point, model, artifact, loaded, specs, pinned)
+
+    def _is_imported(self, point: ForkPoint) -> bool:
+        """Whether the event that a fork continues from was imported; a fork of an imported run inherits such events."""
+        row = self.journal.find(point.event.run_id)
+        return row is not None and bool(row.imported)
 
     async def rerun(
         self,
@@ -655,7 +662,8 @@ class OSRuntime:
         state = self.state(row.run_id)
         assert state.started is not None
         started, recorded = state.started, self._reader.compile_skill(state.started)
-        is_imported, source = bool(row.imported), None if row.imported else started.source
+        is_imported = bool(row.imported) or started.imported
+        source = None if is_imported else started.source
         skill = self.load(source or started.skill) if upgrade else recorded.skill
         settings = RunSettings.of(self.config) if is_imported else recorded.settings
         artifact = Blob(started.input.hash, self.journal.blob(started.input.hash))
@@ -676,7 +684,7 @@ class OSRuntime:
                 model=opened,
                 rerun_of=started.run_id,
                 source=source,
-                imported=is_imported or started.imported,
+                imported=is_imported,
             )
             return await self._begin((first, blobs), opened, observers)
 
@@ -759,7 +767,7 @@ class OSRuntime:
         """
         checked = check_archive(read_archive(lines, limits), limits)
         report = import_runs(self.journal, checked, origin)
-        for run in report.imported:
+        for run in (*report.imported, *(run for run in report.known if self.find(run).imported)):
             events = list(self.journal.read(run))
             if fold(events).workspace == run:
                 self._files.recreate_workspace(run, run, events[-1])

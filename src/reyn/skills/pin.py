@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.errors import RunBlocked
-from reyn.journal import Blob, ordered
-from reyn.jsonschema import SchemaInvalid, compile_schema
+from reyn.journal import Blob, check_json, ordered
+from reyn.jsonschema import compile_schema
 from reyn.skills.values import END, Iterate, PythonCall, Skill, Validate, is_skill_node, skill_of
 
 if TYPE_CHECKING:
@@ -59,8 +59,9 @@ def check_pinned(skill: Skill) -> None:
             raise RunBlocked(f"the copy of skill `{member.name}` has no entry, or a phase without input")
         for schema in _schemas(member):
             try:
+                check_json(schema)
                 compile_schema(schema)
-            except SchemaInvalid as error:
+            except ValueError as error:  # `SchemaInvalid` is one
                 raise RunBlocked(f"the copy of skill `{member.name}` has an invalid schema: {error}") from error
         _check_entry(skill, member)
 
