@@ -560,6 +560,39 @@ def test_an_event_that_cannot_be_shown_is_not_imported(
     assert there.journal.runs() == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "field", "content"),
+    [
+        ("llm_responded", "text", b"\xff\xfe"),
+        ("file_started", "args", b"[]"),
+        ("file_completed", "result", b"no JSON"),
+        ("file_completed", "result", b"[" * 300 + b"]" * 300),
+        ("run_started", "settings", b"{"),
+        ("run_started", "skill_hash", b"{}"),
+        ("run_started", "ops", b"\xff"),
+    ],
+)
+def test_content_of_the_wrong_shape_is_not_imported(
+    here: Project, there: Project, kind: str, field: str, content: bytes
+):
+    here.run("s", [act(WRITE), go("b"), finish()])
+    archive = export(here)
+    archive.of_kind(kind)[0]["data"][field] = archive.add_blob(content)
+    with pytest.raises(ArchiveInvalid):
+        import_(there, archive)
+    assert there.journal.runs() == []
+
+
+def test_a_copy_of_a_skill_with_a_missing_phase_is_not_imported(here: Project, there: Project):
+    here.run("s", [go("b"), finish()])
+    archive = export(here)
+    started = archive.events[0]["data"]
+    skill = archive.blobs[started["skill_hash"]].replace(b'"entry":"a"', b'"entry":"nowhere"')
+    started["skill_hash"] = archive.add_blob(skill)
+    with pytest.raises(ArchiveInvalid, match="no phase or skill `nowhere`"):
+        import_(there, archive)
+
+
 @pytest.mark.parametrize("kind", ["artifact_stored", "run_started"])
 def test_events_in_an_order_that_no_run_produces_are_not_imported(here: Project, there: Project, kind: str):
     here.run("s", [go("b"), finish()])

@@ -23,7 +23,7 @@ from reyn.errors import (
     RunImported,
     RunKeyTaken,
 )
-from reyn.journal import Batch, check_json, decode, kinds
+from reyn.journal import Batch, Body, check_json, decode, kinds
 from reyn.journal.port import MAX_TS, is_run_id
 from reyn.journal.registry import content_hashes, decode_stored
 from reyn.jsonschema import compile_schema
@@ -34,9 +34,9 @@ from reyn.skills import check_pinned, unpin
 from reyn.workspace.paths import is_recorded_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from reyn.journal import Body, Event, Journal, RunRow
+    from reyn.journal import Event, Journal, RunRow
     from reyn.kernel.run_state import RunState
     from reyn.runs.archive import Archive, ImportLimits
 
@@ -175,7 +175,7 @@ class _Runs:
         self._archive = archive
         self._histories: dict[str, _History] = {}
         self._open: list[str] = []
-        self._contents: dict[str, Any] = {}
+        self._shapes: dict[str, str] = {}
         self.parents: dict[str, str] = {}
         """The parents of sub-runs, by run."""
 
@@ -264,25 +264,28 @@ class _Runs:
                     raise ArchiveInvalid(
                         f"run `{run}` refers to content `{name[:12]}…`, which the archive does not contain"
                     )
-            _check_values(body, where, self._artifact)
+            self._check_values(body, where)
 
-    def _artifact(self, reference: kinds.ArtifactRef, where: str) -> None:
-        found = self._json(reference.hash)
-        is_artifact = isinstance(found, dict) and found.keys() == {"type", "data"} and found["type"] == reference.type
-        if not is_artifact:
-            raise ArchiveInvalid(f"{where}: content `{reference.hash[:12]}…` is not an artifact of its type")
+    def _check_values(self, value: msgspec.Struct, where: str) -> None:
+        """Check the parts of an event that other code relies on."""
+        _check_fields(value, where)
+        if isinstance(value, kinds.ArtifactRef):
+            found = self._shape(value.hash)
+            if found != f"artifact {value.type}":
+                raise ArchiveInvalid(f"{where}: content `{value.hash[:12]}…` is not an artifact of its type")
+        base = value.base if isinstance(value, Body) else type(value)
+        for field, expected in _CONTENTS.get(base, {}).items():
+            name = getattr(value, field)
+            if name is not None and not self._shape(name).startswith(_SHAPES[expected]):
+                raise ArchiveInvalid(f"{where}: content `{name[:12]}…` is not {expected}")
+        for part in _parts(value):
+            self._check_values(part, where)
 
-    def _json(self, name: str) -> Any:
-        """Return the value of a content, or nothing if it is not JSON."""
-        if name not in self._contents:
-            try:
-                value = msgspec.json.decode(self._archive.blobs[name].content)
-                check_json(value)
-            except (msgspec.MsgspecError, ValueError, RecursionError):
-                value = None
-            # Only its shape is needed again.
-            self._contents[name] = {"type": value["type"], "data": None} if _is_artifact(value) else None
-        return self._contents[name]
+    def _shape(self, name: str) -> str:
+        """Return what a content is: `artifact` with its type, `object`, `json`, `text` or `bytes`."""
+        if name not in self._shapes:
+            self._shapes[name] = _shape(self._archive.blobs[name].content)
+        return self._shapes[name]
 
     # -- families and copies ----------------------------------------------------------------------------
 
@@ -336,12 +339,46 @@ _MAX_ORIGINS = 200
 """How many runs a run may need, one by the other; checking is recursive."""
 
 
-def _is_artifact(value: Any) -> bool:
-    return isinstance(value, dict) and value.keys() == {"type", "data"} and isinstance(value["type"], str)
+_CONTENTS: dict[type[msgspec.Struct], dict[str, str]] = {
+    kinds.Part: {"blob": "text"},
+    kinds.RunRequest: {"input": "JSON"},
+    kinds.LlmRequested: {"contract": "JSON"},
+    kinds.LlmResponded: {"text": "text"},
+    kinds.ValidationError: {"text": "text"},
+    kinds.ContentCut: {"shown": "text"},
+    kinds.StepCompleted: {"result": "JSON"},
+    kinds.WaitAnswered: {"value": "JSON"},
+    kinds.OpStarted: {"args": "a JSON object", "result": "a JSON object"},
+    kinds.OpCompleted: {"result": "a JSON object"},
+    kinds.PermissionDenied: {"result": "a JSON object"},
+    kinds.ApprovalRequired: {"args": "a JSON object", "preview": "text"},
+    kinds.ApprovalDecided: {"args": "a JSON object", "result": "a JSON object"},
+}
+"""What the contents of events are, by field. File contents may be any bytes."""
+_SHAPES = {
+    "text": ("text", "json", "object", "artifact"),
+    "JSON": ("json", "object", "artifact"),
+    "a JSON object": ("object", "artifact"),
+}
 
 
-def _check_values(value: Any, where: str, check_artifact: Callable[[kinds.ArtifactRef, str], None]) -> None:
-    """Check the parts of an event that other code relies on."""
+def _shape(content: bytes) -> str:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return "bytes"
+    try:
+        value = msgspec.json.decode(content)
+        check_json(value)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return "text"
+    if not isinstance(value, dict):
+        return "json"
+    is_artifact = value.keys() == {"type", "data"} and isinstance(value["type"], str)
+    return f"artifact {value['type']}" if is_artifact else "object"
+
+
+def _check_fields(value: msgspec.Struct, where: str) -> None:
     call = getattr(value, "call", None)  # most kinds have one
     if isinstance(call, str) and (len(call) > _MAX_CALL or not _CALL.fullmatch(call)):
         raise ArchiveInvalid(f"{where}: {call[:200]!r} is not the id of a call")
@@ -350,8 +387,6 @@ def _check_values(value: Any, where: str, check_artifact: Callable[[kinds.Artifa
             for name in (path, *made):
                 if not is_recorded_path(name):
                     raise ArchiveInvalid(f"{where}: {name[:200]!r} is not the path of a file that an op can change")
-        case kinds.ArtifactRef():
-            check_artifact(value, where)
         case kinds.Wait():
             _check_wait(value, where)
         case kinds.AskRequest(response_schema=schema):
@@ -359,13 +394,9 @@ def _check_values(value: Any, where: str, check_artifact: Callable[[kinds.Artifa
         case kinds.SubRunStarted(run=run) | kinds.SubRunCompleted(run=run) | kinds.SubRunStopped(run=run):
             if run and not is_run_id(run):
                 raise ArchiveInvalid(f"{where}: {run[:200]!r} is not a run id")
-    for part in _parts(value):
-        _check_values(part, where, check_artifact)
 
 
-def _parts(value: Any) -> Iterator[msgspec.Struct]:
-    if not isinstance(value, msgspec.Struct):
-        return
+def _parts(value: msgspec.Struct) -> Iterator[msgspec.Struct]:
     for name in value.__struct_fields__:
         field = getattr(value, name)
         for item in field if isinstance(field, tuple) else (field,):
