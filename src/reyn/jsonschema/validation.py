@@ -16,6 +16,7 @@ Schema = dict[str, Any] | bool
 
 _MAX_ERRORS = 200
 _MAX_VALUE_LENGTH = 200
+_TYPES = "string, number, integer, boolean, array, object and null"
 
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema"
@@ -52,8 +53,7 @@ class Validator:
         try:
             self._compiled = jsonschema_rs.validator_for(schema, retriever=_refuse)
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-            place = tuple(getattr(error, "instance_path", ()))
-            raise SchemaInvalid(str(getattr(error, "message", error)).splitlines()[0], place) from error
+            raise _explain_invalid(schema, error) from error
 
     def is_valid(self, instance: Any) -> bool:
         """Return whether a value is valid."""
@@ -110,6 +110,18 @@ def compile_schema(schema: Schema) -> Validator:
         SchemaInvalid: the schema is invalid, of another draft, or refers to another document.
     """
     return Validator(schema)
+
+
+def _explain_invalid(schema: Schema, error: Exception) -> SchemaInvalid:
+    """Name the keyword whose value is invalid, or the reference that leads nowhere."""
+    message = str(getattr(error, "message", error)).splitlines()[0]
+    if not isinstance(error, jsonschema_rs.ValidationError) or error.kind.name == "$ref":
+        return SchemaInvalid(f"{message}. Use references inside the schema, such as `#/$defs/NAME`")
+    place = tuple(error.instance_path)
+    keyword = place[-1] if place and (len(place) < 2 or place[-2] != "properties") else None
+    if keyword == "type":
+        return SchemaInvalid(f"`type` is {_short(_at(schema, list(place)))}; the types are {_TYPES}", place)
+    return SchemaInvalid(f"`{keyword}`: {message}" if isinstance(keyword, str) else message, place)
 
 
 def _refuse(uri: str) -> Any:

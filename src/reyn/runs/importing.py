@@ -345,7 +345,7 @@ _CONTENTS: dict[type[msgspec.Struct], dict[str, str]] = {
     kinds.LlmRequested: {"contract": "JSON"},
     kinds.LlmResponded: {"text": "text"},
     kinds.ValidationError: {"text": "text"},
-    kinds.ContentCut: {"shown": "text"},
+    kinds.ContentTruncated: {"part": "text"},
     kinds.StepCompleted: {"result": "JSON"},
     kinds.WaitAnswered: {"value": "JSON"},
     kinds.OpStarted: {"args": "a JSON object", "result": "a JSON object"},

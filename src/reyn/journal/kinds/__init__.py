@@ -51,7 +51,7 @@ from reyn.journal.kinds.shapes import (
 from reyn.journal.kinds.visit import (
     AnswerUnwrapped,
     ArtifactStored,
-    ContentCut,
+    ContentTruncated,
     ControlDecided,
     DecisionDeferred,
     FrameBuilt,
@@ -80,8 +80,8 @@ __all__ = [
     "ArtifactStored",
     "AskRequest",
     "Change",
-    "ContentCut",
     "ContentName",
+    "ContentTruncated",
     "ControlDecided",
     "Count",
     "DecisionDeferred",
