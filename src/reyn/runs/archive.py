@@ -16,7 +16,7 @@ import msgspec
 from reyn.errors import ArchiveInvalid, ArchiveTooLarge, JournalError
 from reyn.journal import GENESIS, Blob, Event, digest, kinds
 from reyn.journal.event import link
-from reyn.journal.kinds.shapes import Count, Integer
+from reyn.journal.kinds.shapes import Count
 from reyn.journal.registry import content_hashes, decode, decode_stored
 from reyn.runs.family import descendants, lineage, root_run
 
@@ -114,7 +114,7 @@ class Archive(NamedTuple):
 class _Line(msgspec.Struct, forbid_unknown_fields=True):
     """The fields of every kind of line. The data of an event is not decoded: its hash covers the bytes as written."""
 
-    reyn_export: Integer | None = None
+    reyn_export: int | None = None
     run: str | None = None
     runs: list[str] | None = None
     seq: Count | None = None

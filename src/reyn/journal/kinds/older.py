@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from reyn.journal.kinds.ops import OpCompleted, OpStarted, SubRunCompleted, SubRunStarted, SubRunStopped
 from reyn.journal.kinds.run import MessageRefused
-from reyn.journal.kinds.shapes import ArtifactRef, Change, ContentName, Count, Integer, OpStatus, Usage, Wait
+from reyn.journal.kinds.shapes import ArtifactRef, Change, ContentName, Count, OpStatus, Usage, Wait
 from reyn.journal.kinds.visit import ContentTruncated
 from reyn.journal.registry import Body, older_event, op_event
 
@@ -124,7 +124,7 @@ class RunSkillStopped1(Body, frozen=True):
     reason: str
     code: str = ""
     limit: str = ""
-    value: Integer = 0
+    value: int = 0
     wait: Wait | None = None
     active: Count = 0
     hint: str = ""

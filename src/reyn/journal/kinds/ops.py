@@ -15,7 +15,6 @@ from reyn.journal.kinds.shapes import (
     ContentName,
     Count,
     Hash,
-    Integer,
     OpStatus,
     RestoreVerdict,
     RunRequest,
@@ -170,7 +169,7 @@ class SubRunStopped(Body, frozen=True):
     reason: str
     code: str = ""
     limit: str = ""
-    value: Integer = 0
+    value: int = 0
     wait: Wait | None = None
     active: Count = 0
     hint: str = ""

@@ -9,7 +9,6 @@ from reyn.journal.kinds.shapes import (
     Count,
     DerivedText,
     ForkPoint,
-    Integer,
     ParentRef,
     RestoreVerdict,
     Wait,
@@ -121,7 +120,7 @@ class LimitReached(Body, frozen=True):
     """
 
     limit: str
-    value: Integer
+    value: int
     phase: str
     reason: DerivedText
 
@@ -131,7 +130,7 @@ class LimitRaised(Body, frozen=True):
     """A limit was raised to `value`; null removes it. `message` is the id of the request in the inbox."""
 
     limit: str
-    value: Integer | None
+    value: int | None
     message: Count
 
 

@@ -15,8 +15,7 @@ ContentName = Annotated[str, msgspec.Meta(min_length=64, max_length=64, extra={C
 DerivedText = Annotated[str, msgspec.Meta(extra={TEXT: True})]
 """A text that Reyn generates. Its wording may change between releases without a new rules version."""
 MAX_INTEGER = 2**53
-"""Every integer of an event is exact in any JSON reader, and fits a column of the database."""
-Integer = Annotated[int, msgspec.Meta(ge=-MAX_INTEGER, le=MAX_INTEGER)]
+"""A number up to this one is exact in any JSON reader and fits a column of the database."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
 Tokens = Annotated[int, msgspec.Meta(ge=0)]
 """As reported by a server, so without an upper bound; nothing stores it as a number."""
@@ -97,7 +96,7 @@ class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str
     message: DerivedText
     response_schema: dict[str, Any]
-    expires_at: Integer | None = None
+    expires_at: int | None = None
     run: str | None = None
     suggestions: tuple[str, ...] = ()
 
