@@ -18,7 +18,7 @@ from reyn.jsonschema import compile_schema
 from reyn.ops import Call, Denied, Env, Plan
 from reyn.ops.execution import apply_changes, perform_op, plan_op
 from reyn.ops.preview import preview
-from reyn.permissions import Gate, Policy, Requests, RuleError, parse_requests
+from reyn.permissions import Gate, Policy, recorded_requests
 from reyn.secrets.file import secrets_path
 from reyn.workspace import Roots
 from reyn.workspace.restore import Files, restore
@@ -78,13 +78,6 @@ def _without_skill_grants(policy: Policy) -> Policy:
     """Return the rules for a skill that came from elsewhere: grants to a skill of that name are not for it."""
     rules = tuple(rule for rule in policy.rules if not (rule.skills and rule.effect == "allow"))
     return msgspec.structs.replace(policy, rules=rules)
-
-
-def _parsed(requests: dict[str, Any]) -> Requests:
-    try:
-        return parse_requests(requests)
-    except RuleError as error:
-        raise RunBlocked(f"the run's copy of its skill requests permissions that cannot be read: {error}") from error
 
 
 class OpPerformer:
@@ -190,9 +183,9 @@ class OpPerformer:
         known = Blob(started.result, tape.content(started.result)) if started.result else None
         if effect.resolution in ("done", "failed"):
             return self._resolved(effect, call, known)
-        is_approved = started.rule.endswith(_APPROVED)
+        approved = started.rule.removesuffix(_APPROVED) if started.rule.endswith(_APPROVED) else ""
         if started.changes:
-            conflict = apply_changes(call, started.changes, self._env(tape), is_approved=is_approved)
+            conflict = apply_changes(call, started.changes, self._env(tape), approved=approved)
             if conflict is None:
                 assert known is not None
                 return _outcome(effect, call, "ok", known, changed=True), ()
@@ -200,7 +193,7 @@ class OpPerformer:
         if known is not None and started.request is None:
             status = msgspec.json.decode(known.content, type=_Status).status
             return _outcome(effect, call, status, known), ()
-        plan = Plan(started.rule, (), None, (), started.request, effect.answer, is_approved=is_approved)
+        plan = Plan(started.rule, (), None, (), started.request, effect.answer, approved=approved)
         op = self._ops.get(call.kind)
         if op is None:
             return _completed(effect, call, call.error(f"the op kind `{call.kind}` is not installed"))
@@ -243,7 +236,7 @@ class OpPerformer:
             gate = self._gates[key] = Gate(
                 roots_of(self._root, self._state, state.workspace),
                 _without_skill_grants(self._policy) if started.imported else self._policy,
-                tuple(_parsed(one) for one in requests),
+                tuple(map(recorded_requests, requests)),
                 skill.name,
             )
         return gate
@@ -252,7 +245,8 @@ class OpPerformer:
 def _digest(call: Call, plan: Plan) -> str:
     """Identify an action: the run and call, the arguments, the contents, the files as they are, and the rule."""
     changes = [(change.path, change.before, change.after) for change in plan.changes]
-    return digest(canonical([call.key, call.args, changes, plan.approval]))
+    request = msgspec.to_builtins(plan.request)
+    return digest(canonical([call.key, call.args, changes, request, plan.reads, plan.approval]))
 
 
 def _call(effect: PlanOp | PerformOp, tape: Tape) -> Call:

@@ -76,7 +76,7 @@ def _raise_if_interrupted() -> None:
         raise asyncio.CancelledError
 
 
-def apply_changes(call: Call, changes: Sequence[Change], env: Env, *, is_approved: bool = False) -> Result | None:
+def apply_changes(call: Call, changes: Sequence[Change], env: Env, *, approved: str = "") -> Result | None:
     """Apply the changes of a plan. Returns a result only if one could not be applied.
 
     Safe to repeat after a crash: a change that took effect is not applied twice.
@@ -85,7 +85,7 @@ def apply_changes(call: Call, changes: Sequence[Change], env: Env, *, is_approve
         for change in changes:
             location = locate(change.path, env.roots)
             verdict = env.gate.write(location)
-            if refused := refusal(verdict, is_approved=is_approved):
+            if refused := refusal(verdict, approved=approved):
                 return call.denied(refused)
             if apply_change(change, env.roots, env.content, call.key, location) == "conflict":
                 return call.error(f"`{change.path}` was changed by another program and left as it is; read it again")
@@ -168,7 +168,7 @@ def _fitting(call: Call, plan: Plan) -> Plan:
         return Plan(rule, result=result if result and result["status"] != "ok" else call.error("no result"))
     request = _request(plan.request, blobs)
     approval = None if plan.approval is None else _text(plan.approval)
-    return Plan(rule, changes, result, tuple(blobs.values()), request, approval=approval)
+    return Plan(rule, changes, result, tuple(blobs.values()), request, approval=approval, reads=_text(plan.reads))
 
 
 def _text(value: Any) -> str:

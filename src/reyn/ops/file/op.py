@@ -7,8 +7,10 @@ decides when the op is planned and again when it is performed.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from reyn.journal import digest
 from reyn.ops.file.checking import changes_error
 from reyn.ops.file.finding import glob_files, glob_root
 from reyn.ops.file.forms import FILE_FORMS, READ_FULL_CONTENT
@@ -19,7 +21,7 @@ from reyn.ops.file.writing import delete_draft, edit_draft, write_draft
 from reyn.ops.op import Call, Env, Plan
 from reyn.permissions import Denied, NeedsApproval, refusal
 from reyn.vocabulary import OpSpec
-from reyn.workspace import locate
+from reyn.workspace import locate, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +67,8 @@ class FileOp:
             return verdict
         approval = verdict.rule if isinstance(verdict, NeedsApproval) else None
         if call.op in _READERS:
-            return Plan(verdict.rule, approval=approval)
+            reads = _content_hash(location, env) if approval and call.op == "read" else ""
+            return Plan(verdict.rule, approval=approval, reads=reads)
         try:
             draft = _WRITERS[str(call.op)](arguments, location, env)
         except Exception as error:  # noqa: BLE001 - becomes the result, under the rule that allowed the op
@@ -90,6 +93,14 @@ class FileOp:
         return _read(call, plan, env)
 
 
+def _content_hash(location: Location, env: Env) -> str:
+    """Return the hash of a file; empty if it cannot be read, which `perform` reports."""
+    with suppress(Exception):
+        image = read(location, env.roots, env.file_bytes)
+        return "" if image is None else digest(image.content)
+    return ""
+
+
 def _arguments(call: Call) -> Arguments:
     """Return the arguments with defaults. JSON Schema accepts `3.0` as an integer, so convert floats."""
     complete = _DEFAULTS[call.op] | call.args
@@ -111,6 +122,6 @@ def _decide(call: Call, arguments: Arguments, env: Env) -> tuple[Verdict, Locati
 def _read(call: Call, plan: Plan, env: Env) -> Result:
     arguments = _arguments(call)
     verdict, location = _decide(call, arguments, env)
-    if refused := refusal(verdict, is_approved=plan.is_approved):
+    if refused := refusal(verdict, approved=plan.approved):
         return call.denied(refused)
     return _READERS[str(call.op)](call, arguments, location, env)
