@@ -352,6 +352,7 @@ _CONTENTS: dict[type[msgspec.Struct], dict[str, str]] = {
     kinds.OpCompleted: {"result": "a JSON object"},
     kinds.PermissionDenied: {"result": "a JSON object"},
     kinds.ApprovalRequired: {"args": "a JSON object", "preview": "text"},
+    kinds.DecisionProposed: {"preview": "text"},
     kinds.ApprovalDecided: {"args": "a JSON object", "result": "a JSON object"},
 }
 """What the contents of events are, by field. File contents may be any bytes."""
