@@ -14,9 +14,11 @@ code is never reused.
     │   ├── AnswersRejected        RYN202
     │   ├── StepFailed             RYN203
     │   └── SubRunFailed           RYN204
-    ├── ApprovalError              RYN3xx  permissions and approvals
+    ├── AccessError                RYN3xx  permissions, approvals and trust
     │   ├── ApprovalExpired        RYN301
-    │   └── ApprovalUnknown        RYN302
+    │   ├── ApprovalUnknown        RYN302
+    │   ├── SecretRefused          RYN311  also a ModelError
+    │   └── ProjectUntrusted       RYN312  also a ModelError
     ├── JournalError               RYN4xx  runs and their storage
     │   ├── RunNotFound            RYN401
     │   ├── RunBusy                RYN402
@@ -71,6 +73,8 @@ code is never reused.
     │   ├── OpInvalid              RYN708
     │   ├── OpUnknown              RYN709
     │   ├── UsageError             RYN710
+    │   ├── UserConfigUnavailable  RYN711
+    │   ├── OriginInvalid          RYN712
     │   └── SettingUnknown         RYN719
     └── InternalError              RYN900  a bug in Reyn
         └── ForeignAwait           RYN901
@@ -283,11 +287,11 @@ class SubRunFailed(ContractError):
 # -- RYN3xx: permissions and approvals -----------------------------------------------------------------
 
 
-class ApprovalError(ReynError):
-    """An approval is missing, or does not exist."""
+class AccessError(ReynError):
+    """Something is not permitted."""
 
 
-class ApprovalExpired(ApprovalError):
+class ApprovalExpired(AccessError):
     """A phase with `requires_approval` decided, but nobody approved it within `limits.approval_seconds`."""
 
     code = "RYN301"
@@ -295,7 +299,7 @@ class ApprovalExpired(ApprovalError):
     exit_code = 1
 
 
-class ApprovalUnknown(ApprovalError):
+class ApprovalUnknown(AccessError):
     """`reyn permissions revoke` names a standing approval that does not exist."""
 
     code = "RYN302"
@@ -623,6 +627,23 @@ class PullFailed(ModelError):
     hint = "Check the package index that pip uses, then try again. No partial download was stored."
 
 
+# -- RYN3xx: permissions and trust ---------------------------------------------------------------------
+
+
+class SecretRefused(AccessError, ModelError):
+    """A secret may not be sent to this origin: it is bound to others."""
+
+    code = "RYN311"
+    hint = "Allow sending the secret to that origin, if the server may have it."
+
+
+class ProjectUntrusted(AccessError, ModelError):
+    """The configuration of a project that is not trusted would send a secret to an origin."""
+
+    code = "RYN312"
+    hint = "Review what the project wants, and trust it."
+
+
 # -- RYN6xx: limits -----------------------------------------------------------------------------------
 
 
@@ -724,6 +745,20 @@ class UsageError(ConfigError):
 
     def as_json(self) -> dict[str, object]:
         return super().as_json() | {"usage": self.usage}
+
+
+class UserConfigUnavailable(ConfigError):
+    """The user configuration cannot be read or written, or other users can change it."""
+
+    code = "RYN711"
+    hint = "Fix what the message names. `XDG_CONFIG_HOME` selects another folder."
+
+
+class OriginInvalid(ConfigError):
+    """A text is not the origin of a server: scheme, host and port."""
+
+    code = "RYN712"
+    hint = "Write the scheme, the host and, if it is not the default, the port: `https://api.example.com:8443`."
 
 
 class SettingUnknown(ConfigError):

@@ -9,7 +9,6 @@ import os
 import socket
 import sys
 import time
-import traceback
 from email.utils import formatdate
 
 import pytest
@@ -19,10 +18,8 @@ from reyn.config import ModelSettings
 from reyn.errors import (
     ConfigInvalid,
     KeyRejected,
-    ModelError,
     ModelNotInstalled,
     ModelTimeout,
-    RequestRejected,
     RunNotFound,
 )
 from reyn.journal import Event
@@ -163,38 +160,6 @@ def test_redirects_are_not_followed(far: Caller, server: FakeServer):
         assert far.retry().ok
 
 
-@pytest.mark.parametrize(
-    ("behavior", "listed"),
-    [
-        (whole("application/json", b'{"data": [{"id": "m"}, {"id": "n"}, 5]}'), ["m", "n"]),
-        (whole("application/json", b'{"data": null}'), []),
-        (whole("text/html", b"<html>"), []),
-        (status(404), []),
-        (status(401, lambda request: f"no: {request.key}"), KeyRejected),
-        (whole("text/plain", b"", 302, location="http://127.0.0.1:1/"), RequestRejected),
-    ],
-)
-def test_the_models_of_a_server_are_listed(server: FakeServer, behavior, listed):
-    server.then(behavior)
-    settings = ModelSettings("openai:m", base_url=server.url, key="secret://FAR_KEY")
-    secrets = Secrets([MemoryStore({"FAR_KEY": KEY})])
-    model = OpenAIModel("far", "m", settings, lambda: secrets)
-
-    async def main() -> list[str] | type[Exception]:
-        try:
-            return await model.list_models()
-        except ModelError as error:
-            messages.extend([repr(error), *traceback.format_exception(error)])
-            return type(error)
-        finally:
-            await model.aclose()
-
-    messages: list[str] = []
-    assert asyncio.run(main()) == listed
-    assert KEY not in str(messages)
-    assert [request.path for request in server.requests] == ["/v1/models"]
-
-
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "openai", None)
     with pytest.raises(ModelNotInstalled, match="extra `openai`"):
@@ -314,7 +279,7 @@ def test_an_unset_variable_of_a_key_is_reported_before_any_request():
 def test_a_key_from_a_variable_is_sent_and_scrubbed(far: Caller, server: FakeServer, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MY_PROVIDER_KEY", KEY)
     far.configure(key="env://MY_PROVIDER_KEY")
-    far.environment = EnvironmentStore(os.environ)
+    far.secrets, far.environment = MemoryStore(), EnvironmentStore(os.environ)
     server.then(
         status(503, lambda request: f"no capacity for {request.key}"), good(lambda request: finish(request.key))
     )
@@ -327,7 +292,7 @@ def test_a_key_from_a_variable_is_sent_and_scrubbed(far: Caller, server: FakeSer
 
 def test_a_rejected_key_from_a_variable_names_the_variable(far: Caller, server: FakeServer):
     far.configure(key="env://MY_PROVIDER_KEY")
-    far.environment = EnvironmentStore({"MY_PROVIDER_KEY": KEY})
+    far.secrets, far.environment = MemoryStore(), EnvironmentStore({"MY_PROVIDER_KEY": KEY})
     server.then(status(401, lambda request: f"bad key {request.key}"))
     result = far.run()
     assert result.reason == "model `far` returned HTTP 401: bad key env://MY_PROVIDER_KEY"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from reyn.cli.hints import explain_command, full_hint
+from reyn.cli.hints import explain_command, full_hint, full_warning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -121,7 +121,8 @@ def reyn_command(*arguments: str) -> str:
 def result_as_json(result: RunResult) -> dict[str, Any]:
     """Return the result of a run as the object that `--json` prints."""
     fields: dict[str, Any] = msgspec.to_builtins(result)
-    return fields | {"hint": full_hint(result.code, result.hint)}
+    warnings = [full_warning(warning) for warning in result.warnings]
+    return fields | {"hint": full_hint(result.code, result.hint), "warnings": warnings}
 
 
 def print_result(result: RunResult, *, took: str, files: Mapping[str, str], action: NextAction | None) -> None:
@@ -151,7 +152,7 @@ def print_result(result: RunResult, *, took: str, files: Mapping[str, str], acti
     if files:
         click.echo(f"files: {_file_list(files)}")
     for warning in result.warnings:
-        click.echo(f"warning: {clean(warning)}")
+        click.echo(f"warning: {clean(full_warning(warning))}")
     print_next(action)
 
 

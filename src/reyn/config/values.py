@@ -30,6 +30,9 @@ Url = Annotated[
     ),
 ]
 
+OPENAI_URL = "https://api.openai.com/v1"
+"""The server of `openai` models without a `base_url`."""
+
 
 class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Size limits of answers, frames and files. The limits of an answer are checked before anything else."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+import stat
 import threading
 from collections import OrderedDict
 from contextlib import contextmanager, suppress
@@ -72,6 +73,7 @@ _CACHE_ENTRIES = 8_192
 _COMMITS_PER_CHECKPOINT = 200
 """Automatic checkpoints are off: SQLite before 3.51.3 can corrupt a WAL that two connections reset at once."""
 _EVENTS_PER_PAGE = 2_000
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _FREE_SHARE = 10
 """A file is compacted when at least one page in so many is free."""
 
@@ -103,7 +105,7 @@ class SqliteJournal:
         self._is_open = True
         with _translate_errors(self.path):
             if not is_read_only:
-                folder.mkdir(parents=True, exist_ok=True)
+                _restrict(folder, self.path)
             self._writer = self._connect()
             self._prepare()
             self._reader = self._connect()
@@ -503,6 +505,21 @@ class SqliteJournal:
                 self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             finally:
                 os.close(handle)
+
+
+def _restrict(folder: Path, database: Path) -> None:
+    """Create the folder and the database if needed, and keep other users out of both.
+
+    SQLite creates its other files with the mode of the database. Files of another user are left as they are.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    for path in (folder, *(database.with_name(f"{database.name}{suffix}") for suffix in ("", "-wal", "-shm"))):
+        with suppress(FileNotFoundError):
+            status = path.stat()
+            if stat.S_IMODE(status.st_mode) & _OTHERS and status.st_uid == os.geteuid():
+                path.chmod(stat.S_IMODE(status.st_mode) & ~_OTHERS)
 
 
 def _is_valid(page: list[Any]) -> bool:

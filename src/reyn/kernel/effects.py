@@ -119,7 +119,7 @@ UNKNOWN_OUTCOME = UnknownOutcome()
 
 
 @dataclass(frozen=True)
-class PerformOp(Effect[kinds.OpCompleted | UnknownOutcome]):
+class PerformOp(Effect[kinds.OpCompleted | kinds.PermissionDenied | UnknownOutcome]):
     """Execute a planned op.
 
     `answer` is the answer to the op's request. `resolution` is the operator's decision on an unsafe intent whose
@@ -134,7 +134,7 @@ class PerformOp(Effect[kinds.OpCompleted | UnknownOutcome]):
     resolution: str = ""
     needs_intent: bool = True
 
-    outcomes = (kinds.OpCompleted,)
+    outcomes = (kinds.OpCompleted, kinds.PermissionDenied)
 
 
 @dataclass(frozen=True)

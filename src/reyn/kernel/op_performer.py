@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.errors import RunBlocked
-from reyn.journal import Blob, canonical, digest, kinds
+from reyn.journal import Blob, canonical, digest, encode, kinds
 from reyn.journal.registry import op_event
 from reyn.jsonschema import compile_schema
 from reyn.ops import Call, Denied, Env, Plan
 from reyn.ops.execution import apply_changes, perform_op, plan_op
 from reyn.ops.preview import preview
 from reyn.permissions import Gate, Policy, recorded_requests
-from reyn.secrets.file import secrets_path
+from reyn.private_files import user_folder
 from reyn.workspace import Roots
 from reyn.workspace.restore import Files, restore
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from reyn.kernel.run_state import RunState
     from reyn.kernel.tape import Tape
     from reyn.ops import Op, OpTable, Result
+    from reyn.secrets import Scrubber
     from reyn.workspace import Location
 
     SkillCompiler = Callable[[kinds.RunStarted, Callable[[str], bytes]], CompiledSkill]
@@ -40,14 +41,19 @@ if TYPE_CHECKING:
 
 _APPROVED = " (approved)"
 """Ends the rule of an op that a person approved."""
+_SECRETS = "default: no secret in an op"
 
 
 def roots_of(root: Path, state: Path, workspace: str) -> Roots:
     """Return the folders of a run: project, state directory, workspace.
 
-    The operator's secrets are excluded, because they may be inside the project if that is the home directory.
+    The user's configuration and secrets are excluded: they are inside the project if that is the home directory.
     """
-    return Roots(root, state, state / "workspace" / workspace, (secrets_path(os.environ).parent,))
+    try:
+        hidden: tuple[Path, ...] = (user_folder(os.environ),)
+    except RuntimeError:  # there is no home directory
+        hidden = ()
+    return Roots(root, state, state / "workspace" / workspace, hidden)
 
 
 def requests_above(started: kinds.RunStarted, content: Callable[[str], bytes]) -> list[dict[str, Any]]:
@@ -81,7 +87,10 @@ def _without_skill_grants(policy: Policy) -> Policy:
 
 
 class OpPerformer:
-    """Performs the ops of all runs of a runtime."""
+    """Performs the ops of all runs of a runtime.
+
+    An op whose arguments, files or result hold a known secret is denied, and none of its content is recorded.
+    """
 
     def __init__(
         self,
@@ -91,7 +100,9 @@ class OpPerformer:
         policy: Policy,
         approvals: Callable[[], list[Approval]],
         compile_skill: SkillCompiler,
+        secrets: Callable[[], Scrubber],
     ) -> None:
+        self._secrets = secrets
         self._root = root
         self._state = state
         self._ops = ops
@@ -110,6 +121,18 @@ class OpPerformer:
     def plan(self, effect: PlanOp, tape: Tape) -> OutcomeEvent:
         """Check permissions and plan the op, including the before-images of the files that it changes."""
         call, args = _call(effect, tape), Blob.of(canonical(effect.args))
+        known = self._secrets()
+        if handle := known.find(args.content):
+            return _withheld(effect, call, handle, "its arguments hold")
+        planned, blobs = self._planned(effect, call, args, tape)
+        if not known.is_empty:
+            for content in (encode(planned), *(blob.content for blob in blobs if blob.hash != args.hash)):
+                if handle := known.find(content):
+                    what = "a file that it changes, or its result, holds"
+                    return _withheld(effect, call, handle, what)
+        return planned, blobs
+
+    def _planned(self, effect: PlanOp, call: Call, args: Blob, tape: Tape) -> OutcomeEvent:
         plan = self._plan(call, tape)
         if isinstance(plan, Denied):
             result = Blob.of(canonical(call.denied(plan)))
@@ -179,7 +202,16 @@ class OpPerformer:
 
     async def perform(self, effect: PerformOp, tape: Tape) -> OutcomeEvent:
         """Perform a planned op. After a crash this may happen again; a change that took effect is left as it is."""
-        call, started = _call(effect, tape), effect.started
+        call = _call(effect, tape)
+        outcome, blobs = await self._performed(effect, call, tape)
+        if not effect.started.changes:
+            for blob in blobs:
+                if handle := self._secrets().find(blob.content):
+                    return _withheld(effect, call, handle, "its result holds")
+        return outcome, blobs
+
+    async def _performed(self, effect: PerformOp, call: Call, tape: Tape) -> OutcomeEvent:
+        started = effect.started
         known = Blob(started.result, tape.content(started.result)) if started.result else None
         if effect.resolution in ("done", "failed"):
             return self._resolved(effect, call, known)
@@ -252,6 +284,14 @@ def _digest(call: Call, plan: Plan) -> str:
 def _call(effect: PlanOp | PerformOp, tape: Tape) -> Call:
     """Return the call of an effect, with a key that is unique among all runs: runs may execute concurrently."""
     return Call(f"{tape.run_id}/{effect.key}", effect.args)
+
+
+def _withheld(effect: PlanOp | PerformOp, call: Call, handle: str, what: str) -> OutcomeEvent:
+    """Return the denial of an op that holds a secret. It names the secret, and repeats nothing of the op."""
+    denied = Denied(_SECRETS, f"{what} the value of `{handle}`; nothing of it was recorded")
+    result = Blob.of(canonical(call.denied(denied)))
+    event = kinds.PermissionDenied(effect.key, call.op or "", denied.rule, denied.reason, result.hash, call.kind)
+    return event, (result,)
 
 
 def _completed(effect: PerformOp, call: Call, result: Result, *, changed: bool = False) -> OutcomeEvent:

@@ -478,6 +478,7 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.OpStarted: on_op_started,
     kinds.RequestFulfilled: on_intent,
     kinds.OpCompleted: on_outcome,
+    kinds.PermissionDenied: on_outcome,
     kinds.SubRunStarted: on_intent,
     kinds.SubRunStopped: on_sub_run_stopped,
     kinds.SubRunCompleted: on_sub_run_completed,

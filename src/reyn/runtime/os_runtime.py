@@ -9,6 +9,7 @@ It connects the packages below it and implements no rules of its own.
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.config import RunSettings, load_config
+from reyn.config import ModelSettings, RunSettings, user_config
 from reyn.errors import (
     ApprovalUnknown,
     ProjectNotFound,
@@ -25,6 +26,7 @@ from reyn.errors import (
     RunIdInvalid,
     RunKeyTaken,
     RunNotResumable,
+    SecretStoreUnavailable,
     SkillInvalid,
 )
 from reyn.journal import ENDED, Blob, Cancel, MemoryJournal, RaiseLimit, canonical, kinds
@@ -46,6 +48,7 @@ from reyn.ops import standard_ops
 from reyn.permissions import RuleError, parse_requests
 from reyn.permissions.explain import explain_requests, ungranted
 from reyn.permissions.policy import policy_of
+from reyn.permissions.trust import ProjectTrust, load_project
 from reyn.runs.archive import ImportLimits, read_archive
 from reyn.runs.family import descendants, root_run
 from reyn.runs.fork import append_fork_event, find_fork_point, fork_event, fork_input
@@ -89,7 +92,7 @@ if TYPE_CHECKING:
     from reyn.runs.questions import PostedAnswer, Question
     from reyn.runs.undo import UndoReport
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
-    from reyn.secrets import Secrets
+    from reyn.secrets import Scrubber, Secrets
     from reyn.skills import Skill
 
 STATE = ".reyn"
@@ -123,9 +126,11 @@ class OSRuntime:
         ids: Ids | None = None,
         people: People | None = None,
         ops: Iterable[Op] = (),
+        trust: ProjectTrust | None = None,
     ) -> None:
         self.root = root
         self.config = config
+        self.trust = trust or ProjectTrust(str(root))
         self.ops = standard_ops().with_ops(*ops)
         self.library = Library(root)
         self.people: People = people or Unattended()
@@ -136,6 +141,8 @@ class OSRuntime:
         self._executing: set[asyncio.Task[Any]] = set()
         self._polling = InboxPolling()
         self._cached_reader: RunReader | None = None
+        self._has_learned = False
+        self._has_learned_keys = False
 
     @classmethod
     def open(
@@ -148,9 +155,13 @@ class OSRuntime:
         ids: Ids | None = None,
         people: People | None = None,
         ops: Iterable[Op] = (),
+        trust: bool | None = None,
         **settings: Any,
     ) -> Self:
         """Open a project.
+
+        Settings in the project's files that need trust have no effect unless the project is trusted: wider file zones,
+        grants, secrets that are sent to a new origin. `trust` of the runtime tells which ones were ignored.
 
         Args:
             root: The project's folder.
@@ -160,6 +171,7 @@ class OSRuntime:
             ids: The source of run ids.
             people: Answers the questions of runs; by default every question waits.
             ops: Op kinds to register besides the built-in and installed ones.
+            trust: Whether this program vouches for the project; by default the decision that `reyn trust` stored.
             **settings: Keys of the configuration to override.
         """
         folder = Path(root).resolve()
@@ -167,8 +179,18 @@ class OSRuntime:
             raise ProjectNotFound(f"no folder `{root}`")
         if isinstance(model, str):
             settings["model"], model = model, None
-        config = load_config(folder, settings)
-        return cls(folder, config, journal=journal, model=model, clock=clock, ids=ids, people=people, ops=ops)
+        loaded = load_project(folder, settings, trust=trust)
+        return cls(
+            folder,
+            loaded.config,
+            journal=journal,
+            model=model,
+            clock=clock,
+            ids=ids,
+            people=people,
+            ops=ops,
+            trust=loaded.trust,
+        )
 
     @cached_property
     def journal(self) -> Journal:
@@ -182,7 +204,7 @@ class OSRuntime:
     @cached_property
     def _policy(self) -> Policy:
         """The operator's rules and zones. Today's configuration holds for every run, whenever it was started."""
-        return policy_of(self.config, self.ops.vocabulary.permission_keys, self.root)
+        return policy_of(self.config, self.ops.vocabulary.permission_keys, self.root, self.trust)
 
     @property
     def _existing_journal(self) -> Journal:
@@ -234,17 +256,17 @@ class OSRuntime:
             listener: Called with every event once it is durable.
             on_delta: Called with every piece of a model's answer as it arrives.
         """
-        observers = _Observers(listener, on_delta)
+        observers, value = _Observers(listener, on_delta), self._scrub(input)
         name = _checked_id(self._ids.new() if run_id is None else run_id)
 
         async def again() -> RunResult:
-            return await self._run_again(name, skill, input, observers)
+            return await self._run_again(name, skill, value, observers)
 
         if run_id is not None and self.is_recorded(name):
             return await self._claim_and_execute(name, again, observers)
         loaded = self.load(skill)
         settings = RunSettings.of(self.config)
-        artifact = Blob.of(canonical(to_artifact(input, loaded, strict=settings.strict)))
+        artifact = Blob.of(canonical(to_artifact(value, loaded, strict=settings.strict)))
         model = self._roster.ready(self.config.model)
 
         async def start() -> RunResult:
@@ -456,7 +478,13 @@ class OSRuntime:
     @cached_property
     def _op_performer(self) -> OpPerformer:
         return OpPerformer(
-            self.root, self.root / STATE, self.ops, self._policy, self.journal.approvals, self._reader.compile_skill
+            self.root,
+            self.root / STATE,
+            self.ops,
+            self._policy,
+            self.journal.approvals,
+            self._reader.compile_skill,
+            self._all_secrets,
         )
 
     def _is_expired(self, wait: kinds.Wait | None) -> bool:
@@ -476,6 +504,7 @@ class OSRuntime:
         sub_runs = SubRuns(
             self.journal, self._clock, self._ids, self.ops, self.load, self._reader.compile_skill, execute_run
         )
+        self._learn_secrets()
         return LiveWorld(
             self.journal,
             self._commits,
@@ -499,14 +528,20 @@ class OSRuntime:
             self._polling.notify(tape.run_id)
         assert state.started is not None
         compiled = self._reader.compile_skill(state.started, tape.content)
-        return self._reader.to_result(
-            state,
-            (
-                *self._ungranted(state.started, tape.content),
-                *missing_class_warnings(compiled.skill, compiled.settings),
-                *world.warnings,
-            ),
+        warnings = (
+            *self._own_warnings(),
+            *self._ungranted(state.started, tape.content),
+            *missing_class_warnings(compiled.skill, compiled.settings),
+            *world.warnings,
         )
+        return self._reader.to_result(state, warnings)
+
+    def _own_warnings(self) -> Iterator[str]:
+        """Yield what the caller should know about every run of this runtime."""
+        if self.trust.warning:
+            yield self.trust.warning
+        for name, why in self._roster.secrets().unreadable.items():
+            yield f"`{name}` cannot be read, so its values are not removed from what is recorded: {why}"
 
     # -- messages to a run ----------------------------------------------------------------------------
 
@@ -528,6 +563,7 @@ class OSRuntime:
         """
         row = self.find(run)
         check_not_imported(row, "answered")
+        value = self._scrub(value)
         posted = post_answer(self.journal, row, wait, value, now=self._clock.now(), is_text=is_text, by=by)
         self._polling.notify(posted.run_id)
         return posted
@@ -615,7 +651,7 @@ class OSRuntime:
             point = find_fork_point(row.run_id, self.journal.read(row.run_id), at, between_visits=True)
         if self._is_imported(point):
             model = model or self.config.model
-        forked, blobs = self._forked(name, row.run_id, point, model, input, skill)
+        forked, blobs = self._forked(name, row.run_id, point, model, self._scrub(input), skill)
         opened = self._roster.ready(model or point.state.models.name)
         if forked.model is not None:
             forked = msgspec.structs.replace(forked, model=opened)
@@ -959,21 +995,58 @@ class OSRuntime:
         """
         return preview_frame(self.load(skill), input, phase, RunSettings.of(self.config), self.ops)
 
-    async def models(self) -> list[ModelStatus]:
-        """Return the configured models and those that can be pulled, with their availability. Loads no model."""
+    def models(self) -> list[ModelStatus]:
+        """Return the configured models and those that can be pulled, with their availability.
+
+        Loads no model and connects to no server.
+        """
         from reyn.models.listing import list_models
 
-        return await list_models(self.config, self.root, self._existing_journal)
+        return list_models(self.config, self.root, self._existing_journal, self.secrets, self.trust.may_bind)
 
     @cached_property
     def _roster(self) -> Roster:
-        return Roster(self.config.models, self.root, lambda: self._existing_journal, lambda: self.secrets, self._model)
+        return Roster(
+            self.config.models,
+            self.root,
+            lambda: self._existing_journal,
+            lambda: self.secrets,
+            self._model,
+            self.trust.may_bind,
+        )
 
     @cached_property
     def secrets(self) -> Secrets:
-        from reyn.secrets import open_secrets
+        from reyn.secrets import EnvironmentStore, Secrets, open_secrets
 
-        return open_secrets()
+        origins = user_config()
+        try:
+            return open_secrets(origins=origins)
+        except SecretStoreUnavailable:  # there is no home directory
+            return Secrets([], EnvironmentStore(os.environ), origins)
+
+    def _learn_secrets(self) -> None:
+        """Make the values outside the keyring known, so that they are scrubbed from everything that is recorded."""
+        if not self._has_learned:
+            self._has_learned = True
+            self._roster.secrets().learn()
+
+    def _all_secrets(self) -> Scrubber:
+        """Return a scrubber that also knows the keys of the configured models, which may be in the keyring.
+
+        They are read before the first op of this runtime: what an op reads may hold them.
+        """
+        secrets = self._roster.secrets()
+        if not self._has_learned_keys:
+            self._has_learned_keys = True
+            entries = self.config.models.values()
+            secrets.learn(entry.key for entry in entries if isinstance(entry, ModelSettings) and entry.key)
+        return secrets.scrubber
+
+    def _scrub(self, value: Any) -> Any:
+        """Replace the values of secrets in a JSON value that reaches a run from outside."""
+        self._learn_secrets()
+        return self._roster.secrets().scrubber.scrub_value(value)
 
     def _compiler_for(self, tape: Tape) -> Callable[[kinds.RunStarted], CompiledSkill]:
         """Return a compiler for a run whose copies may not be in the journal yet."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from reyn.models import Model
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable
+    from reyn.permissions.trust import ProjectTrust
     from reyn.runs.diff import DiffReport
     from reyn.runs.importing import ImportReport
     from reyn.runs.prune import PruneReport
@@ -62,6 +63,7 @@ class SyncRuntime:
         ids: Ids | None = None,
         people: People | None = None,
         ops: Iterable[Op] = (),
+        trust: bool | None = None,
         **settings: Any,
     ) -> Self:
         """Open a project; see `OSRuntime.open`."""
@@ -74,6 +76,7 @@ class SyncRuntime:
                 ids=ids,
                 people=people,
                 ops=ops,
+                trust=trust,
                 **settings,
             )
         )
@@ -85,6 +88,10 @@ class SyncRuntime:
     @property
     def config(self) -> Config:
         return self.runtime.config
+
+    @property
+    def trust(self) -> ProjectTrust:
+        return self.runtime.trust
 
     @property
     def library(self) -> Library:
@@ -295,7 +302,7 @@ class SyncRuntime:
         return self.runtime.first_frame(skill, input, phase=phase)
 
     def models(self) -> list[ModelStatus]:
-        return self._runner.run(self.runtime.models())
+        return self.runtime.models()
 
     # -- closing --------------------------------------------------------------------------------------
 

@@ -171,6 +171,7 @@ def _make_folder(above: int, name: str) -> bool:
 
 
 def _make_workspace(roots: Roots) -> None:
+    roots.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     roots.workspace.mkdir(parents=True, exist_ok=True)
     for folder in (roots.workspace.parent, roots.workspace.parent.parent):
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -75,12 +75,13 @@ class Guard:
             kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a plain file"
             raise FileError(f"`{location.display_path}` is {kind}")
         if status.st_nlink > 1 and _identity(status) in self._records:
-            raise FileError(f"`{location.display_path}` is a file of the state directory, which is out of reach")
+            raise FileError(f"`{location.display_path}` is a file of the state directory or a secret: out of reach")
 
     @cached_property
     def _records(self) -> frozenset[Identity]:
-        """Device and inode of the files in the state directory, without those of the run's own workspace."""
-        return frozenset(_files_in(self.roots.state, skip=self.roots.workspace))
+        """Device and inode of the files in the hidden folders, without those of the run's own workspace."""
+        hidden = (self.roots.state, *self.roots.hidden)
+        return frozenset(one for folder in hidden for one in _files_in(folder, skip=self.roots.workspace))
 
 
 def read(location: Location, roots: Roots, limit_bytes: int, guard: Guard | None = None) -> Image | None:

@@ -26,9 +26,10 @@ from reyn.journal.registry import Body, event, family
 
 @event("permission_denied", v=1, origin="outcome")
 class PermissionDenied(Body, frozen=True):
-    """The permission gate denied an op.
+    """The permission gate denied an op, or its arguments or result hold a secret.
 
-    `call` identifies the op, `op_kind` and `op` name its kind and form. `rule` is the rule that decided; `reason` says
+    An op whose result holds a secret is denied after `<kind>_started`; the result is neither recorded nor shown. `call`
+    identifies the op, `op_kind` and `op` name its kind and form. `rule` is the rule that decided; `reason` says
     what is missing. `result` is the result that the model sees.
     """
 
