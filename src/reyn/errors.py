@@ -39,7 +39,11 @@ code is never reused.
     │   ├── ForkImpossible         RYN417
     │   ├── ArchiveInvalid         RYN418
     │   ├── OpMissing              RYN419
-    │   └── RunInUse               RYN420
+    │   ├── RunInUse               RYN420
+    │   ├── RunImported            RYN421
+    │   ├── ArchiveTooLarge        RYN422
+    │   ├── HistoryInvalid         RYN423
+    │   └── HeadMismatch           RYN424
     ├── ModelError                 RYN5xx  models
     │   ├── ModelUnknown           RYN501
     │   ├── ScriptInvalid          RYN502
@@ -468,6 +472,36 @@ class RunInUse(JournalError):
     code = "RYN420"
     hint = "Delete the runs that need it as well, or none of them."
     exit_code = 2
+
+
+class RunImported(JournalError):
+    """The run was imported from an archive, so it cannot be continued, answered, cancelled or undone here."""
+
+    code = "RYN421"
+    hint = "Fork it (`reyn fork RUN`) or repeat it (`reyn rerun RUN`) with the settings of this project."
+    exit_code = 2
+
+
+class ArchiveTooLarge(JournalError):
+    """An archive exceeds a limit of the import: total size, length of a line, runs or events. Nothing was imported."""
+
+    code = "RYN422"
+    hint = "If you trust its origin and have the memory, raise the limit: `reyn import FILE --max-bytes N`."
+    exit_code = 2
+
+
+class HistoryInvalid(JournalError):
+    """The events of a run are in an order that no run produces, so its state cannot be derived."""
+
+    code = "RYN423"
+    hint = "The journal was modified or is damaged; restore it from a backup."
+
+
+class HeadMismatch(JournalError):
+    """No event of the run has the hash that was kept elsewhere: its history was replaced or truncated."""
+
+    code = "RYN424"
+    hint = "Compare with a backup of the journal from the time when the hash was noted."
 
 
 # -- RYN5xx: model calls ------------------------------------------------------------------------------

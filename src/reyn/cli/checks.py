@@ -14,7 +14,8 @@ import msgspec
 
 from reyn.cli.hints import full_hint
 from reyn.errors import ConfigError, ConfigInvalid, JournalError
-from reyn.journal.sqlite import FORMAT, SqliteJournal
+from reyn.journal.formats import FORMAT
+from reyn.journal.sqlite import SqliteJournal
 from reyn.permissions.trust import load_project
 from reyn.runtime.os_runtime import STATE
 

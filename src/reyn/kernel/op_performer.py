@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from reyn.errors import RunBlocked
 from reyn.journal import Blob, canonical, digest, encode, kinds
 from reyn.journal.registry import op_event
 from reyn.jsonschema import compile_schema
@@ -23,15 +24,17 @@ from reyn.workspace import Roots
 from reyn.workspace.restore import Files, restore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from reyn.journal import Approval, Body
     from reyn.kernel.compiled_skill import CompiledSkill
     from reyn.kernel.effects import PerformOp, PlanOp, Restore
+    from reyn.kernel.run_state import RunState
     from reyn.kernel.tape import Tape
     from reyn.ops import Op, OpTable, Result
     from reyn.secrets import Scrubber
+    from reyn.workspace import Location
 
     SkillCompiler = Callable[[kinds.RunStarted, Callable[[str], bytes]], CompiledSkill]
     OutcomeEvent = tuple[Body, tuple[Blob, ...]]
@@ -57,7 +60,30 @@ def requests_above(started: kinds.RunStarted, content: Callable[[str], bytes]) -
     """Return what the skills of the runs above a sub-run request."""
     if started.requests is None:
         return []
-    return msgspec.json.decode(content(started.requests), type=list[dict[str, Any]])
+    try:
+        return msgspec.json.decode(content(started.requests), type=list[dict[str, Any]])
+    except msgspec.MsgspecError as error:
+        raise RunBlocked(f"the run's copy of the requests above it cannot be read: {error}") from error
+
+
+def decide_restore(gates: Iterable[Gate], location: Location) -> tuple[str, str]:
+    """Return the rule that decides about restoring a file, and the reason if one of the gates denies it.
+
+    A rule that asks allows it: a person approved the change that is reverted, or runs the undo.
+    """
+    rule = ""
+    for gate in gates:
+        verdict = gate.write(location)
+        if isinstance(verdict, Denied):
+            return verdict.rule, verdict.reason
+        rule = verdict.rule
+    return rule, ""
+
+
+def _without_skill_grants(policy: Policy) -> Policy:
+    """Return the rules for a skill that came from elsewhere: grants to a skill of that name are not for it."""
+    rules = tuple(rule for rule in policy.rules if not (rule.skills and rule.effect == "allow"))
+    return msgspec.structs.replace(policy, rules=rules)
 
 
 class OpPerformer:
@@ -83,7 +109,7 @@ class OpPerformer:
         self._policy = policy
         self._approvals = approvals
         self._compile_skill = compile_skill
-        self._gates: dict[tuple[str, str, str | None], Gate] = {}
+        self._gates: dict[tuple[str, str, str | None, bool], Gate] = {}
         self._unchanged: dict[tuple[str | None, str], bool] = {}
 
     def is_foreign(self, effect: PlanOp | PerformOp) -> bool:
@@ -137,6 +163,8 @@ class OpPerformer:
         """Return the standing approval that covers an action."""
         started = tape.state.started
         assert started is not None
+        if started.imported:  # its skill is new here, whatever its hash
+            return None
         op = f"{call.kind} {call.op or ''}".strip()
         return next((one for one in self._approvals() if one.covers(started.skill_hash, op, rule)), None)
 
@@ -215,26 +243,35 @@ class OpPerformer:
         return _completed(effect, call, result, changed=bool(effect.started.changes) and effect.resolution == "done")
 
     def restore(self, effect: Restore, tape: Tape) -> OutcomeEvent:
+        """Restore the files of a failed visit, within what the run may write now."""
         env = self._env(tape)
-        files = Files(env.roots, env.content, env.file_bytes)
-        restored, left = restore(effect.changes, f"{tape.run_id}/{effect.key}", files)
-        return kinds.WorkspaceRestored(effect.key, restored, left), ()
+        files = Files(env.roots, env.content, env.file_bytes, lambda location: decide_restore([env.gate], location))
+        done = restore(effect.changes, f"{tape.run_id}/{effect.key}", files)
+        return kinds.WorkspaceRestored(effect.key, done.restored, done.left, done.verdicts), ()
 
     def _env(self, tape: Tape) -> Env:
         state = tape.state
         assert state.started is not None
-        skill = self._compile_skill(state.started, tape.content)
-        key = (state.workspace, state.started.skill_hash, state.started.requests)
+        sizes = self._compile_skill(state.started, tape.content).settings.sizes
+        gate = self.gate_of(state, tape.content)
+        return Env(gate.roots, gate, tape.content, MappingProxyType(state.truncated), sizes.file_bytes)
+
+    def gate_of(self, state: RunState, content: Callable[[str], bytes]) -> Gate:
+        """Return the gate of a run: what its skill and the skills above it request, within today's rules."""
+        started = state.started
+        assert started is not None
+        key = (state.workspace, started.skill_hash, started.requests, started.imported)
         gate = self._gates.get(key)
         if gate is None:
-            requests = (skill.skill.permissions, *requests_above(state.started, tape.content))
+            skill = self._compile_skill(started, content).skill
+            requests = (skill.permissions, *requests_above(started, content))
             gate = self._gates[key] = Gate(
                 roots_of(self._root, self._state, state.workspace),
-                self._policy,
+                _without_skill_grants(self._policy) if started.imported else self._policy,
                 tuple(map(recorded_requests, requests)),
-                skill.skill.name,
+                skill.name,
             )
-        return Env(gate.roots, gate, tape.content, MappingProxyType(state.truncated), skill.settings.sizes.file_bytes)
+        return gate
 
 
 def _digest(call: Call, plan: Plan) -> str:

@@ -165,3 +165,25 @@ class Op(Protocol):
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         """Execute the op and return its result envelope."""
         ...
+
+
+@runtime_checkable
+class DerivableChanges(Protocol):
+    """An op whose changes of files follow from its arguments and the files before, so that a replay can check them."""
+
+    def changes_error(
+        self,
+        call: Call,
+        changes: tuple[Change, ...],
+        content: Callable[[str], bytes],
+        resolve: Callable[[str], str],
+    ) -> str:
+        """Return why recorded changes do not follow from the arguments of a call; empty if they do.
+
+        Args:
+            call: The call with its recorded arguments.
+            changes: The recorded changes.
+            content: Returns recorded content by its hash.
+            resolve: Follows the symbolic links of a path in the project.
+        """
+        ...

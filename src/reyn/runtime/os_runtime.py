@@ -37,7 +37,7 @@ from reyn.kernel.driver import Driver
 from reyn.kernel.inputs import check_supported, missing_class_warnings, to_artifact
 from reyn.kernel.live import InboxPolling, LiveWorld, inbox_events
 from reyn.kernel.loading import Resumption, check_ops, load_head, load_run, new_tape, pin_ops, start_event
-from reyn.kernel.op_performer import OpPerformer, requests_above
+from reyn.kernel.op_performer import OpPerformer, requests_above, roots_of
 from reyn.kernel.ports import SystemClock, TimedIds, Unattended
 from reyn.kernel.run_state import fold
 from reyn.kernel.sub_runs import SubRuns
@@ -49,9 +49,10 @@ from reyn.permissions import RuleError, parse_requests
 from reyn.permissions.explain import explain_requests, ungranted
 from reyn.permissions.policy import policy_of
 from reyn.permissions.trust import ProjectTrust, load_project
-from reyn.runs.archive import import_runs, read_archive
+from reyn.runs.archive import ImportLimits, read_archive
 from reyn.runs.family import descendants, root_run
 from reyn.runs.fork import append_fork_event, find_fork_point, fork_event, fork_input
+from reyn.runs.importing import check_archive, check_not_imported, import_runs
 from reyn.runs.next_action import next_action
 from reyn.runs.preview import preview_frame
 from reyn.runs.prune import PruneReport, prune
@@ -63,6 +64,7 @@ from reyn.runtime.permissions import Explainer
 from reyn.runtime.stream import RunStream
 from reyn.skills import Library, load_skill, pin, read_skill, unpin
 from reyn.skills.resolve import is_path
+from reyn.workspace import PathInvalid, locate
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
@@ -84,9 +86,9 @@ if TYPE_CHECKING:
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op
     from reyn.permissions import Policy
-    from reyn.runs.archive import ImportReport
     from reyn.runs.diff import DiffReport
     from reyn.runs.fork import ForkPoint
+    from reyn.runs.importing import ImportReport
     from reyn.runs.questions import PostedAnswer, Question
     from reyn.runs.undo import UndoReport
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
@@ -96,6 +98,7 @@ if TYPE_CHECKING:
 STATE = ".reyn"
 """The folder below the project's root where Reyn keeps its state."""
 DATABASE = "journal.db"
+_IMPORT_LIMITS = ImportLimits()
 
 
 class _Observers(NamedTuple):
@@ -216,8 +219,15 @@ class OSRuntime:
     def _reader(self) -> RunReader:
         journal = self._existing_journal
         if self._cached_reader is None or self._cached_reader.journal is not journal:
-            self._cached_reader = RunReader(journal, self.ops)
+            self._cached_reader = RunReader(journal, self.ops, self._resolve_links)
         return self._cached_reader
+
+    def _resolve_links(self, path: str) -> str:
+        """Return the path that a change of a file records for the path in an op's arguments."""
+        try:
+            return locate(path, roots_of(self.root, self.root / STATE, "")).display_path
+        except PathInvalid:
+            return path
 
     @cached_property
     def _commits(self) -> SharedCommits:
@@ -342,6 +352,7 @@ class OSRuntime:
         upgrade: bool = False,
     ) -> RunResult:
         """Continue a run whose claim is held."""
+        check_not_imported(self.find(run_id), "resumed")
         loaded, raised = load_run(self.journal, run_id), raised or {}
         if has_ended(loaded.state, retry=retry, raised=raised):
             return self._reader.to_result(loaded.state)
@@ -431,6 +442,7 @@ class OSRuntime:
 
     async def _run_again(self, run_id: str, skill: str, input: Any, observers: _Observers) -> RunResult:
         """Continue the run of a key if it was interrupted, else return its result. Uses the run's own copies."""
+        check_not_imported(self.find(run_id), "continued")
         loaded = load_run(self.journal, run_id)
         if not self._is_skill_of(loaded.started, skill):
             raise RunKeyTaken(f"run `{run_id}` is a run of skill `{loaded.started.skill}`, not of `{skill}`")
@@ -463,6 +475,18 @@ class OSRuntime:
         )
         return await self._execute(loaded.tape, self._world(opened, resumption, observers))
 
+    @cached_property
+    def _op_performer(self) -> OpPerformer:
+        return OpPerformer(
+            self.root,
+            self.root / STATE,
+            self.ops,
+            self._policy,
+            self.journal.approvals,
+            self._reader.compile_skill,
+            self._all_secrets,
+        )
+
     def _is_expired(self, wait: kinds.Wait | None) -> bool:
         return wait is not None and wait.is_expired(self._clock.now())
 
@@ -480,15 +504,6 @@ class OSRuntime:
         sub_runs = SubRuns(
             self.journal, self._clock, self._ids, self.ops, self.load, self._reader.compile_skill, execute_run
         )
-        ops = OpPerformer(
-            self.root,
-            self.root / STATE,
-            self.ops,
-            self._policy,
-            self.journal.approvals,
-            self._reader.compile_skill,
-            self._all_secrets,
-        )
         self._learn_secrets()
         return LiveWorld(
             self.journal,
@@ -496,7 +511,7 @@ class OSRuntime:
             model,
             self._roster,
             self._clock,
-            ops,
+            self._op_performer,
             sub_runs,
             self.people,
             self._polling,
@@ -547,6 +562,7 @@ class OSRuntime:
             AnswerInvalid: The answer does not match the schema of the question.
         """
         row = self.find(run)
+        check_not_imported(row, "answered")
         value = self._scrub(value)
         posted = post_answer(self.journal, row, wait, value, now=self._clock.now(), is_text=is_text, by=by)
         self._polling.notify(posted.run_id)
@@ -567,6 +583,7 @@ class OSRuntime:
     def cancel(self, run: str, reason: str = "") -> None:
         """End a run and its descendants. A process that executes the run stops before the run's next effect."""
         row = self.find(run)
+        check_not_imported(row, "cancelled: it is never executed here")
         if row.status in ENDED:
             raise RunNotResumable(f"run `{row.run_id}` is already {row.status}", hint="There is nothing to cancel.")
         family = [run.run_id for run in (row, *descendants(self.journal, row.run_id)) if run.status not in ENDED]
@@ -612,6 +629,8 @@ class OSRuntime:
     ) -> RunResult:
         """Start a run that continues from an event of another run, and execute it. The other run stays as it is.
 
+        An imported run is continued between two visits, with the settings and the model of this project.
+
         Args:
             run: The run to fork.
             at: The sequence number of the event; by default the last one from which a run can continue.
@@ -626,8 +645,12 @@ class OSRuntime:
         changes = input is not None or skill is not None
         point = find_fork_point(row.run_id, self.journal.read(row.run_id), at, between_visits=changes)
         assert point.state.started is not None
-        if point.state.started.rules not in SUPPORTED_RULES:  # a visit under those rules cannot be executed again
+        # A visit under other rules cannot be executed again. Nothing that an imported run intended is performed, not
+        # even its open request to a model.
+        if point.state.started.rules not in SUPPORTED_RULES or self._is_imported(point):
             point = find_fork_point(row.run_id, self.journal.read(row.run_id), at, between_visits=True)
+        if self._is_imported(point):
+            model = model or self.config.model
         forked, blobs = self._forked(name, row.run_id, point, model, self._scrub(input), skill)
         opened = self._roster.ready(model or point.state.models.name)
         if forked.model is not None:
@@ -645,16 +668,30 @@ class OSRuntime:
     def _forked(
         self, name: str, origin: str, point: ForkPoint, model: str | None, input: Any, skill: str | None
     ) -> tuple[kinds.RunForked, tuple[Blob, ...]]:
-        """Return the first event of a fork, after validating a new input or a new skill."""
+        """Return the first event of a fork, after validating a new input or a new skill.
+
+        A fork of an imported run has the settings and op specifications of this project.
+        """
         assert point.state.started is not None
         loaded = self.load(skill) if skill is not None else None
         recorded = self._reader.compile_skill(point.state.started)
-        current = CompiledSkill(loaded or recorded.skill, recorded.settings, self.ops.vocabulary)
-        artifact = fork_input(point, current, input, self.journal.blob, is_new_skill=loaded is not None)
+        is_imported = self._is_imported(point)
+        settings = RunSettings.of(self.config) if is_imported else recorded.settings
+        current = CompiledSkill(loaded or recorded.skill, settings, self.ops.vocabulary)
+        if is_imported:
+            check_supported(current.skill, self.ops.vocabulary)
+        is_new = loaded is not None or is_imported
+        artifact = fork_input(point, current, input, self.journal.blob, is_new_skill=is_new)
         check_ops(name, current.skill, self.ops)
-        is_new = loaded is not None or point.state.started.ops is None
+        is_new = is_new or point.state.started.ops is None
         specs = pin_ops(current.skill, self.ops.vocabulary) if is_new else None
-        return fork_event(name, origin, point, model, artifact, loaded, specs)
+        pinned = Blob.of(canonical(settings)) if is_imported else None
+        return fork_event(name, origin, point, model, artifact, loaded, specs, pinned)
+
+    def _is_imported(self, point: ForkPoint) -> bool:
+        """Whether the event that a fork continues from was imported; a fork of an imported run inherits such events."""
+        row = self.journal.find(point.event.run_id)
+        return row is not None and bool(row.imported)
 
     async def rerun(
         self,
@@ -668,6 +705,8 @@ class OSRuntime:
     ) -> RunResult:
         """Start a run with the input, settings and skill of another one, and execute it.
 
+        An imported run is repeated with the settings and the model of this project.
+
         Args:
             run: The run to repeat.
             model: Call another model.
@@ -676,26 +715,33 @@ class OSRuntime:
             listener: Called with every event once it is durable.
             on_delta: Called with every piece of a model's answer as it arrives.
         """
-        state, name, observers = self.state(run), self._new_id(run_id), _Observers(listener, on_delta)
+        row, name, observers = self.find(run), self._new_id(run_id), _Observers(listener, on_delta)
+        state = self.state(row.run_id)
         assert state.started is not None
         started, recorded = state.started, self._reader.compile_skill(state.started)
-        skill = self.load(started.source or started.skill) if upgrade else recorded.skill
+        is_imported = bool(row.imported) or started.imported
+        source = None if is_imported else started.source
+        skill = self.load(source or started.skill) if upgrade else recorded.skill
+        settings = RunSettings.of(self.config) if is_imported else recorded.settings
         artifact = Blob(started.input.hash, self.journal.blob(started.input.hash))
-        if upgrade:
-            to_artifact(msgspec.json.decode(artifact.content), skill, strict=recorded.settings.strict)
+        if is_imported:
+            check_supported(skill, self.ops.vocabulary)
+        if upgrade or is_imported:
+            to_artifact(msgspec.json.decode(artifact.content), skill, strict=settings.strict)
         check_ops(name, skill, self.ops)
-        opened = self._roster.ready(model or started.model)
+        opened = self._roster.ready(model or (self.config.model if is_imported else started.model))
 
         async def start() -> RunResult:
             first, blobs = start_event(
                 name,
                 skill,
-                recorded.settings,
+                settings,
                 pin_ops(skill, self.ops.vocabulary),
                 artifact,
                 model=opened,
                 rerun_of=started.run_id,
-                source=started.source,
+                source=source,
+                imported=is_imported,
                 requests=started.requests,
             )
             return await self._begin((first, blobs), opened, observers)
@@ -711,8 +757,12 @@ class OSRuntime:
     def undo(self, run: str, *, dry_run: bool = False) -> UndoReport:
         """Restore the files that a run and its descendants changed, newest change first.
 
-        A file that was changed since by anything else is left as it is.
+        A file that was changed since by anything else is left as it is, and so is one that the run may not write now.
+
+        Raises:
+            RunImported: The run was imported.
         """
+        check_not_imported(self.find(run), "undone: its changes were made elsewhere")
         family = self._reader.family(run)
         return self._files.undo(family, dry_run=dry_run)
 
@@ -746,14 +796,36 @@ class OSRuntime:
 
     @cached_property
     def _files(self) -> RunFiles:
-        sizes = self.config.sizes
-        return RunFiles(self.root, self.root / STATE, self.journal, self._clock, sizes.file_bytes)
+        return RunFiles(
+            self.root,
+            self.root / STATE,
+            self.journal,
+            self._clock,
+            self.config.sizes.file_bytes,
+            self._policy,
+            self._op_performer.gate_of,
+        )
 
-    def import_(self, lines: Iterable[bytes]) -> ImportReport:
-        """Import exported runs, all of them or none, and recreate their files."""
-        archive = read_archive(lines)
-        report = import_runs(self.journal, archive)
-        for run in (*report.imported, *report.known):
+    def import_(
+        self, lines: Iterable[bytes], *, origin: str = "an archive", limits: ImportLimits = _IMPORT_LIMITS
+    ) -> ImportReport:
+        """Import exported runs, all of them or none, and recreate the files of their workspaces.
+
+        Imported runs can be read, verified and replayed. `fork` and `rerun` continue them; nothing else does.
+
+        Args:
+            lines: The lines of an archive, or a binary file.
+            origin: Where the archive comes from; `RunRow.imported` shows it.
+            limits: The largest archive to read.
+
+        Raises:
+            ArchiveInvalid: The archive, or one of its runs, is invalid. Nothing was stored.
+            ArchiveTooLarge: The archive exceeds the limits. Nothing was stored.
+            RunKeyTaken: A different run with the same id exists. Nothing was stored.
+        """
+        checked = check_archive(read_archive(lines, limits), limits)
+        report = import_runs(self.journal, checked, origin)
+        for run in (*report.imported, *(run for run in report.known if self.find(run).imported)):
             events = list(self.journal.read(run))
             if fold(events).workspace == run:
                 self._files.recreate_workspace(run, run, events[-1])
@@ -821,9 +893,20 @@ class OSRuntime:
         """Derive a run again from its recorded inputs and compare every event."""
         return await self._reader.replay(run)
 
-    def verify(self, run: str) -> VerifyReport:
-        """Check the hashes of all events and contents of a run."""
-        return self._reader.verify(run)
+    def verify(self, run: str, *, head: str | None = None) -> VerifyReport:
+        """Check the hashes of all events and contents of a run, and of the sub-runs whose results it took.
+
+        Args:
+            run: The run.
+            head: The hash of an event of the run that was noted elsewhere. Whoever can write the journal can compute
+                all of its hashes, but not make another history end with this one.
+
+        Raises:
+            ChainBroken: An event is wrong or missing.
+            BlobMissing: Content is missing or damaged.
+            HeadMismatch: No event has the hash `head`.
+        """
+        return self._reader.verify(run, head)
 
     def diff(self, a: str, b: str) -> DiffReport:
         """Return the first decision in which two runs differ, and its cause."""

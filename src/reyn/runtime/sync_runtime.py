@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from reyn.journal import ENDED
+from reyn.runs.archive import ImportLimits
 from reyn.runtime.os_runtime import OSRuntime
 from reyn.runtime.stream import SyncRunStream
 
@@ -28,14 +29,16 @@ if TYPE_CHECKING:
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable
     from reyn.permissions.trust import ProjectTrust
-    from reyn.runs.archive import ImportReport
     from reyn.runs.diff import DiffReport
+    from reyn.runs.importing import ImportReport
     from reyn.runs.prune import PruneReport
     from reyn.runs.questions import PostedAnswer, Question
     from reyn.runs.undo import UndoReport
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
     from reyn.secrets import Secrets
     from reyn.skills import Library, Skill
+
+_IMPORT_LIMITS = ImportLimits()
 
 
 class SyncRuntime:
@@ -217,8 +220,10 @@ class SyncRuntime:
     ) -> PruneReport:
         return self.runtime.prune(older_than=older_than, statuses=statuses, dry_run=dry_run)
 
-    def import_(self, lines: Iterable[bytes]) -> ImportReport:
-        return self.runtime.import_(lines)
+    def import_(
+        self, lines: Iterable[bytes], *, origin: str = "an archive", limits: ImportLimits = _IMPORT_LIMITS
+    ) -> ImportReport:
+        return self.runtime.import_(lines, origin=origin, limits=limits)
 
     # -- reading runs ---------------------------------------------------------------------------------
 
@@ -264,8 +269,8 @@ class SyncRuntime:
     def replay(self, run: str) -> ReplayReport:
         return self._runner.run(self.runtime.replay(run))
 
-    def verify(self, run: str) -> VerifyReport:
-        return self.runtime.verify(run)
+    def verify(self, run: str, *, head: str | None = None) -> VerifyReport:
+        return self.runtime.verify(run, head=head)
 
     def diff(self, a: str, b: str) -> DiffReport:
         return self.runtime.diff(a, b)

@@ -192,3 +192,14 @@ def _normalize(path: str) -> str:
     if path.isascii():
         return path.lower()
     return unicodedata.normalize("NFD", unicodedata.normalize("NFD", path).casefold())
+
+
+def is_recorded_path(text: str) -> bool:
+    """Whether a text can be the `display_path` of a file or folder that an op changes; looks at no file system."""
+    try:
+        _check(text)
+    except PathInvalid:
+        return False
+    # `./workspace:x` is a project file whose name looks like a workspace path.
+    prefix = "./" if text.startswith(f"./{WORKSPACE}") else WORKSPACE
+    return _SPECIAL_NAMES.isdisjoint(text.removeprefix(prefix).split("/"))

@@ -14,7 +14,9 @@ from reyn.journal.kinds.shapes import (
     Change,
     ContentName,
     Count,
+    Hash,
     OpStatus,
+    RestoreVerdict,
     RunRequest,
     Usage,
     Wait,
@@ -102,11 +104,15 @@ class RestoreStarted(Body, frozen=True):
 
 @event("workspace_restored", v=1, origin="outcome")
 class WorkspaceRestored(Body, frozen=True):
-    """The files of a failed visit were restored. `left` lists files that another program changed since; they stay."""
+    """The files of a failed visit were restored. `left` lists files that another program changed since; they stay.
+
+    `verdicts` are the decisions of the permission gate, one per file; a file that it denied stays as well.
+    """
 
     call: str
     restored: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    verdicts: tuple[RestoreVerdict, ...] = ()
 
 
 @event("sub_run_started", v=1, origin="outcome")
@@ -134,7 +140,8 @@ class SubRunCompleted(Body, frozen=True):
 
     `artifact` is its final artifact; without one, `error` says why. `usage` and `answers` count its tokens and model
     answers, `active` its execution time in microseconds since it last stopped. `changes` lists the changes it made in
-    files that it shares with this run. `result` is written by rules 1 to 4 only.
+    files that it shares with this run. `head` is the hash of its last event at that time. Only rules 1 to 4 write
+    `result`.
     """
 
     call: str
@@ -146,6 +153,7 @@ class SubRunCompleted(Body, frozen=True):
     active: Count = 0
     changes: tuple[Change, ...] = ()
     result: ContentName | None = None
+    head: Hash | None = None
 
 
 @event("sub_run_stopped", v=1, origin="outcome")

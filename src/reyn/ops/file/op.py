@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from reyn.journal import digest
+from reyn.ops.file.checking import changes_error
 from reyn.ops.file.finding import glob_files, glob_root
 from reyn.ops.file.forms import FILE_FORMS, READ_FULL_CONTENT
 from reyn.ops.file.index import index_draft
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from reyn.ops.file.writing import Arguments, Draft
     from reyn.ops.op import Result
     from reyn.permissions import Verdict
-    from reyn.workspace import Location
+    from reyn.workspace import Change, Location
 
 _READERS: dict[str, Callable[[Call, Arguments, Location, Env], dict[str, Any]]] = {
     "read": read_file,
@@ -76,6 +77,15 @@ class FileOp:
             return draft
         asked = " and ".join(rule for rule in (approval if draft.changes else None, draft.approval) if rule)
         return Plan(verdict.rule, draft.changes, call.ok(**draft.fields), draft.blobs, approval=asked or None)
+
+    def changes_error(
+        self,
+        call: Call,
+        changes: tuple[Change, ...],
+        content: Callable[[str], bytes],
+        resolve: Callable[[str], str],
+    ) -> str:
+        return changes_error(str(call.op), _arguments(call), changes, content, resolve)
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         if call.op in _SLOW:
