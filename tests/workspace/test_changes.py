@@ -1,7 +1,9 @@
 """Changes are atomic, idempotent, revertible, and never overwrite a modification."""
 
+import os
 import stat
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -203,6 +205,11 @@ class Killed(BaseException):
     """Only descriptors are closed on the way out, so the files are as a kill would leave them."""
 
 
+def descriptors() -> set[int]:
+    """The open descriptors; a kill would close them, and release their locks."""
+    return {int(path.name) for path in Path("/dev/fd").iterdir()}
+
+
 def kill_at_line(number: int) -> Any:
     left = number
 
@@ -231,6 +238,7 @@ def test_a_kill_at_any_line_leaves_a_whole_file_and_the_retry_completes(roots, c
         if before is not None and not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(before)
+        held = descriptors()
         sys.settrace(kill_at_line(number))
         try:
             apply(change, roots, do)
@@ -239,6 +247,9 @@ def test_a_kill_at_any_line_leaves_a_whole_file_and_the_retry_completes(roots, c
             pass
         finally:
             sys.settrace(previous_trace)
+        for handle in descriptors() - held:
+            with suppress(OSError):  # one of them listed the others
+                os.close(handle)
         assert (file.read_bytes() if file.exists() else None) in (before, after)
         assert apply(change, roots, do) in ("done", "already")
         assert (file.read_bytes() if file.exists() else None) == after

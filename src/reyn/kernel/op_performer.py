@@ -157,11 +157,7 @@ class OpPerformer:
             return self._resolved(effect, call, known)
         is_approved = started.rule.endswith(_APPROVED)
         if started.changes:
-            conflict = apply_changes(call, started.changes, self._env(tape), is_approved=is_approved)
-            if conflict is None:
-                assert known is not None
-                return _outcome(effect, call, "ok", known, changed=True), ()
-            return _completed(effect, call, conflict)
+            return self._changed(effect, call, known, is_approved=is_approved, tape=tape)
         if known is not None and started.request is None:
             status = msgspec.json.decode(known.content, type=_Status).status
             return _outcome(effect, call, status, known), ()
@@ -173,6 +169,20 @@ class OpPerformer:
         result = await perform_op(op, call, plan, self._env(tape), is_foreign=is_foreign)
         return _completed(effect, call, result)
 
+    def _changed(
+        self, effect: PerformOp, call: Call, known: Blob | None, *, is_approved: bool, tape: Tape
+    ) -> OutcomeEvent:
+        """Apply the planned changes; record each that is in its file, whatever the result says."""
+        assert known is not None
+        changes = effect.started.changes
+        applied = apply_changes(call, changes, self._env(tape), is_approved=is_approved)
+        if applied.problem is not None:
+            return _completed(effect, call, applied.problem, applied=applied.count)
+        if applied.note:
+            planned: Result = msgspec.json.decode(known.content)
+            return _completed(effect, call, planned | {"note": applied.note}, applied=len(changes))
+        return _outcome(effect, call, "ok", known, applied=len(changes)), ()
+
     def _resolved(self, effect: PerformOp, call: Call, known: Blob | None) -> OutcomeEvent:
         """Return the outcome that the operator confirmed for an intent whose outcome is unknown."""
         if effect.resolution == "failed":
@@ -180,7 +190,8 @@ class OpPerformer:
         else:
             planned: Result = msgspec.json.decode(known.content) if known else call.ok()
             result = planned | {"note": "the op took effect, as an operator confirmed"}
-        return _completed(effect, call, result, changed=bool(effect.started.changes) and effect.resolution == "done")
+        applied = len(effect.started.changes) if effect.resolution == "done" else 0
+        return _completed(effect, call, result, applied=applied)
 
     def restore(self, effect: Restore, tape: Tape) -> OutcomeEvent:
         env = self._env(tape)
@@ -216,15 +227,18 @@ def _call(effect: PlanOp | PerformOp, tape: Tape) -> Call:
     return Call(f"{tape.run_id}/{effect.key}", effect.args)
 
 
-def _completed(effect: PerformOp, call: Call, result: Result, *, changed: bool = False) -> OutcomeEvent:
+def _completed(effect: PerformOp, call: Call, result: Result, *, applied: int = 0) -> OutcomeEvent:
     content = Blob.of(canonical(result))
-    return _outcome(effect, call, result["status"], content, changed=changed), (content,)
+    return _outcome(effect, call, result["status"], content, applied=applied), (content,)
 
 
 def _outcome(
-    effect: PerformOp, call: Call, status: kinds.OpStatus, result: Blob, *, changed: bool = False
+    effect: PerformOp, call: Call, status: kinds.OpStatus, result: Blob, *, applied: int = 0
 ) -> kinds.OpCompleted:
-    return op_event(kinds.OpCompleted, call.kind)(effect.key, status, result.hash, len(result.content), changed)
+    """Return the event. `applied` counts the planned changes that are in their files, or may be."""
+    partly = applied if 0 < applied < len(effect.started.changes) else None
+    completed = op_event(kinds.OpCompleted, call.kind)
+    return completed(effect.key, status, result.hash, len(result.content), applied > 0, partly)
 
 
 class _Status(msgspec.Struct):

@@ -82,8 +82,9 @@ def test_a_kernel_that_replans_an_op_after_a_crash_is_caught(arena: Path, monkey
         env = Env(
             env.roots, env.gate, lambda name: held.get(name) or tape.content(name), env.full_content, env.file_bytes
         )
-        result = apply_changes(call, plan.changes, env) or plan.result or await perform_op(op, call, plan, env)
-        return _completed(effect, call, result, changed=bool(effect.started.changes))
+        applied = apply_changes(call, plan.changes, env)
+        result = applied.problem or plan.result or await perform_op(op, call, plan, env)
+        return _completed(effect, call, result, applied=len(effect.started.changes))
 
     monkeypatch.setattr(OpPerformer, "perform", replanned)
     scenario = writing(arena / "project")

@@ -13,7 +13,7 @@ from reyn.ops.file.reading import is_readable_below, text_at
 from reyn.ops.file.writing import draft_of
 from reyn.ops.op import OpFailed
 from reyn.permissions import Denied, NeedsApproval
-from reyn.workspace import FileError, Guard, entries_of, kind_of, locate, read
+from reyn.workspace import FileError, Guard, entries_of, kind_of, locate, look
 
 if TYPE_CHECKING:
     from reyn.ops.file.writing import Arguments, Draft
@@ -44,8 +44,8 @@ def index_draft(arguments: Arguments, location: Location, env: Env) -> Draft | D
     fields = {"path": folder.display_path, "output_path": location.display_path, "entries": len(lines)}
     if len(lines) < len(sources):
         fields["skipped"] = len(sources) - len(lines)
-    before = read(location, env.roots, env.file_bytes)
-    draft = draft_of(location, before, _page(arguments["header"], lines), fields, env)
+    found = look(location, Guard(env.roots), env.file_bytes)
+    draft = draft_of(location, found, _page(arguments["header"], lines), fields, env)
     return replace(draft, approval=verdict.rule) if isinstance(verdict, NeedsApproval) else draft
 
 

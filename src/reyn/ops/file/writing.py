@@ -9,7 +9,7 @@ import msgspec
 from reyn.journal import Blob
 from reyn.ops.file.reading import not_found
 from reyn.ops.op import OpFailed
-from reyn.workspace import Change, Image, decode_text, missing_folders, read
+from reyn.workspace import Change, Guard, Image, decode_text, look, read
 
 if TYPE_CHECKING:
     from reyn.ops.op import Env
@@ -29,8 +29,8 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 def write_draft(arguments: Arguments, location: Location, env: Env) -> Draft:
-    before = read(location, env.roots, env.file_bytes)
-    return draft_of(location, before, arguments["content"], {"path": location.display_path}, env)
+    fields = {"path": location.display_path}
+    return draft_of(location, look(location, Guard(env.roots), env.file_bytes), arguments["content"], fields, env)
 
 
 def edit_draft(arguments: Arguments, location: Location, env: Env) -> Draft:
@@ -49,9 +49,8 @@ def edit_draft(arguments: Arguments, location: Location, env: Env) -> Draft:
     # Check the size before replacing: a short answer can expand to more than the available memory.
     if len(text) + count * (len(new) - len(old)) > env.file_bytes:
         raise OpFailed(f"`{location.display_path}` would become larger than {env.file_bytes} bytes")
-    return draft_of(
-        location, before, text.replace(old, new), {"path": location.display_path, "replacements": count}, env
-    )
+    fields = {"path": location.display_path, "replacements": count}
+    return draft_of(location, (before, ()), text.replace(old, new), fields, env)
 
 
 def delete_draft(arguments: Arguments, location: Location, env: Env) -> Draft:
@@ -63,11 +62,13 @@ def delete_draft(arguments: Arguments, location: Location, env: Env) -> Draft:
     return Draft(fields, (Change(location.display_path, blob.hash, None, before.mode),), (blob,))
 
 
-def draft_of(location: Location, before: Image | None, text: str, fields: dict[str, Any], env: Env) -> Draft:
-    """Return the draft that gives a file this text."""
+def draft_of(
+    location: Location, found: tuple[Image | None, tuple[str, ...]], text: str, fields: dict[str, Any], env: Env
+) -> Draft:
+    """Return the draft that gives a file this text. `found` is the file as it is, and the folders to create."""
+    before, made = found
     after = Blob.of(_encode(text, env.file_bytes))
     if before is None:
-        made = missing_folders(location, env.roots)
         return Draft(fields, (Change(location.display_path, None, after.hash, None, made),), (after,))
     if before.content == after.content:
         return Draft(fields)
