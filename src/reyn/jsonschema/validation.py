@@ -12,9 +12,13 @@ from typing import Any, NamedTuple
 import jsonschema_rs
 import msgspec
 
+from reyn.jsonschema.expansion import oversized_part
+
 Schema = dict[str, Any] | bool
 
 _MAX_ERRORS = 200
+MAX_EXPANDED = 10_000
+"""Schemas that references may expand to. The time and memory of validation grow with it."""
 _MAX_VALUE_LENGTH = 200
 
 
@@ -28,6 +32,10 @@ class SchemaInvalid(ValueError):
     def __init__(self, message: str, place: tuple[str | int, ...] = ()) -> None:
         super().__init__(message)
         self.place = place
+
+
+class ReferencesExpand(SchemaInvalid):
+    """The references of the schema expand to too many schemas."""
 
 
 class SchemaError(NamedTuple):
@@ -49,6 +57,7 @@ class Validator:
         draft = schema.get("$schema") if isinstance(schema, dict) else None
         if draft is not None and (not isinstance(draft, str) or draft.rstrip("#") not in _DRAFTS):
             raise SchemaInvalid(f"`$schema` {draft!r} is neither draft 7 nor 2020-12", ("$schema",))
+        _check_references(schema)
         try:
             self._compiled = jsonschema_rs.validator_for(schema, retriever=_refuse)
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
@@ -110,6 +119,24 @@ def compile_schema(schema: Schema) -> Validator:
         SchemaInvalid: the schema is invalid, of another draft, or refers to another document.
     """
     return Validator(schema)
+
+
+def _check_references(schema: Schema) -> None:
+    """Raise `ReferencesExpand` if following the references would never end in practice."""
+    if not isinstance(schema, dict) or not _mentions_reference(schema):
+        return
+    place = oversized_part(schema, MAX_EXPANDED)
+    if place is not None:
+        message = f"its references expand to more than {MAX_EXPANDED} schemas; refer to each definition less often"
+        raise ReferencesExpand(message, place)
+
+
+def _mentions_reference(schema: dict[str, Any]) -> bool:
+    try:
+        text = msgspec.json.encode(schema)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):  # not JSON; the compiler says what is wrong
+        return False
+    return b'Ref"' in text or b'$ref"' in text
 
 
 def _refuse(uri: str) -> Any:

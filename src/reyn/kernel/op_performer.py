@@ -15,6 +15,7 @@ from reyn.journal import Blob, canonical, digest, kinds
 from reyn.journal.registry import op_event
 from reyn.jsonschema import compile_schema
 from reyn.ops import Call, Denied, Env, Plan
+from reyn.ops.budget import Budget, BudgetExceeded, Budgets
 from reyn.ops.execution import apply_changes, perform_op, plan_op
 from reyn.ops.preview import preview
 from reyn.permissions import Gate, Policy, parse_requests
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from reyn.config import RunSettings
     from reyn.journal import Approval, Body
     from reyn.kernel.compiled_skill import CompiledSkill
     from reyn.kernel.effects import PerformOp, PlanOp, Restore
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     SkillCompiler = Callable[[kinds.RunStarted, Callable[[str], bytes]], CompiledSkill]
     OutcomeEvent = tuple[Body, tuple[Blob, ...]]
 
+_MAX_BUDGETS = 1_000
+"""Runs whose budgets are counted at a time; those of an older one start anew."""
 _APPROVED = " (approved)"
 """Ends the rule of an op that a person approved."""
 
@@ -74,6 +78,7 @@ class OpPerformer:
         self._compile_skill = compile_skill
         self._gates: dict[tuple[str, str, str | None], Gate] = {}
         self._unchanged: dict[tuple[str | None, str], bool] = {}
+        self._budgets: dict[str, tuple[int, Budget]] = {}
 
     def is_foreign(self, effect: PlanOp | PerformOp) -> bool:
         """Whether an effect runs code from outside the package."""
@@ -84,7 +89,7 @@ class OpPerformer:
     def plan(self, effect: PlanOp, tape: Tape) -> OutcomeEvent:
         """Check permissions and plan the op, including the before-images of the files that it changes."""
         call, args = _call(effect, tape), Blob.of(canonical(effect.args))
-        plan = self._plan(call, tape)
+        plan = self._within_budget(self._plan(call, tape), call, tape)
         if isinstance(plan, Denied):
             result = Blob.of(canonical(call.denied(plan)))
             denied = kinds.PermissionDenied(effect.key, call.op or "", plan.rule, plan.reason, result.hash, call.kind)
@@ -109,6 +114,32 @@ class OpPerformer:
             plan.request,
         )
         return started, (args, *((known,) if known else ()), *plan.blobs)
+
+    def _within_budget(self, plan: Plan | Denied, call: Call, tape: Tape) -> Plan | Denied:
+        """Return a plan whose contents may be recorded, or one that is complete with an error result."""
+        if not isinstance(plan, Plan) or not plan.blobs:
+            return plan
+        try:
+            self._budget(tape).add_recorded(plan.blobs)
+        except BudgetExceeded as error:
+            return Plan(plan.rule, result=call.failed(error))
+        return plan
+
+    def _budget(self, tape: Tape) -> Budget:
+        """Return what the ops of the visit in progress have used."""
+        visit = tape.state.history.total_steps
+        found = self._budgets.get(tape.run_id)
+        if found is None or found[0] != visit:
+            sizes = self._settings(tape).sizes
+            most = Budgets(sizes.visit_read_bytes, sizes.visit_matched_bytes, sizes.visit_recorded_bytes)
+            while len(self._budgets) >= _MAX_BUDGETS:
+                del self._budgets[next(iter(self._budgets))]
+            found = self._budgets[tape.run_id] = (visit, Budget(most))
+        return found[1]
+
+    def _settings(self, tape: Tape) -> RunSettings:
+        assert tape.state.started is not None
+        return self._compile_skill(tape.state.started, tape.content).settings
 
     def _standing(self, call: Call, rule: str, tape: Tape) -> Approval | None:
         """Return the standing approval that covers an action."""
@@ -166,8 +197,15 @@ class OpPerformer:
         if op is None:
             return _completed(effect, call, call.error(f"the op kind `{call.kind}` is not installed"))
         is_foreign = self._ops.is_foreign(call.kind)
-        result = await perform_op(op, call, plan, self._env(tape), is_foreign=is_foreign)
-        return _completed(effect, call, result)
+        env = self._env(tape)
+        result = await perform_op(op, call, plan, env, is_foreign=is_foreign)
+        content = Blob.of(canonical(result))
+        try:
+            env.budget.add_recorded((content,))
+        except BudgetExceeded as error:
+            result = call.failed(error)
+            content = Blob.of(canonical(result))
+        return _outcome(effect, call, result["status"], content), (content,)
 
     def _changed(
         self, effect: PerformOp, call: Call, known: Blob | None, *, is_approved: bool, tape: Tape
@@ -213,7 +251,9 @@ class OpPerformer:
                 tuple(parse_requests(one) for one in requests),
                 skill.skill.name,
             )
-        return Env(gate.roots, gate, tape.content, MappingProxyType(state.truncated), skill.settings.sizes.file_bytes)
+        truncated = MappingProxyType(state.truncated)
+        file_bytes = skill.settings.sizes.file_bytes
+        return Env(gate.roots, gate, tape.content, truncated, file_bytes, self._budget(tape))
 
 
 def _digest(call: Call, plan: Plan) -> str:

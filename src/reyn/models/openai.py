@@ -31,7 +31,7 @@ from reyn.errors import (
 from reyn.journal.kinds import Usage
 from reyn.models.decoding import decoding_schema
 from reyn.models.protocol import ModelReply
-from reyn.models.streaming import EMPTY_DELTA, content_type, limit_error_body, read_chunks
+from reyn.models.streaming import EMPTY_DELTA, ENCODINGS, content_type, limit_body, read_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -124,7 +124,9 @@ class OpenAIModel:
             timeout=self._sdk.Timeout(timeout, connect=min(_CONNECT_SECONDS, timeout)),
             # Proxies of the environment do not apply to servers on this machine.
             http_client=self._sdk.DefaultAsyncHttpxClient(
-                trust_env=not _is_loopback(self._base_url), event_hooks={"response": [limit_error_body]}
+                trust_env=not _is_loopback(self._base_url),
+                headers={"Accept-Encoding": ENCODINGS},
+                event_hooks={"response": [limit_body]},
             ),
         )
         # The SDK reads these from the environment; only the project's configuration counts.
@@ -335,6 +337,8 @@ class OpenAIModel:
             page = await client.get("/models", options={"follow_redirects": False}, cast_to=object)
         except self._sdk.NotFoundError:
             return []
+        except ModelError:
+            raise
         except Exception as error:  # noqa: BLE001 - third-party code
             raise self._request_error(error, self._format) from None
         data = page.get("data") if isinstance(page, dict) else None

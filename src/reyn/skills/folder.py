@@ -111,7 +111,7 @@ class SkillFolder:
     def _parse(self, file: str, *, has_body: bool) -> Document:
         folder, path = self._locate(file) or (self.path, self.path / file)
         label = file if folder is self.path else f"{folder.name}/{file}"
-        text = read_text(path, label)
+        text = read_text(path, label, inside=folder)
         parse = parse_front_matter if has_body else parse_yaml
         yaml_1_1 = self._yaml_1_1
         if folder is not self.path:

@@ -37,7 +37,7 @@ class FileError(Exception):
 
 
 class ChangeUncertain(FileError):
-    """A change failed after it may have taken effect, and the file cannot be looked at, or is as neither side left it."""
+    """A change failed after it may have taken effect, and looking at the file does not tell."""
 
 
 class Image(msgspec.Struct, frozen=True):

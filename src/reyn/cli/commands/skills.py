@@ -50,7 +50,7 @@ def _description(folder: Any) -> str:
     from reyn.documents import DocumentError, parse_front_matter, read_text
 
     try:
-        value = parse_front_matter(read_text(folder / "skill.md", "skill.md"), "skill.md").value
+        value = parse_front_matter(read_text(folder / "skill.md", "skill.md", inside=folder), "skill.md").value
     except DocumentError:
         return "(invalid; run `reyn lint`)"
     return str(value.get("description", "")).strip() if isinstance(value, dict) else ""
