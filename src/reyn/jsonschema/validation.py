@@ -62,7 +62,7 @@ class Validator:
             self._compiled = jsonschema_rs.validator_for(schema, retriever=_refuse)
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
             place = tuple(getattr(error, "instance_path", ()))
-            raise SchemaInvalid(str(getattr(error, "message", error)).splitlines()[0], place) from error
+            raise SchemaInvalid(str(getattr(error, "message", error)).partition("\n")[0], place) from error
 
     def is_valid(self, instance: Any) -> bool:
         """Return whether a value is valid."""

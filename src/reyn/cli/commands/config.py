@@ -49,4 +49,4 @@ def _explain(key: str | None, options: dict[str, Any], *, as_json: bool) -> None
     values = [clean(msgspec.json.encode(setting.value).decode()) for setting in settings]
     key_width, value_width = max(len(setting.key) for setting in settings), min(40, max(map(len, values)))
     for setting, value in zip(settings, values, strict=True):
-        click.echo(f"{setting.key:<{key_width}}  {value:<{value_width}}  {setting.origin}")
+        click.echo(clean(f"{setting.key:<{key_width}}  {value:<{value_width}}  {setting.origin}"))

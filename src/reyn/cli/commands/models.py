@@ -72,7 +72,7 @@ def _exit_on_sigterm() -> Iterator[None]:
 def _print_model(model: ModelStatus) -> None:
     mark = click.style("ok     ", fg="green") if model.is_reachable else click.style("missing", fg="yellow")
     names = f" ({', '.join(model.names)})" if model.names else ""
-    click.echo(f"{mark}  {clean(model.model)}{names}")
+    click.echo(f"{mark}  {clean(f'{model.model}{names}')}")
     details: dict[str, Any] = {"output modes": ", ".join(model.modes), "error": model.why}
     for key, value in (details | msgspec.to_builtins(model.details)).items():
         if value:
