@@ -45,6 +45,12 @@ def test_the_small_model_benchmark_caches_its_answers(tmp_path: Path):
     assert json.loads(call(*words, "--project", str(tmp_path), **without_the_model)) == figures
 
 
+def test_edits_of_one_file_by_several_processes_are_neither_lost_nor_doubled():
+    figures = json.loads(call("tests.chaos.edits", "--edits", "300", "--processes", "3", "--json"))
+    assert figures["made"] >= 300
+    assert (figures["lost"], figures["doubled"]) == (0, 0)
+
+
 def test_a_short_chaos_run_loses_nothing():
     figures = json.loads(call("tests.chaos", "--kills", "60", "--seed", "5", "--json"))
     assert figures["kills"] >= 60

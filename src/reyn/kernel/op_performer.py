@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -77,7 +77,7 @@ class OpPerformer:
         self._approvals = approvals
         self._compile_skill = compile_skill
         self._gates: dict[tuple[str, str, str | None], Gate] = {}
-        self._unchanged: dict[tuple[str | None, str], bool] = {}
+        self._offers: dict[tuple[str | None, str], _Offered] = {}
         self._budgets: dict[str, tuple[int, Budget]] = {}
 
     def is_foreign(self, effect: PlanOp | PerformOp) -> bool:
@@ -149,34 +149,27 @@ class OpPerformer:
         return next((one for one in self._approvals() if one.covers(started.skill_hash, op, rule)), None)
 
     def _plan(self, call: Call, tape: Tape) -> Plan | Denied:
-        op = self._ops.get(call.kind)
+        kind = call.kind
+        op = self._ops.get(kind)
         if op is None:
-            return Plan(result=call.error(f"the op kind `{call.kind}` is not installed"))
-        if wrong := self._changed_since(op, call, tape):
+            return Plan(result=call.error(f"the op kind `{kind}` is not installed"))
+        offered = self._offered(op, kind, tape)
+        if not offered.is_unchanged and (wrong := _rejected_now(op, call)):
             return Plan(result=call.error(wrong))
-        started = tape.state.started
-        assert started is not None
-        offered = self._compile_skill(started, tape.content).vocabulary.op(call.kind)
-        needed = [offered.permission] if offered is not None and offered.permission else []
-        is_foreign = self._ops.is_foreign(call.kind)
-        return plan_op(op, call, self._env(tape), permissions=needed, is_foreign=is_foreign)
+        is_foreign = self._ops.is_foreign(kind)
+        return plan_op(op, call, self._env(tape), permissions=offered.permissions, is_foreign=is_foreign)
 
-    def _changed_since(self, op: Op, call: Call, tape: Tape) -> str:
-        """Return why an op that has changed since the run started does not accept these arguments any more."""
+    def _offered(self, op: Op, kind: str, tape: Tape) -> _Offered:
+        """Compare an op with what the run was offered when it started."""
         started = tape.state.started
         assert started is not None
-        key = (started.ops, call.kind)
-        if key not in self._unchanged:
-            offered = self._compile_skill(started, tape.content).vocabulary.op(call.kind)
-            self._unchanged[key] = offered is None or offered == op.spec
-        if self._unchanged[key]:
-            return ""
-        form = op.spec.form(call.op) or op.spec.form(None)
-        wrong = compile_schema(form.arguments).first_error(call.args) if form else None
-        if form is not None and wrong is None:
-            return ""
-        why = f": {wrong.path('')} {wrong.message}" if wrong else ""
-        return f"the op `{call.kind}` has changed since the run started and does not accept this call{why}"
+        key = (started.ops, kind)
+        found = self._offers.get(key)
+        if found is None:
+            spec = self._compile_skill(started, tape.content).vocabulary.op(kind)
+            permissions = (spec.permission,) if spec is not None and spec.permission else ()
+            found = self._offers[key] = _Offered(spec is None or spec == op.spec, permissions)
+        return found
 
     # -- performing -----------------------------------------------------------------------------------
 
@@ -254,6 +247,23 @@ class OpPerformer:
         truncated = MappingProxyType(state.truncated)
         file_bytes = skill.settings.sizes.file_bytes
         return Env(gate.roots, gate, tape.content, truncated, file_bytes, self._budget(tape))
+
+
+class _Offered(NamedTuple):
+    """An op kind as a run was offered it: whether it is the same today, and the permissions that it needed."""
+
+    is_unchanged: bool
+    permissions: tuple[str, ...]
+
+
+def _rejected_now(op: Op, call: Call) -> str:
+    """Return why an op that has changed since the run started does not accept these arguments any more."""
+    form = op.spec.form(call.op) or op.spec.form(None)
+    wrong = compile_schema(form.arguments).first_error(call.args) if form else None
+    if form is not None and wrong is None:
+        return ""
+    why = f": {wrong.path('')} {wrong.message}" if wrong else ""
+    return f"the op `{call.kind}` has changed since the run started and does not accept this call{why}"
 
 
 def _digest(call: Call, plan: Plan) -> str:

@@ -64,8 +64,10 @@ class Call(msgspec.Struct, frozen=True):
         return self._result("denied", error=verdict.reason, rule=verdict.rule)
 
     def _result(self, status: str, **fields: Any) -> Result:
-        op = {"op": self.op} if self.op is not None else {}
-        return {"kind": self.kind, **op, "status": status, **fields}
+        op = self.args.get("op")
+        if op is None:
+            return {"kind": self.kind, "status": status, **fields}
+        return {"kind": self.kind, "op": op, "status": status, **fields}
 
     def failed(self, error: BaseException) -> Result:
         """Return the error result for an exception, without the path of an `OSError`."""

@@ -11,7 +11,6 @@ import errno
 import hashlib
 import os
 import stat
-from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -59,15 +58,13 @@ class Guard:
 
     def __init__(self, roots: Roots) -> None:
         self.roots = roots
-
-    @cached_property
-    def _hidden(self) -> frozenset[Identity]:
-        identities = set()
-        for folder in self.roots.hidden_texts:
-            with suppress(OSError):
+        self._hidden: set[Identity] = set()
+        for folder in roots.hidden_texts:
+            try:
                 status = os.stat(folder)  # noqa: PTH116 - half the cost of `Path.stat`
-                identities.add((status.st_dev, status.st_ino))
-        return frozenset(identities)
+            except OSError:
+                continue
+            self._hidden.add((status.st_dev, status.st_ino))
 
     def check_folder(self, handle: int) -> None:
         """Raise `FileError` if an open folder is the state directory or another hidden folder."""
@@ -205,7 +202,7 @@ def open_folder(zone: Zone, parts: Parts, guard: Guard) -> int:
 
 def open_existing(zone: Zone, parts: Parts, guard: Guard) -> tuple[int, int]:
     """Open the innermost folder of a path that exists. Returns its descriptor, and how many folders are missing."""
-    handle = os.open(base_of(zone, guard.roots), _BASE)
+    handle = os.open(guard.roots.workspace_text if zone == "workspace" else base_of(zone, guard.roots), _BASE)
     try:
         guard.check_folder(handle)
         for depth, name in enumerate(parts):
