@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reyn.errors import FixImpossible
+from reyn.errors import FixImpossible, SkillNotFound
 from reyn.jsonschema import ReferencesExpand, SchemaInvalid, compile_schema
 from reyn.lint import fix_skill
 from reyn.skills import Library
@@ -82,7 +82,25 @@ def test_links_inside_the_folder_and_a_linked_folder_are_read(tmp_path: Path):
     (tmp_path / "elsewhere").mkdir()
     folder.rename(tmp_path / "elsewhere" / "s")
     folder.symlink_to(tmp_path / "elsewhere" / "s")
-    assert read_skill(folder, Library(tmp_path)).skill is not None
+    library = Library(tmp_path)
+    assert read_skill(library.find("s"), library).skill is not None
+    assert [name for name, shelf, _ in library if shelf == "project"] == ["s"]
+
+
+def test_a_skill_or_shared_folder_that_leads_out_of_the_project_is_not_read(tmp_path: Path):
+    root, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
+    folder = write_skill(root, "s", {"plan": ["end"]})
+    elsewhere.mkdir()
+    (folder / "artifacts").rename(elsewhere / "artifacts")
+    (root / "reyn" / "shared").symlink_to(elsewhere)
+    findings = read_skill(folder, Library(root)).findings
+    assert ("RYN138", "shared/artifacts/note.yaml") in [(finding.code, finding.file) for finding in findings]
+    folder.rename(elsewhere / "s")
+    folder.symlink_to(elsewhere / "s")
+    with pytest.raises(SkillNotFound, match="leads out of the project"):
+        Library(root).find("s")
+    assert [name for name, shelf, _ in Library(root) if shelf == "project"] == []
+    assert Library(root).find("../elsewhere/s") == elsewhere / "s"
 
 
 def test_fix_writes_neither_through_a_planted_temporary_name_nor_through_a_link(tmp_path: Path):
