@@ -21,7 +21,7 @@ class _Part(NamedTuple):
     """A schema that is referred to: its place, the schemas in it without definitions, and what it refers to."""
 
     place: Place
-    count: int
+    schemas: int
     targets: tuple[int, ...]
 
 
@@ -38,7 +38,7 @@ def oversized_part(schema: dict[str, Any], most: int) -> Place | None:
         if is_expanded:
             open_parts.discard(key)
             part = parts.get(key)
-            totals[key] = part.count + sum(totals.get(target, 1) for target in part.targets)
+            totals[key] = part.schemas + sum(totals.get(target, 1) for target in part.targets)
             if totals[key] > most:
                 return part.place
         elif key not in totals and key not in open_parts:

@@ -208,7 +208,7 @@ class OpPerformer:
         changes = effect.started.changes
         applied = apply_changes(call, changes, self._env(tape), is_approved=is_approved)
         if applied.problem is not None:
-            return _completed(effect, call, applied.problem, applied=applied.count)
+            return _completed(effect, call, applied.problem, applied=applied.changes)
         if applied.note:
             planned: Result = msgspec.json.decode(known.content)
             return _completed(effect, call, planned | {"note": applied.note}, applied=len(changes))

@@ -80,12 +80,12 @@ class Applied(NamedTuple):
     """What became of the changes of a plan.
 
     Attributes:
-        count: How many of the changes, in order, are in their files, or may be.
+        changes: How many of the changes, in order, are in their files, or may be.
         problem: The result, if not all of them were applied.
         note: What the model should know although all of them were applied.
     """
 
-    count: int
+    changes: int
     problem: Result | None = None
     note: str = ""
 
