@@ -16,6 +16,7 @@ import click
 import msgspec
 
 from reyn.cli.app import COMMANDS, app
+from reyn.cli.hints import full_hint
 from reyn.config import Config
 from reyn.errors import FINDINGS, all_errors
 from reyn.journal.registry import families, kinds
@@ -32,7 +33,7 @@ def errors() -> Iterator[str]:
 
     yield (
         "# Errors\n\nEvery error has a stable code, a message and a hint. Commands with `--json` print an error as one "
-        "object with `code`, `message`, `hint` and `docs`.\n"
+        "object with `code`, `message`, `hint` and `more`, the command that explains the code.\n"
     )
     tree = textwrap.dedent((reyn.errors.__doc__ or "").split("\n\n", 2)[2])
     yield f"\n```text\n{tree.strip()}\n```\n"
@@ -41,7 +42,7 @@ def errors() -> Iterator[str]:
             continue
         yield f"\n## {cls.code}\n\n**{cls.__name__}** (exit code {cls.exit_code}). {inspect.getdoc(cls)}\n"
         if cls.hint:
-            yield f"\nFix: {cls.hint}\n"
+            yield f"\nFix: {full_hint(cls.code, cls.hint)}\n"
     yield "\n## Findings\n\n`RYN102` and `RYN701` list findings, each with its code and `file:line:column`.\n\n"
     yield from table(("code", "meaning"), [(code, meaning) for code, meaning in FINDINGS.items()])
 
@@ -210,13 +211,13 @@ ORIGINS = (
 
 EXIT_CODES = (
     (0, "success; for commands that execute a run: the run finished"),
-    (1, "the run failed; `lint` has findings; `replay`, `verify` or `diff` found a difference; any other error"),
+    (1, "the run failed; `lint` found errors; `replay`, `verify` or `diff` found a difference; any other error"),
     (2, "usage error, invalid input, unknown skill or run; nothing was started"),
     (3, "the run stopped at a limit"),
-    (4, "the run is waiting for an answer"),
+    (4, "the run is waiting for a reply to a question"),
     (5, "the run was aborted by the model, or a rollback made no progress"),
     (6, "the run was cancelled"),
-    (7, "the run is blocked: this release does not support its rules, or its pinned copies cannot be read"),
+    (7, "the run is blocked: this release does not support its rules, or its copy of the skill cannot be read"),
     (130, "interrupted with Ctrl-C; the run can be resumed"),
     (141, "the reader of the output closed the pipe; a run continues until it ends or stops"),
 )

@@ -96,6 +96,13 @@ class Document(msgspec.Struct, frozen=True):
         return Finding(self.file, mark.line, mark.column, code, message, fix, severity)
 
 
+def read_error(error: OSError | ValueError) -> str:
+    """Return why a file cannot be read or written, without an error number."""
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8 text"
+    return getattr(error, "strerror", None) or str(error)
+
+
 def read_text(path: Path, label: str, *, inside: Path | None = None) -> str:
     """Return the text of a UTF-8 file, with LF line ends and without a byte-order mark.
 
@@ -131,8 +138,7 @@ def read_raw(path: Path, label: str, *, inside: Path | None = None) -> bytes:
                 raise DocumentError(Finding(label, 1, 1, UNREADABLE, "not a regular file"))
             raw = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise DocumentError(Finding(label, 1, 1, UNREADABLE, f"cannot read the file: {why}")) from error
+        raise DocumentError(Finding(label, 1, 1, UNREADABLE, f"cannot read the file: {read_error(error)}")) from error
     if len(raw) > MAX_BYTES:
         raise DocumentError(Finding(label, 1, 1, UNREADABLE, f"the file is larger than {MAX_BYTES} bytes"))
     return raw

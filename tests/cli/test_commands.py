@@ -66,7 +66,7 @@ def test_input_is_read_from_a_file_or_from_stdin(here: Path, reyn, monkeypatch: 
 def test_reading_commands_print_text_or_json(here: Path, reyn):
     reyn("run", "pair", IN, "--run-id", "r1")
     assert reyn("runs").out.splitlines()[1].startswith("r1   pair   finished  ")
-    assert reyn("runs", "--json").json[0]["standing"] == "finished"
+    assert reyn("runs", "--json").json[0]["display_status"] == "finished"
     assert "→ second (0.50) to second" in reyn("show", "r1").out
     timeline = reyn("show", "r", "--json").json
     assert [step["next"] for step in timeline["steps"] if step["type"] == "decided"] == ["second", "finish"]

@@ -53,7 +53,7 @@ def test_a_missing_model_names_the_download_command(here: Path, reyn, monkeypatc
     output = reyn("run", "pair", '{"text": "x"}', "--model", "local")
     assert output.code == 2
     assert "RYN511" in output.err
-    assert "Run `reyn models pull smollm2`." in output.err
+    assert "`reyn models pull smollm2` downloads them." in output.err
 
 
 def test_an_invalid_model_file_is_reported_before_the_run_starts(here: Path, reyn):
@@ -70,7 +70,8 @@ def test_a_missing_secret_is_reported_with_its_fix(here: Path, reyn, monkeypatch
     output = reyn("run", "pair", '{"text": "x"}', "--run-id", "r")
     assert output.code == 1
     for out in (output.out, reyn("show", "r").out):
-        assert "no secret `NOT_THERE` (RYN508)\nfix: Run `reyn secret set NOT_THERE`" in out
+        assert "no secret `NOT_THERE` (RYN508)\nfix: Store the secret `NOT_THERE`" in out
+        assert "`reyn secret set NOT_THERE` stores it." in out
         assert "next: reyn resume r --retry" in out
     assert reyn("show", "r", "--json").json["code"] == "RYN508"
 

@@ -315,13 +315,13 @@ def test_answer_without_an_open_question_is_an_error(asks: Path, reyn):
     reyn("answer", "r", "plain")
     output = reyn("answer", "r", "plain")
     assert output.code == 2
-    assert "error RYN414: run `r` has no open question; it is finished" in output.err
+    assert "error RYN414: run `r` has no open question; its status is finished" in output.err
 
 
 def test_answer_with_only_the_wait_id_is_an_error(asks: Path, reyn):
     reyn("run", "asking", IN, "--run-id", "r")
     output = reyn("answer", "r", "1.1.1")
-    assert (output.code, "the answer is missing" in output.err) == (2, True)
+    assert (output.code, "VALUE is missing" in output.err) == (2, True)
     assert reyn("runs", "--json").json[0]["question"]["is_answered"] is False
 
 

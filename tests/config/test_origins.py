@@ -5,7 +5,7 @@ import pytest
 
 from reyn.config import Config, explain_config
 from reyn.config.origins import select_settings
-from reyn.errors import ConfigInvalid
+from reyn.errors import ConfigInvalid, SettingUnknown
 
 
 def origins(root: Path, flags=None, environ=None) -> dict[str, str]:
@@ -53,8 +53,9 @@ def test_a_key_or_a_section_can_be_selected(tmp_path: Path):
     settings = explain_config(tmp_path, environ={})
     assert [setting.key for setting in select_settings(settings, "limits.tokens")] == ["limits.tokens"]
     assert len(select_settings(settings, "limits")) == 5
-    with pytest.raises(ConfigInvalid, match="did you mean `sizes`"):
+    with pytest.raises(SettingUnknown, match="no setting `size`") as unknown:
         select_settings(settings, "size")
+    assert unknown.value.hint == "did you mean `sizes`?"
 
 
 def test_an_invalid_configuration_is_an_error(tmp_path: Path):

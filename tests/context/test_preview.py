@@ -114,7 +114,7 @@ def test_frame_json_holds_a_large_input_whole(tmp_path: Path):
     with open_runtime(project(tmp_path), sizes={"input_bytes": 200}) as rt:
         frame = rt.first_frame("s", LONG)
     assert frame.as_json()["input_artifact"] == {"type": "note", "data": LONG}
-    assert "workspace:.kept/1.input" in frame.messages[1][1]
+    assert "workspace:.full/1.input" in frame.messages[1][1]
 
 
 def test_frame_json_holds_the_enriched_input(tmp_path: Path):

@@ -178,12 +178,12 @@ def test_too_many_ops_are_rejected_before_any_effect(acting: Project):
 def test_a_large_result_is_truncated_and_the_rest_can_be_read(acting: Project):
     text = "".join(f"line {number} of a long file\n" for number in range(1000))
     (acting.root / "long.txt").write_text(text)
-    rest = file("read", "workspace:.kept/1.1.1", start=8000, length=3000)
+    rest = file("read", "workspace:.full/1.1.1", start=8000, length=3000)
     assert acting.run("s", [act(file("read", "long.txt")), act(rest), go("b"), finish()]).ok
-    [cut] = acting.events("content_cut")
+    [cut] = acting.events("content_truncated")
     assert (cut["name"], cut["bytes"]) == ("1.1.1", len(acting.journal.blob(cut["content"])))
     assert "line 999" not in acting.model.turn_message(1)
-    assert 'workspace:.kept/1.1.1", "start": 8000' in acting.model.turn_message(1)
+    assert 'workspace:.full/1.1.1", "start": 8000' in acting.model.turn_message(1)
     whole = acting.journal.blob(cut["content"]).decode()
     results = [acting.journal.blob(event["result"]) for event in acting.events("file_completed")]
     assert json.loads(results[1])["content"] == whole[8000:11000]
@@ -193,7 +193,7 @@ def test_a_large_result_is_truncated_and_the_rest_can_be_read(acting: Project):
 def test_a_truncated_input_can_be_read_in_a_phase_without_ops(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["end"]})
     project = Project(tmp_path)
-    rest = file("read", "workspace:.kept/1.input", start=30000, length=100)
+    rest = file("read", "workspace:.full/1.input", start=30000, length=100)
     outside = file("read", "reyn/project/s/skill.md")
     answers = [act(outside), act(rest), finish()]
     assert project.run("s", answers, {"text": "y" * 40_000}).ok
@@ -207,7 +207,7 @@ def test_a_truncated_input_can_be_read_in_a_phase_without_ops(tmp_path: Path):
 def test_a_run_cannot_read_the_truncated_content_of_another_run(acting: Project):
     (acting.root / "long.txt").write_text("z" * 20_000)
     acting.run("s", [act(file("read", "long.txt")), go("b"), finish()])
-    acting.run("s", [act(file("read", "workspace:.kept/1.1.1")), go("b"), finish()], run_id="other")
+    acting.run("s", [act(file("read", "workspace:.full/1.1.1")), go("b"), finish()], run_id="other")
     assert "zzz" not in acting.model.turn_message(1)
 
 

@@ -102,7 +102,7 @@ PATHS = st.one_of(
          "reyn/new.txt", "reyn/project/s/skill.md", "output", ".env", "output/.private/key.txt", "output/.private",
          "output/up/.env", "output/.new", "output/tool.py", "output/new/TOOL.PY", "output/Makefile", "output/makefile",
          "output/new/hooks/x", "output/package.json", "workspace:.new", "workspace:new/.git/config",
-         "output/../notes.txt", "workspace:", "workspace:.kept/1.1.1", "output/a\x00b", "output/" + "x" * 300, "\udcff"]
+         "output/../notes.txt", "workspace:", "workspace:.full/1.1.1", "output/a\x00b", "output/" + "x" * 300, "\udcff"]
     ),
     st.text(max_size=12),
     st.lists(st.sampled_from(NAMES), min_size=1, max_size=6).map("/".join),

@@ -31,7 +31,7 @@ def test_an_answer_after_a_cancellation_is_refused(tmp_path: Path):
     project.journal.post("k", Answer("1.1.1", "yes"))
     assert project.resume(answers).status == "cancelled"
     assert project.journal.find("k").status == "cancelled"
-    assert [event["why"] for event in project.events("message_refused")] == ["the run is cancelled"]
+    assert [event["reason"] for event in project.events("message_refused")] == ["the run is cancelled"]
     assert project.is_sound()
 
 
@@ -165,10 +165,10 @@ def test_truncated_content_can_be_read_without_act_turns(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"}, phase_keys={"a": "max_act_turns: 1\n"})
     (tmp_path / "long.txt").write_text("line\n" * 5000)
     project = Project(tmp_path)
-    rest = file("read", "workspace:.kept/1.1.1", start=8000, length=4000)
+    rest = file("read", "workspace:.full/1.1.1", start=8000, length=4000)
     assert project.run("s", [act(file("read", "long.txt")), act(rest), act(rest), finish()]).ok
     assert project.events("validation_error") == []
-    assert len(project.events("content_cut")) == 1
+    assert len(project.events("content_truncated")) == 1
     assert project.is_sound()
 
 

@@ -198,6 +198,9 @@ def test_the_visit_limit_stops_the_run_until_it_is_raised(tmp_path: Path):
         assert again.status == "limited"
         result = rt.resume(limited.run_id, raise_limits={"max_phase_visits": 9})
         assert result.ok
+        with pytest.raises(LimitUnknown, match="unknown limit `max_phase_visit`") as unknown:
+            rt.resume(limited.run_id, raise_limits={"max_phase_visit": 20})
+        assert unknown.value.hint.startswith("did you mean `max_phase_visits`? The limits are `max_phase_visits`, ")
         assert rt.replay(limited.run_id).status == "finished"
 
 
@@ -275,7 +278,7 @@ def test_a_run_is_found_by_a_unique_prefix(project: Path):
         rt.run("pair", IN, run_id="alpha")
         rt.run("pair", IN, run_id="alps")
         assert rt.result("alph").run_id == "alpha"
-        with pytest.raises(RunNotFound, match="2 runs have this prefix"):
+        with pytest.raises(RunNotFound, match="`al` is the beginning of 2 run ids: `alps`, `alpha`"):
             rt.result("al")
         with pytest.raises(RunNotFound):
             rt.result("beta")

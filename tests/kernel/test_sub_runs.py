@@ -87,7 +87,7 @@ def test_a_question_of_a_sub_run_can_be_answered_through_either_run(tmp_path: Pa
     assert result.wait.run == "k.1.1.1"
     with project.open(answers) as rt:
         assert {row.status for row in rt.runs()} == {"waiting"}
-        with pytest.raises(Exception, match="waits for an answer"):
+        with pytest.raises(Exception, match="waits for a reply"):
             rt.resume("k")
         assert rt.answer("k", "1.1.1/1.1.1", "yes").run_id == "k.1.1.1"
         assert rt.resume("k").ok

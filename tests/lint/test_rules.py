@@ -354,6 +354,8 @@ def test_an_invalid_graph_gives_no_unreachable_phases(tmp_path: Path):
     ("body", "code"),
     [
         ("Set `next_phase` to the writer.", "RYN130"),
+        ("Set next_phase to the writer.", "RYN130"),
+        ("Fill in the candidate_outputs.", "RYN130"),
         ("Then go to `b`.", "RYN130"),
         ("Write it to reports/summary.md.", "RYN131"),
         ("Dear [NAME], welcome.", "RYN131"),

@@ -286,8 +286,8 @@ def test_a_rejected_request_without_a_key_asks_for_one(far: Caller, server: Fake
     result = far.run()
     assert (result.status, result.code) == ("failed", "RYN508")
     assert result.hint == (
-        "Run `reyn secret set NAME` and add `key: secret://NAME` to `models.far` in reyn.yaml, "
-        "or add `key: env://NAME` to use an environment variable."
+        "Add `key: secret://NAME` (a stored secret) or `key: env://NAME` (an environment variable) to "
+        "`models.far` in reyn.yaml."
     )
 
 
@@ -1037,18 +1037,18 @@ def test_a_model_that_is_not_installed_falls_back_if_a_fallback_opens(far: Calle
         far.events(run_id="other")
 
 
-def test_the_hint_of_a_failed_run_names_the_command(far: Caller, server: FakeServer):
+def test_the_hint_of_a_failed_run_names_the_secret(far: Caller, server: FakeServer):
     far.configure(key="secret://OTHER_KEY")
     write_skill(far.root, "above", {f"@{ONE}": ["end"]})
     for run, skill in (("k", ONE), ("up", "above")):
         result = far.run(skill, run)
         assert (result.status, result.code) == ("failed", "RYN508")
-        assert result.hint == "Run `reyn secret set OTHER_KEY`, or set the variable `REYN_SECRET_OTHER_KEY`."
+        assert result.hint == "Store the secret `OTHER_KEY`, or set the variable `REYN_SECRET_OTHER_KEY`."
     server.then(status(401, "who?"))
     far.configure()
     result = far.retry()
     assert result.code == "RYN508"
-    assert result.hint == "Run `reyn secret set FAR_KEY` to store a valid key, then resume the run."
+    assert result.hint == "Store a valid key as the secret `FAR_KEY`, then resume the run."
     server.then(good(finish()))
     assert (far.retry().code, far.retry("up").hint) == ("", "")
 

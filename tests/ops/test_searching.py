@@ -235,14 +235,14 @@ def test_grep_of_a_missing_path_is_an_error(tree):
 
 def test_truncated_content_can_be_listed_and_searched(desk):
     desk = Desk(desk.roots, full_content={"call-1": "one\ntwo\n", "call-2": "three\n"})
-    assert desk.do("glob", pattern="workspace:.kept/*")["matches"] == [
-        "workspace:.kept/call-1",
-        "workspace:.kept/call-2",
+    assert desk.do("glob", pattern="workspace:.full/*")["matches"] == [
+        "workspace:.full/call-1",
+        "workspace:.full/call-2",
     ]
-    assert desk.do("grep", pattern="t", path="workspace:.kept")["count"] == 2
-    [match] = desk.do("grep", pattern="t", path="workspace:.kept/call-1")["matches"]
-    assert match == {"path": "workspace:.kept/call-1", "line_number": 2, "content": "two"}
-    assert desk.do("grep", pattern="t", path="workspace:.kept/call-3")["status"] == "error"
+    assert desk.do("grep", pattern="t", path="workspace:.full")["count"] == 2
+    [match] = desk.do("grep", pattern="t", path="workspace:.full/call-1")["matches"]
+    assert match == {"path": "workspace:.full/call-1", "line_number": 2, "content": "two"}
+    assert desk.do("grep", pattern="t", path="workspace:.full/call-3")["status"] == "error"
 
 
 @pytest.fixture

@@ -164,7 +164,7 @@ def test_revert_of_a_modified_file_is_a_conflict(roots, file):
         ".reyn/journal.db",
         "../beside/secret.md",
         "workspace:../run-2/theirs.md",
-        "workspace:.kept/a",
+        "workspace:.full/a",
         "reyn/../README.md",
         "reyn/out/secret.md",
         ".",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from reyn.cli.hints import full_hint
 from reyn.config import load_config
 from reyn.errors import ConfigInvalid, JournalError
 from reyn.journal.sqlite import FORMAT, SqliteJournal
@@ -60,7 +61,7 @@ def check_python(version: tuple[int, ...]) -> Check:
 
 def check_sqlite(version: tuple[int, ...]) -> Check:
     if version < _SQLITE:
-        hint = f"Before {_dotted(_SQLITE)}, other programs that write to the journal can damage it. Use Reyn alone."
+        hint = f"Before {_dotted(_SQLITE)}, programs other than Reyn can damage the journal if they write to it."
         return Check("sqlite", "warning", _dotted(version), hint)
     return Check("sqlite", "ok", _dotted(version))
 
@@ -83,9 +84,11 @@ def check_config(root: Path) -> Check:
     try:
         model = load_config(root).model
     except ConfigInvalid as error:
-        return Check("config", "broken", "; ".join(str(finding) for finding in error.findings), error.hint)
+        return Check(
+            "config", "broken", "; ".join(str(finding) for finding in error.findings), full_hint(error.code, error.hint)
+        )
     if not model:
-        return Check("config", "ok", "valid, no model", "Set `model:` in reyn.yaml, or pass --model.")
+        return Check("config", "ok", "valid, no default model", "Set `model:` in reyn.yaml, or pass --model.")
     return Check("config", "ok", f"valid, model {model}")
 
 
@@ -101,7 +104,7 @@ def check_journal(root: Path) -> Check:
         finally:
             journal.close()
     except JournalError as error:
-        return Check("journal", "broken", error.message, error.hint)
+        return Check("journal", "broken", error.message, full_hint(error.code, error.hint))
     mode = "read-only" if is_read_only else f"format {FORMAT}"
     return Check("journal", "ok", f"{mode}, {count} run{'' if count == 1 else 's'}, {path}")
 

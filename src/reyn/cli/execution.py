@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from reyn.cli.interrupts import INTERRUPTED, Interrupts
-from reyn.cli.output import duration, json_option, print_json, print_result, reyn_command
+from reyn.cli.output import duration, json_option, print_json, print_result, result_as_json, reyn_command
 from reyn.cli.progress import Progress
 from reyn.cli.project import open_existing_project
 from reyn.errors import RunNotResumable
@@ -87,7 +87,7 @@ def _terminal_people() -> TerminalPeople | None:
 
 def _report(runtime: SyncRuntime, result: RunResult, *, took: str, as_json: bool) -> int:
     if as_json:
-        print_json(result)
+        print_json(result_as_json(result))
     else:
         action = runtime.next_action(runtime.find(result.run_id))
         print_result(result, took=took, files=runtime.changed_files(result.run_id), action=action)
@@ -103,7 +103,7 @@ def _report_interrupted(runtime: SyncRuntime, progress: Progress, interrupts: In
     click.echo(f"interrupted; the run is saved. Press Ctrl-C again to cancel it.\nnext: {command}", err=True)
     if not interrupts.is_twice():
         if as_json:
-            print_json(runtime.result(run))
+            print_json(result_as_json(runtime.result(run)))
         return INTERRUPTED
     with suppress(RunNotResumable):  # the run has already ended
         runtime.cancel(run, "Ctrl-C twice")

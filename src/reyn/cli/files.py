@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from reyn.documents import read_error
 from reyn.errors import FileTaken, ProjectNotFound
 from reyn.workspace.writing import create_file, replace_file
 
@@ -38,7 +39,7 @@ def write_new_files(root: Path, files: Mapping[str, str], optional: Mapping[str,
     except OSError as error:
         for path in written:
             path.unlink(missing_ok=True)
-        raise ProjectNotFound(f"cannot write below `{root}`: {error}") from error
+        raise ProjectNotFound(f"cannot write below `{root}`: {read_error(error)}") from error
 
 
 def write_atomically(path: Path, lines: Iterable[bytes]) -> int:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from reyn.cli.hints import explain_command, full_hint
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -124,6 +126,12 @@ def reyn_command(*arguments: str) -> str:
     return shlex.join(["reyn", *(["--project", project] if project is not None else []), *arguments])
 
 
+def result_as_json(result: RunResult) -> dict[str, Any]:
+    """Return the result of a run as the object that `--json` prints."""
+    fields: dict[str, Any] = msgspec.to_builtins(result)
+    return fields | {"hint": full_hint(result.code, result.hint)}
+
+
 def print_result(result: RunResult, *, took: str, files: Mapping[str, str], action: NextAction | None) -> None:
     """Print the result of a run: status, artifact, usage, changed files, warnings and the next action."""
     line = coloured(result.status) + (" for input" if result.status == "waiting" else "")
@@ -136,9 +144,9 @@ def print_result(result: RunResult, *, took: str, files: Mapping[str, str], acti
     for part in preview.rstrip("\n").split("\n") if preview else ():
         click.echo(f"    {clean(part)}")
     if result.hint:
-        click.echo(f"fix: {clean(result.hint)}")
+        click.echo(f"fix: {clean(full_hint(result.code, result.hint))}")
     if result.code:
-        click.echo(f"more: reyn explain {clean(result.code)}")
+        click.echo(f"more: {clean(explain_command(result.code))}")
     if result.wait is not None and result.wait.suggestions:
         click.echo(f"suggested: {', '.join(short(text, 80) for text in result.wait.suggestions)}")
     if result.artifact is not None:

@@ -1,6 +1,6 @@
 """Ask the questions of a run at the terminal, without blocking the event loop.
 
-The kernel validates answers; this module only prints questions and reads lines.
+The kernel validates replies; this module only prints questions and reads lines.
 """
 
 from __future__ import annotations

@@ -136,8 +136,8 @@ class Timeline:
             case kinds.LimitRaised(limit=limit, value=value):
                 text = f"limit `{limit}` removed" if value is None else f"limit `{limit}` raised to {value}"
                 return _Line(1, "limit_raised", text, {"limit": limit, "value": value})
-            case kinds.MessageRefused(said=said, why=why):
-                return _Line(1, "refused", f"`{said}` message ignored: {why}")
+            case kinds.MessageRefused(type=kind, reason=reason):
+                return _Line(1, "refused", f"`{kind}` message ignored: {reason}")
             case kinds.UndoCompleted(restored=restored, left=left):
                 return _Line(
                     1, "undone", _restored_text("undone", restored, left), {"restored": restored, "left": left}
@@ -307,7 +307,7 @@ def _answer_line(body: Body) -> _Line | None:
         case kinds.ControlDecided(type=kind, next_phase=target, confidence=confidence, reason=reason):
             data = {"next": target or kind, "confidence": confidence, "reason": reason}
             return _Line(2, "decided", f"→ {target or kind} ({confidence:.2f}) {reason}", data)
-        case kinds.ContentCut(name=name, bytes=size):
+        case kinds.ContentTruncated(name=name, bytes=size):
             return _Line(2, "truncated", f"{name} truncated: it has {size:,} bytes")
         case kinds.PhaseFailed(reason=reason):
             return _Line(2, "visit_failed", f"visit failed: {reason}")

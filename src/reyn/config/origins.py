@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.config.checks import CODE
 from reyn.config.load import FILES, load_config, read_documents, sets_key
 from reyn.documents import nearest
-from reyn.errors import ConfigInvalid, Finding
+from reyn.errors import SettingUnknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,13 +39,12 @@ def select_settings(settings: list[Setting], key: str) -> list[Setting]:
     """Return the setting with a key, or all settings below it.
 
     Raises:
-        ConfigInvalid: If there is no such key.
+        SettingUnknown: If there is no such key.
     """
     selected = [setting for setting in settings if setting.key == key or setting.key.startswith(f"{key}.")]
     if not selected:
         known = {setting.key for setting in settings} | {setting.key.partition(".")[0] for setting in settings}
-        finding = Finding("config", 1, 1, CODE, f"unknown key `{key}`", nearest(key, known))
-        raise ConfigInvalid("the configuration has no such key:", [finding])
+        raise SettingUnknown(f"no setting `{key}`", hint=nearest(key, known) or None)
     return selected
 
 

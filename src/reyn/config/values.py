@@ -16,8 +16,7 @@ SecretHandle = Annotated[
     str,
     msgspec.Meta(
         pattern=r"^(secret://[A-Z][A-Z0-9_]{0,63}|env://[A-Za-z_][A-Za-z0-9_]{0,127})\Z",
-        description="a reference to a secret: `secret://NAME` (store it with `reyn secret set NAME`) or "
-        "`env://VARIABLE`; never the key itself",
+        description="a reference to a secret: `secret://NAME` or `env://VARIABLE`; never the key itself",
         extra={"may_be_secret": True},
     ),
 ]

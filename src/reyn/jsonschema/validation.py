@@ -20,6 +20,7 @@ _MAX_ERRORS = 200
 MAX_EXPANDED = 10_000
 """Schemas that references may expand to. The time and memory of validation grow with it."""
 _MAX_VALUE_LENGTH = 200
+_TYPES = "string, number, integer, boolean, array, object and null"
 
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema"
@@ -61,8 +62,7 @@ class Validator:
         try:
             self._compiled = jsonschema_rs.validator_for(schema, retriever=_refuse)
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
-            place = tuple(getattr(error, "instance_path", ()))
-            raise SchemaInvalid(str(getattr(error, "message", error)).partition("\n")[0], place) from error
+            raise _explain_invalid(schema, error) from error
 
     def is_valid(self, instance: Any) -> bool:
         """Return whether a value is valid."""
@@ -137,6 +137,18 @@ def _mentions_reference(schema: dict[str, Any]) -> bool:
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):  # not JSON; the compiler says what is wrong
         return False
     return b'Ref"' in text or b'$ref"' in text
+
+
+def _explain_invalid(schema: Schema, error: Exception) -> SchemaInvalid:
+    """Name the keyword whose value is invalid, or the reference that leads nowhere."""
+    message = str(getattr(error, "message", error)).partition("\n")[0]
+    if not isinstance(error, jsonschema_rs.ValidationError) or error.kind.name == "$ref":
+        return SchemaInvalid(f"{message}. Use references inside the schema, such as `#/$defs/NAME`")
+    place = tuple(error.instance_path)
+    keyword = place[-1] if place and (len(place) < 2 or place[-2] != "properties") else None
+    if keyword == "type":
+        return SchemaInvalid(f"`type` is {_short(_at(schema, list(place)))}; the types are {_TYPES}", place)
+    return SchemaInvalid(f"`{keyword}`: {message}" if isinstance(keyword, str) else message, place)
 
 
 def _refuse(uri: str) -> Any:

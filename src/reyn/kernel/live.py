@@ -291,12 +291,12 @@ def to_event(message: InboxMessage, wait: kinds.Wait | None) -> EventWithBlobs:
 
 
 def answer_error(wait: kinds.Wait | None, asked: str, value: Any) -> str:
-    """Return why an answer is invalid; empty if it is valid."""
+    """Return why the answer to a question is invalid; empty if it is valid."""
     if wait is None or wait.id != asked:
         return f"no question `{asked}` is open"
     try:
         check_json(value)
     except ValueError as invalid:
-        return f"the answer is not JSON: {invalid}"
+        return f"the reply is not JSON: {invalid}"
     error = compile_schema(wait.response_schema).first_error(value)
-    return f"the answer does not match the question's schema: {error.path('answer')} {error.message}" if error else ""
+    return f"the reply does not match the question's schema: {error.path('reply')} {error.message}" if error else ""

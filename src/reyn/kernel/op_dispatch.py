@@ -69,8 +69,8 @@ class OpLog:
             return whole.hash
         part = Blob.of(truncate(whole.content, limit, name))
         self.is_truncated = True
-        truncation = kinds.ContentCut(name, whole.hash, part.hash, len(whole.content))
-        return tape.emit(truncation, whole, part).shown
+        truncation = kinds.ContentTruncated(name, whole.hash, part.hash, len(whole.content))
+        return tape.emit(truncation, whole, part).part
 
 
 async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tape) -> OpOutcome:

@@ -49,7 +49,8 @@ def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
     visit = state.visits_of(phase) + 1
     cap = limit_of(state, settings, "max_phase_visits")
     if cap is not None and visit > cap:
-        reason = f"phase `{phase}` was visited {cap} times, the maximum that `max_phase_visits` allows"
+        times = "once" if cap == 1 else f"{cap} times"
+        reason = f"phase `{phase}` was visited {times}, the maximum that `max_phase_visits` allows"
         return kinds.LimitReached("max_phase_visits", cap, phase, reason)
     assert state.visit.input is not None
     path = (*state.history.path, phase)[-PATH_LENGTH:]

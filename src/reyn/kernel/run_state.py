@@ -303,7 +303,7 @@ def on_step_completed(state: RunState, body: kinds.StepCompleted) -> RunState:
     return _warn(state, f"step {body.call} `{body.step}` failed and was left {body.status}: {body.reason}")
 
 
-def on_content_cut(state: RunState, body: kinds.ContentCut) -> RunState:
+def on_content_truncated(state: RunState, body: kinds.ContentTruncated) -> RunState:
     truncated = {**state.truncated, body.name: body.content}
     if len(truncated) > MAX_TRUNCATED:
         del truncated[next(iter(truncated))]
@@ -432,7 +432,7 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.WaitExpired: on_wait_expired,
     kinds.PhaseStarted: on_phase_started,
     kinds.StepCompleted: on_step_completed,
-    kinds.ContentCut: on_content_cut,
+    kinds.ContentTruncated: on_content_truncated,
     kinds.LlmRequested: on_intent,
     kinds.LlmResponded: on_llm_responded,
     kinds.LlmFailed: on_outcome,

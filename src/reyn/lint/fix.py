@@ -1,4 +1,4 @@
-"""Rewrite a skill from the older form to the documented one (`reyn lint --fix`).
+"""Rewrite a skill from the older form to the documented one .
 
 Files are written only if the rewritten skill loads as an equal value. Comments and prose are preserved: a comment whose
 key disappears moves to the top of its block, and an unknown key becomes a comment.
@@ -126,7 +126,7 @@ def _round_trip() -> Any:
         from ruamel.yaml import YAML
     except ImportError as error:
         raise FixImpossible(
-            "`--fix` needs the package ruamel.yaml", hint="Install it with `pip install 'reyn[fix]'`."
+            "rewriting skills needs the package ruamel.yaml", hint="Install it with `pip install 'reyn[fix]'`."
         ) from error
     parser = YAML()
     parser.preserve_quotes = True

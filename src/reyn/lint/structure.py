@@ -52,7 +52,7 @@ def unavailable_features(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator
         else:
             file, path = _reference_to(skill, feature.skill)
             message = f"skill `{feature.skill}` cannot run: {feature.reason}"
-            fix = f"run `reyn lint {feature.skill}`"
+            fix = f"fix the skill `{feature.skill}`, or do not use it"
         document = loaded.folder.front_matter(file)
         if document is not None:
             yield document.finding(codes.UNSUPPORTED, message, *path, fix=fix)
@@ -99,7 +99,7 @@ def folder_name(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     document, folder = loaded.folder.front_matter("skill.md"), nfc(loaded.folder.path.resolve().name)
     if loaded.partial and document and loaded.partial.name != folder:
         message = f"`name` is `{loaded.partial.name}`, but the folder is `{folder}`"
-        fix = "rename one of them; `reyn run` looks for the folder"
+        fix = "rename one of them; a skill is found by the name of its folder"
         yield document.finding(codes.WRONG_NAME, message, "name", fix=fix, severity="warning")
 
 

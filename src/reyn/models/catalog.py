@@ -54,4 +54,4 @@ def open_model(
             from reyn.models.openai import OpenAIModel
 
             return OpenAIModel(name, rest, settings, secrets)
-    raise ModelUnknown(f"no adapter for model `{settings.model}`" if settings.model else "no model is configured")
+    raise ModelUnknown(f"unknown model `{settings.model}`" if settings.model else "no model is configured")

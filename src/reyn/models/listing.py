@@ -1,4 +1,4 @@
-"""List the configured and the pullable models with their availability, for `reyn models`.
+"""List the configured and the pullable models with their availability.
 
 No model is loaded. Servers are asked for their list of models, but only those that the configuration names.
 """
@@ -93,13 +93,13 @@ def _check_local(settings: ModelSettings, names: list[str], root: Path) -> Model
     path = weights_path(known) if known else root / Path(name).expanduser()
     reason = ""
     if not path.is_file():
-        reason = f"not installed; run `reyn models pull {name}`" if known else f"file not found: `{name}`"
+        reason = f"the weights `{name}` are not installed" if known else f"file not found: `{name}`"
     elif known and path.stat().st_size != known.bytes:
-        reason = f"damaged; run `reyn models pull {name}`"
+        reason = f"the weights `{name}` are damaged"
     elif not is_gguf(path):
         reason = f"`{name}` is not a GGUF file"
     elif importlib.util.find_spec("xllamacpp") is None:
-        reason = "the extra `local` is not installed; run pip install 'reyn[local]'"
+        reason = "the extra `local` is not installed: pip install 'reyn[local]'"
     modes = ("grammar", "free") if settings.mode == "auto" else (settings.mode,)
     details: dict[str, Any] = {"about": known.about, "license": known.license} if known else {}
     return ModelStatus(settings.model, tuple(names), not reason, modes, reason, details)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from reyn.models.protocol import ModelRequest, OutputMode
 
 _LOAD_HINT = (
-    "Check that the file is complete (`reyn models pull` repairs it) and that `context_tokens` fits into memory."
+    "Check that the file is complete (pull its weights again to repair it) and that `context_tokens` fits into memory."
 )
 _LENGTH_HINT = "Shorten the instructions or the input, or raise the model's `context_tokens` in reyn.yaml."
 _CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
@@ -51,7 +51,7 @@ _LOADED: dict[tuple[str, int, int], _Engine] = {}
 
 
 class LocalModel:
-    """A GGUF model: `local` is the one that `reyn models pull` installs, `local:FILE.gguf` any other."""
+    """A GGUF model: `local` has the default weights of `reyn.models.weights`, `local:FILE.gguf` any other."""
 
     takes_time = True
 
@@ -78,9 +78,7 @@ class LocalModel:
         known = KNOWN_WEIGHTS.get(source or DEFAULT_WEIGHTS)
         path = weights_path(known) if known else root / Path(source).expanduser()
         hint = (
-            f"Run `reyn models pull {known.name}`."
-            if known
-            else "Set the model to `local:` and the path of a GGUF file."
+            f"Pull the weights `{known.name}`." if known else "Set the model to `local:` and the path of a GGUF file."
         )
         if not path.is_file():
             message = f"model `{known.name}` is not installed" if known else f"model file not found: `{source}`"

@@ -160,8 +160,8 @@ class OpenAIModel:
             return f"`{_OPENAI_VARIABLE}` is set: add `key: env://{_OPENAI_VARIABLE}` to {self._settings_place()}."
         name = _OPENAI_VARIABLE if self._settings.base_url is None else "NAME"
         return (
-            f"Run `reyn secret set {name}` and add `key: secret://{name}` to {self._settings_place()}, "
-            f"or add `key: env://{name}` to use an environment variable."
+            f"Add `key: secret://{name}` (a stored secret) or `key: env://{name}` (an environment variable) to "
+            f"{self._settings_place()}."
         )
 
     def _has_openai_variable(self) -> bool:
@@ -212,7 +212,7 @@ class OpenAIModel:
                 is_finished = is_finished or bool(choice.finish_reason)
                 is_truncated = is_truncated or choice.finish_reason == "length"
                 if choice.finish_reason == "content_filter":
-                    hint = "Check what the phase sends (`reyn frame`), or use another model."
+                    hint = "Check the prompt of the phase, or use another model."
                     raise RequestRejected(f"model `{self.name}` withheld its answer: content_filter", hint=hint)
                 if on_delta is not None and text:
                     on_delta(text)
@@ -296,7 +296,7 @@ class OpenAIModel:
             return self._missing_key_hint()
         if handle.startswith("env://"):
             return f"Set `{handle.removeprefix('env://')}` to a valid key, then resume the run."
-        return f"Run `reyn secret set {handle.removeprefix('secret://')}` to store a valid key, then resume the run."
+        return f"Store a valid key as the secret `{handle.removeprefix('secret://')}`, then resume the run."
 
     def _downgrade(self, text: str, message: str, request_format: _RequestFormat) -> ModelError:
         """Select the next output mode, unless the configuration fixes the mode."""
@@ -326,7 +326,7 @@ class OpenAIModel:
     # -- status ---------------------------------------------------------------------------------------
 
     def describe(self) -> dict[str, Any]:
-        """Return the details that `reyn models` prints; `key` is a handle, never a value."""
+        """Return the details of a listing; `key` is a handle, never a value."""
         modes = list(_MODES) if self._settings.mode == "auto" else [self._settings.mode]
         return {"base_url": self._base_url, "key": self._settings.key, "modes": modes}
 

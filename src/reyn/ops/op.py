@@ -96,7 +96,7 @@ class Env(msgspec.Struct, frozen=True):
         roots: The folders of the project and the run.
         gate: The run's permissions.
         content: Returns recorded content by its hash.
-        full_content: Hashes of contents that were truncated in a frame, by the name after `workspace:.kept/`.
+        full_content: Hashes of contents that were truncated in a frame, by the name after `workspace:.full/`.
         file_bytes: The maximum size of a file to read or write.
         budget: What the ops of the visit may still read and search.
     """

@@ -46,7 +46,7 @@ def refusal(verdict: Verdict, *, is_approved: bool = False) -> Denied | NeedsApp
 
 
 _OWN = Allowed("default: the run's workspace")
-_KEPT = Allowed("default: content of this run")
+_RECORDED = Allowed("default: content of this run")
 
 
 class Gate(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ class Gate(msgspec.Struct, frozen=True):
 
     def read(self, location: Location) -> Verdict:
         if location.zone == "full_content":
-            return _KEPT
+            return _RECORDED
         return self._file("read", location)
 
     def write(self, location: Location) -> Verdict:

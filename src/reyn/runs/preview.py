@@ -97,7 +97,7 @@ class _Preview:
     def _recorded_frame(self) -> ContextFrame:
         phase, entry = self._phase, self._entry
         turns = act_turns(self._tape.state, phase.settings, phase.definition.max_act_turns if phase.ops else 0)
-        whole = {body.shown: body.content for body in self._bodies() if isinstance(body, kinds.ContentCut)}
+        whole = {body.part: body.content for body in self._bodies() if isinstance(body, kinds.ContentTruncated)}
         spec = phase.turn_spec(acting=turns > 0, is_truncated=bool(whole))
         remaining = turns if phase.ops else MAX_TRUNCATED_READS if whole else None
         [built] = [body for body in self._bodies() if isinstance(body, kinds.FrameBuilt)]

@@ -79,12 +79,13 @@ def _is_own(row: RunRow) -> bool:
 def _find_question(journal: Journal, row: RunRow, wait_id: str) -> Question:
     question = open_question(journal, row)
     if question is None or question.wait.id != wait_id:
-        state = f"it waits for `{question.wait.id}`" if question else f"it is {row.status}"
-        raise WaitUnknown(f"run `{row.run_id}` has no open question `{wait_id}`; {state}")
+        state = f"it waits for `{question.wait.id}`" if question else f"its status is {row.status}"
+        action = NextAction("answer", row.run_id, wait_id=question.wait.id) if question else None
+        raise WaitUnknown(f"run `{row.run_id}` has no open question `{wait_id}`; {state}", action=action)
     if question.is_answered:
         raise WaitUnknown(
             f"question `{wait_id}` of run `{question.run_id}` was answered already",
-            hint="Resume the run; it continues with the answer.",
+            hint="Resume the run; it continues with the stored reply.",
             action=NextAction("resume", row.run_id),
         )
     return question
@@ -108,7 +109,7 @@ def post_answer(
 
     Raises:
         WaitUnknown: The question is not open, or was answered already.
-        AnswerInvalid: The answer does not fit the question.
+        AnswerInvalid: The answer does not match the schema of the question.
         RunBlocked: The run follows rules that are not supported, so that it cannot continue.
     """
     question = _find_question(journal, row, wait_id)
@@ -151,7 +152,7 @@ async def resume_answered(
             return None
         raise
     except ModelError as error:
-        error.hint = f"The answer is stored; resume the run, perhaps with another model (`--model`). {error.hint}"
+        error.hint = f"The reply is stored; resume the run, with another model if necessary. {error.hint}"
         error.action = error.action or NextAction("resume", answer.root_run)
         raise
 
@@ -191,8 +192,8 @@ def parse_answer(wait: Wait, text: str) -> Any:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         schema = msgspec.json.encode(wait.response_schema).decode()
-        hint = f"The question takes JSON that fits {schema}."
-        raise AnswerInvalid(f"the answer is not JSON: {error}", hint=hint) from error
+        hint = f"The question takes JSON that matches {schema}."
+        raise AnswerInvalid(f"the reply is not JSON: {error}", hint=hint) from error
 
 
 def _types(schema: Any) -> set[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.config import Limits
+from reyn.documents import nearest
 from reyn.errors import LimitUnknown, NextAction, RunNotResumable, UpgradeUnfit
 from reyn.journal import ENDED, Cancel, decode, kinds
 from reyn.kernel.limits import limit_of
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
 
 
 def has_ended(state: RunState, *, retry: bool, raised: Mapping[str, int | None]) -> bool:
-    """Whether a run has ended; an error if the flags ask to continue it all the same."""
+    """Whether a run has ended; an error if the flags ask to continue it all the same, or name an unknown limit."""
     if state.status not in ENDED:
         return False
+    _check_known(raised)
     if retry or raised:
         raise RunNotResumable(
             f"run `{state.run_id}` is {state.status} and cannot be continued",
@@ -73,7 +75,7 @@ def _check_flags(
     if state.status == "waiting" and not is_attended and not _is_answered(journal, state):
         assert state.wait is not None
         raise RunNotResumable(
-            f"run `{run_id}` waits for an answer: {state.reason}",
+            f"run `{run_id}` waits for a reply: {state.reason}",
             hint="Answer the question first.",
             action=NextAction("answer", run_id, wait_id=state.wait.id),
         )
@@ -125,15 +127,21 @@ def _check_needed(journal: Journal, state: RunState) -> None:
 
 def check_raise(state: RunState, settings: RunSettings, raised: Mapping[str, int | None]) -> None:
     """Check that each limit exists and that its new value is larger; `None` removes a limit."""
-    unknown = raised.keys() - {field.name for field in msgspec.structs.fields(Limits)}
-    if unknown:
-        raise LimitUnknown(f"unknown limit {', '.join(f'`{name}`' for name in sorted(unknown))}")
+    _check_known(raised)
     for name, value in raised.items():
         cap = limit_of(state, settings, name)
         if cap is None and state.stop.limit is not None and state.stop.limit[0] == name:
             cap = state.stop.limit[1]  # a phase's own cap, or a sub-run's
         if cap is None or (value is not None and value <= cap):
             raise LimitUnknown(f"`{name}` is {'not set' if cap is None else cap}; {value} does not raise it")
+
+
+def _check_known(raised: Mapping[str, int | None]) -> None:
+    limits = [field.name for field in msgspec.structs.fields(Limits)]
+    for name in raised:
+        if name not in limits:
+            hint = f"{nearest(name, limits)} The limits are {', '.join(f'`{limit}`' for limit in limits)}.".strip()
+            raise LimitUnknown(f"unknown limit `{name}`", hint=hint)
 
 
 def check_fit(state: RunState, old: CompiledSkill, new: CompiledSkill, content: Callable[[str], bytes]) -> None:

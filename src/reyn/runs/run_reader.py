@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from reyn.runs.diff import DiffReport
 
 
+_MAX_LISTED = 5
 _CACHED_SKILLS = 64
 """The number of compiled skills to cache; the oldest is dropped first."""
 
@@ -50,7 +51,11 @@ class RunReader:
         rows = [row for row in self.journal.runs(run) if not row.parent.startswith(run)] if run else []
         if len(rows) == 1:
             return rows[0]
-        raise RunNotFound(f"`{run}` is ambiguous: {len(rows)} runs have this prefix" if rows else f"no run `{run}`")
+        if not rows:
+            raise RunNotFound(f"no run `{run}`")
+        ids = [f"`{row.run_id}`" for row in rows[:_MAX_LISTED]]
+        more = [f"{len(rows) - _MAX_LISTED} more"] if len(rows) > _MAX_LISTED else []
+        raise RunNotFound(f"`{run}` is the beginning of {len(rows)} run ids: {', '.join([*ids, *more])}")
 
     def runs(self) -> list[RunRow]:
         return self.journal.runs()

@@ -279,12 +279,13 @@ class OSRuntime:
             retry: Retry what failed.
             raise_limits: New values of the limits that stopped the run; `None` removes a limit.
             model: Call this model from here on.
-            upgrade: Continue with the current version of the skill, if the run fits it.
+            upgrade: Continue with the current version of the skill, if it is compatible.
             listener: Called with every event once it is durable.
             on_delta: Called with every piece of a model's answer as it arrives.
 
         Raises:
-            RunNotResumable: The run does not continue this way; `action` of the error tells how it does.
+            RunNotResumable: The run cannot continue with these options; `action` of the error is the operation that
+                continues it.
             RunBusy: Another process executes the run.
         """
         run_id, observers = self.find(run).run_id, _Observers(listener, on_delta)
@@ -489,7 +490,7 @@ class OSRuntime:
 
         Raises:
             WaitUnknown: The question is not open, or was answered already.
-            AnswerInvalid: The answer does not fit the question.
+            AnswerInvalid: The answer does not match the schema of the question.
         """
         row = self.find(run)
         posted = post_answer(self.journal, row, wait, value, is_text=is_text, by=by)

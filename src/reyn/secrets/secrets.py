@@ -94,7 +94,7 @@ class Secrets:
         variable = variable_of_handle(handle)
         value = self._environment.variable(variable)
         if value is None:
-            hint = f"Set `{variable}`, or store the value (`reyn secret set NAME`) and refer to it as `secret://NAME`."
+            hint = f"Set `{variable}`, or store the value as a secret and refer to it as `secret://NAME`."
             raise SecretMissing(f"the environment variable `{variable}` is not set", hint=hint)
         self.scrubber.add(handle, validate_value(handle, value))
         return value
@@ -107,7 +107,7 @@ class Secrets:
         """Return the value of a stored secret by its name; see `resolve`."""
         value = self._find(validate_name(name))
         if value is None:
-            hint = f"Run `reyn secret set {name}`, or set the variable `{variable_of(name)}`."
+            hint = f"Store the secret `{name}`, or set the variable `{variable_of(name)}`."
             raise SecretMissing(f"no secret `{name}`", hint=hint)
         handle = handle_of(name)
         self.scrubber.add(handle, validate_value(handle, value))
@@ -135,7 +135,7 @@ class Secrets:
         if self._environment.get(name):
             hint = f"Run: unset {variable_of(name)}"
             raise SecretMissing(f"`{name}` is set by an environment variable and is in no store", hint=hint)
-        raise SecretMissing(f"no secret `{name}`", hint="`reyn secret list` lists all secrets.")
+        raise SecretMissing(f"no secret `{name}`", hint="Check the name against the list of secrets.")
 
     def _find(self, name: str) -> str | None:
         for source in self._sources:

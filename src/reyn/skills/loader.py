@@ -402,7 +402,7 @@ class _Loader:
             code = codes.SKILL_CYCLE if cycle else SkillInvalid.code
             count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
             message = cycle.message if cycle else f"skill `{name}` has {count}"
-            self._report(document, code, message, *path, fix=f"run `reyn lint {name}`")
+            self._report(document, code, message, *path, fix=f"fix the skill `{name}` first")
 
     # -- front matter and findings --------------------------------------------------------------------
 

@@ -63,7 +63,7 @@ class Library:
         guess = nearest(nfc(name), [known for known, _, _ in self])
         raise SkillNotFound(
             f"no skill `{name}` in {folders} or the standard library",
-            hint=f"{guess} {SkillNotFound.hint}".strip(),
+            hint=guess or None,
         )
 
     def _is_inside(self, skill: Path, parent: Path) -> bool:

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 WORKSPACE = "workspace:"
-_FULL_CONTENT_FOLDER = ".kept"
+_FULL_CONTENT_FOLDER = ".full"
 FULL_CONTENT = f"{WORKSPACE}{_FULL_CONTENT_FOLDER}/"
 """Path prefix under which a run reads content that was truncated in a frame. The folder is virtual."""
 

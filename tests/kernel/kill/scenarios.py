@@ -183,7 +183,7 @@ def steps_and_limits(folder: Path) -> Scenario:
     before = f"preprocessor:\n  - {step}\n"
     after = f"postprocessor:\n  output_schema: note\n  steps:\n    - {step}\n"
     write_skill(scenario.seed, "step", {"a": ["end"]}, ops={"a": "file"}, phase_keys={"a": before}, skill_keys=after)
-    answers = [act(file("read", "long.txt")), act(file("read", "workspace:.kept/1.1.1"), TWICE), finish()]
+    answers = [act(file("read", "long.txt")), act(file("read", "workspace:.full/1.1.1"), TWICE), finish()]
     return scenario.executes("step", answers, max_act_turns=1, limits={"on_limit": "stop"}, sizes={"result_bytes": 400})
 
 

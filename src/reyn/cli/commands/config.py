@@ -16,7 +16,7 @@ from reyn.cli.settings import setting_options
 @json_option
 @click.pass_context
 def command(context: click.Context, as_json: bool) -> None:
-    """Show every setting with its value and origin; see `reyn config explain`."""
+    """Show every setting with its value and origin."""
     if context.invoked_subcommand is None:
         _explain(None, {}, as_json=as_json)
 
@@ -26,10 +26,10 @@ def command(context: click.Context, as_json: bool) -> None:
 @setting_options
 @json_option
 def explain(key: str | None, as_json: bool, **settings: Any) -> None:
-    """Show the value and the origin of the setting KEY, or of every setting.
+    """Show value and origin of KEY, or of every setting.
 
-    The origin is an option, a variable `REYN_KEY`, a line of reyn.local.yaml or reyn.yaml, or the default. KEY may be a
-    section: `limits`. With options of `reyn run`, show the settings that such a run would have.
+    The origin is an option, a variable `REYN_<KEY>`, a line of reyn.local.yaml or reyn.yaml, or the default. KEY may be
+    a section: `limits`. With options of `reyn run`, show the settings that such a run would have.
     """
     settings["model"] = model_name(settings["model"])
     parent = click.get_current_context().parent

@@ -13,7 +13,7 @@ from reyn.cli.output import json_option, print_json
 from reyn.cli.project import open_existing_project
 
 
-@click.command(epilog="Example: reyn export 20260704T120000-k3m9qxdt run.jsonl")
+@click.command(epilog="Example: reyn export order-17 run.jsonl")
 @click.argument("run")
 @click.argument("file", required=False)
 @json_option

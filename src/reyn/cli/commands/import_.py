@@ -11,6 +11,7 @@ import click
 
 from reyn.cli.output import clean, json_option, print_json
 from reyn.cli.project import open_project
+from reyn.documents import read_error
 from reyn.errors import ArchiveInvalid
 
 if TYPE_CHECKING:
@@ -48,6 +49,6 @@ def _opened(file: str) -> Iterator[BinaryIO]:
         opened = Path(file).open("rb")  # noqa: SIM115 - closed below; errors of its user are not caught here
     except (OSError, ValueError) as error:
         hint = "Pass a file that `reyn export` wrote."
-        raise ArchiveInvalid(f"cannot read `{file[:200]}`: {error}", hint=hint) from error
+        raise ArchiveInvalid(f"cannot read `{file[:200]}`: {read_error(error)}", hint=hint) from error
     with opened:
         yield opened

@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 
 @click.command(epilog="Example: reyn lint hello --json")
 @click.argument("skills", nargs=-1, metavar="[SKILL]...")
-@click.option("--fix", is_flag=True, help="Rewrite deprecated syntax. Comments are preserved.")
+@click.option("--fix", is_flag=True, help="Rewrite skills of the older form. Comments are preserved.")
 @json_option
 def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
-    """Check SKILL, or every skill of the project, and report each finding with file, line, column, code and fix.
+    """Check SKILL, or every skill of the project; print errors and warnings with file, line, column, code and fix.
 
-    SKILL is a name or a path. The exit code is 1 if there are errors; warnings do not count. `reyn explain CODE`
-    explains a finding.
+    SKILL is a name or a path. A file that cannot be parsed hides findings that depend on it. The exit code is 1 if
+    there are errors; warnings do not count. `reyn explain CODE` explains a finding.
     """
+    from reyn.cli.hints import full_hint
     from reyn.errors import FixImpossible
     from reyn.lint import fix_skill, lint_skill
     from reyn.skills import Library
@@ -44,7 +45,7 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
         except FixImpossible as error:
             unfixed += 1
             click.echo(clean(f"{folder.name}: {error.code} {error.message}"), err=True)
-            click.echo(f"  {clean(error.hint)}", err=True)
+            click.echo(f"  {clean(full_hint(error.code, error.hint))}", err=True)
             continue
         for file in files:
             click.echo(clean(f"rewrote {folder.name}/{file}"), err=as_json)

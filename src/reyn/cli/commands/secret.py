@@ -21,8 +21,8 @@ _MAX_BYTES = 1_000_000
 def command() -> None:
     """Store, list and remove secrets. Configuration refers to a secret as `secret://NAME`.
 
-    Secrets are stored in the system keyring, or in a file with mode 0600 if there is none. The variable
-    `REYN_SECRET_NAME` takes precedence over both.
+    Secrets are stored in the system keyring, or in a file with mode 0600 if there is none. The environment variable
+    `REYN_SECRET_<NAME>` takes precedence over both.
     """
 
 

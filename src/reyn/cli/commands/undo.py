@@ -8,7 +8,7 @@ from reyn.cli.output import clean, json_option, print_json
 from reyn.cli.project import open_existing_project
 
 
-@click.command(epilog="Example: reyn undo 20260704T120000-k3m9qxdt --dry-run")
+@click.command(epilog="Example: reyn undo order-17 --dry-run")
 @click.argument("run")
 @click.option("--dry-run", is_flag=True, help="Print the changes without making them.")
 @json_option

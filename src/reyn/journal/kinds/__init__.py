@@ -50,7 +50,7 @@ from reyn.journal.kinds.shapes import (
 from reyn.journal.kinds.visit import (
     AnswerUnwrapped,
     ArtifactStored,
-    ContentCut,
+    ContentTruncated,
     ControlDecided,
     DecisionDeferred,
     FrameBuilt,
@@ -79,8 +79,8 @@ __all__ = [
     "ArtifactStored",
     "AskRequest",
     "Change",
-    "ContentCut",
     "ContentName",
+    "ContentTruncated",
     "ControlDecided",
     "Count",
     "DecisionDeferred",

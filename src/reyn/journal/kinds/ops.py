@@ -80,7 +80,7 @@ class OpCompleted(Body, frozen=True):
 
 @event("request_fulfilled", v=1, origin="derived")
 class RequestFulfilled(Body, frozen=True):
-    """What an unsafe op requested is available: it is about to be performed."""
+    """The request of an unsafe op was fulfilled, for example answered; the op is about to be performed."""
 
     call: str
 

@@ -142,16 +142,16 @@ class WaitAnswered(Body, frozen=True):
     """Who answered, as far as it is known."""
 
 
-@event("message_refused", v=1, origin="outside")
+@event("message_refused", v=2, origin="outside")
 class MessageRefused(Body, frozen=True):
     """The run discarded an inbox message that did not apply, such as an answer to a question that is closed.
 
-    `message` is its id, `said` its type, `why` the reason.
+    `message` is its id, `type` its type, such as `answer`.
     """
 
     message: int
-    said: str
-    why: str
+    type: str
+    reason: str
 
 
 @event("skill_completed", v=1, origin="derived", enters="finished")

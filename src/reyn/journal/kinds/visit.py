@@ -56,17 +56,17 @@ class StepCompleted(Body, frozen=True):
     reason: DerivedText = ""
 
 
-@event("content_cut", v=1, origin="derived")
-class ContentCut(Body, frozen=True):
+@event("content_truncated", v=1, origin="derived")
+class ContentTruncated(Body, frozen=True):
     """Content was too large for the frame and was truncated.
 
-    `shown` is the part in the frame, `content` the whole, `bytes` its size. The model can read the whole at
-    `workspace:.kept/<name>`.
+    `part` is what the frame contains, `content` the whole, `bytes` its size. The model can read the whole at
+    `workspace:.full/<name>`.
     """
 
     name: str
     content: ContentName
-    shown: DerivedContent
+    part: DerivedContent
     bytes: Count
 
 
