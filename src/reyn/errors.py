@@ -14,6 +14,9 @@ code is never reused.
     │   ├── AnswersRejected        RYN202
     │   ├── StepFailed             RYN203
     │   └── SubRunFailed           RYN204
+    ├── ApprovalError              RYN3xx  permissions and approvals
+    │   ├── ApprovalExpired        RYN301
+    │   └── ApprovalUnknown        RYN302
     ├── JournalError               RYN4xx  runs and their storage
     │   ├── RunNotFound            RYN401
     │   ├── RunBusy                RYN402
@@ -273,6 +276,29 @@ class SubRunFailed(ContractError):
     code = "RYN204"
     hint = "Inspect the sub-run that the message names, then retry."
     exit_code = 1
+
+
+# -- RYN3xx: permissions and approvals -----------------------------------------------------------------
+
+
+class ApprovalError(ReynError):
+    """An approval is missing, or does not exist."""
+
+
+class ApprovalExpired(ApprovalError):
+    """A phase with `requires_approval` decided, but nobody approved it within `limits.approval_seconds`."""
+
+    code = "RYN301"
+    hint = "`resume --retry` visits the phase again; `limits.approval_seconds` sets how long an approval stays open."
+    exit_code = 1
+
+
+class ApprovalUnknown(ApprovalError):
+    """`reyn permissions revoke` names a standing approval that does not exist."""
+
+    code = "RYN302"
+    hint = "`reyn permissions list` lists the standing approvals with their ids."
+    exit_code = 2
 
 
 # -- RYN4xx: runs and their storage -------------------------------------------------------------------

@@ -71,6 +71,34 @@ def test_a_valid_skill_has_no_findings(tmp_path: Path):
             "",
             [("phases/a.md", 9, "RYN123")],
         ),
+        # questions
+        ("preprocessor:\n  - ask_user: {question: 'Sure?', show: data, into: data.sure}\n", "", []),
+        ("preprocessor:\n  - ask_user: {into: data.sure}\n", "", [("phases/a.md", 7, "RYN113")]),
+        ("preprocessor:\n  - ask_user: {question: ''}\n", "", [("phases/a.md", 7, "RYN114")]),
+        (
+            "preprocessor:\n  - ask_user: {questin: 'Sure?'}\n",
+            "",
+            [("phases/a.md", 7, code) for code in ("RYN113", "RYN112")],
+        ),
+        (
+            "preprocessor:\n  - ask_user:\n      question: a\n      schema: {type: strang}\n",
+            "",
+            [("phases/a.md", 9, "RYN121")],
+        ),
+        ("preprocessor:\n  - ask_user: {question: a, schema: text}\n", "", [("phases/a.md", 7, "RYN114")]),
+        (
+            "preprocessor:\n  - ask_user:\n      question: a\n      show: data.nothing\n",
+            "",
+            [("phases/a.md", 9, "RYN124")],
+        ),
+        (
+            "preprocessor:\n  - ask_user: {question: a, into: data.n}\n  - lint_plan: {over: data.n.m}\n",
+            "",
+            [("phases/a.md", 8, "RYN124")],
+        ),
+        ("requires_approval: true\n", "", []),
+        ("requires_approval: 1\n", "", [("phases/a.md", 6, "RYN114")]),
+        ("requires_aproval: true\n", "", [("phases/a.md", 6, "RYN112")]),
         # python
         (PYTHON.replace("tally.py", "gone.py"), PERMISSION, [("phases/a.md", 8, "RYN125"), *UNMATCHED]),
         (PYTHON.replace("./tally.py", "../../x.py"), PERMISSION, [("phases/a.md", 8, "RYN125"), *UNMATCHED]),

@@ -443,7 +443,10 @@ def test_a_file_that_it_writes_is_approved_as_a_rule_asks(project: Project, log:
     options = {"ops": [Writing(log)], "permissions": {"file.write": [{"ask": "output/"}]}}
     waiting = project.run("wire", [act(SEND), finish()], **options)
     assert (waiting.status, waiting.wait.reason) == ("waiting", "approval")
-    assert waiting.wait.message.startswith("Approve `telegraph`? (permissions.file.write: ask output/)\n--- /dev/null")
+    assert waiting.wait.message.startswith(
+        "Approve `telegraph`? (permissions.file.write: ask output/)\n"
+        "create output/a.txt (4 bytes, in the new folder output)\n--- /dev/null"
+    )
     assert not (project.root / "output").exists()
     with project.open([act(SEND), finish()], **options) as rt:
         rt.answer("k", waiting.wait.id, "approve")

@@ -281,4 +281,4 @@ def test_an_approved_search_covers_what_its_rule_asks_about(guarded):
     plan = guarded.plan(call)
     assert plan.approval == "permissions.file.read: ask output/asked/"
     assert guarded.perform(call, plan)["status"] == "denied"
-    assert guarded.perform(call, replace(plan, is_approved=True))["files"] == ["output/asked/d.md"]
+    assert guarded.perform(call, replace(plan, approved=plan.approval))["files"] == ["output/asked/d.md"]

@@ -45,6 +45,7 @@ COMMANDS = {
     "prune": "Delete old runs.",
     "export": "Write a run to a file.",
     "import": "Import exported runs.",
+    "permissions": "Explain what a skill may do; list and revoke standing approvals.",
     "secret": "Store, list and remove secrets.",
     "models": "List models, or download one.",
     "config": "Show every setting with its origin.",

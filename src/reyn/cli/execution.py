@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 
 from reyn.cli.interrupts import INTERRUPTED, Interrupts
 from reyn.cli.output import duration, json_option, print_json, print_result, result_as_json, reyn_command
@@ -76,7 +77,7 @@ def execute(
                 return _report_interrupted(runtime, progress, interrupts, as_json=as_json)
             finally:
                 progress.pause()
-        return _report(runtime, result, took=duration(progress.took), as_json=as_json)
+        return _report(runtime, result, progress, as_json=as_json)
 
 
 def _terminal_people() -> TerminalPeople | None:
@@ -85,11 +86,13 @@ def _terminal_people() -> TerminalPeople | None:
     return TerminalPeople() if is_attended() else None
 
 
-def _report(runtime: SyncRuntime, result: RunResult, *, took: str, as_json: bool) -> int:
+def _report(runtime: SyncRuntime, result: RunResult, progress: Progress, *, as_json: bool) -> int:
     if as_json:
         print_json(result_as_json(result))
     else:
-        action = runtime.next_action(runtime.find(result.run_id))
+        took, action = duration(progress.took), runtime.next_action(runtime.find(result.run_id))
+        new = tuple(warning for warning in result.warnings if warning not in progress.warned)
+        result = msgspec.structs.replace(result, warnings=new)
         print_result(result, took=took, files=runtime.changed_files(result.run_id), action=action)
     return result.exit_code
 
@@ -108,5 +111,5 @@ def _report_interrupted(runtime: SyncRuntime, progress: Progress, interrupts: In
     with suppress(RunNotResumable):  # the run has already ended
         runtime.cancel(run, "Ctrl-C twice")
     result = runtime.result(run)
-    exit_code = _report(runtime, result, took=duration(progress.took), as_json=as_json)
+    exit_code = _report(runtime, result, progress, as_json=as_json)
     return INTERRUPTED if result.status == "running" else exit_code

@@ -134,10 +134,12 @@ def result_as_json(result: RunResult) -> dict[str, Any]:
 
 def print_result(result: RunResult, *, took: str, files: Mapping[str, str], action: NextAction | None) -> None:
     """Print the result of a run: status, artifact, usage, changed files, warnings and the next action."""
-    line = coloured(result.status) + (" for input" if result.status == "waiting" else "")
+    is_approval = result.wait is not None and result.wait.is_approval
+    awaited = f" for {'approval' if is_approval else 'input'}" if result.status == "waiting" else ""
+    line = coloured(result.status) + awaited
     code = f" ({result.code})" if result.code else ""
     reason, preview = result.reason, ""
-    if result.wait is not None and result.wait.reason == "approval":
+    if is_approval:
         reason, _, preview = reason.partition("\n")
     click.echo(f"{line}: {clean(reason)}{code}" if reason else line)
     # Indented, so that no line of a file looks like a line of this command.

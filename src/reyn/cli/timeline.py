@@ -148,10 +148,11 @@ class Timeline:
         match body:
             case kinds.WaitOpened(wait=wait):
                 self.activity = "waiting for an answer"
-                who = f"sub-run {wait.run} asks" if wait.run else "asks"
+                verb = "needs approval" if wait.is_approval else "asks"
+                who = f"sub-run {wait.run} {verb}" if wait.run else verb
                 data = {"wait": wait.id, "message": wait.message, "run": wait.run}
-                # The diff of an approval is part of the result, not of the timeline.
-                text = wait.message.partition("\n")[0] if wait.reason == "approval" else wait.message
+                # What is to be approved is part of the result, not of the timeline.
+                text = wait.message.partition("\n")[0] if wait.is_approval else wait.message
                 return _Line(2, "sub_run_question" if wait.run else "question", f"{who}: {text}", data)
             case kinds.WaitAnswered(wait=wait_id, value=name):
                 self.activity = "resuming"
@@ -215,7 +216,10 @@ class Timeline:
                 # The answer to a question has its own line, also if another process asked it.
                 is_question = not name and line.data["op"] in ("", "ask_user")
                 return None if is_question and status == "ok" else line
-            case kinds.ApprovalDecided(decision=decision, by=by, remark=remark):
+            case (
+                kinds.ApprovalDecided(decision=decision, by=by, remark=remark)
+                | kinds.DecisionReviewed(decision=decision, by=by, remark=remark)
+            ):
                 text = f"approval: {decision}{f' by {by}' if by else ''}{f': {remark}' if remark else ''}"
                 return _Line(2, "approval", text, {"decision": decision, "by": by})
             case kinds.PermissionDenied(op_kind=kind, op=op, reason=reason, rule=rule):

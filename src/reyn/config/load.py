@@ -134,9 +134,23 @@ def _model_faults(name: str, settings: dict[str, Any], models: dict[str, Any]) -
 
 
 def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """Merge mappings key by key; replace other values."""
+    """Merge mappings key by key; replace other values. Rules are added to each other, so that no `deny` is lost."""
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
+        if key == "permissions" and isinstance(old, dict) and isinstance(value, dict):
+            merged[key] = _merge_rules(old, value)
+            continue
         merged[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _merge_rules(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for capability, rules in above.items():
+        if capability in merged:
+            sources = (merged[capability], rules)
+            merged[capability] = [rule for one in sources for rule in (one if isinstance(one, list) else [one])]
+        else:
+            merged[capability] = rules
     return merged

@@ -121,7 +121,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     permissions: dict[str, Any] = {}
     """Rules about what skills request, by permission key: `allow`, `ask` or `deny`, or a list of rules with patterns:
     `file.write: [{allow: tickets/}, {ask: reports/*.md, skill: weekly}]`. Of several that match, `deny` wins, then
-    `ask`. A request without a rule is denied."""
+    `ask`. A request without a rule is denied. Rules of several sources are added to each other."""
     files: FileZones = FileZones()
     """Path patterns that every skill may `read` and `write` without a request. By default reading covers the project
     without hidden names, and writing `output/`; a run's own `workspace:` can always be used."""

@@ -136,9 +136,13 @@ class Restore(Effect[kinds.WorkspaceRestored]):
 
 @dataclass(frozen=True)
 class Ask(Effect[Any]):
-    """Wait for the answer to a question, and return its JSON value. A `wait_opened` with the same id precedes it."""
+    """Wait for the answer to a question, and return its JSON value. A `wait_opened` with the same id precedes it.
+
+    `is_deferred` means that a person has just postponed the question: the run stops and waits instead of asking again.
+    """
 
     key: str
+    is_deferred: bool = False
 
 
 @dataclass(frozen=True)

@@ -179,7 +179,7 @@ class LiveWorld:
         elif state.status == "running" and not self._polling.is_due(state.run_id):
             return events
         messages = self._journal.drain(state.run_id, state.messages_taken)
-        return events + inbox_events(messages, state.wait) if messages else events
+        return events + inbox_events(messages, state.wait, self.now()) if messages else events
 
     def _resumed(self, resumption: Resumption, state: RunState) -> EventWithBlobs:
         model, pinned = self._model, resumption.pinned
@@ -195,7 +195,7 @@ class LiveWorld:
         ), tuple(blob for blob in (pinned, resumption.ops) if blob)
 
     async def wait_for_answer(self, wait: kinds.Wait, state: RunState) -> bool:
-        """Ask the user and poll the inbox meanwhile; return whether a message arrived. The first answer counts."""
+        """Ask the user and poll the inbox meanwhile; return whether the run continues. The first answer counts."""
         asking = asyncio.ensure_future(self._people.ask(state.run_id, wait))
         try:
             while True:
@@ -204,6 +204,8 @@ class LiveWorld:
                     return True
                 if asking.done():
                     return self._take_answer(asking, wait, state)
+                if wait.expires_at is not None and wait.is_expired(self.now()):
+                    return True
         finally:
             asking.cancel()
             with suppress(asyncio.CancelledError, Exception):
@@ -227,10 +229,14 @@ class LiveWorld:
     # -- events ---------------------------------------------------------------------------------------
 
     async def flush(self, tape: Tape) -> None:
-        """Make buffered events durable, then pass them to the listener."""
-        for event in await tape.flush(self._commits.append):
+        """Make buffered events durable, then pass them to the listener.
+
+        A standing approval is stored before its event, so that a crash cannot lose it: the answer is durable already.
+        """
+        for event in tape.pending:
             if event.kind == kinds.ApprovalDecided.kind:
                 self._keep_standing(event, tape.state)
+        for event in await tape.flush(self._commits.append):
             self.notify_listener(event)
 
     def _keep_standing(self, event: Event, state: RunState) -> None:
@@ -253,11 +259,11 @@ class LiveWorld:
             self.warnings.append(f"the listener failed at event {event.seq} and was dropped: {error!r}")
 
 
-def inbox_events(messages: Sequence[InboxMessage], wait: kinds.Wait | None) -> list[EventWithBlobs]:
-    """Return the events that record the messages of an inbox.
+def inbox_events(messages: Sequence[InboxMessage], wait: kinds.Wait | None, now: int) -> list[EventWithBlobs]:
+    """Return the events that record the messages of an inbox at a time.
 
-    Only the first answer to a question is accepted, and nothing after a cancellation. A question of a sub-run is
-    answered in the sub-run's inbox.
+    Only the first answer to a question is accepted, none after it has expired, and nothing after a cancellation. A
+    question of a sub-run is answered in the sub-run's inbox.
     """
     events: list[EventWithBlobs] = []
     wait = wait if wait is not None and wait.run is None else None
@@ -268,14 +274,14 @@ def inbox_events(messages: Sequence[InboxMessage], wait: kinds.Wait | None) -> l
                 (kinds.MessageRefused(message.id, type(message.payload).__name__, "the run is cancelled"), ())
             )
             continue
-        body, blobs = to_event(message, wait)
+        body, blobs = to_event(message, wait, now)
         events.append((body, blobs))
         is_cancelled = isinstance(body, kinds.RunCancelled)
         wait = None if isinstance(body, kinds.WaitAnswered) else wait
     return events
 
 
-def to_event(message: InboxMessage, wait: kinds.Wait | None) -> EventWithBlobs:
+def to_event(message: InboxMessage, wait: kinds.Wait | None, now: int) -> EventWithBlobs:
     """Return the event that records one message."""
     match message.payload:
         case Cancel(reason):
@@ -284,6 +290,8 @@ def to_event(message: InboxMessage, wait: kinds.Wait | None) -> EventWithBlobs:
             return kinds.LimitRaised(limit, value, message.id), ()
         case Answer(asked, value, by):
             reason = answer_error(wait, asked, value)
+            if not reason and wait is not None and wait.is_expired(now):
+                reason = f"the question `{asked}` has expired"
             if reason:
                 return kinds.MessageRefused(message.id, "answer", reason), ()
             content = Blob.of(canonical(value))

@@ -82,8 +82,12 @@ def start_event(
     model: str,
     rerun_of: str | None = None,
     source: str | None = None,
+    requests: str | None = None,
 ) -> tuple[kinds.RunStarted, tuple[Blob, ...]]:
-    """Return the first event of a run, and the copies that it refers to."""
+    """Return the first event of a run, and the copies that it refers to.
+
+    `requests` are the requests of the runs above a sub-run that is repeated: it gains nothing by that.
+    """
     copy, pinned = pin(skill), Blob.of(canonical(settings))
     started = kinds.RunStarted(
         run_id=run_id,
@@ -97,6 +101,7 @@ def start_event(
         ops=specs.hash,
         rerun_of=rerun_of,
         source=source,
+        requests=requests,
     )
     return started, (copy, pinned, specs, artifact)
 

@@ -12,7 +12,8 @@ import msgspec
 from reyn.context import next_digest, truncate
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.approvals import Rejected, plan_op
-from reyn.kernel.effects import Ask, ExecuteSubRun, PerformOp, PlanSubRun, UnknownOutcome
+from reyn.kernel.effects import ExecuteSubRun, PerformOp, PlanSubRun, UnknownOutcome
+from reyn.kernel.waits import ask_person
 from reyn.ops import RunOutcome
 
 if TYPE_CHECKING:
@@ -82,7 +83,9 @@ async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tap
     request, answer, changes = started.request, None, started.changes
     match request:
         case kinds.AskRequest():
-            answer = await _ask(request, call, tape)
+            answer = await ask_person(
+                call, request.message, request.response_schema, tape, suggestions=request.suggestions
+            )
         case kinds.RunRequest():
             value = msgspec.json.decode(tape.content(request.input))
             sub_run = await run_sub_skill(request.skill, value, call, context.sub_skill(request.skill), tape)
@@ -107,40 +110,20 @@ async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tap
     return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes, asked_user)
 
 
-async def _ask(request: kinds.AskRequest, call: str, tape: Tape) -> Any:
-    wait = kinds.Wait(
-        _wait_id(call, tape),
-        "question",
-        request.message,
-        request.response_schema,
-        suggestions=request.suggestions,
-    )
-    tape.emit(kinds.WaitOpened(wait))
-    return await Ask(wait.id)
-
-
 async def _ask_operator(call: str, attempts: int, args: dict[str, Any], tape: Tape) -> str:
     """Ask how to resolve an unsafe op that was interrupted, so that its outcome is unknown."""
     description = f"`{args['kind']}` {canonical(args).decode()[:500]}"
     choices = ("again", "done", "failed")
-    wait = kinds.Wait(
-        _wait_id(f"{call}.settle{attempts if attempts > 1 else ''}", tape),
-        "unsafe",
+    resolution: str = await ask_person(
+        f"{call}.settle{attempts if attempts > 1 else ''}",
         f"{description} may have taken effect before the run was interrupted. "
         "Execute it again, record it as done, or record it as failed?",
         {"type": "string", "enum": list(choices)},
+        tape,
+        reason="unsafe",
         suggestions=choices,
     )
-    tape.emit(kinds.WaitOpened(wait))
-    resolution: str = await Ask(wait.id)
     return resolution
-
-
-def _wait_id(call: str, tape: Tape) -> str:
-    """Return the id of a question, unique among a run and its sub-runs, so that no answer reaches another question."""
-    assert tape.state.started is not None
-    parent = tape.state.started.parent
-    return f"{parent.path}/{call}" if parent else call
 
 
 async def run_sub_skill(

@@ -18,7 +18,7 @@ from reyn.ops import Call, Denied, Env, Plan
 from reyn.ops.budget import Budget, BudgetExceeded, Budgets
 from reyn.ops.execution import apply_changes, perform_op, plan_op
 from reyn.ops.preview import preview
-from reyn.permissions import Gate, Policy, parse_requests
+from reyn.permissions import Gate, Policy, recorded_requests
 from reyn.secrets.file import secrets_path
 from reyn.workspace import Roots
 from reyn.workspace.restore import Files, restore
@@ -179,13 +179,13 @@ class OpPerformer:
         known = Blob(started.result, tape.content(started.result)) if started.result else None
         if effect.resolution in ("done", "failed"):
             return self._resolved(effect, call, known)
-        is_approved = started.rule.endswith(_APPROVED)
+        approved = started.rule.removesuffix(_APPROVED) if started.rule.endswith(_APPROVED) else ""
         if started.changes:
-            return self._changed(effect, call, known, is_approved=is_approved, tape=tape)
+            return self._changed(effect, call, known, approved=approved, tape=tape)
         if known is not None and started.request is None:
             status = msgspec.json.decode(known.content, type=_Status).status
             return _outcome(effect, call, status, known), ()
-        plan = Plan(started.rule, (), None, (), started.request, effect.answer, is_approved=is_approved)
+        plan = Plan(started.rule, (), None, (), started.request, effect.answer, approved=approved)
         op = self._ops.get(call.kind)
         if op is None:
             return _completed(effect, call, call.error(f"the op kind `{call.kind}` is not installed"))
@@ -200,13 +200,11 @@ class OpPerformer:
             content = Blob.of(canonical(result))
         return _outcome(effect, call, result["status"], content), (content,)
 
-    def _changed(
-        self, effect: PerformOp, call: Call, known: Blob | None, *, is_approved: bool, tape: Tape
-    ) -> OutcomeEvent:
+    def _changed(self, effect: PerformOp, call: Call, known: Blob | None, *, approved: str, tape: Tape) -> OutcomeEvent:
         """Apply the planned changes; record each that is in its file, whatever the result says."""
         assert known is not None
         changes = effect.started.changes
-        applied = apply_changes(call, changes, self._env(tape), is_approved=is_approved)
+        applied = apply_changes(call, changes, self._env(tape), approved=approved)
         if applied.problem is not None:
             return _completed(effect, call, applied.problem, applied=applied.changes)
         if applied.note:
@@ -241,7 +239,7 @@ class OpPerformer:
             gate = self._gates[key] = Gate(
                 roots_of(self._root, self._state, state.workspace),
                 self._policy,
-                tuple(parse_requests(one) for one in requests),
+                tuple(map(recorded_requests, requests)),
                 skill.skill.name,
             )
         truncated = MappingProxyType(state.truncated)
@@ -269,7 +267,8 @@ def _rejected_now(op: Op, call: Call) -> str:
 def _digest(call: Call, plan: Plan) -> str:
     """Identify an action: the run and call, the arguments, the contents, the files as they are, and the rule."""
     changes = [(change.path, change.before, change.after) for change in plan.changes]
-    return digest(canonical([call.key, call.args, changes, plan.approval]))
+    request = msgspec.to_builtins(plan.request)
+    return digest(canonical([call.key, call.args, changes, request, plan.reads, plan.approval]))
 
 
 def _call(effect: PlanOp | PerformOp, tape: Tape) -> Call:

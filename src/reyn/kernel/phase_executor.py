@@ -13,8 +13,9 @@ import msgspec
 
 from reyn.context import Execution, Rollback, TurnFrame, correction, turn_message
 from reyn.contract import Accepted, Acting, Rejected
-from reyn.errors import AnswersRejected, StepFailed, SubRunFailed
+from reyn.errors import AnswersRejected, ApprovalExpired, StepFailed, SubRunFailed
 from reyn.journal import Blob, canonical, kinds
+from reyn.kernel.approvals import review_decision, sent_back
 from reyn.kernel.effects import Pause, Restore
 from reyn.kernel.limits import act_turns, limit_reached, within_limits
 from reyn.kernel.llm_call_recorder import ask
@@ -61,6 +62,16 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
             correction_messages = correction(answer, error.path, error.message)
             last_rejection, retries = verdict, retries + 1
             continue
+        if isinstance(verdict, Accepted) and phase.definition.requires_approval:
+            reviewed = await review_decision(verdict, call, phase, tape)
+            if reviewed.decision == "expired":
+                reason = f"phase `{phase.name}`: nobody approved its decision in time"
+                return await _fail_visit(entry, log, calls, ApprovalExpired.code, reason, tape)
+            if reviewed.decision == "reject":
+                # A person decides how often, so this is not limited; what the model gets wrong itself counts anew.
+                answer = log.truncate(f"{call}.answer", reply.hash, phase.settings.sizes.input_bytes, tape)
+                correction_messages, retries = correction(answer, "$", sent_back(reviewed)), 0
+                continue
         correction_messages, last_rejection = (), None
         deferral = await _run_ops(verdict, call, phase, log, tape) if verdict.ops else None
         if isinstance(verdict, Accepted) and deferral is None:

@@ -182,6 +182,11 @@ class Tape:
         self.seq, self.hash, self.ts = event.seq, event.hash, event.ts
         self.state = apply(self.state, body, event.ts)
 
+    @property
+    def pending(self) -> tuple[Event, ...]:
+        """Events that are buffered and not durable yet."""
+        return tuple(self._pending)
+
     async def flush(self, append: Append) -> list[Event]:
         """Make the buffered events durable in one commit, and return them."""
         events, blobs = self._pending, self._pending_blobs

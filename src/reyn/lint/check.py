@@ -26,6 +26,7 @@ RULES = (
     structure.ambiguous_unions,
     structure.schema_typos,
     requests.unknown_permissions,
+    requests.malformed_requests,
     requests.missing_requests,
     requests.unused_requests,
     requests.python_steps,

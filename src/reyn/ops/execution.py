@@ -93,7 +93,7 @@ class Applied(NamedTuple):
 _UNCONFIRMED = "the change was made, but the system reported an error: it may be lost if the machine fails now"
 
 
-def apply_changes(call: Call, changes: Sequence[Change], env: Env, *, is_approved: bool = False) -> Applied:
+def apply_changes(call: Call, changes: Sequence[Change], env: Env, *, approved: str = "") -> Applied:
     """Apply the changes of a plan, in order, up to the first that cannot be applied.
 
     Safe to repeat after a crash: a change that took effect is not applied twice.
@@ -103,7 +103,7 @@ def apply_changes(call: Call, changes: Sequence[Change], env: Env, *, is_approve
         for change in changes:
             location = locate(change.path, env.roots)
             verdict = env.gate.write(location)
-            if refused := refusal(verdict, is_approved=is_approved):
+            if refused := refusal(verdict, approved=approved):
                 return Applied(count, call.denied(refused))
             outcome = apply_change(change, env.roots, env.content, call.key, location)
             if outcome == "conflict":
@@ -192,7 +192,7 @@ def _fitting(call: Call, plan: Plan) -> Plan:
         return Plan(rule, result=result if result and result["status"] != "ok" else call.error("no result"))
     request = _request(plan.request, blobs)
     approval = None if plan.approval is None else _text(plan.approval)
-    return Plan(rule, changes, result, tuple(blobs.values()), request, approval=approval)
+    return Plan(rule, changes, result, tuple(blobs.values()), request, approval=approval, reads=_text(plan.reads))
 
 
 def _text(value: Any) -> str:

@@ -134,7 +134,10 @@ class Plan(msgspec.Struct, frozen=True):
     answer: Any = None
     approval: str | None = None
     """The rule that wants a person to approve this action."""
-    is_approved: bool = False
+    approved: str = ""
+    """The rules for which a person approved it."""
+    reads: str = ""
+    """Identifies what the op reads, if it needs approval: an approval does not cover other content."""
 
 
 class RunOutcome(msgspec.Struct, frozen=True):

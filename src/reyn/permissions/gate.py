@@ -38,11 +38,15 @@ class NeedsApproval(msgspec.Struct, frozen=True):
 Verdict = Allowed | Denied | NeedsApproval
 
 
-def refusal(verdict: Verdict, *, is_approved: bool = False) -> Denied | NeedsApproval | None:
-    """Return why an action may not be executed now; `None` if it is allowed, or a person approved it."""
-    if isinstance(verdict, Allowed) or (is_approved and isinstance(verdict, NeedsApproval)):
+def refusal(verdict: Verdict, *, approved: str = "") -> Denied | NeedsApproval | None:
+    """Return why an action may not be executed now; `None` if it is allowed, or a person approved it.
+
+    `approved` names the rules that the person was asked for, joined with `and`. If another rule asks now, the action is
+    refused: its path may lead to another file than the one that was approved.
+    """
+    if approved and isinstance(verdict, NeedsApproval) and f" and {verdict.rule} and " in f" and {approved} and ":
         return None
-    return verdict
+    return None if isinstance(verdict, Allowed) else verdict
 
 
 _OWN = Allowed("default: the run's workspace")

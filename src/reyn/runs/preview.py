@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from reyn.context import ContextFrame, Execution
 from reyn.errors import InputInvalid
 from reyn.journal import Blob, MemoryJournal, canonical, decode, kinds
-from reyn.kernel.effects import CallModel
+from reyn.kernel.effects import Ask, CallModel
 from reyn.kernel.inputs import to_artifact
 from reyn.kernel.limits import act_turns
 from reyn.kernel.loading import new_tape, pin_ops, start_event
@@ -89,7 +89,9 @@ class _Preview:
         if isinstance(effect, CallModel):
             return self._recorded_frame()
         failures = [body.reason for body in self._bodies() if isinstance(body, kinds.PhaseFailed)]
-        return failures[0] if failures else "a step has side effects"
+        if failures:
+            return failures[0]
+        return "a step asks a person" if isinstance(effect, Ask) else "a step has side effects"
 
     def _bodies(self) -> list[Any]:
         return [decode(event) for event in self._journal.read(_RUN)]

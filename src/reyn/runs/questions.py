@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.errors import AnswerInvalid, ModelError, NextAction, RunBusy, RunNotResumable, WaitUnknown
-from reyn.journal import ENDED, Answer, Cancel
+from reyn.journal import ENDED, Answer, Cancel, decode, kinds
 from reyn.journal.kinds import Wait
 from reyn.kernel.live import answer_error
 from reyn.kernel.loading import check_supported_rules
@@ -65,6 +65,17 @@ def open_question(journal: Journal, row: RunRow) -> Question | None:
     return Question(asking.run_id, state.wait, is_answered)
 
 
+def question_text(journal: Journal, question: Question) -> str:
+    """Return the text of a question, with the whole preview of what is to be approved."""
+    first = question.wait.message.partition("\n")[0]
+    preview = ""
+    for event in journal.read(question.run_id):
+        body = decode(event)
+        if isinstance(body, kinds.ApprovalRequired | kinds.DecisionProposed):
+            preview = body.preview
+    return f"{first}\n{journal.blob(preview).decode()}" if question.wait.is_approval else question.wait.message
+
+
 def _asking_run(journal: Journal, row: RunRow) -> RunRow | None:
     if row.status in ENDED:
         return None
@@ -95,7 +106,7 @@ def _find_question(journal: Journal, row: RunRow, wait_id: str) -> Question:
 
 
 def post_answer(
-    journal: Journal, row: RunRow, wait_id: str, value: Any, *, is_text: bool = False, by: str = ""
+    journal: Journal, row: RunRow, wait_id: str, value: Any, *, now: int, is_text: bool = False, by: str = ""
 ) -> PostedAnswer:
     """Post an answer to a question of a run or of its descendants, then check whether a process executes the run.
 
@@ -104,16 +115,23 @@ def post_answer(
         row: The run that asks, or an ancestor of it.
         wait_id: The id of the question.
         value: The answer, a JSON value.
+        now: The time, in microseconds since 1970.
         is_text: Whether `value` is text as a user typed it, see `parse_answer`.
         by: Who answers; it is recorded.
 
     Raises:
-        WaitUnknown: The question is not open, or was answered already.
+        WaitUnknown: The question is not open, was answered already, or has expired.
         AnswerInvalid: The answer does not match the schema of the question.
         RunBlocked: The run follows rules that are not supported, so that it cannot continue.
     """
     question = _find_question(journal, row, wait_id)
     check_supported_rules(row.run_id, row.rules)
+    if question.wait.is_expired(now):
+        raise WaitUnknown(
+            f"question `{wait_id}` of run `{question.run_id}` has expired",
+            hint="Resume the run; it continues as if the question was declined.",
+            action=NextAction("resume", row.run_id),
+        )
     if is_text:
         value = parse_answer(question.wait, value)
     fault = answer_error(question.wait, wait_id, value)
@@ -178,12 +196,16 @@ def pending_message(journal: Journal, run_id: str) -> int:
 def parse_answer(wait: Wait, text: str) -> Any:
     """Return the value of an answer that a user typed.
 
-    It is text if the question accepts text, otherwise JSON. Empty text is `null` if the question is optional.
+    It is text if the question accepts text, otherwise JSON. Empty text is `null` if the question is optional. In answer
+    to an approval, text after `reject` is the remark.
 
     Raises:
         AnswerInvalid: The text is not JSON.
     """
     types = _types(wait.response_schema)
+    word, _, remark = text.partition(" ")
+    if wait.is_approval and word.rstrip(":") == "reject" and remark.strip():
+        return {"decision": "reject", "remark": remark.strip()}
     if not text and "null" in types:
         return None
     if "string" in types and not ("object" in types and text.lstrip().startswith("{")):

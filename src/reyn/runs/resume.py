@@ -147,12 +147,16 @@ def _check_known(raised: Mapping[str, int | None]) -> None:
 def check_fit(state: RunState, old: CompiledSkill, new: CompiledSkill, content: Callable[[str], bytes]) -> None:
     """Check that a run can continue with the current version of its skill.
 
-    The phase of an open visit must be unchanged. The next phase must exist and accept the recorded input.
+    The phase of an open visit, or the postprocessor in progress, must be unchanged. The next phase must exist and
+    accept the recorded input.
     """
     phase = state.phase or new.skill.entry
     if not new.has_node(phase):
         raise UpgradeUnfit(f"the current skill has no phase `{phase}`, which is next in the run")
-    if state.visit.is_open and not _same_phase(state, old, new, phase):
+    if state.visit.is_open and state.ending is not None:
+        if old.skill.postprocessor != new.skill.postprocessor:
+            raise UpgradeUnfit("the postprocessor, which is being executed, has changed since the run started")
+    elif state.visit.is_open and not _same_phase(state, old, new, phase):
         raise UpgradeUnfit(f"phase `{phase}`, which is being visited, has changed since the run started")
     enters_phase = state.ending is None or state.ending.kind == "failure"
     if not state.visit.is_open and enters_phase:

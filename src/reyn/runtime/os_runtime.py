@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.config import RunSettings, load_config
-from reyn.errors import ProjectNotFound, RunBlocked, RunBusy, RunIdInvalid, RunKeyTaken, RunNotResumable
+from reyn.errors import (
+    ApprovalUnknown,
+    ProjectNotFound,
+    RunBlocked,
+    RunBusy,
+    RunIdInvalid,
+    RunKeyTaken,
+    RunNotResumable,
+    SkillInvalid,
+)
 from reyn.journal import ENDED, Blob, Cancel, MemoryJournal, RaiseLimit, canonical, kinds
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
 from reyn.kernel.commits import SharedCommits
@@ -26,13 +35,16 @@ from reyn.kernel.driver import Driver
 from reyn.kernel.inputs import check_supported, missing_class_warnings, to_artifact
 from reyn.kernel.live import InboxPolling, LiveWorld, inbox_events
 from reyn.kernel.loading import Resumption, check_ops, load_head, load_run, new_tape, pin_ops, start_event
-from reyn.kernel.op_performer import OpPerformer
+from reyn.kernel.op_performer import OpPerformer, requests_above
 from reyn.kernel.ports import SystemClock, TimedIds, Unattended
 from reyn.kernel.run_state import fold
 from reyn.kernel.sub_runs import SubRuns
 from reyn.kernel.versions import SUPPORTED_RULES
+from reyn.lint.requests import malformed_requests
 from reyn.models.roster import Roster
 from reyn.ops import standard_ops
+from reyn.permissions import RuleError, parse_requests
+from reyn.permissions.explain import explain_requests, ungranted
 from reyn.permissions.policy import policy_of
 from reyn.runs.archive import import_runs, read_archive
 from reyn.runs.family import descendants, root_run
@@ -40,12 +52,13 @@ from reyn.runs.fork import append_fork_event, find_fork_point, fork_event, fork_
 from reyn.runs.next_action import next_action
 from reyn.runs.preview import preview_frame
 from reyn.runs.prune import PruneReport, prune
-from reyn.runs.questions import open_question, pending_message, post_answer, resume_answered
+from reyn.runs.questions import open_question, pending_message, post_answer, question_text, resume_answered
 from reyn.runs.resume import check_fit, check_resume, has_ended
 from reyn.runs.run_files import RunFiles
 from reyn.runs.run_reader import RunReader
+from reyn.runtime.permissions import Explainer
 from reyn.runtime.stream import RunStream
-from reyn.skills import Library, load_skill, pin, unpin
+from reyn.skills import Library, load_skill, pin, read_skill, unpin
 from reyn.skills.resolve import is_path
 
 if TYPE_CHECKING:
@@ -57,7 +70,7 @@ if TYPE_CHECKING:
     from reyn.config import Config
     from reyn.context import ContextFrame
     from reyn.errors import NextAction
-    from reyn.journal import Event, Journal, RunRow, Status
+    from reyn.journal import Approval, Event, Journal, RunRow, Status
     from reyn.kernel.live import Listener, OnDelta
     from reyn.kernel.loading import LoadedRun
     from reyn.kernel.ports import Clock, Ids, People
@@ -73,6 +86,7 @@ if TYPE_CHECKING:
     from reyn.runs.fork import ForkPoint
     from reyn.runs.questions import PostedAnswer, Question
     from reyn.runs.undo import UndoReport
+    from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
     from reyn.secrets import Secrets
     from reyn.skills import Skill
 
@@ -165,7 +179,7 @@ class OSRuntime:
     @cached_property
     def _policy(self) -> Policy:
         """The operator's rules and zones. Today's configuration holds for every run, whenever it was started."""
-        return policy_of(self.config, self.ops.vocabulary.permission_keys)
+        return policy_of(self.config, self.ops.vocabulary.permission_keys, self.root)
 
     @property
     def _existing_journal(self) -> Journal:
@@ -428,7 +442,7 @@ class OSRuntime:
         return await self._execute(loaded.tape, self._world(opened, resumption, observers))
 
     def _is_expired(self, wait: kinds.Wait | None) -> bool:
-        return wait is not None and wait.expires_at is not None and self._clock.now() >= wait.expires_at
+        return wait is not None and wait.is_expired(self._clock.now())
 
     def _world(self, model: str, resumption: Resumption | None, observers: _Observers) -> LiveWorld:
         """Return the world of a run. Each of its sub-runs gets its own, with its own resumption."""
@@ -471,7 +485,12 @@ class OSRuntime:
         assert state.started is not None
         compiled = self._reader.compile_skill(state.started, tape.content)
         return self._reader.to_result(
-            state, (*missing_class_warnings(compiled.skill, compiled.settings), *world.warnings)
+            state,
+            (
+                *self._ungranted(state.started, tape.content),
+                *missing_class_warnings(compiled.skill, compiled.settings),
+                *world.warnings,
+            ),
         )
 
     # -- messages to a run ----------------------------------------------------------------------------
@@ -489,11 +508,11 @@ class OSRuntime:
             by: Who answers; it is recorded.
 
         Raises:
-            WaitUnknown: The question is not open, or was answered already.
+            WaitUnknown: The question is not open, was answered already, or has expired.
             AnswerInvalid: The answer does not match the schema of the question.
         """
         row = self.find(run)
-        posted = post_answer(self.journal, row, wait, value, is_text=is_text, by=by)
+        posted = post_answer(self.journal, row, wait, value, now=self._clock.now(), is_text=is_text, by=by)
         self._polling.notify(posted.run_id)
         return posted
 
@@ -536,8 +555,9 @@ class OSRuntime:
         """Record the messages to a run, unless another process executes it, which then does so."""
         with suppress(RunBusy, RunBlocked), self.journal.claim(run_id):
             state, tape = load_head(self.journal, run_id)
-            for body, blobs in inbox_events(self.journal.drain(run_id, state.messages_taken), state.wait):
-                tape.record(body, self._clock.now(), *blobs)
+            now, messages = self._clock.now(), self.journal.drain(run_id, state.messages_taken)
+            for body, blobs in inbox_events(messages, state.wait, now):
+                tape.record(body, now, *blobs)
             tape.flush_now(self.journal)
 
     # -- new runs from recorded ones ------------------------------------------------------------------
@@ -640,6 +660,7 @@ class OSRuntime:
                 model=opened,
                 rerun_of=started.run_id,
                 source=started.source,
+                requests=started.requests,
             )
             return await self._begin((first, blobs), opened, observers)
 
@@ -736,6 +757,10 @@ class OSRuntime:
         """Return the open question of a run or of one of its descendants."""
         return open_question(self._existing_journal, row)
 
+    def question_text(self, question: Question) -> str:
+        """Return the text of a question; unlike its `message`, with the whole preview of what is to be approved."""
+        return question_text(self._existing_journal, question)
+
     def events(self, run: str, after: int = 0) -> Iterator[Event]:
         """Yield the events of a run after a sequence number."""
         return self._reader.events(run, after)
@@ -772,11 +797,67 @@ class OSRuntime:
         """Yield the lines of an archive of a run, its origins and its sub-runs, for `import_`."""
         return self._reader.export(run)
 
+    # -- permissions ----------------------------------------------------------------------------------
+
+    def explain_permissions(self, skill: str) -> PermissionReport:
+        """Return what a run of a skill may do, and why: zones, requests, ops, and rules with their lines."""
+        return self._explainer.report(skill, self.load(skill))
+
+    def explain_op(self, skill: str, op: str | Mapping[str, Any]) -> OpReport | OpVerdict:
+        """Return whether a skill may execute an op. Nothing is performed or recorded.
+
+        Args:
+            skill: Name or path of the skill.
+            op: A kind, such as `file`, or a whole op, whose paths are checked as well.
+        """
+        loaded = self.load(skill)
+        return self._explainer.kind(loaded, op) if isinstance(op, str) else self._explainer.op(loaded, dict(op))
+
+    @property
+    def _explainer(self) -> Explainer:
+        return Explainer(self.root, self.root / STATE, self.config, self._policy, self.ops, self.library)
+
+    def permission_warnings(self, run: str) -> tuple[str, ...]:
+        """Return a message for each request of a run and of its pinned sub-skills that no rule grants."""
+        started = self.state(run).started
+        assert started is not None
+        return self._ungranted(started, self._existing_journal.blob)
+
+    def _ungranted(self, started: kinds.RunStarted, content: Callable[[str], bytes]) -> tuple[str, ...]:
+        skill = self._reader.compile_skill(started, content).skill
+        above = requests_above(started, content)
+        found = ungranted(skill.name, explain_requests(skill.name, skill.permissions, self._policy, above))
+        for one in skill.skills.values():
+            outer = (skill.permissions, *above)
+            found += ungranted(one.name, explain_requests(one.name, one.permissions, self._policy, outer))
+        return tuple(found)
+
+    def approvals(self) -> list[Approval]:
+        """Return the standing approvals, oldest first."""
+        return self._existing_journal.approvals()
+
+    def revoke_approval(self, approval_id: int) -> None:
+        """Remove a standing approval.
+
+        Raises:
+            ApprovalUnknown: There is no standing approval with this id.
+        """
+        if not self._existing_journal.revoke(approval_id):
+            raise ApprovalUnknown(f"no standing approval {approval_id}")
+
     # -- skills and models ----------------------------------------------------------------------------
 
     def load(self, skill: str) -> Skill:
         """Load and check a skill by name or path."""
-        loaded = load_skill(self.library.find(skill), self.ops.vocabulary, self.library)
+        folder = self.library.find(skill)
+        loaded = load_skill(folder, self.ops.vocabulary, self.library)
+        for name, one in ((skill, loaded), *loaded.skills.items()):
+            try:
+                parse_requests(one.permissions)
+            except RuleError as error:
+                result = read_skill(self.library.find(name), self.ops.vocabulary, self.library)
+                findings = list(malformed_requests(result, self.ops.vocabulary))
+                raise SkillInvalid(f"skill `{one.name}` has errors:", findings) from error
         check_supported(loaded, self.ops.vocabulary)
         return loaded
 

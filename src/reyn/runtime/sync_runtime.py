@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from reyn.config import Config
     from reyn.context import ContextFrame
     from reyn.errors import NextAction
-    from reyn.journal import Event, Journal, RunRow, Status
+    from reyn.journal import Approval, Event, Journal, RunRow, Status
     from reyn.kernel.live import Listener, OnDelta
     from reyn.kernel.ports import Clock, Ids, People
     from reyn.kernel.run_state import RunState
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from reyn.runs.prune import PruneReport
     from reyn.runs.questions import PostedAnswer, Question
     from reyn.runs.undo import UndoReport
+    from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
     from reyn.secrets import Secrets
     from reyn.skills import Library, Skill
 
@@ -235,6 +236,9 @@ class SyncRuntime:
     def open_question(self, row: RunRow) -> Question | None:
         return self.runtime.open_question(row)
 
+    def question_text(self, question: Question) -> str:
+        return self.runtime.question_text(question)
+
     def events(self, run: str, after: int = 0) -> Iterator[Event]:
         return self.runtime.events(run, after)
 
@@ -263,6 +267,21 @@ class SyncRuntime:
         return self.runtime.export(run)
 
     # -- skills and models ----------------------------------------------------------------------------
+
+    def explain_permissions(self, skill: str) -> PermissionReport:
+        return self.runtime.explain_permissions(skill)
+
+    def explain_op(self, skill: str, op: str | Mapping[str, Any]) -> OpReport | OpVerdict:
+        return self.runtime.explain_op(skill, op)
+
+    def permission_warnings(self, run: str) -> tuple[str, ...]:
+        return self.runtime.permission_warnings(run)
+
+    def approvals(self) -> list[Approval]:
+        return self.runtime.approvals()
+
+    def revoke_approval(self, approval_id: int) -> None:
+        self.runtime.revoke_approval(approval_id)
 
     def load(self, skill: str) -> Skill:
         return self.runtime.load(skill)

@@ -45,6 +45,7 @@ class PhaseFrontMatter(msgspec.Struct, frozen=True):
     model_class: str | None = None
     preprocessor: tuple[Any, ...] = ()
     context: Any = None
+    requires_approval: bool = False
 
 
 FORBIDDEN_IN_PHASE = {

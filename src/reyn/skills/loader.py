@@ -316,8 +316,9 @@ class _Loader:
             self._report(part, codes.UNKNOWN_OP, f"unknown op `{kind}`", index, fix=fix)
             return
         if not spec.is_step:
-            fix = f"allow `{kind}` in a phase instead"
-            self._report(part, codes.BAD_STEP, f"steps cannot use `{kind}`", index, fix=fix)
+            is_own = kind in self.vocabulary.step_kinds
+            fix = f"write `- {kind}: {{…}}`" if is_own else f"allow `{kind}` in a phase instead"
+            self._report(part, codes.BAD_STEP, f"`run_op` cannot execute `{kind}`", index, fix=fix)
         name = step.op.get(spec.skill_field) if spec.skill_field else None
         if isinstance(name, str) and spec.skill_field not in step.args_from:
             self._load_sub_skill(part, name, index)

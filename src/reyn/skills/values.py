@@ -6,7 +6,7 @@ in `loader`.
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -54,9 +54,25 @@ class RunOp(Step, frozen=True, tag="run_op"):
     args_from: dict[str, str] = {}
 
 
+class AskUser(Step, frozen=True, tag="ask_user"):
+    """Ask a person. `show` is the path of a value that the person sees with the question."""
+
+    question: Annotated[str, msgspec.Meta(min_length=1, max_length=4_000)]
+    suggestions: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=400)], ...], msgspec.Meta(max_length=20)] = ()
+    required: bool = True
+    schema: dict[str, Any] | None = None
+    show: str | None = None
+
+    @property
+    def response_schema(self) -> dict[str, Any]:
+        """The schema of the answer: by default text, and `null` if the question may go unanswered."""
+        schema = {"type": "string", "minLength": 1} if self.schema is None else self.schema
+        return schema if self.required else {"anyOf": [schema, {"type": "null"}]}
+
+
 class Iterate(Step, frozen=True, tag="iterate"):
     over: str
-    apply: RunSkill | RunOp | PythonCall
+    apply: RunSkill | RunOp | PythonCall | AskUser
 
 
 class Validate(Step, frozen=True, tag="validate"):
@@ -75,7 +91,7 @@ class PythonCall(Step, frozen=True, tag="python"):
     output_schema: Schema = True
 
 
-AnyStep = RunSkill | RunOp | Iterate | Validate | LintPlan | PythonCall
+AnyStep = RunSkill | RunOp | Iterate | Validate | LintPlan | PythonCall | AskUser
 STEP_TYPES: dict[str, type[Step]] = {str(cls.__struct_config__.tag): cls for cls in get_args(AnyStep)}
 """The class of every step kind, by its name."""
 
@@ -100,6 +116,7 @@ class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
     model_class: str | None = None
     preprocessor: tuple[AnyStep, ...] = ()
     context: Any = None
+    requires_approval: bool = False
 
     @property
     def input_name(self) -> str:

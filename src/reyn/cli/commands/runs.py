@@ -14,6 +14,7 @@ from reyn.journal import Status
 
 if TYPE_CHECKING:
     from reyn.journal import RunRow
+    from reyn.journal.kinds import Wait
     from reyn.runs.questions import Question
     from reyn.runtime import SyncRuntime
 
@@ -37,7 +38,7 @@ class _Listed(NamedTuple):
     def cells(self) -> tuple[str, ...]:
         row = self.row
         since = row.started if self.display_status == "running" else row.updated
-        question = "" if self.question is None else short(self.question.wait.message, 80)
+        question = "" if self.question is None else _question_text(self.question.wait)
         suffix = " (answered)" if self.question is not None and self.question.is_answered else ""
         run = f"{'  ' * self.depth}{clean(row.run_id)}"
         return run, clean(row.skill), coloured(self.display_status), age_text(now() - since), f"{question}{suffix}"
@@ -102,3 +103,9 @@ def _first_roots(ordered: list[tuple[RunRow, int]], limit: int | None) -> list[t
 def _describe(runtime: SyncRuntime, row: RunRow, depth: int) -> _Listed:
     question = runtime.open_question(row) if row.status in ("running", "waiting") else None
     return _Listed(row, depth, runtime.display_status(row), command_line(runtime.next_action(row)), question)
+
+
+def _question_text(wait: Wait) -> str:
+    if wait.is_approval:
+        return short(f"approval: {wait.message.partition(chr(10))[0]}", 80)
+    return short(wait.message, 80)

@@ -1,7 +1,13 @@
 """Every event kind and its data. The docstrings are published in docs/reference/events.md."""
 
 from reyn.journal.kinds import older as older
-from reyn.journal.kinds.approvals import ApprovalDecided, ApprovalRequired, WaitExpired
+from reyn.journal.kinds.approvals import (
+    ApprovalDecided,
+    ApprovalRequired,
+    DecisionProposed,
+    DecisionReviewed,
+    WaitExpired,
+)
 from reyn.journal.kinds.ops import (
     OpCompleted,
     OpStarted,
@@ -84,6 +90,8 @@ __all__ = [
     "ControlDecided",
     "Count",
     "DecisionDeferred",
+    "DecisionProposed",
+    "DecisionReviewed",
     "ForkPoint",
     "FrameBuilt",
     "FrameMessage",

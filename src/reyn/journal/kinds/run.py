@@ -13,7 +13,8 @@ class RunStarted(Body, frozen=True):
     `skill_hash`, `settings` and `ops` are the run's own copies of its skill, its settings and the specifications of its
     ops. `rules` is the version of the derivation rules, `wording` the version of derived texts (prompts, corrections,
     reasons). `source` is the path of the skill, unless it was run by name. `parent` is set in a sub-run; `workspace`
-    names the run whose workspace it shares. `rerun_of` names the run that it repeats.
+    names the run whose workspace it shares. `requests` are those of the runs above it, which bound its
+    own. `rerun_of` names the run that it repeats.
     """
 
     run_id: str

@@ -14,6 +14,8 @@ ContentName = Annotated[str, msgspec.Meta(min_length=64, max_length=64, extra={C
 """The hash of a blob."""
 DerivedText = Annotated[str, msgspec.Meta(extra={TEXT: True})]
 """A text that Reyn generates. Its wording may change between releases without a new rules version."""
+DerivedContent = Annotated[str, msgspec.Meta(min_length=64, max_length=64, extra={CONTENT: True, TEXT: True})]
+"""The hash of a blob that contains derived text."""
 Count = Annotated[int, msgspec.Meta(ge=0)]
 OpStatus = Literal["ok", "error", "denied", "skipped", "timeout"]
 
@@ -78,7 +80,10 @@ class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An open question. `run` is the sub-run that asks, if it is not the run itself."""
+    """An open question. `run` is the sub-run that asks, if it is not the run itself.
+
+    `reason` is `question`, `approval` (of an op), `decision` (of a phase) or `unsafe` (an op whose outcome is unknown).
+    """
 
     id: str
     reason: str
@@ -87,6 +92,15 @@ class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expires_at: int | None = None
     run: str | None = None
     suggestions: tuple[str, ...] = ()
+
+    @property
+    def is_approval(self) -> bool:
+        """Whether a person decides about an op or about the decision of a phase, and nothing else."""
+        return self.reason in ("approval", "decision")
+
+    def is_expired(self, now: int) -> bool:
+        """Whether the question has expired: it cannot be answered any more."""
+        return self.expires_at is not None and now >= self.expires_at
 
 
 class AskRequest(

@@ -10,17 +10,16 @@ from reyn.journal.kinds.shapes import (
     ArtifactRef,
     ContentName,
     Count,
+    DerivedContent,
     DerivedText,
     FrameMessage,
     Hash,
     OpStatus,
     Usage,
 )
-from reyn.journal.registry import CONTENT, TEXT, Body, event
+from reyn.journal.registry import TEXT, Body, event
 
 _Rendered = msgspec.Meta(extra={TEXT: True})
-DerivedContent = Annotated[str, msgspec.Meta(min_length=64, max_length=64, extra={CONTENT: True, TEXT: True})]
-"""The hash of a blob that contains derived text."""
 
 
 @event("phase_started", v=1, origin="derived")

@@ -7,8 +7,10 @@ decides when the op is planned and again when it is performed.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from reyn.journal import digest
 from reyn.ops.file.finding import glob_files, glob_root
 from reyn.ops.file.forms import FILE_FORMS, READ_FULL_CONTENT
 from reyn.ops.file.index import index_draft
@@ -18,7 +20,7 @@ from reyn.ops.file.writing import delete_draft, edit_draft, write_draft
 from reyn.ops.op import Call, Env, Plan
 from reyn.permissions import Denied, NeedsApproval, refusal
 from reyn.vocabulary import OpSpec
-from reyn.workspace import locate
+from reyn.workspace import locate, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +67,8 @@ class FileOp:
             return verdict
         approval = verdict.rule if isinstance(verdict, NeedsApproval) else None
         if op in _READERS:
-            return Plan(verdict.rule, approval=approval)
+            reads = _content_hash(location, env) if approval and op == "read" else ""
+            return Plan(verdict.rule, approval=approval, reads=reads)
         try:
             draft = _WRITERS[op](arguments, location, env)
         except Exception as error:  # noqa: BLE001 - becomes the result, under the rule that allowed the op
@@ -80,6 +83,14 @@ class FileOp:
         if call.op in _SLOW:
             return await asyncio.to_thread(_read, call, plan, env)
         return _read(call, plan, env)
+
+
+def _content_hash(location: Location, env: Env) -> str:
+    """Return the hash of a file; empty if it cannot be read, which `perform` reports."""
+    with suppress(Exception):
+        image = read(location, env.roots, env.file_bytes)
+        return "" if image is None else digest(image.content)
+    return ""
 
 
 def _arguments(call: Call, op: str) -> Arguments:
@@ -104,6 +115,6 @@ def _read(call: Call, plan: Plan, env: Env) -> Result:
     op = str(call.op)
     arguments = _arguments(call, op)
     verdict, location = _decide(op, arguments, env)
-    if refused := refusal(verdict, is_approved=plan.is_approved):
+    if refused := refusal(verdict, approved=plan.approved):
         return call.denied(refused)
     return _READERS[op](call, arguments, location, env)
