@@ -134,6 +134,8 @@ FINDINGS = {
     "RYN135": "The skill is written in the older form, which can be rewritten automatically.",
     "RYN136": "Two file names differ only in case or Unicode normalization.",
     "RYN137": "Unknown permission.",
+    "RYN138": "A link leads out of the folder of the skill, or out of the shared folder; its target is not read.",
+    "RYN139": "The references of a JSON Schema expand to too many schemas.",
     "RYN701": "Invalid key or value in the configuration.",
 }
 """The meaning of each finding code."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import json
 import os
 import socket
 import sys
 import time
+import tracemalloc
+import zlib
 from email.utils import formatdate
 
 import pytest
@@ -28,6 +31,7 @@ from reyn.models.openai import OpenAIModel
 from reyn.secrets import EnvironmentStore, MemoryStore, Secrets
 from tests.models.calling import IN, KEY, ONE, PAIR, TIMEOUT_SECONDS, Caller, until
 from tests.models.fake_server import (
+    Behavior,
     Connection,
     FakeServer,
     Request,
@@ -342,6 +346,52 @@ def test_an_endless_body_is_abandoned(
     assert far.run().ok
     assert far.codes() == ["RYN510" if code == 200 else "RYN506"]
     assert len(sent) < 1_000
+
+
+def encoded(code: int, body: bytes, encoding: str, kind: str = "application/json") -> Behavior:
+    async def answer(_: Request, line: Connection) -> None:
+        with contextlib.suppress(Exception):
+            await line.whole(code, kind, body, {"content-encoding": encoding})
+
+    return answer
+
+
+def bomb(levels: int) -> bytes:
+    content = b'{"error": {"message": "' + b"a" * 50_000_000
+    for _ in range(levels):
+        content = gzip.compress(content)
+    return content
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "gzip, gzip", "br", "zstd", "deflate"])
+@pytest.mark.parametrize("code", [200, 500])
+def test_a_compressed_body_is_decoded_up_to_a_limit(
+    far: Caller, server: FakeServer, delays: list[float], code: int, encoding: str
+):
+    server.then(encoded(code, bomb(2 if "," in encoding else 1), encoding), good(finish()))
+    tracemalloc.start()
+    assert far.run().ok
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert far.codes() == ["RYN510" if code == 200 else "RYN506"]
+    assert peak < 120_000_000  # the limit of an answer is 32 MB; it is copied on the way
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_a_compressed_answer_is_read(far: Caller, server: FakeServer, encoding: str):
+    message = {"choices": [{"message": {"content": json.dumps(finish())}, "finish_reason": "stop"}]}
+    press = gzip.compress if encoding == "gzip" else zlib.compress
+    server.then(encoded(200, press(json.dumps(message).encode()), encoding))
+    assert far.run().ok
+    assert server.requests[0].all("accept-encoding") == ["gzip, deflate"]
+
+
+def test_a_compressed_error_is_shown(far: Caller, server: FakeServer, delays: list[float]):
+    body = gzip.compress(json.dumps({"error": {"message": "not today"}}).encode())
+    server.then(encoded(503, body, "gzip"), good(finish()))
+    assert far.run().ok
+    [event] = far.events("model_retried")
+    assert event["message"] == "model `far` returned HTTP 503: not today"
 
 
 def test_delays_back_off_with_jitter_and_end(far: Caller, server: FakeServer, delays: list[float]):

@@ -35,8 +35,16 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON on one line."""
-    click.echo(msgspec.json.encode(value).decode())
+    """Print a value as JSON on one line. Characters that could steer a terminal are escaped as JSON allows."""
+    text = msgspec.json.encode(value).decode()
+    click.echo(text if text.isprintable() else "".join(map(_json_escape, text)))
+
+
+def _json_escape(char: str) -> str:
+    if char.isprintable():
+        return char
+    units = char.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def clean(text: str) -> str:

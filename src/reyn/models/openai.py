@@ -33,7 +33,7 @@ from reyn.journal.kinds import Usage
 from reyn.models.decoding import decoding_schema
 from reyn.models.protocol import ModelReply
 from reyn.models.sdk_logs import scrub_logs
-from reyn.models.streaming import EMPTY_DELTA, content_type, limit_error_body, read_chunks
+from reyn.models.streaming import EMPTY_DELTA, ENCODINGS, content_type, limit_body, read_chunks
 from reyn.secrets import origin_of
 
 if TYPE_CHECKING:
@@ -135,7 +135,9 @@ class OpenAIModel:
             timeout=self._sdk.Timeout(timeout, connect=min(_CONNECT_SECONDS, timeout)),
             # Proxies of the environment do not apply to servers on this machine.
             http_client=self._sdk.DefaultAsyncHttpxClient(
-                trust_env=not _is_loopback(self._base_url), event_hooks={"response": [limit_error_body]}
+                trust_env=not _is_loopback(self._base_url),
+                headers={"Accept-Encoding": ENCODINGS},
+                event_hooks={"response": [limit_body]},
             ),
         )
         # The SDK reads these from the environment; only the project's configuration counts.

@@ -50,6 +50,6 @@ def _explain(key: str | None, options: dict[str, Any], *, as_json: bool) -> None
     values = [clean(msgspec.json.encode(setting.value).decode()) for setting in settings]
     key_width, value_width = max(len(setting.key) for setting in settings), min(40, max(map(len, values)))
     for setting, value in zip(settings, values, strict=True):
-        click.echo(f"{setting.key:<{key_width}}  {value:<{value_width}}  {clean(setting.origin)}")
+        click.echo(clean(f"{setting.key:<{key_width}}  {value:<{value_width}}  {setting.origin}"))
         for text in setting.ignored:
             click.echo(f"{'':<{key_width}}  ignored, the project is not trusted: {clean(text)}")

@@ -79,7 +79,7 @@ def _reason(model: ModelStatus) -> str:
 def _print_model(model: ModelStatus) -> None:
     mark = click.style("ok     ", fg="green") if model.is_available else click.style("missing", fg="yellow")
     names = f" ({', '.join(model.names)})" if model.names else ""
-    click.echo(f"{mark}  {clean(model.model)}{names}")
+    click.echo(f"{mark}  {clean(f'{model.model}{names}')}")
     details: dict[str, Any] = {"output modes": ", ".join(model.modes), "error": _reason(model)}
     for key, value in (details | msgspec.to_builtins(model.details)).items():
         if value:

@@ -67,7 +67,8 @@ class OpCompleted(Body, frozen=True):
     """An op was performed.
 
     `status` is the status in its result, `result` the whole result and `bytes` its size. `changed` is true if the
-    changes of `<kind>_started` took effect.
+    changes of `<kind>_started` took effect, also where the result is an error: then they may have, and `undo` looks.
+    `applied` is set if only the first ones did.
     """
 
     op_kind: ClassVar[str]
@@ -77,6 +78,7 @@ class OpCompleted(Body, frozen=True):
     result: ContentName
     bytes: Count
     changed: bool = False
+    applied: Count | None = None
 
 
 @event("request_fulfilled", v=1, origin="derived")
