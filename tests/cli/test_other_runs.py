@@ -209,3 +209,59 @@ def test_resume_uses_the_current_skill_only_with_upgrade(here: Path, reyn):
     assert "resumed at back · skill spin " in output.out
     assert "Now do what" not in reyn("frame", "old").out
     assert "Now do what" in reyn("frame", "new").out
+
+
+# -- imported runs ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def imported(ran: Path, reyn, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Another project, into which the run `r` was imported."""
+    assert reyn("export", "r", "mail.jsonl").code == 0
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "reyn.yaml").write_text("model: scripted:answers.jsonl\n")
+    write_answers(elsewhere, go("second"), finish("again"))
+    monkeypatch.chdir(elsewhere)
+    output = reyn("import", str(ran / "mail.jsonl"))
+    assert (output.code, output.out) == (0, "imported r\n")
+    return elsewhere
+
+
+def test_an_imported_run_is_shown_as_such(imported: Path, reyn):
+    assert "finished (imported)" in reyn("runs").out
+    shown = reyn("show", "r").out.splitlines()
+    assert "finished (imported)" in shown[0]
+    assert shown[1] == "imported from mail.jsonl"
+    assert reyn("runs", "--json").json[0]["imported"] == "mail.jsonl"
+    assert reyn("show", "r", "--json").json["imported"] == "mail.jsonl"
+
+
+@pytest.mark.parametrize(
+    "words", [("resume", "r"), ("undo", "r"), ("cancel", "r"), ("answer", "r", "w", "x"), ("run", "pair", IN)]
+)
+def test_an_imported_run_is_refused_with_the_next_command(imported: Path, reyn, words: tuple[str, ...]):
+    output = reyn(*words, *(("--run-id", "r") if words[0] == "run" else ()))
+    assert output.code == 2
+    assert "RYN421" in output.err
+    assert "reyn fork r" in output.err
+
+
+def test_an_imported_run_can_be_repeated(imported: Path, reyn):
+    assert '"text": "again"' in reyn("rerun", "r", "--run-id", "new").out
+    assert "(imported)" not in reyn("show", "new").out
+
+
+def test_verify_compares_with_a_noted_head(ran: Path, reyn):
+    head = reyn("verify", "r", "--json").json["head"]
+    output = reyn("verify", "r", "--head", head)
+    assert output.out.splitlines()[-1].startswith("matches the noted hash at event")
+    wrong = reyn("verify", "r", "--head", "0" * 64)
+    assert wrong.code == 1
+    assert "RYN424" in wrong.err
+    assert reyn("verify", "r", "--head", "abc").code == 2
+
+
+def test_an_endless_file_is_not_imported(here: Path, reyn):
+    output = reyn("import", "/dev/zero", "--max-bytes", "1000000")
+    assert output.code == 2
+    assert "RYN422" in output.err

@@ -106,7 +106,9 @@ class LlmCallRecorder:
         """Call the model; return the outcome. `record` makes retries and switches durable before they happen."""
         on_delta = self._on_delta
         request = ModelRequest(
-            messages=tuple(Message(m.role, message_text(m, tape.content, call.results)) for m in call.messages),
+            messages=tuple(
+                Message(m.role, self._roster.scrub(message_text(m, tape.content, call.results))) for m in call.messages
+            ),
             contract=call.contract,
             run_id=tape.run_id,
             call=call.key,

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from reyn.context.frame import PATH_LENGTH
-from reyn.errors import ChainBroken
+from reyn.errors import ChainBroken, HistoryInvalid
 from reyn.journal import decode, digest, kinds
 from reyn.journal.lifecycle import Lifecycle, advance
 
@@ -141,6 +141,9 @@ class Recovery(msgspec.Struct, frozen=True):
     """An intent that an earlier driver left open: whether it took effect is unknown."""
 
 
+_SETTLED = Recovery()
+
+
 class RunState(Lifecycle, frozen=True, kw_only=True):
     """An immutable snapshot of a run."""
 
@@ -191,7 +194,13 @@ EMPTY = RunState()
 
 
 def apply(state: RunState, body: Body, ts: int) -> RunState:
-    """Return the state after one more event. Total: every event has a meaning in every state."""
+    """Return the state after one more event.
+
+    Raises:
+        HistoryInvalid: No run records this event in this state; the journal or archive was forged or damaged.
+    """
+    if state.started is None and not isinstance(body, kinds.RunStarted):
+        raise HistoryInvalid(f"`{body.kind}` comes before `run_started`")
     if body.origin != "derived":
         state = _count_time(state, body, ts)
     rule = _RULES.get(body.base)
@@ -243,9 +252,14 @@ def on_run_started(state: RunState, body: kinds.RunStarted) -> RunState:
 
 
 def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
-    """Continue from the origin under a new id and with a new workspace."""
+    """Continue from the origin under a new id and with a new workspace.
+
+    Answers of the origin do not count: they must not decide a question of the fork. Nothing that an imported run
+    configured or intended counts either: its settings, raised limits, open intents and the path of its skill.
+    """
     origin = state.started
     assert origin is not None
+    is_imported = body.settings is not None
     started = replace(
         origin,
         run_id=body.run_id,
@@ -254,6 +268,9 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
         input=body.input if body.input and not state.history.total_steps else origin.input,
         rules=body.rules or origin.rules,
         ops=body.ops or origin.ops,
+        settings=body.settings or origin.settings,
+        source=None if is_imported else origin.source,
+        imported=body.imported or origin.imported,
         parent=None,
         workspace=None,
     )
@@ -274,8 +291,13 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
             state.models,
             name=body.model or state.models.name,
             form=body.answer_form or state.models.form,
+            switched={} if is_imported else state.models.switched,
             answers=state.models.answers + answered_before,
         ),
+        raised={} if is_imported else state.raised,
+        recovery=_SETTLED if is_imported else state.recovery,
+        last_answer=None,
+        expired=None,
     )
 
 
@@ -355,7 +377,7 @@ def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
         history=replace(
             history,
             repeats=0,
-            visits={**history.visits, body.phase: body.visit},
+            visits={**history.visits, body.phase: state.visits_of(body.phase) + 1},
             path=(*history.path, body.phase)[-PATH_LENGTH:],
             total_steps=history.total_steps + 1,
         ),
@@ -403,13 +425,14 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
     if body.type == "abort":
         return closed
     artifact, rollback = state.output.artifact, state.visit.rollback
-    assert artifact is not None
+    if artifact is None:
+        raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}` comes without an artifact")
     if rollback is not None and artifact.hash == rollback.rejected.hash:
         reason = f"no progress: after a rollback, phase `{body.phase}` produced the same artifact again"
         return replace(closed, ending=Ending("no_progress", reason))
     if body.type == "finish":
         return replace(closed, visit=replace(closed.visit, rollback=None), ending=Ending("finish"))
-    assert state.visit.input is not None
+    assert state.visit.input is not None  # since `run_started`
     completed = CompletedVisit(body.phase, state.visit.input, artifact, state.visit.latest)
     trail = (*state.history.trail, completed)[-TRAIL_LENGTH:]
     return replace(
@@ -459,6 +482,8 @@ def on_phase_rolled_back(state: RunState, body: kinds.PhaseRolledBack) -> RunSta
 
 
 def on_postprocessor_started(state: RunState, body: kinds.PostprocessorStarted) -> RunState:
+    if state.output.artifact is None:
+        raise HistoryInvalid(f"`{body.kind}` comes without an artifact")
     return replace(
         state,
         visit=replace(state.visit, is_open=True, started_after=state.active),
@@ -475,13 +500,13 @@ def on_postprocessor_completed(state: RunState, body: kinds.PostprocessorComplet
 
 
 def on_postprocessor_failed(state: RunState, body: kinds.PostprocessorFailed) -> RunState:
+    if state.output.artifact is None:
+        raise HistoryInvalid(f"`{body.kind}` comes without an artifact")
     ending = Ending("post_failure", body.reason, body.code)
     return replace(state, visit=replace(state.visit, is_open=False), ending=ending)
 
 
 # -- effects ------------------------------------------------------------------------------------------
-
-_SETTLED = Recovery()
 
 
 def on_intent(state: RunState, body: Any) -> RunState:
@@ -520,6 +545,9 @@ def on_sub_run_completed(state: RunState, body: kinds.SubRunCompleted) -> RunSta
 def on_workspace_restored(state: RunState, body: kinds.WorkspaceRestored) -> RunState:
     for path in body.left:
         state = _warn(state, f"`{path}` was not restored: another program changed it, or it cannot be written")
+    for verdict in body.verdicts:
+        if verdict.reason:
+            state = _warn(state, f"`{verdict.path}` was not restored: {verdict.reason} ({verdict.rule})")
     return replace(state, recovery=_SETTLED)
 
 
@@ -551,6 +579,7 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.OpStarted: on_op_started,
     kinds.RequestFulfilled: on_intent,
     kinds.OpCompleted: on_op_completed,
+    kinds.PermissionDenied: on_outcome,
     kinds.SubRunStarted: on_intent,
     kinds.SubRunStopped: on_sub_run_stopped,
     kinds.SubRunCompleted: on_sub_run_completed,

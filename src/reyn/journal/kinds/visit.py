@@ -28,7 +28,7 @@ class PhaseStarted(Body, frozen=True):
     """A visit of a phase started. `visit` is the number of visits of this phase so far, including this one."""
 
     phase: str
-    visit: int
+    visit: Count
     input: ArtifactRef
 
 
@@ -122,7 +122,7 @@ class ModelRetried(Body, frozen=True):
 
     call: str
     model: str
-    attempt: int
+    attempt: Count
     code: str
     message: str
     wait_ms: Count
@@ -158,7 +158,7 @@ class AnswerUnwrapped(Body, frozen=True):
     """Text around the JSON object of an answer (reasoning, a code fence, prose) was dropped: `dropped` characters."""
 
     call: str
-    dropped: int
+    dropped: Count
 
 
 @event("validation_error", v=1, origin="derived")
@@ -201,7 +201,7 @@ class ArtifactStored(Body, frozen=True):
     """An artifact was validated against the schema of its destination and stored. `bytes` is its size."""
 
     artifact: ArtifactRef
-    bytes: int
+    bytes: Count
 
 
 @event("phase_completed", v=1, origin="derived")
@@ -209,7 +209,7 @@ class PhaseCompleted(Body, frozen=True):
     """A visit ended with a decision. `next_phase` is null at a finish or abort."""
 
     phase: str
-    visit: int
+    visit: Count
     type: Literal["transition", "finish", "abort"]
     next_phase: str | None = None
 
@@ -222,8 +222,8 @@ class PhaseFailed(Body, frozen=True):
     """
 
     phase: str
-    visit: int
-    attempts: int
+    visit: Count
+    attempts: Count
     reason: DerivedText
     code: str = "RYN202"
 
@@ -246,7 +246,7 @@ class PhaseRolledBack(Body, frozen=True):
 class PostprocessorStarted(Body, frozen=True):
     """The postprocessor started on the artifact of the finish decision. `attempt` counts the attempts."""
 
-    attempt: int
+    attempt: Count
     input: ArtifactRef
 
 
