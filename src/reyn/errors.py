@@ -484,7 +484,7 @@ class RunImported(JournalError):
     """The run was imported from an archive, so it cannot be continued, answered, cancelled or undone here."""
 
     code = "RYN421"
-    hint = "Fork it (`reyn fork RUN`) or repeat it (`reyn rerun RUN`) with the settings of this project."
+    hint = "Fork or repeat it with the settings of this project."
     exit_code = 2
 
 
@@ -492,7 +492,7 @@ class ArchiveTooLarge(JournalError):
     """An archive exceeds a limit of the import: total size, length of a line, runs or events. Nothing was imported."""
 
     code = "RYN422"
-    hint = "If you trust its origin and have the memory, raise the limit: `reyn import FILE --max-bytes N`."
+    hint = "If you trust its origin and have the memory, raise the limit."
     exit_code = 2
 
 

@@ -47,7 +47,7 @@ def test_diff_names_the_model_as_the_cause_for_a_fork_with_another_model(ran: Pa
 def test_fork_replaces_the_input(ran: Path, reyn):
     output = reyn("fork", "r", "--at", "9", "--input", '{"text": "given"}', "--run-id", "f")
     assert output.code == 0
-    assert reyn("frame", "f").out.count('{"data":{"text":"given"},"type":"note"}') == 1
+    assert reyn("frame", "f").out.count("[user]\ngiven\n") == 1
     assert reyn("fork", "r", "--input", '{"no": 1}').code == 2
 
 

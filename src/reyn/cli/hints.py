@@ -30,6 +30,8 @@ COMMANDS = {
     "RYN416": "`reyn resume RUN` without --upgrade, or `reyn fork RUN --skill NAME`.",
     "RYN417": "`reyn show RUN` prints the event numbers.",
     "RYN418": "`reyn verify RUN` checks a run, `reyn export RUN FILE` writes it.",
+    "RYN421": "`reyn fork RUN` or `reyn rerun RUN` does so.",
+    "RYN422": "`reyn import FILE --max-bytes N` raises the total.",
     "RYN501": "`--model NAME` selects one for a command; `reyn models` lists them.",
     "RYN504": "`reyn frame RUN SEQ` prints a recorded prompt.",
     "RYN508": "`reyn secret set {name}` stores it.",

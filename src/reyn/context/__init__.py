@@ -4,7 +4,7 @@ The kernel decides what goes into a frame; `reyn.contract` decides which answers
 """
 
 from reyn.context.frame import ContextFrame, Execution, Repetition, Rollback, StableFrame, stable_frame
-from reyn.context.prompt import closing_text, exchanges, static_text
+from reyn.context.prompt import closing_text, static_text
 from reyn.context.render import TurnFrame, correction, message_text, next_digest, truncate, turn_message
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "TurnFrame",
     "closing_text",
     "correction",
-    "exchanges",
     "message_text",
     "next_digest",
     "stable_frame",

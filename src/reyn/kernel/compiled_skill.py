@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn import models
-from reyn.context import closing_text, exchanges, stable_frame, static_text
+from reyn.context import closing_text, stable_frame, static_text
 from reyn.contract import Contract, candidates_of, offered_ops, with_truncated_reads
 from reyn.journal import Blob, kinds, ordered
 from reyn.jsonschema import compile_schema, lenient
@@ -81,8 +81,7 @@ class TurnSpec:
         self.closing = closing_text(self.frame, form)
         self.stable = Blob.of(static_text(self.frame, form).encode())
         self.schema = Blob.of(ordered(self.contract.schema))
-        system = kinds.FrameMessage("system", (kinds.Part(blob=self.stable.hash),))
-        self.static = (system, *exchanges(self.frame, form))
+        self.system = kinds.FrameMessage("system", (kinds.Part(blob=self.stable.hash),))
 
 
 class CompiledPhase(RunContext):

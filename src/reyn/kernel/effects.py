@@ -76,7 +76,6 @@ class CallModel(Effect[Reply]):
     """Hash of the input artifact."""
     candidates: tuple[Candidate, ...] = ()
     form: kinds.AnswerForm = "full"
-    static_messages: int = 1
 
     outcomes = (kinds.LlmResponded,)
     failures = (kinds.LlmFailed,)

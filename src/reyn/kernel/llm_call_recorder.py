@@ -80,7 +80,6 @@ async def ask(
         input_hash,
         spec.candidates,
         spec.form,
-        len(spec.static),
     )
 
 
@@ -119,7 +118,6 @@ class LlmCallRecorder:
             input=msgspec.json.decode(tape.content(call.input)) if call.input else None,
             candidates=call.candidates,
             answer_form=call.form,
-            static_messages=call.static_messages,
         )
         if self._roster.is_overridden:
             name = tape.state.models.name

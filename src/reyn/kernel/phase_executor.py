@@ -192,7 +192,7 @@ def _frame(
         prepared.reads,
         tuple(one for one in (entry.repeated, failure) if one is not None),
     )
-    return (*spec.static, turn_message(turn, spec.closing))
+    return (spec.system, turn_message(turn, spec.closing))
 
 
 async def _run_ops(

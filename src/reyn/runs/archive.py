@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 _NO_DATA = msgspec.Raw()
 _GZIP = b"\x1f\x8b"
-_TOO_LONG = "Pass a file that `reyn export` wrote."
+_TOO_LONG = "Pass an exported file."
 
 
 class ImportLimits(msgspec.Struct, frozen=True):

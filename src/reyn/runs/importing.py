@@ -244,7 +244,7 @@ class _Runs:
         if other not in self._archive.events:
             raise ArchiveInvalid(
                 f"run `{run}` {relation} `{other[:200]}`, which the archive does not contain",
-                hint="Export the run with its whole family: `reyn export` does so.",
+                hint="Export the run with its whole family.",
             )
         return self.check(other)
 
