@@ -88,4 +88,4 @@ lock:
 
 ## clean: remove everything that can be made again
 clean:
-	rm -rf .venv .venv-* .coverage site .mypy_cache .ruff_cache .import_linter_cache .hypothesis .bench-small examples/*/.reyn
+	rm -rf .venv .venv-* .coverage site .mypy_cache .ruff_cache .import_linter_cache .hypothesis .bench-small .bench-decisions examples/*/.reyn
