@@ -69,6 +69,7 @@ bench: setup
 ## chaos: thousands of kills at random moments
 chaos: setup
 	$(BIN)/python -m tests.chaos --kills 2000
+	$(BIN)/python -m tests.chaos.edits
 
 ## fuzz: random hostile answers, archives, skills, servers and system-call errors, for SECONDS
 SECONDS ?= 60

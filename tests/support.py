@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ NOTE = {"type": "object", "properties": {"text": {"type": "string"}}, "required"
 def write_skill(
     root: Path,
     name: str,
-    graph: dict[str, list[str]],
+    graph: Mapping[str, list[str] | dict[str, str]],
     *,
     entry: str | None = None,
     artifacts: dict[str, Any] | None = None,

@@ -16,7 +16,8 @@ import click
 import msgspec
 
 from reyn.cli.app import COMMANDS, app
-from reyn.config import Config
+from reyn.cli.hints import full_hint
+from reyn.config import Config, UserConfig
 from reyn.errors import FINDINGS, all_errors
 from reyn.journal.registry import families, kinds
 from reyn.ops import OpTable
@@ -32,7 +33,7 @@ def errors() -> Iterator[str]:
 
     yield (
         "# Errors\n\nEvery error has a stable code, a message and a hint. Commands with `--json` print an error as one "
-        "object with `code`, `message`, `hint` and `docs`.\n"
+        "object with `code`, `message`, `hint` and `more`, the command that explains the code.\n"
     )
     tree = textwrap.dedent((reyn.errors.__doc__ or "").split("\n\n", 2)[2])
     yield f"\n```text\n{tree.strip()}\n```\n"
@@ -41,7 +42,7 @@ def errors() -> Iterator[str]:
             continue
         yield f"\n## {cls.code}\n\n**{cls.__name__}** (exit code {cls.exit_code}). {inspect.getdoc(cls)}\n"
         if cls.hint:
-            yield f"\nFix: {cls.hint}\n"
+            yield f"\nFix: {full_hint(cls.code, cls.hint)}\n"
     yield "\n## Findings\n\n`RYN102` and `RYN701` list findings, each with its code and `file:line:column`.\n\n"
     yield from table(("code", "meaning"), [(code, meaning) for code, meaning in FINDINGS.items()])
 
@@ -93,15 +94,28 @@ def _fields(cls: type, shared: dict[str, type]) -> Iterator[str]:
 def config() -> Iterator[str]:
     yield (
         "# Configuration\n\nReyn reads settings from these sources; a later one overrides an earlier one:\n\n"
-        "1. `reyn.yaml` in the project's folder\n"
-        "2. `reyn.local.yaml` beside it, for one machine; keep it out of version control\n"
-        "3. environment variables `REYN_<KEY>`, parsed as YAML; an empty variable counts as not set\n"
-        "4. the options of a command\n\n"
-        "`reyn config explain` shows the source of each value. An unknown key is an error.\n\n"
+        "1. `models` of the [user configuration](#user-configuration)\n"
+        "2. `reyn.yaml` in the project's folder\n"
+        "3. `reyn.local.yaml` beside it, for one machine; keep it out of version control\n"
+        "4. environment variables `REYN_<KEY>`, parsed as YAML; an empty variable counts as not set\n"
+        "5. the options of a command\n\n"
+        "`reyn config explain` shows the source of each value. An unknown key is an error. Settings of the two files "
+        "in the project that [need trust](../guides/files-and-permissions.md#trust) are ignored until you trust the "
+        "project.\n\n"
     )
-    docs = _field_docs(Config)
+    yield from _keys(Config)
+    yield (
+        "\n## User configuration\n\n`~/.config/reyn/config.yaml` (or `$XDG_CONFIG_HOME/reyn/config.yaml`) belongs to "
+        "the user and not to a project. Reyn refuses it if other users can change it, and creates it with mode 0600. "
+        "`reyn trust` and `reyn secret` rewrite `projects` and `secrets`; comments in these two sections are lost.\n\n"
+    )
+    yield from _keys(UserConfig)
+
+
+def _keys(cls: type[msgspec.Struct]) -> Iterator[str]:
+    docs = _field_docs(cls)
     rows = []
-    for field in msgspec.structs.fields(Config):
+    for field in msgspec.structs.fields(cls):
         default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
         rows.append((f"`{field.name}`", f"`{msgspec.json.encode(default).decode()}`", docs[field.name]))
     yield from table(("key", "default", "meaning"), rows)
@@ -210,13 +224,13 @@ ORIGINS = (
 
 EXIT_CODES = (
     (0, "success; for commands that execute a run: the run finished"),
-    (1, "the run failed; `lint` has findings; `replay`, `verify` or `diff` found a difference; any other error"),
+    (1, "the run failed; `lint` found errors; `replay`, `verify` or `diff` found a difference; any other error"),
     (2, "usage error, invalid input, unknown skill or run; nothing was started"),
     (3, "the run stopped at a limit"),
-    (4, "the run is waiting for an answer"),
+    (4, "the run is waiting for a reply to a question"),
     (5, "the run was aborted by the model, or a rollback made no progress"),
     (6, "the run was cancelled"),
-    (7, "the run is blocked: this release does not support its rules, or its pinned copies cannot be read"),
+    (7, "the run is blocked: this release does not support its rules, or its copy of the skill cannot be read"),
     (130, "interrupted with Ctrl-C; the run can be resumed"),
     (141, "the reader of the output closed the pipe; a run continues until it ends or stops"),
 )

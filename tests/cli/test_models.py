@@ -21,7 +21,7 @@ def test_models_lists_configured_models_with_errors(here: Path, reyn, monkeypatc
         "models:\n  light: scripted:nowhere.jsonl\n  big: {model: 'local:big.gguf'}\n  odd: nothing:x\n"
     )
     listed = {model["model"]: model for model in reyn("models", "--json").json}
-    assert listed["scripted:answers.jsonl"]["is_reachable"]
+    assert listed["scripted:answers.jsonl"]["is_available"]
     assert listed["scripted:nowhere.jsonl"]["why"] == "file not found: `nowhere.jsonl`"
     assert listed["scripted:nowhere.jsonl"]["names"] == ["light"]
     assert listed["local:big.gguf"]["why"] == "file not found: `big.gguf`"
@@ -41,9 +41,10 @@ def test_models_lists_servers_aliases_fallbacks_and_recordings(here: Path, reyn)
         output = reyn("models", "--json")
     listed = {name: model for model in output.json for name in model["names"]}
     assert listed["standard"]["names"] == ["model", "light", "standard"]
-    assert listed["standard"]["is_reachable"]
+    assert listed["standard"]["is_available"]
+    assert listed["other"]["is_available"]
     assert listed["standard"]["details"]["base_url"] == server.url
-    assert listed["other"]["why"] == "the server does not offer the model `n`"
+    assert server.requests == []
     assert listed["past"]["why"] == "run not found: `nobody`"
     assert "is an alias of itself" in listed["odd"]["why"]
 
@@ -53,7 +54,7 @@ def test_a_missing_model_names_the_download_command(here: Path, reyn, monkeypatc
     output = reyn("run", "pair", '{"text": "x"}', "--model", "local")
     assert output.code == 2
     assert "RYN511" in output.err
-    assert "Run `reyn models pull smollm2`." in output.err
+    assert "`reyn models pull smollm2` downloads them." in output.err
 
 
 def test_an_invalid_model_file_is_reported_before_the_run_starts(here: Path, reyn):
@@ -64,13 +65,15 @@ def test_an_invalid_model_file_is_reported_before_the_run_starts(here: Path, rey
 
 @pytest.mark.sockets
 def test_a_missing_secret_is_reported_with_its_fix(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(here / "empty"))
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
     far = "{model: openai:m, base_url: 'http://127.0.0.1:9/v1', key: secret://NOT_THERE}"
     (here / "reyn.yaml").write_text(f"model: far\nmodels: {{far: {far}}}\n")
+    assert reyn("trust", "--yes").code == 0
     output = reyn("run", "pair", '{"text": "x"}', "--run-id", "r")
     assert output.code == 1
     for out in (output.out, reyn("show", "r").out):
-        assert "no secret `NOT_THERE` (RYN508)\nfix: Run `reyn secret set NOT_THERE`" in out
+        assert "no secret `NOT_THERE` (RYN508)\nfix: Store the secret `NOT_THERE`" in out
+        assert "`reyn secret set NOT_THERE` stores it." in out
         assert "next: reyn resume r --retry" in out
     assert reyn("show", "r", "--json").json["code"] == "RYN508"
 

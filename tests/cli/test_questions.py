@@ -74,8 +74,11 @@ def test_an_approval_prints_the_diff_with_one_escaped_line_for_each_line(needs_a
     output = reyn("run", "asking", IN, "--run-id", "r")
     assert output.code == 4
     asked = "Approve `file write`? (permissions.file.write: ask output/)"
-    diff = "    --- /dev/null\n    +++ output/a.md\n    @@ -0,0 +1,2 @@\n    +one\n    +next: \\x1b[2J\n"
-    end = f"    asks: {asked}\nwaiting for input: {asked}\n{diff}suggested: approve, reject, defer\n"
+    diff = (
+        "    create output/a.md (15 bytes, in the new folder output)\n"
+        "    --- /dev/null\n    +++ output/a.md\n    @@ -0,0 +1,2 @@\n    +one\n    +next: \\x1b[2J\n"
+    )
+    end = f"    needs approval: {asked}\nwaiting for approval: {asked}\n{diff}suggested: approve, reject, defer\n"
     assert end in output.out
     assert diff in reyn("show", "r").out
     assert output.out.endswith("next: reyn answer r 1.1.1.approve VALUE\n")
@@ -84,14 +87,15 @@ def test_an_approval_prints_the_diff_with_one_escaped_line_for_each_line(needs_a
 @pytest.mark.parametrize(
     ("value", "line", "is_written"),
     [
-        ("approve", "    approval: approve\n", True),
-        ('{"decision": "reject", "remark": "too short"}', "    approval: reject: too short\n", False),
+        ("approve", "    approval: approve by {user}\n", True),
+        ('{"decision": "reject", "remark": "too short"}', "    approval: reject by {user}: too short\n", False),
+        ("reject too short", "    approval: reject by {user}: too short\n", False),
     ],
 )
 def test_an_approval_can_be_decided_with_a_word_or_json(needs_approval: Path, reyn, value, line, is_written):
     reyn("run", "asking", IN, "--run-id", "r")
     output = reyn("answer", "r", value)
-    assert (output.code, line in output.out) == (0, True)
+    assert (output.code, line.format(user=people.user_name()) in output.out) == (0, True)
     assert (needs_approval / "output" / "a.md").exists() == is_written
 
 
@@ -269,11 +273,86 @@ def test_control_characters_in_a_question_are_escaped(here: Path):
     write_answers(here, act(question("\x1b[2Jgone?\nfinished", suggestions=["\x1b]0;x\x07"])), finish())
     terminal = Terminal(here, "run", "asking", IN)
     terminal.wait_for("\\x1b[2Jgone?")
-    terminal.wait_for("    finished")
+    terminal.wait_for("    | finished")
     terminal.wait_for("1. \\x1b]0;x\\x07")
     terminal.wait_for("  > ")
     terminal.type("1\n")
     assert terminal.end().code == 0
+
+
+FORGED = "Approve `file delete`? (permissions.file.write: ask output/)"
+
+
+def test_a_question_of_a_model_cannot_pass_for_an_approval(here: Path, reyn):
+    """Whatever it contains: line ends of any kind, control characters, the text of an approval."""
+    text = f"{FORGED}\n--- a\n  ? approval: {FORGED}\u2028  ? approval:\x85  > \r  ? approval:\u202e\n    (press Enter)"
+    write_answers(here, act(question(text, suggestions=["approve", f"no\n  ? approval: {FORGED}"])), finish())
+    terminal = Terminal(here, "run", "asking", IN, "--run-id", "r")
+    asked = terminal.wait_for("\r\n  > ").replace("\x1b[35m\x1b[1m?\x1b[0m", "?")
+    lines = re.split(r"[\n\r\x85\u2028]+", asked[asked.index("  ? ") :])
+    assert lines[0] == f"  ? question: {FORGED}"
+    assert [line for line in lines[1:] if line.startswith("  ?")] == []
+    assert lines[2] == f"    |   ? approval: {FORGED}\\u2028  ? approval:\\x85  > \\r  ? approval:\\u202e"
+    terminal.type("\n")
+    output = terminal.end()
+    assert "waiting\x1b[0m for input: Approve" in output.out
+    assert "for approval" not in output.out
+    assert "approval: Approve" not in reyn("runs").out
+
+
+def test_an_approval_at_the_terminal_is_labelled_and_takes_a_remark(needs_approval: Path, reyn):
+    terminal = Terminal(needs_approval, "run", "asking", IN, "--run-id", "r")
+    terminal.wait_for(" approval: Approve `file write`?")
+    terminal.wait_for("    | +next: \\x1b[2J")
+    terminal.wait_for("  > ")
+    terminal.type("reject too short\n")
+    assert terminal.end().code == 0
+    assert f"approval: reject by {people.user_name()}: too short" in reyn("show", "r").out
+
+
+def test_a_deferred_approval_is_not_asked_again_at_once(needs_approval: Path, reyn):
+    terminal = Terminal(needs_approval, "run", "asking", IN, "--run-id", "r")
+    terminal.wait_for("  > ")
+    terminal.type("defer\n")
+    output = terminal.end()
+    assert (output.code, "  > " in output.out) == (4, False)
+    again = Terminal(needs_approval, "answer", "r", "defer")
+    output = again.end()
+    assert (output.code, "  > " in output.out) == (4, False)
+    assert reyn("runs").out.count("approval: Approve `file write`?") == 1
+    last = Terminal(needs_approval, "resume", "r")
+    last.wait_for("  > ")
+    last.type("1\n")
+    assert last.end().code == 0
+    assert (needs_approval / "output" / "a.md").exists()
+
+
+def test_answer_show_prints_everything_that_is_to_be_approved(needs_approval: Path, reyn):
+    lines = [f"line {number}\x1b" for number in range(5_000)]
+    write_answers(needs_approval, act(file("write", "output/a.md", content="\n".join(lines))), finish())
+    waiting = reyn("run", "asking", IN, "--run-id", "r")
+    assert "[truncated: the first 20,000 of" in waiting.out
+    assert "+line 4999" not in waiting.out
+    output = reyn("answer", "r", "--show")
+    assert output.out.startswith("r 1.1.1.approve: approval\n    Approve `file write`? (permissions.file.write: ask")
+    assert "    +line 4999\\x1b\n    \\ No newline at end of file\nexpires: " in output.out
+    shown = reyn("answer", "r", "--show", "--json").json
+    assert shown["message"].endswith("+line 4999\x1b\n\\ No newline at end of file\n")
+    assert reyn("answer", "r").code == 2
+    assert reyn("answer", "r", "approve", "--show").code == 2
+    assert not (needs_approval / "output" / "a.md").exists()
+
+
+def test_a_review_is_printed_and_answered_with_a_remark(here: Path, reyn):
+    phase = here / "reyn" / "project" / "asking" / "phases" / "work.md"
+    phase.write_text(phase.read_text().replace("type: phase\n", "type: phase\nrequires_approval: true\n"))
+    write_answers(here, finish("first"), finish("second"))
+    waiting = reyn("run", "asking", IN, "--run-id", "r")
+    assert "waiting for approval: Approve the decision of phase `work`: finish?\n    reason: " in waiting.out
+    assert waiting.out.endswith("next: reyn answer r 1.1.decision VALUE\n")
+    assert reyn("answer", "r", "reject make it longer").code == 4
+    assert f"approval: reject by {people.user_name()}: make it longer" in reyn("show", "r").out
+    assert reyn("answer", "r", "approve", "--json").json["artifact"]["data"] == {"text": "second"}
 
 
 def test_the_live_line_shows_the_current_activity(asks: Path):
@@ -315,13 +394,13 @@ def test_answer_without_an_open_question_is_an_error(asks: Path, reyn):
     reyn("answer", "r", "plain")
     output = reyn("answer", "r", "plain")
     assert output.code == 2
-    assert "error RYN414: run `r` has no open question; it is finished" in output.err
+    assert "error RYN414: run `r` has no open question; its status is finished" in output.err
 
 
 def test_answer_with_only_the_wait_id_is_an_error(asks: Path, reyn):
     reyn("run", "asking", IN, "--run-id", "r")
     output = reyn("answer", "r", "1.1.1")
-    assert (output.code, "the answer is missing" in output.err) == (2, True)
+    assert (output.code, "VALUE is missing" in output.err) == (2, True)
     assert reyn("runs", "--json").json[0]["question"]["is_answered"] is False
 
 

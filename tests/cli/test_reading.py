@@ -85,22 +85,29 @@ def test_show_lists_rejections_rollbacks_and_restored_files(here: Path, reyn):
 def test_frame_shows_the_prompt_at_an_event(here: Path, reyn):
     reyn("run", "pair", IN, "--run-id", "r")
     seen = reyn("frame", "r", "13")
-    assert "## current_phase\nsecond\n" in seen.out
+    assert "Do what second does." in seen.out
     assert seen.out.startswith("[system]\n")
     first, second, answer = reyn("frame", "r", "13", "--json").json
     assert (answer["role"], json.loads(answer["text"])["control"]["type"]) == ("answer", "finish")
-    assert reyn("frame", "r").out == reyn("frame", "r", "99").out
+    assert reyn("frame", "r").out == reyn("frame", "r", "16").out
     assert (first["role"], second["role"]) == ("system", "user")
     assert first["text"] in seen.out
     early = reyn("frame", "r", "1")
     assert (early.code, "no frame at or before event 1" in early.err) == (2, True)
 
 
+def test_frame_rejects_an_event_beyond_the_end(here: Path, reyn):
+    reyn("run", "pair", IN, "--run-id", "r")
+    output = reyn("frame", "r", "17")
+    assert (output.code, output.out) == (2, "")
+    assert "run `r` has no event 17\n  fix: The last event of the run is 16." in output.err
+
+
 def test_frame_takes_a_number_after_a_skill_as_input(here: Path, reyn):
     write_skill(here, "talk", {"only": ["end"]}, inputs={"only": "user_message"})
     reyn("run", "talk", "7", "--run-id", "talk-1")
-    assert '{"data":{"text":"5"},"type":"user_message"}' in reyn("frame", "talk", "5").out
-    assert '{"data":{"text":"7"},"type":"user_message"}' in reyn("frame", "talk-", "5").out
+    assert reyn("frame", "talk", "5").out.endswith("[user]\n5\n")
+    assert "[user]\n7\n" in reyn("frame", "talk-", "5").out
 
 
 # -- settings -----------------------------------------------------------------------------------------------
@@ -132,7 +139,7 @@ def test_config_shows_the_origin_of_every_setting(here: Path, reyn, monkeypatch:
 def test_config_suggests_the_nearest_key(here: Path, reyn):
     output = reyn("config", "explain", "limts")
     assert output.code == 2
-    assert "unknown key `limts`" in output.err
+    assert "error RYN719: no setting `limts`" in output.err
     assert "did you mean `limits`?" in output.err
 
 
@@ -140,3 +147,33 @@ def test_max_act_turns_limits_the_act_turns_of_a_run(here: Path, reyn):
     write_answers(here, act(file("read", "reyn.yaml")), finish())
     output = reyn("run", "asking", IN, "--max-act-turns", "0", "--run-id", "r")
     assert "rejected" in output.out
+
+
+def test_an_ambiguous_prefix_lists_the_runs(here: Path, reyn):
+    for run in ("order-1", "order-2"):
+        reyn("run", "pair", IN, "--run-id", run)
+    output = reyn("show", "ord")
+    assert output.code == 2
+    assert "`ord` is the beginning of 2 run ids: `order-2`, `order-1`\n" in output.err
+
+
+def test_a_file_that_cannot_be_read_is_reported_without_an_error_number(here: Path, reyn):
+    (here / "binary").write_bytes(b"\xff\xfe")
+    for arguments in (
+        ("run", "pair", "@missing.json"),
+        ("run", "pair", IN, "--model", "scripted:missing.jsonl"),
+        ("import", "missing.jsonl"),
+    ):
+        assert reyn(*arguments).err.splitlines()[0].endswith(": No such file or directory")
+    assert reyn("run", "pair", "@binary").err.splitlines()[0].endswith(": it is not UTF-8 text")
+
+
+def test_events_are_filtered_by_the_kinds_of_ops(here: Path, reyn):
+    write_skill(here, "writer", {"write": ["end"]}, ops={"write": "file"})
+    write_answers(here, act(file("write", "workspace:a.txt", content="x")), finish())
+    reyn("run", "writer", IN, "--run-id", "w")
+    assert [line.split()[3] for line in reyn("events", "w", "--kind", "file_started").out.splitlines()] == [
+        "file_started"
+    ]
+    assert reyn("events", "w", "--kind", "run_skill_started").out == ""
+    assert reyn("events", "w", "--kind", "fil_started").code == 2

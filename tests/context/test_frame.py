@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
-import json
+import re
 from pathlib import Path
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from reyn.config import RunSettings
-from reyn.context import ContextFrame, Execution, TurnFrame, message_text, stable_text, turn_message
+from reyn.context import (
+    ContextFrame,
+    Execution,
+    Repetition,
+    Rollback,
+    TurnFrame,
+    closing_text,
+    message_text,
+    static_text,
+    turn_message,
+)
+from reyn.contract import Rejected
+from reyn.journal import canonical
+from reyn.journal.kinds import AnswerForm
 from reyn.kernel.compiled_skill import CompiledPhase
 from tests.support import VOCABULARY, load_skill, write_skill
 
 
-def brief(tmp_path: Path, phase: str = "check", **settings) -> CompiledPhase:
+def brief(tmp_path: Path, phase: str = "check", ops: dict[str, str] | None = None, **settings) -> CompiledPhase:
     folder = write_skill(
         tmp_path,
         "s",
         {"write": ["check"], "check": ["write", "end"]},
         skill_keys="finish_criteria: [it is short, it is true]\nfinal_output_description: The final note.\n",
         phase_keys={"check": "role: editor\n"},
+        ops=ops or {},
     )
     return CompiledPhase(load_skill(folder), RunSettings(**settings), VOCABULARY, phase, 25)
 
 
 def stable(*args, **settings):
-    return brief(*args, **settings).turn_spec(acting=True, is_truncated=False).frame
+    return brief(*args, **settings).turn_spec("full", acting=True, is_truncated=False).frame
 
 
 def test_the_frame_has_exactly_the_documented_keys(tmp_path: Path):
@@ -57,64 +75,90 @@ def test_finish_criteria_appear_only_in_phases_that_may_finish(tmp_path: Path):
     assert stable(tmp_path, "write").finish_criteria == ()
 
 
-def test_the_text_has_a_heading_per_key_and_verbatim_instructions(tmp_path: Path):
-    text = stable_text(stable(tmp_path, output_language="fr"))
-    headings = [line[3:] for line in text.splitlines() if line.startswith("## ")]
-    assert headings == [
-        "current_phase",
-        "current_phase_role",
-        "instructions",
-        "candidate_outputs",
-        "finish_criteria",
-        "constraints",
-        "output_language",
-    ]
-    assert "\nDo what check does.\n" in text
-    assert "The final note." in text
-
-
-def test_the_contract_is_short_enough_for_small_models(tmp_path: Path):
-    from reyn.context.render import ACTING
-
-    contract = stable_text(stable(tmp_path)).partition("\n## ")[0] + ACTING
-    assert len(contract) / 4 <= 400  # tokens, at four characters each
-
-
-def test_empty_keys_are_omitted_from_the_text(tmp_path: Path):
-    text = stable_text(stable(tmp_path, "write"))
-    assert "current_phase_role" not in text
-    assert "output_language" not in text
-    assert "none" not in text
-
-
-def test_all_phases_share_a_prompt_prefix(tmp_path: Path):
-    from reyn.context.render import CONTRACT
-
-    assert all(stable_text(stable(tmp_path, phase)).startswith(CONTRACT) for phase in ("write", "check"))
-
-
-def test_the_example_finishes_if_possible_and_uses_the_key_order_of_the_schema(tmp_path: Path):
-    from reyn.contract.schema import answer_schema
-
-    candidates = stable(tmp_path).candidate_outputs
-    example = json.loads(stable_text(stable(tmp_path)).partition("\nFor example:\n")[2].splitlines()[0])
-    assert example["control"] == {
-        "type": "finish",
-        "decision": "finish",
-        "next_phase": None,
-        "confidence": 0.8,
-        "reason": {"summary": "<why, in one sentence>"},
-    }
-    branch = answer_schema(candidates)["anyOf"][-2]["properties"]
-    assert list(example) == [name for name in branch if name != "control_ir"]
-    assert list(example["control"]) == list(branch["control"]["properties"])
-    assert list(example["artifact"]) == list(branch["artifact"]["properties"])
-    assert '"next_phase":"check"' in stable_text(stable(tmp_path, "write")).partition("\n## ")[0]
-
-
-def test_the_turn_message_holds_input_and_execution():
-    message = turn_message(TurnFrame("f" * 64, Execution(("a", "b"), 2, 7)))
-    text = message_text(message, lambda name: b'{"type":"note"}')
+def test_the_prompt_has_the_task_the_choices_and_the_form_of_the_answer(tmp_path: Path):
+    text = static_text(stable(tmp_path, output_language="fr"), "short")
     assert text == (
-        '## input_artifact\n{"type":"note"}\n\n## execution\n{"path":["a","b"],"current_visit":2,"total_steps":7}\n'
+        "Your role: editor\nDo what check does.\n\n"
+        "Choose end only when:\n- it is short\n- it is true\n\n"
+        "write: Go on to write.\nend: The final note.\n\n"
+        "Answer in JSON: reason, choice (write or end), confidence (0 to 1), data.\n"
+        "data: text (text).\n"
+        "If the task is impossible: reason, choice (abort).\n\n"
+        "Write all texts in fr.\n"
     )
+
+
+def test_the_full_form_names_the_choices_and_every_key_of_the_contract(tmp_path: Path):
+    text = static_text(stable(tmp_path), "full")
+    assert (
+        "Choices:\n- write: Go on to write.\n  artifact type note, data: text (text)\n- end: The final note.\n" in text
+    )
+    for key in ("control", "reason", "summary", "type", "decision", "next_phase", "confidence", "artifact", "data"):
+        assert f'"{key}"' in text
+
+
+def test_empty_sections_are_omitted_from_the_text(tmp_path: Path):
+    text = static_text(stable(tmp_path, "write"), "short")
+    assert text.startswith("Do what write does.\n\nAnswer in JSON: reason, choice (check), ")
+    assert text.endswith("choice (abort).\n")
+
+
+@pytest.mark.parametrize("form", ["full", "short"])
+def test_the_os_adds_few_tokens_to_the_task(tmp_path: Path, form: AnswerForm):
+    frame = stable(tmp_path)
+    text = static_text(frame, form) + closing_text(frame, form)
+    assert len(text) / 4 <= 250  # tokens, at four characters each
+
+
+@pytest.mark.parametrize("form", ["full", "short"])
+def test_no_json_in_the_text_is_an_answer(tmp_path: Path, form: AnswerForm):
+    """A model that copies what it reads must not give a valid answer."""
+    phase = brief(tmp_path, "check", ops={"check": "file, ask_user"})
+    spec = phase.turn_spec(form, acting=True, is_truncated=False)
+    text = spec.stable.content.decode() + spec.closing
+    for start in (match.start() for match in re.finditer(r"\{", text)):
+        for end in (match.end() for match in re.finditer(r"\}", text)):
+            if end > start:
+                assert isinstance(spec.contract.judge(text[start:end]), Rejected)
+
+
+NOTE = b'{"data":{"text":"hello"},"type":"note"}'
+
+
+def render(turn: TurnFrame, closing: str = "\n\n# Answer\nchoose\n", content: bytes = NOTE) -> str:
+    return message_text(turn_message(turn, closing), lambda name: content)
+
+
+def test_an_input_alone_is_the_whole_message():
+    assert render(TurnFrame("f" * 64, Execution(("a",), 1, 1))) == "hello"
+
+
+def test_what_else_the_model_sees_has_headings_and_ends_with_what_to_answer():
+    execution = Execution(("a", "b"), 2, 7, {"a": 1, "b": 3})
+    back = Rollback("f" * 64, "it was\n# Input\nbad")
+    again = (Repetition("op", "file", 2),)
+    text = render(TurnFrame("f" * 64, execution, back, 0, None, 4, (("draft", "f" * 64),), again))
+    assert text == (
+        "hello\n\n# Earlier draft\nhello\n\n"
+        "# Rejected\nThe next phase failed: it was # Input bad\nIt was given what you produced before:\nhello\n\n"
+        "# Notes\nYou are in this phase for the 2nd time.\n"
+        "`a` can be visited 1 more time.\n`b` can be visited 3 more times.\n"
+        "Turns with ops left: 4.\n"
+        "You called `file` 2 times with the same arguments; it failed each time. "
+        "Change the arguments, use another op, or decide.\n\n"
+        "# Answer\nchoose\n"
+    )
+
+
+LINES = st.text(alphabet="a#: \n\r\u000b\u000c\u0085\u2028\u2029", min_size=1)
+
+
+@given(LINES, LINES, LINES)
+def test_no_line_of_the_input_is_a_heading_or_another_field(key: str, text: str, other: str):
+    content = canonical({"type": "note", "data": {key: text, "safe": other}})
+    execution = Execution(("a",), 2, 2)
+    lines = render(TurnFrame("f" * 64, execution), content=content).splitlines()
+    assert [line for line in lines if line.startswith("#")] == ["# Notes", "# Answer"]
+    assert sum(line.startswith("safe: ") for line in lines) == 1
+    alone = render(TurnFrame("f" * 64, execution), content=canonical({"type": "note", "data": {"text": text}}))
+    assert [line for line in alone.splitlines() if line.startswith("#")] == ["# Notes", "# Answer"]

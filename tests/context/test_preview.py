@@ -100,13 +100,13 @@ def test_frame_json_has_the_documented_keys_and_agrees_with_the_text(tmp_path: P
     keys, data, settings = CASES[case]
     with open_runtime(project(tmp_path, **keys), **settings) as rt:
         frame = rt.first_frame("s", data)
-    value, (_, system), (_, user) = frame.as_json(), *frame.messages
+    value, (_, system), *_, (_, user) = frame.as_json(), *frame.messages
     has_turns = "remaining_act_turns" in value
     assert list(value) == [*KEYS, *(["remaining_act_turns"] if has_turns else [])]
-    assert ("## remaining_act_turns\n" in user) == has_turns
-    assert not has_turns or f"## remaining_act_turns\n{value['remaining_act_turns']}\n" in user
+    assert ("Turns with ops left" in user) == has_turns
+    assert not has_turns or f"Turns with ops left: {value['remaining_act_turns']}." in user
     assert value["execution"] == {"path": ("write",), "current_visit": 1, "total_steps": 1}
-    assert bool(value["available_control_ops"]) == ("## available_control_ops" in system)
+    assert bool(value["available_control_ops"]) == ("To run ops before you decide" in system)
     assert all(set(op) == {"kind", "description", "example"} for op in value["available_control_ops"])
 
 
@@ -114,7 +114,7 @@ def test_frame_json_holds_a_large_input_whole(tmp_path: Path):
     with open_runtime(project(tmp_path), sizes={"input_bytes": 200}) as rt:
         frame = rt.first_frame("s", LONG)
     assert frame.as_json()["input_artifact"] == {"type": "note", "data": LONG}
-    assert "workspace:.kept/1.input" in frame.messages[1][1]
+    assert "workspace:.full/1.input" in frame.messages[1][1]
 
 
 def test_frame_json_holds_the_enriched_input(tmp_path: Path):

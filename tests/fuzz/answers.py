@@ -78,7 +78,7 @@ LEADING_OUT = [
     ".reyn/journal.db",
     "~/.config/reyn/secrets.json",
     "workspace:../../journal.db",
-    "workspace:.kept/1.1.1",
+    "workspace:.full/1.1.1",
     "",
     ".",
     "reyn",

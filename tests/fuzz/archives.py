@@ -44,7 +44,7 @@ PATHS = [
     "workspace:../order/kept.txt",
     ".reyn/workspace/order/kept.txt",
     "workspace:a/../../order/kept.txt",
-    "workspace:.kept/1",
+    "workspace:.full/1",
     "",
     ".",
     "a\x00b",

@@ -13,7 +13,7 @@ from pathlib import Path
 from reyn import SyncRuntime
 from reyn.kernel.versions import RULES
 from reyn.testing import CountingIds, ScriptedModel, SteppingClock
-from tests.support import abort, act, file, finish, go, question, with_ops, write_skill
+from tests.support import NOTE, abort, act, file, finish, go, question, with_ops, write_skill
 
 FOLDER = Path(__file__).parent / f"rules-{RULES}"
 RUN_INNER = {"kind": "run_skill", "skill": "inner", "input": {"text": "for inner"}}
@@ -22,9 +22,18 @@ GLOB = {"kind": "file", "op": "glob", "pattern": "*.txt"}
 
 
 def write_skills(root: Path) -> None:
-    """Write skills that together have a branch, a loop, every op and step kind, a rollback and sub-skills."""
+    """Write skills that together have a branch, a loop, reads, every op and step kind, a rollback and sub-skills."""
     write_skill(
         root, "loop", {"write": ["check"], "check": ["write", "end"]}, skill_keys="finish_criteria: [it is good]\n"
+    )
+    write_skill(
+        root,
+        "drafts",
+        {"write": ["check"], "check": {"write": "it is not good yet", "end": "it is good"}},
+        inputs={"write": "note | remark", "check": "draft"},
+        artifacts={"remark": NOTE, "draft": NOTE},
+        phase_keys={"write": "reads: [note, draft]\n", "check": "reads: [note]\n"},
+        ops={"write": "file"},
     )
     write_skill(root, "typed", {"x": ["end"]}, artifacts={"note": TYPED})
     write_skill(root, "inner", {"x": ["end"]}, ops={"x": "file, ask_user"}, artifacts={"note": OPEN})
@@ -43,6 +52,20 @@ def write_skills(root: Path) -> None:
         skill_keys="on_phase_failure: rollback\npostprocessor:\n  output_schema: card\n"
         "  steps:\n    - run_skill: {skill: inner, input: {text: data.text}, into: data.inner}\n",
     )
+    write_skill(
+        root,
+        "guarded",
+        {"a": ["end"]},
+        ops={"a": "file"},
+        phase_keys={
+            "a": "requires_approval: true\npreprocessor:\n"
+            "  - ask_user: {question: Which tone?, suggestions: [formal, plain], into: data.tone}\n"
+        },
+        artifacts={"note": OPEN},
+        skill_keys="permissions: {file.write: [tickets/]}\npostprocessor:\n  output_schema: note\n"
+        "  steps:\n    - ask_user: {question: Send it?, show: data, schema: {type: boolean}, into: data.sent}\n",
+    )
+    write_skill(root, "asked", {"a": ["end"]}, ops={"a": "file"})
 
 
 TYPED = {
@@ -60,7 +83,21 @@ RUNS: dict[str, tuple[str, list, dict]] = {
     "typed": ("typed", [f"<think>\nperhaps {{}}\n</think>\n{json.dumps(finish('thought'))}"], {}),
     "plain": ("loop", [go("check"), "no JSON", go("nowhere"), go("write", "again"), go("check"), finish()], {}),
     "fenced": ("loop", ["```json\n" + '{"control": 1}\n```', go("check"), abort()], {}),
-    "limited": ("loop", [go("check"), go("write"), go("check"), finish()], {"max_phase_visits": 1}),
+    "limited": (
+        "loop",
+        [go("check"), go("write"), go("write"), go("check"), finish()],
+        {"max_phase_visits": 1, "max_phase_retries": 0},
+    ),
+    "repeated": (
+        "drafts",
+        [
+            *[act(file("read", "nowhere"))] * 3,
+            *[go("check", "draft", "draft"), go("write", "again", "remark")] * 3,
+            go("check", "better", "draft"),
+            finish(),
+        ],
+        {"max_phase_visits": 4},
+    ),
     "rich": (
         "rich",
         [
@@ -84,20 +121,54 @@ RUNS: dict[str, tuple[str, list, dict]] = {
     ),
 }
 
+ASK = {"permissions": {"file.write": [{"ask": "tickets/"}, {"ask": "output/"}]}}
+RUNS |= {
+    "approved": (
+        "guarded",
+        [
+            act(file("write", "tickets/1.md", content="one\n"), file("write", "output/y.txt", content="y\n")),
+            finish("first draft"),
+            with_ops(finish("second draft"), file("write", "workspace:b.txt", content="b")),
+        ],
+        ASK,
+    ),
+    "expired": (
+        "asked",
+        [act(file("write", "output/z.txt", content="z\n")), finish()],
+        ASK | {"limits": {"approval_seconds": 1}},
+    ),
+}
+SAID: dict[str, object] = {
+    "1.pre.1": "plain",
+    "1.1.1.approve": "defer",
+    "1.1.1.approve2": {"decision": "edit", "args": file("write", "tickets/1.md", content="two\n")},
+    "1.1.1.approve3": {"decision": "approve", "always": True},
+    "1.1.2.approve": {"decision": "reject", "remark": "not there"},
+    "1.2.decision": {"decision": "reject", "remark": "say more"},
+    "1.3.decision": "approve",
+    "1.post1.1": True,
+}
+"""What people answer to the questions of `approved`, by the id of the question."""
+
 
 def play(root: Path, name: str) -> list[bytes]:
     """Execute one run as an operator would, and export it."""
     skill, answers, settings = RUNS[name]
-    model = ScriptedModel(answers)
-    with SyncRuntime.open(root, model=model, ids=CountingIds(name), clock=SteppingClock(), **settings) as rt:
-        result = rt.run(skill, {"text": "in"}, run_id=name)
+    model, clock = ScriptedModel(answers), SteppingClock()
+    with SyncRuntime.open(root, model=model, ids=CountingIds(name), clock=clock, **settings) as rt:
+        result = rt.run(skill, {"type": "note", "data": {"text": "in"}}, run_id=name)
         while result.status in ("waiting", "limited"):
-            if result.status == "waiting":
+            if name == "expired":
+                clock.advance(10)
+                result = rt.resume(name)
+            elif result.status == "waiting":
                 assert result.wait is not None
-                rt.answer(name, result.wait.id, "yes")
+                said = SAID[result.wait.id] if name == "approved" else "yes"
+                rt.answer(name, result.wait.id, said, by="ada")
                 result = rt.resume(name)
             else:
-                result = rt.resume(name, raise_limits={"max_phase_visits": 9})
+                limit = "no_progress" if result.reason.startswith("no progress") else "max_phase_visits"
+                result = rt.resume(name, raise_limits={limit: 9})
         assert result.status in ("finished", "aborted"), result
         return list(rt.export(name))
 

@@ -21,11 +21,11 @@ def acting(tmp_path: Path) -> Project:
 def test_an_act_turn_executes_its_ops_and_the_next_frame_contains_the_results(acting: Project):
     result = acting.run("s", [act(file("read", "prices.csv")), go("b"), finish()])
     assert result.ok
-    assert "control_ir_results" not in acting.model.turn_message(0)
-    assert "## remaining_act_turns\n10\n" in acting.model.turn_message(0)
+    assert "# Results" not in acting.model.turn_message(0)
+    assert "Turns with ops left: 10." in acting.model.turn_message(0)
     assert '"content":"noodles,3.1\\n"' in acting.model.turn_message(1)
-    assert "## remaining_act_turns\n9\n" in acting.model.turn_message(1)
-    assert "remaining_act_turns" not in acting.model.turn_message(2)
+    assert "Turns with ops left: 9." in acting.model.turn_message(1)
+    assert "Turns with ops" not in acting.model.turn_message(2)
     assert acting.model.system_message(0) == acting.model.system_message(1)
     assert acting.kinds()[1:12] == [
         "phase_started",
@@ -45,9 +45,9 @@ def test_an_act_turn_executes_its_ops_and_the_next_frame_contains_the_results(ac
 
 def test_the_frame_lists_only_the_ops_of_the_phase(acting: Project):
     acting.run("s", [go("b"), finish()])
-    assert '"kind":"file"' in acting.model.system_message(0)
-    assert '"kind":"ask_user"' in acting.model.system_message(0)
-    assert "available_control_ops" not in acting.model.system_message(1)
+    assert '"kind": "file"' in acting.model.system_message(0)
+    assert '"kind": "ask_user"' in acting.model.system_message(0)
+    assert "To run ops" not in acting.model.system_message(1)
 
 
 def test_a_denied_op_is_a_result_and_the_phase_continues(acting: Project):
@@ -105,7 +105,7 @@ def test_a_failing_op_defers_the_decision_and_keeps_earlier_results(acting: Proj
     message = acting.model.turn_message(1)
     assert message.count('"status":"ok"') == 1
     assert message.count('"status":"error"') == 1
-    assert "## remaining_act_turns\n9\n" in message
+    assert "Turns with ops left: 9." in message
     folder = acting.root / ".reyn/workspace/k"
     assert [path.name for path in folder.iterdir()] == ["a.txt"]
     assert acting.is_sound()
@@ -120,8 +120,8 @@ def test_without_an_act_turn_left_a_deferred_decision_costs_a_retry(acting: Proj
     assert result.status == "finished"
     classes = [event["class"] for event in acting.events("validation_error")]
     assert classes == ["ops", "not_json"]
-    assert "## remaining_act_turns\n0\n" in acting.model.turn_message(1)
-    assert "available_control_ops" not in acting.model.system_message(1)
+    assert "Turns with ops left: 0." in acting.model.turn_message(1)
+    assert "To run ops" not in acting.model.system_message(1)
 
 
 def test_at_the_act_limit_the_frame_offers_no_ops(tmp_path: Path):
@@ -154,7 +154,7 @@ def test_results_stay_in_the_frame_after_a_rejected_answer(acting: Project):
     acting.run("s", [act(file("read", "prices.csv")), "nonsense", go("b"), finish()])
     assert "noodles" in acting.model.turn_message(2)
     assert len(acting.model.requests[2].messages) == 4
-    assert "## remaining_act_turns\n9\n" in acting.model.turn_message(2)
+    assert "Turns with ops left: 9." in acting.model.turn_message(2)
 
 
 def test_an_abort_executes_no_ops(acting: Project):
@@ -178,12 +178,12 @@ def test_too_many_ops_are_rejected_before_any_effect(acting: Project):
 def test_a_large_result_is_truncated_and_the_rest_can_be_read(acting: Project):
     text = "".join(f"line {number} of a long file\n" for number in range(1000))
     (acting.root / "long.txt").write_text(text)
-    rest = file("read", "workspace:.kept/1.1.1", start=8000, length=3000)
+    rest = file("read", "workspace:.full/1.1.1", start=8000, length=3000)
     assert acting.run("s", [act(file("read", "long.txt")), act(rest), go("b"), finish()]).ok
-    [cut] = acting.events("content_cut")
+    [cut] = acting.events("content_truncated")
     assert (cut["name"], cut["bytes"]) == ("1.1.1", len(acting.journal.blob(cut["content"])))
     assert "line 999" not in acting.model.turn_message(1)
-    assert 'workspace:.kept/1.1.1", "start": 8000' in acting.model.turn_message(1)
+    assert 'workspace:.full/1.1.1", "start": 8000' in acting.model.turn_message(1)
     whole = acting.journal.blob(cut["content"]).decode()
     results = [acting.journal.blob(event["result"]) for event in acting.events("file_completed")]
     assert json.loads(results[1])["content"] == whole[8000:11000]
@@ -193,21 +193,21 @@ def test_a_large_result_is_truncated_and_the_rest_can_be_read(acting: Project):
 def test_a_truncated_input_can_be_read_in_a_phase_without_ops(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["end"]})
     project = Project(tmp_path)
-    rest = file("read", "workspace:.kept/1.input", start=30000, length=100)
+    rest = file("read", "workspace:.full/1.input", start=30000, length=100)
     outside = file("read", "reyn/project/s/skill.md")
     answers = [act(outside), act(rest), finish()]
     assert project.run("s", answers, {"text": "y" * 40_000}).ok
     assert [event["class"] for event in project.events("validation_error")] == ["ops"]
     assert "y" * 24_000 not in project.model.turn_message(0)
-    assert "y" * 100 in project.model.turn_message(2).split("control_ir_results")[1]
-    assert "## remaining_act_turns\n10\n" in project.model.turn_message(0)
+    assert "y" * 100 in project.model.turn_message(2).split("# Results")[1]
+    assert "Turns with ops left: 10." in project.model.turn_message(0)
     assert project.is_sound()
 
 
 def test_a_run_cannot_read_the_truncated_content_of_another_run(acting: Project):
     (acting.root / "long.txt").write_text("z" * 20_000)
     acting.run("s", [act(file("read", "long.txt")), go("b"), finish()])
-    acting.run("s", [act(file("read", "workspace:.kept/1.1.1")), go("b"), finish()], run_id="other")
+    acting.run("s", [act(file("read", "workspace:.full/1.1.1")), go("b"), finish()], run_id="other")
     assert "zzz" not in acting.model.turn_message(1)
 
 

@@ -102,7 +102,7 @@ PATHS = st.one_of(
          "reyn/new.txt", "reyn/project/s/skill.md", "output", ".env", "output/.private/key.txt", "output/.private",
          "output/up/.env", "output/.new", "output/tool.py", "output/new/TOOL.PY", "output/Makefile", "output/makefile",
          "output/new/hooks/x", "output/package.json", "workspace:.new", "workspace:new/.git/config",
-         "output/../notes.txt", "workspace:", "workspace:.kept/1.1.1", "output/a\x00b", "output/" + "x" * 300, "\udcff"]
+         "output/../notes.txt", "workspace:", "workspace:.full/1.1.1", "output/a\x00b", "output/" + "x" * 300, "\udcff"]
     ),
     st.text(max_size=12),
     st.lists(st.sampled_from(NAMES), min_size=1, max_size=6).map("/".join),
@@ -245,13 +245,13 @@ HOSTILE = {
     "size": json.dumps(go("build", "x" * 5_000_000)),
     "depth": "[" * 100_000,
     "not_json": "I will not.",
+    "duplicate_key": json.dumps(go("build"))[:-1] + ', "control_ir": []}',
     "not_object": "[1, 2]",
     "shape": '{"control": {"type": "transition"}}',
     "consistency": json.dumps(go("build", decision="finish")),
     "candidate": json.dumps(go("abort")),
     "artifact_type": json.dumps(go("build", type="secret")),
     "schema": json.dumps(go("build") | {"artifact": {"type": "note", "data": {"text": 7}}}),
-    "placeholder": json.dumps(go("build", "<text>")),
     "ops": json.dumps(act({"kind": "shell", "cmd": "id"})),
 }
 

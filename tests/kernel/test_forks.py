@@ -66,12 +66,12 @@ def test_a_fork_can_replace_the_input_of_its_first_phase(project: Project):
         rt.run("s", {"text": "in"}, run_id="k")
     with reopened(project, [*ANSWERS[:2], finish()]) as rt:
         assert rt.fork("k", input={"text": "other"}, run_id="f").ok
-        assert '"text":"other"' in project.model.turn_message(0)
+        assert project.model.turn_message(0).startswith("other\n")
         started = [event for event in rt.events("f") if event.kind == "phase_started"]
         assert [event.data["phase"] for event in started] == ["a", "b"]
         assert rt.replay("f").status == "finished"
         assert rt.fork("k", at=3, input={"text": "first"}, run_id="g").ok
-        assert '"text":"first"' in project.model.turn_message(1)
+        assert "first" in project.model.turn_message(1)
 
 
 def test_a_fork_can_continue_with_another_skill(project: Project):
@@ -164,7 +164,7 @@ def test_diff_names_the_frame_part_that_differs(project: Project):
     with reopened(project, [answers[0], go("b", "otherwise"), finish()]) as rt:
         rt.run("s", {"text": "in"}, run_id="l")
         report = rt.diff("k", "l")
-        assert (report.cause, report.part) == ("frame", "control_ir_results")
+        assert (report.cause, report.part) == ("frame", "Results")
 
 
 # -- upgrade ------------------------------------------------------------------------------------------
@@ -290,7 +290,7 @@ def test_undo_includes_sub_runs(project: Project):
 # -- carrying runs elsewhere --------------------------------------------------------------------------
 
 
-def test_an_exported_run_can_be_imported_and_continued_elsewhere(project: Project, tmp_path: Path):
+def test_an_exported_run_can_be_imported_and_forked_elsewhere(project: Project, tmp_path: Path):
     answers = [act(file("write", "workspace:n.txt", content="1")), act(question("ok?")), go("b"), finish()]
     with reopened(project, answers) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
@@ -302,9 +302,24 @@ def test_an_exported_run_can_be_imported_and_continued_elsewhere(project: Projec
         assert rt.import_(lines).known == ("k",)
         assert list(rt.events("k")) == list(project.journal.read("k"))
         assert (elsewhere.root / ".reyn/workspace/k/n.txt").read_text() == "1"
-        rt.answer("k", "1.2.1", "yes")
-        assert rt.resume("k").ok
-        assert rt.replay("k").status == "finished"
+        assert rt.fork("k", at=1, run_id="f").status == "waiting"
+        rt.answer("f", "1.2.1", "yes")
+        assert rt.resume("f").ok
+        assert rt.replay("f").status == "finished"
+
+
+def test_a_different_run_of_the_same_id_is_not_imported(project: Project, tmp_path: Path):
+    with reopened(project, ANSWERS) as rt:
+        rt.run("s", {"text": "in"}, run_id="k")
+        lines = list(rt.export("k"))
+    with reopened(project, ANSWERS) as rt:
+        rt.run("s", {"text": "other"}, run_id="other")
+        rt.undo("k")
+    elsewhere = Project(tmp_path / "elsewhere")
+    elsewhere.root.mkdir()
+    write_skill(elsewhere.root, "s", {"a": ["b"], "b": ["end"]}, ops={"a": "file, ask_user"})
+    with elsewhere.open(ANSWERS) as rt:
+        rt.run("s", {"text": "mine"}, run_id="k")
         with pytest.raises(RunKeyTaken, match="different run `k` exists"):
             rt.import_(lines)
 

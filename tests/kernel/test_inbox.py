@@ -55,7 +55,7 @@ def test_between_effects_the_inbox_is_read_once_per_interval(loop: Path):
     reads = []
     for visits in (2, 12):
         journal = Counting()
-        with opened(loop, ScriptedModel([*[go("a")] * visits, finish()]), journal) as rt:
+        with opened(loop, ScriptedModel([*(go("a", str(n)) for n in range(visits)), finish()]), journal) as rt:
             assert rt.run("loop", IN, run_id="k").ok
         reads.append(journal.reads)
     assert reads[0] == reads[1]

@@ -150,7 +150,6 @@ def test_frames_are_byte_stable_and_share_their_prefix_across_visits(root: Path,
         if event.kind == "frame_built":
             texts = [message_text(message, first.blob) for message in body.messages]
             stable.setdefault(phase, set()).add(texts[0])
-            assert texts[1].startswith("## input_artifact\n")
             assert len(texts[1]) < 1_000  # nothing in a frame grows with the run
     assert all(len(texts) == 1 for texts in stable.values())
 
@@ -167,12 +166,9 @@ def test_the_hash_chain_covers_every_byte(root: Path, answers: list):
         prev = event.hash
 
 
-def test_the_frame_has_the_documented_path_and_input(root: Path):
+def test_the_frame_says_how_often_a_phase_was_visited(root: Path):
     journal = MemoryJournal()
     drive(root, [go("check"), go("write"), go("check"), finish()], journal)
-    tails = [
-        json.loads(decode(event).messages[1].parts[-1].text.split("## execution\n")[1])
-        for event in journal.read("r")
-        if event.kind == "frame_built"
-    ]
-    assert tails[2] == {"path": ["write", "check", "write"], "current_visit": 2, "total_steps": 3}
+    tails = [decode(event).messages[1].parts[-1].text for event in journal.read("r") if event.kind == "frame_built"]
+    assert ["for the 2nd time" in tail for tail in tails] == [False, False, True, True]
+    assert "`check` can be visited 3 more times." in tails[2]

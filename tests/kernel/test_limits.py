@@ -91,7 +91,9 @@ def test_time_spent_waiting_or_interrupted_does_not_count(tmp_path: Path):
 def test_a_limit_that_is_not_set_cannot_be_raised(tmp_path: Path):
     write_skill(tmp_path, "spin", {"a": ["a", "end"]})
     world = World([go("a"), go("a"), finish()])
-    with SyncRuntime.open(tmp_path, model=world, journal=MemoryJournal(), max_phase_visits=1) as rt:
+    with SyncRuntime.open(
+        tmp_path, model=world, journal=MemoryJournal(), max_phase_visits=1, max_phase_retries=0
+    ) as rt:
         rt.run("spin", {"text": "in"}, run_id="k")
         with pytest.raises(LimitUnknown, match="`tokens` is not set"):
             rt.resume("k", raise_limits={"tokens": 5})

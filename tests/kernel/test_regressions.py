@@ -31,7 +31,7 @@ def test_an_answer_after_a_cancellation_is_refused(tmp_path: Path):
     project.journal.post("k", Answer("1.1.1", "yes"))
     assert project.resume(answers).status == "cancelled"
     assert project.journal.find("k").status == "cancelled"
-    assert [event["why"] for event in project.events("message_refused")] == ["the run is cancelled"]
+    assert [event["reason"] for event in project.events("message_refused")] == ["the run is cancelled"]
     assert project.is_sound()
 
 
@@ -71,7 +71,7 @@ def test_an_internal_error_is_recorded_and_loses_no_answer(tmp_path: Path, monke
     assert project.is_sound()
 
 
-def test_an_imported_run_can_be_answered(tmp_path: Path):
+def test_a_fork_of_an_imported_run_can_be_answered(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "ask_user"})
     answers = [act(question("one?")), act(question("two?")), finish()]
     here = Project(tmp_path)
@@ -86,8 +86,11 @@ def test_an_imported_run_can_be_answered(tmp_path: Path):
     there.root.mkdir()
     with there.open(answers) as rt:
         rt.import_(lines)
-        rt.answer("k", "1.2.1", "yes")
-        assert rt.resume("k").ok
+        assert rt.fork("k", run_id="f").status == "waiting"
+        rt.answer("f", "1.1.1", "yes")
+        assert rt.resume("f").status == "waiting"
+        rt.answer("f", "1.2.1", "yes")
+        assert rt.resume("f").ok
 
 
 def test_a_failing_fork_does_not_revert_the_changes_of_its_origin(tmp_path: Path):
@@ -165,10 +168,10 @@ def test_truncated_content_can_be_read_without_act_turns(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"}, phase_keys={"a": "max_act_turns: 1\n"})
     (tmp_path / "long.txt").write_text("line\n" * 5000)
     project = Project(tmp_path)
-    rest = file("read", "workspace:.kept/1.1.1", start=8000, length=4000)
+    rest = file("read", "workspace:.full/1.1.1", start=8000, length=4000)
     assert project.run("s", [act(file("read", "long.txt")), act(rest), act(rest), finish()]).ok
     assert project.events("validation_error") == []
-    assert len(project.events("content_cut")) == 1
+    assert len(project.events("content_truncated")) == 1
     assert project.is_sound()
 
 
@@ -206,7 +209,7 @@ def test_ops_cannot_read_secrets_even_if_the_project_is_the_home_folder(tmp_path
     grant = {"file.read": [{"allow": ".config/"}]}
     assert project.run("s", [act(*ops), finish()], permissions=grant).ok
     assert [result["status"] for result in project.results()] == ["denied", "ok", "ok"]
-    shown = project.model.turn_message(1).split("control_ir_results")[1]
+    shown = project.model.turn_message(1).split("# Results")[1]
     assert shown.count("a key of another program") == 2
     assert '"content":"a key"' not in shown
 
@@ -302,7 +305,7 @@ def test_a_run_continues_after_its_failed_sub_run_was_resumed(tmp_path: Path):
     write_skill(tmp_path, "outer", {"a": ["end"]}, ops={"a": "run_skill"})
     project = Project(tmp_path)
     answers = [act(RUN), go("x"), go("x"), finish(), finish()]
-    assert project.run("outer", answers, max_phase_visits=2).status == "limited"
+    assert project.run("outer", answers, max_phase_visits=2, max_phase_retries=0).status == "limited"
     assert project.resume(answers, run_id="k.1.1.1", raise_limits={"max_phase_visits": 9}).ok
     assert project.resume(answers).ok
     with pytest.raises(RunNotResumable):

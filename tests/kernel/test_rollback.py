@@ -63,12 +63,12 @@ def test_after_a_failure_the_previous_phase_is_visited_again_with_the_reason(tmp
     [back] = project.events("phase_rolled_back")
     assert (back["phase"], back["to"]) == ("b", "a")
     shown = [request.messages[1].text for request in project.model.requests]
-    assert "## rollback" not in shown[0]
+    assert "# Rejected" not in shown[0]
     for attempt in (4, 5):  # every attempt of the visit
-        assert '"rejected_artifact":{"data":{"text":"first"},"type":"note"}' in shown[attempt]
+        assert "produced before:\nfirst" in shown[attempt]
         assert "2 answers rejected" in shown[attempt]
-    assert "## rollback" not in shown[6]
-    assert '"data":{"text":"in"}' in shown[4]
+    assert "# Rejected" not in shown[6]
+    assert shown[4].startswith("in\n")
     assert project.is_sound()
 
 

@@ -184,10 +184,10 @@ def test_the_model_may_abort(project: Path):
 def test_the_visit_limit_stops_the_run_until_it_is_raised(tmp_path: Path):
     write_skill(tmp_path, "spin", {"turn": ["turn", "end"]})
     answers = [go("turn", str(number)) for number in range(4)] + [finish()]
-    with open_runtime(tmp_path, answers, max_phase_visits=2) as rt:
+    with open_runtime(tmp_path, answers, max_phase_visits=2, max_phase_retries=0) as rt:
         limited = rt.run("spin", IN)
         assert (limited.status, limited.exit_code) == ("limited", 3)
-        assert "`turn` was visited 2 times" in limited.reason
+        assert "`turn` reached `max_phase_visits`, which is 2" in limited.reason
         with pytest.raises(RunNotResumable, match="limit"):
             rt.resume(limited.run_id)
         with pytest.raises(LimitUnknown):
@@ -198,6 +198,9 @@ def test_the_visit_limit_stops_the_run_until_it_is_raised(tmp_path: Path):
         assert again.status == "limited"
         result = rt.resume(limited.run_id, raise_limits={"max_phase_visits": 9})
         assert result.ok
+        with pytest.raises(LimitUnknown, match="unknown limit `max_phase_visit`") as unknown:
+            rt.resume(limited.run_id, raise_limits={"max_phase_visit": 20})
+        assert unknown.value.hint.startswith("did you mean `max_phase_visits`? The limits are `max_phase_visits`, ")
         assert rt.replay(limited.run_id).status == "finished"
 
 
@@ -275,7 +278,7 @@ def test_a_run_is_found_by_a_unique_prefix(project: Path):
         rt.run("pair", IN, run_id="alpha")
         rt.run("pair", IN, run_id="alps")
         assert rt.result("alph").run_id == "alpha"
-        with pytest.raises(RunNotFound, match="2 runs have this prefix"):
+        with pytest.raises(RunNotFound, match="`al` is the beginning of 2 run ids: `alps`, `alpha`"):
             rt.result("al")
         with pytest.raises(RunNotFound):
             rt.result("beta")
@@ -358,7 +361,7 @@ def test_a_run_continues_with_its_own_settings(project: Path):
         assert rt.replay(failed.run_id).events > 0
         frames = [decode(event) for event in rt.events(failed.run_id) if event.kind == "frame_built"]
         stable = journal.blob(frames[-1].messages[0].parts[0].blob).decode()
-        assert "## output_language\nfr\n" in stable
+        assert "Write all texts in fr." in stable
 
 
 # -- many at once, streams, drivers ---------------------------------------------------------------------------
@@ -575,7 +578,7 @@ def test_an_invalid_message_is_never_posted(tmp_path: Path):
     from reyn.errors import EventInvalid
 
     write_skill(tmp_path, "spin", {"turn": ["turn", "end"]})
-    with open_runtime(tmp_path, [go("turn"), go("turn"), finish()], max_phase_visits=1) as rt:
+    with open_runtime(tmp_path, [go("turn"), go("turn"), finish()], max_phase_visits=1, max_phase_retries=0) as rt:
         rt.run("spin", IN, run_id="k")
         with pytest.raises(EventInvalid):
             rt.resume("k", raise_limits={"max_phase_visits": 3.5})

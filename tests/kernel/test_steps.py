@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
+from reyn import LATER, RunResult
+from reyn.errors import AnswerInvalid, UpgradeUnfit
 from tests.kernel.support import Project
 from tests.support import act, file, finish, go, write_skill
 
@@ -25,8 +26,7 @@ def make(root: Path, steps: str, *, where: str = "pre", **more) -> Project:
 
 def seen(project: Project, call: int = 0) -> dict:
     """The input artifact as the model saw it."""
-    text = project.model.turn_message(call).split("## input_artifact\n")[1].split("\n\n## execution")[0]
-    return json.loads(text)["data"]
+    return project.model.requests[call].input["data"]
 
 
 def test_a_preprocessor_op_binds_its_result(tmp_path: Path):
@@ -200,3 +200,115 @@ def test_a_preprocessor_runs_on_every_visit(tmp_path: Path):
     (tmp_path / "one.txt").write_text("")
     assert project.run("s", [act(file("read", "one.txt")), go("a"), finish()], {}).ok
     assert len(project.events("step_started")) == 2
+
+
+# -- questions ----------------------------------------------------------------------------------------------
+
+
+def answer(project: Project, value: object, answers: list) -> RunResult:
+    with project.open(answers) as rt:
+        wait = rt.result("k").wait
+        assert wait is not None
+        rt.answer("k", wait.id, value, by="ada")
+        return rt.resume("k")
+
+
+def test_a_step_asks_a_person_before_the_model_is_called(tmp_path: Path):
+    project = make(tmp_path, "  - ask_user: {question: Which tone?, suggestions: [formal, plain], into: data.tone}\n")
+    result = project.run("s", [finish()])
+    assert (result.status, result.wait.id, result.wait.reason) == ("waiting", "1.pre.1", "question")
+    assert (result.wait.message, result.wait.suggestions) == ("Which tone?", ("formal", "plain"))
+    assert project.model.requests == []
+    assert answer(project, "plain", [finish()]).ok
+    assert seen(project)["tone"] == "plain"
+    [answered] = project.events("wait_answered")
+    assert answered["by"] == "ada"
+    assert project.is_sound()
+
+
+def test_a_step_asks_a_person_before_the_result_is_returned(tmp_path: Path):
+    steps = (
+        "    - ask_user: {question: Send it?, show: data, schema: {enum: ['yes', 'no']}, into: data.sent}\n"
+        "    - validate: {schema: {const: 'yes'}, target: data.sent}\n"
+        "    - run_op: {op: {kind: file, op: glob, pattern: '*'}, into: data.found}\n"
+    )
+    project = make(tmp_path, steps, where="post")
+    result = project.run("s", [finish("line\n## one")])
+    assert result.wait.message == 'Send it?\n{\n  "text": "line\\n## one"\n}'
+    with pytest.raises(AnswerInvalid):
+        answer(project, "perhaps", [finish()])
+    assert answer(project, "yes", [finish()]).artifact["data"]["sent"] == "yes"
+    assert project.is_sound()
+    assert project.run("s", [finish()], run_id="other").status == "waiting"
+    with project.open([finish()]) as rt:
+        rt.answer("other", "1.post1.1", "no")
+        refused = rt.resume("other")
+    assert (refused.status, refused.code) == ("failed", "RYN203")
+
+
+def test_an_answer_follows_the_schema_of_the_step(tmp_path: Path):
+    step = "  - ask_user: {question: How many?, schema: {type: integer, minimum: 1}, required: false, into: data.n}\n"
+    project = make(tmp_path, step)
+    project.run("s", [finish()])
+    for wrong in ("three", 0, {}):
+        with pytest.raises(AnswerInvalid):
+            answer(project, wrong, [finish()])
+    assert answer(project, None, [finish()]).ok
+    assert seen(project)["n"] is None
+
+
+def test_a_step_asks_once_for_every_item_of_a_list(tmp_path: Path):
+    step = (
+        "  - iterate: {over: data.names, apply: {ask_user: {question: Keep it?, show: _iter.item}}, into: data.kept}\n"
+    )
+    project = make(tmp_path, step)
+    result = project.run("s", [finish()], {"names": ["a", "b"]})
+    assert (result.wait.id, result.wait.message) == ("1.pre.1.1", 'Keep it?\n"a"')
+    assert answer(project, "yes", [finish()]).wait.message == 'Keep it?\n"b"'
+    assert answer(project, "no", [finish()]).ok
+    assert seen(project)["kept"] == ["yes", "no"]
+    assert project.is_sound()
+
+
+def test_a_question_of_a_step_in_a_sub_run_is_answered_through_the_parent(tmp_path: Path):
+    steps = "preprocessor:\n  - ask_user: {question: Sure?, into: data.sure}\n"
+    write_skill(tmp_path, "child", {"c": ["end"]}, phase_keys={"c": steps}, artifacts={"note": OPEN})
+    write_skill(tmp_path, "s", {"@child": ["end"]}, artifacts={"note": OPEN})
+    project = Project(tmp_path)
+    assert project.run("s", [finish()]).wait.id == "1.1/1.pre.1"
+    assert answer(project, "yes", [finish()]).ok
+    assert project.is_sound()
+    assert project.is_sound("k.1.1")
+
+
+def test_a_step_that_shows_a_missing_value_fails(tmp_path: Path):
+    project = make(tmp_path, "  - ask_user: {question: Send it?, show: data.draft, into: data.sent}\n")
+    result = project.run("s", [finish()])
+    assert (result.status, result.reason) == ("failed", "`a`: step 1.pre.1 `ask_user`: no value at `data.draft`")
+
+
+def test_the_frame_of_a_phase_that_asks_first_is_shown_without_the_answer(tmp_path: Path):
+    project = make(tmp_path, "  - ask_user: {question: Which tone?, into: data.tone}\n")
+    with project.open([]) as rt:
+        [warning] = rt.first_frame("s").warnings
+    assert warning == "the preprocessor of phase `a` was not executed: a step asks a person"
+
+
+@pytest.mark.parametrize("where", ["pre", "post"])
+def test_an_upgrade_cannot_remove_a_question_that_is_open(tmp_path: Path, where: str):
+    indent = "  " if where == "pre" else "    "
+    asking = f"{indent}- ask_user: {{question: Sure?, into: data.found}}\n"
+    project = make(tmp_path, asking, where=where)
+    assert project.run("s", [finish()]).status == "waiting"
+    make(tmp_path, asking.replace("Sure?", "Really?"), where=where)
+    with project.open([finish()], people=Nobody()) as rt, pytest.raises(UpgradeUnfit):
+        rt.resume("k", upgrade=True)
+    assert answer(project, "yes", [finish()]).ok
+    assert project.is_sound()
+
+
+class Nobody:
+    """A terminal at which nobody answers."""
+
+    async def ask(self, run_id: str, wait: object) -> object:
+        return LATER

@@ -87,7 +87,7 @@ def test_a_question_of_a_sub_run_can_be_answered_through_either_run(tmp_path: Pa
     assert result.wait.run == "k.1.1.1"
     with project.open(answers) as rt:
         assert {row.status for row in rt.runs()} == {"waiting"}
-        with pytest.raises(Exception, match="waits for an answer"):
+        with pytest.raises(Exception, match="waits for a reply"):
             rt.resume("k")
         assert rt.answer("k", "1.1.1/1.1.1", "yes").run_id == "k.1.1.1"
         assert rt.resume("k").ok
@@ -109,10 +109,10 @@ def test_a_sub_run_that_was_resumed_separately_is_used_as_it_is(tmp_path: Path):
 
 def test_the_visit_limit_of_a_sub_run_is_raised_through_its_parent(tmp_path: Path):
     project = make(tmp_path)
-    answers = [act(RUN), go("x"), go("x"), go("x"), finish(), go("b"), finish()]
-    result = project.run("outer", answers, max_phase_visits=2)
+    answers = [act(RUN), *(go("x", str(n)) for n in range(4)), finish(), go("b"), finish()]
+    result = project.run("outer", answers, max_phase_visits=2, max_phase_retries=0)
     assert result.status == "limited"
-    assert "sub-run `k.1.1.1`: phase `x`" in result.reason
+    assert result.reason.startswith("sub-run `k.1.1.1`: `x` reached `max_phase_visits`")
     assert project.resume(answers, raise_limits={"max_phase_visits": 3}).status == "limited"
     assert project.resume(answers, raise_limits={"max_phase_visits": 9}).ok
     assert project.is_sound()
@@ -153,8 +153,8 @@ def test_a_node_of_the_graph_can_be_a_skill(tmp_path: Path):
     result = project.run("outer", [go("@inner", "to inner"), finish("inner says"), finish("end")])
     assert result.ok
     assert result.path == ("a", "@inner", "b")
-    assert '"text":"to inner"' in project.model.turn_message(1)
-    assert '"text":"inner says"' in project.model.turn_message(2)
+    assert project.model.turn_message(1) == "to inner"
+    assert project.model.turn_message(2) == "inner says"
     assert project.is_sound()
 
 
@@ -196,8 +196,8 @@ def test_a_run_skill_step_resolves_paths_in_its_input(tmp_path: Path):
     given = {"title": "T", "items": [{"text": "i"}, {"text": "j"}]}
     assert project.run("outer", [finish("1"), finish("2"), finish("3"), finish()], given).ok
     shown = [project.model.turn_message(number) for number in range(4)]
-    assert [text.split('"text":"')[1][0] for text in shown[:3]] == ["T", "i", "j"]
-    assert '"one":{"data":{"text":"1"},"type":"note"}' in shown[3]
+    assert shown[:3] == ["T", "i", "j"]
+    assert 'one: {"data": {"text": "1"}, "type": "note"}' in shown[3]
     assert project.is_sound()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reyn.context import render
+from reyn.context import prompt, render
 from reyn.errors import ReplayMismatch
 from reyn.kernel import phase_executor, versions
 from tests.kernel.support import Project
@@ -36,7 +36,7 @@ def waiting(tmp_path: Path) -> Project:
 def reword(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next release, in which every derived text reads differently."""
     monkeypatch.setattr(versions, "WORDING", OTHER)
-    monkeypatch.setattr(render, "CONTRACT", "Choose a candidate and answer with JSON.\n")
+    monkeypatch.setattr(prompt, "OPENING", "Choose a candidate and answer with JSON.\n")
     monkeypatch.setattr(phase_executor, "correction", lambda a, p, m: render.correction(a, p, f"please fix: {m}"))
     monkeypatch.setattr("reyn.contract.judge.short", lambda words: f"reworded: {words}")
     monkeypatch.setattr(render, "READ_LENGTH", 999)
@@ -98,7 +98,7 @@ def test_a_run_resumed_under_several_wordings_replays(waiting: Project, monkeypa
         rt.answer("k", "1.3.1", "this one")
         assert rt.resume("k").status == "failed"  # the script is exhausted
     monkeypatch.setattr(versions, "WORDING", OTHER + 1)
-    monkeypatch.setattr(render, "CONTRACT", "Decide.\n")
+    monkeypatch.setattr(prompt, "OPENING", "Decide.\n")
     with waiting.open(ANSWERS) as rt:
         assert rt.resume("k", retry=True).ok
         assert [event["wording"] for event in waiting.events("run_resumed")] == [OTHER, OTHER + 1]

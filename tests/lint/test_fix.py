@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from reyn.cli.app import run_app
+from reyn.contract import candidates_of
 from reyn.errors import FixImpossible
 from reyn.lint import fix_skill, lint_skill
 from reyn.lint.fix import _comments
@@ -243,3 +244,51 @@ def test_the_command_fixes_other_skills_after_one_that_it_cannot_fix(
     assert "rewrote b_good/artifacts/dish.yaml" in captured.out
     assert [line.split(":")[0] for line in captured.err.split("\n") if "RYN104" in line] == ["a_broken", "c_broken"]
     assert lint_skill(project / "b_good") == []
+
+
+DESCRIBED = {
+    "skill.md": skill("[price, stop, end]  # where to", "\n    - cost # again\n    - end"),
+    "phases/cost.md": phase("cost"),
+    "phases/price.md": phase("price").replace("dish", "sum"),
+    "phases/stop.md": phase("stop").replace("dish", "halt"),
+    "artifacts/dish.yaml": "description: A dish.\ntype: object\n",
+    "artifacts/sum.yaml": "description: 'Choose it if: a, {b}'\ntype: object\n",
+    "artifacts/halt.yaml": "description: >\n  Choose it\n  otherwise.\ntype: object\n",
+}
+
+
+def test_descriptions_become_edge_texts_and_the_model_sees_the_same(tmp_path: Path):
+    folder = write(tmp_path, older=False, files=DESCRIBED)
+    before = load_skill(folder)
+    assert fix(folder) == ["skill.md"]
+    after = load_skill(folder)
+    assert after.edge_texts == {
+        "cost": {"price": "Choose it if: a, {b}", "stop": "Choose it otherwise.", "end": "A dish."}
+    }
+    assert [candidates_of(after, name) for name in after.phases] == [
+        candidates_of(before, name) for name in before.phases
+    ]
+    text = (folder / "skill.md").read_text()
+    assert "cost: {price: 'Choose it if: a, {b}', stop: Choose it otherwise., end: A dish.}  # where to\n" in text
+    assert "- cost # again" in text  # the same artifact leads to both: there is no text for either
+    assert fix(folder) == []
+
+
+def test_a_block_of_successors_becomes_a_block_of_texts(tmp_path: Path):
+    files = DESCRIBED | {"skill.md": skill("\n    # first\n    - price  # money\n    - stop", "[end]")}
+    folder = write(tmp_path, older=False, files=files)
+    assert fix(folder) == ["skill.md"]
+    text = (folder / "skill.md").read_text()
+    assert "    # first\n    price: 'Choose it if: a, {b}'  # money\n    stop: Choose it otherwise.\n" in text
+
+
+def test_texts_of_the_author_are_left_alone(tmp_path: Path):
+    folder = write(tmp_path, older=False, files=DESCRIBED | {"skill.md": skill("{price: x, stop: }", "[end]")})
+    assert fix(folder) == []
+
+
+def test_a_skill_of_the_older_form_gets_edge_texts_too(tmp_path: Path):
+    wrapped = {"artifacts/dish.yaml": "name: dish\ndescription: A dish.\nschema: {type: object}\n"}
+    folder = write(tmp_path, older=True, files=DESCRIBED | wrapped)
+    assert fix(folder) == ["artifacts/dish.yaml", "skill.md"]
+    assert load_skill(folder).edge_texts["cost"]["end"] == "A dish."

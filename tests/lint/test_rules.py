@@ -8,7 +8,7 @@ import pytest
 
 from reyn.lint import lint_skill
 from reyn.skills import Library
-from tests.support import write_skill
+from tests.support import NOTE, write_skill
 
 TALLY = "def tally(artifact):\n    return {'lines': 1}\n\n\ndef other(artifact):\n    return 2\n"
 PYTHON = "preprocessor:\n  - python:\n      module: ./tally.py\n      function: tally\n      into: data.tally\n"
@@ -71,6 +71,34 @@ def test_a_valid_skill_has_no_findings(tmp_path: Path):
             "",
             [("phases/a.md", 9, "RYN123")],
         ),
+        # questions
+        ("preprocessor:\n  - ask_user: {question: 'Sure?', show: data, into: data.sure}\n", "", []),
+        ("preprocessor:\n  - ask_user: {into: data.sure}\n", "", [("phases/a.md", 7, "RYN113")]),
+        ("preprocessor:\n  - ask_user: {question: ''}\n", "", [("phases/a.md", 7, "RYN114")]),
+        (
+            "preprocessor:\n  - ask_user: {questin: 'Sure?'}\n",
+            "",
+            [("phases/a.md", 7, code) for code in ("RYN113", "RYN112")],
+        ),
+        (
+            "preprocessor:\n  - ask_user:\n      question: a\n      schema: {type: strang}\n",
+            "",
+            [("phases/a.md", 9, "RYN121")],
+        ),
+        ("preprocessor:\n  - ask_user: {question: a, schema: text}\n", "", [("phases/a.md", 7, "RYN114")]),
+        (
+            "preprocessor:\n  - ask_user:\n      question: a\n      show: data.nothing\n",
+            "",
+            [("phases/a.md", 9, "RYN124")],
+        ),
+        (
+            "preprocessor:\n  - ask_user: {question: a, into: data.n}\n  - lint_plan: {over: data.n.m}\n",
+            "",
+            [("phases/a.md", 8, "RYN124")],
+        ),
+        ("requires_approval: true\n", "", []),
+        ("requires_approval: 1\n", "", [("phases/a.md", 6, "RYN114")]),
+        ("requires_aproval: true\n", "", [("phases/a.md", 6, "RYN112")]),
         # python
         (PYTHON.replace("tally.py", "gone.py"), PERMISSION, [("phases/a.md", 8, "RYN125"), *UNMATCHED]),
         (PYTHON.replace("./tally.py", "../../x.py"), PERMISSION, [("phases/a.md", 8, "RYN125"), *UNMATCHED]),
@@ -354,6 +382,8 @@ def test_an_invalid_graph_gives_no_unreachable_phases(tmp_path: Path):
     ("body", "code"),
     [
         ("Set `next_phase` to the writer.", "RYN130"),
+        ("Set next_phase to the writer.", "RYN130"),
+        ("Fill in the candidate_outputs.", "RYN130"),
         ("Then go to `b`.", "RYN130"),
         ("Write it to reports/summary.md.", "RYN131"),
         ("Dear [NAME], welcome.", "RYN131"),
@@ -362,3 +392,73 @@ def test_an_invalid_graph_gives_no_unreachable_phases(tmp_path: Path):
 )
 def test_each_literal_gives_one_finding(tmp_path: Path, body: str, code: str):
     assert [finding for _, _, finding in lint(make(tmp_path, body=body))] == [code]
+
+
+TEXTS = {"a": NOTE | {"description": "one"}, "b": NOTE | {"description": "two"}}
+
+
+def with_graph(tmp_path: Path, graph: str, phases: dict[str, str]) -> Path:
+    """Write a skill whose graph is written as in a file."""
+    folder = write_skill(tmp_path, "s", {name: ["end"] for name in phases}, artifacts=TEXTS, inputs=phases)
+    path = folder / "skill.md"
+    head, _, rest = path.read_text().partition("graph: ")
+    path.write_text(f"{head}graph:\n{graph}---{rest.partition('---')[2]}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("graph", "expected"),
+    [
+        ("  go: [x]\n", []),
+        ("  go: {x: first, y: second}\n", []),
+        ("  go: {x: first, y: second, end: third}\n", []),
+        ("  go: [x, y]\n", [("skill.md", 7, "RYN144")]),
+        ("  go:\n    - x\n    - y\n", [("skill.md", 8, "RYN144")]),
+        ("  go:\n    x: first\n    y:\n", [("skill.md", 9, "RYN144")]),
+        ("  go: [x, y]\n  x: [y, end]\n", [("skill.md", 7, "RYN144"), ("skill.md", 8, "RYN144")]),
+        ("  go:\n    x: The  first!\n    y: the first\n", [("skill.md", 9, "RYN145")]),
+        ("  go:\n    x: first\n    y: second\n    end: SECOND.\n", [("skill.md", 10, "RYN145")]),
+    ],
+)
+def test_each_of_several_candidates_needs_a_text_of_its_own(tmp_path: Path, graph: str, expected):
+    folder = with_graph(tmp_path, graph, {"go": "note", "x": "a", "y": "b"})
+    assert [finding for finding in lint(folder) if finding[2] != "RYN120"] == expected
+
+
+def test_a_finish_that_is_not_in_the_graph_needs_a_text(tmp_path: Path):
+    folder = with_graph(tmp_path, "  go: {x: first}\n", {"go": "note", "x": "a"})
+    path = folder / "phases" / "go.md"
+    path.write_text(path.read_text().replace("input:", "can_finish: true\ninput:"))
+    assert lint(folder) == [("skill.md", 7, "RYN144")]
+
+
+def test_members_of_a_union_need_descriptions_that_tell_them_apart(tmp_path: Path):
+    folder = with_graph(tmp_path, "  go: {x: first, end: second}\n", {"go": "note", "x": "a | note"})
+    assert lint(folder) == []
+    (folder / "artifacts" / "a.yaml").write_text("{type: object, properties: {n: {type: integer}}}")
+    assert lint(folder) == [("skill.md", 7, "RYN145")]
+
+
+@pytest.mark.parametrize(
+    ("reads", "expected"),
+    [
+        ("[note, a]", []),
+        ("[b]", [("phases/y.md", 6, "RYN146")]),  # only its own input, and there is no loop
+        ("[note, b]", [("phases/y.md", 6, "RYN146")]),
+        ("[user_message]", [("phases/y.md", 6, "RYN146")]),
+        ("[nothing]", [("phases/y.md", 6, "RYN117"), ("phases/y.md", 6, "RYN146")]),
+        ("a", [("phases/y.md", 6, "RYN114")]),
+    ],
+)
+def test_a_phase_reads_what_a_path_to_it_produces(tmp_path: Path, reads: str, expected):
+    graph = {"go": ["x"], "x": ["y"], "y": ["end"]}
+    inputs = {"x": "a", "y": "b"}
+    folder = write_skill(tmp_path, "s", graph, artifacts=TEXTS, inputs=inputs, phase_keys={"y": f"reads: {reads}\n"})
+    assert lint(folder) == expected
+
+
+def test_in_a_loop_a_phase_can_read_its_own_earlier_input(tmp_path: Path):
+    graph = {"go": ["x"], "x": ["y"], "y": ["x"]}
+    keys = {"y": "reads: [b]\ncan_finish: true\n"}
+    folder = write_skill(tmp_path, "s", graph, artifacts=TEXTS, inputs={"x": "a", "y": "b"}, phase_keys=keys)
+    assert [finding for finding in lint(folder) if finding[2] == "RYN146"] == []

@@ -76,17 +76,11 @@ def test_a_decodable_answer_satisfies_the_contract(contract: dict):
     assert compile_schema(contract).is_valid(ANSWERS)
 
 
-def test_a_small_model_cannot_copy_placeholders(contract: dict):
-    copied = ANSWERS | {"artifact": {"type": "note", "data": {"text": "<text>"}}}
-    assert compile_schema(contract).is_valid(copied)
-    assert not compile_schema(decoding_schema(contract, is_small=True)).is_valid(copied)
-
-
-def test_op_names_exclude_placeholders_and_op_contents_do_not(contract: dict):
+def test_op_names_exclude_escapes_and_op_contents_do_not(contract: dict):
     schema = compile_schema(decoding_schema(contract, is_small=True))
     read, write = ({"kind": "file", "op": op, "path": "a.txt"} for op in ("read", "write"))
     assert schema.is_valid({"control_ir": [read]})
-    assert not schema.is_valid({"control_ir": [read | {"path": "<path>"}]})
+    assert not schema.is_valid({"control_ir": [read | {"path": "a\nb"}]})
     assert schema.is_valid({"control_ir": [write | {"content": '<a href="x">\n</a>'}]})
 
 
@@ -249,7 +243,7 @@ def test_exclusive_bounds_of_numbers_become_inclusive():
 
 
 def test_repetition_counts_stay_within_the_limit_of_llama_cpp():
-    assert field({"type": "string", "minLength": 3000}) == {"type": "string", "minLength": 2000, "maxLength": 4000}
+    assert field({"type": "string", "minLength": 3000}) == {"type": "string", "minLength": 2000, "maxLength": 3000}
     assert field({"type": "array", "minItems": 3000})["minItems"] == 2000
     assert "pattern" not in field({"type": "string", "pattern": "^[a-z]{3000,4000}$"})
     assert field({"type": "string", "minLength": 3000}, is_small=True)["pattern"].endswith("{2000,3000}$")

@@ -32,7 +32,7 @@ def test_a_script_is_read_line_by_line(tmp_path: Path):
     model = opened("scripted:answers.jsonl", tmp_path)
     assert model.name == "scripted:answers.jsonl"
     assert (ask(model, 0), ask(model, 1), ask(model, 0)) == ('{"a":1}', "raw\ntext \u2028", '{"a":1}')
-    with pytest.raises(ScriptExhausted, match=r"has 2 answers; call 2\.1"):
+    with pytest.raises(ScriptExhausted, match=r"has 2 answers; the run needs answer 3"):
         ask(model, 2)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import json
 import os
 import socket
 import sys
 import time
-import traceback
+import tracemalloc
+import zlib
 from email.utils import formatdate
 
 import pytest
@@ -19,10 +21,8 @@ from reyn.config import ModelSettings
 from reyn.errors import (
     ConfigInvalid,
     KeyRejected,
-    ModelError,
     ModelNotInstalled,
     ModelTimeout,
-    RequestRejected,
     RunNotFound,
 )
 from reyn.journal import Event
@@ -31,6 +31,7 @@ from reyn.models.openai import OpenAIModel
 from reyn.secrets import EnvironmentStore, MemoryStore, Secrets
 from tests.models.calling import IN, KEY, ONE, PAIR, TIMEOUT_SECONDS, Caller, until
 from tests.models.fake_server import (
+    Behavior,
     Connection,
     FakeServer,
     Request,
@@ -84,7 +85,10 @@ def test_a_request_contains_frame_settings_contract_and_key(far: Caller, server:
     assert request.body["stream"]
     assert [message["role"] for message in request.body["messages"]] == ["system", "user"]
     schema = request.body["response_format"]["json_schema"]["schema"]
-    assert [list(branch["properties"]) for branch in schema["anyOf"]] == [["control", "artifact"]] * 2
+    assert [list(branch["properties"]) for branch in schema["anyOf"]] == [
+        ["reason", "choice", "confidence", "data"],
+        ["reason", "choice", "confidence"],
+    ]
 
 
 ROOT = "Invalid schema for response_format 'answer': schema must be a JSON Schema of 'type: \"object\"'"
@@ -97,7 +101,7 @@ def test_a_server_that_rejects_any_of_at_the_root_gets_one_object(far: Caller, s
     assert far.run(PAIR).ok
     schemas = [request.body["response_format"]["json_schema"]["schema"] for request in server.requests]
     assert ["anyOf" in schema for schema in schemas] == [True, False, False]
-    assert all(schema["required"] == ["control", "artifact"] for schema in schemas[1:])
+    assert all(schema["required"] == ["reason", "choice", "confidence"] for schema in schemas[1:])
     assert [event["instead"] for event in far.events("model_retried")] == ["json_schema, one object"]
     assert [event["mode"] for event in far.events("llm_responded")] == ["json_schema", "json_schema"]
 
@@ -161,38 +165,6 @@ def test_redirects_are_not_followed(far: Caller, server: FakeServer):
         assert elsewhere.requests == []
         server.then(good(finish()))
         assert far.retry().ok
-
-
-@pytest.mark.parametrize(
-    ("behavior", "listed"),
-    [
-        (whole("application/json", b'{"data": [{"id": "m"}, {"id": "n"}, 5]}'), ["m", "n"]),
-        (whole("application/json", b'{"data": null}'), []),
-        (whole("text/html", b"<html>"), []),
-        (status(404), []),
-        (status(401, lambda request: f"no: {request.key}"), KeyRejected),
-        (whole("text/plain", b"", 302, location="http://127.0.0.1:1/"), RequestRejected),
-    ],
-)
-def test_the_models_of_a_server_are_listed(server: FakeServer, behavior, listed):
-    server.then(behavior)
-    settings = ModelSettings("openai:m", base_url=server.url, key="secret://FAR_KEY")
-    secrets = Secrets([MemoryStore({"FAR_KEY": KEY})])
-    model = OpenAIModel("far", "m", settings, lambda: secrets)
-
-    async def main() -> list[str] | type[Exception]:
-        try:
-            return await model.list_models()
-        except ModelError as error:
-            messages.extend([repr(error), *traceback.format_exception(error)])
-            return type(error)
-        finally:
-            await model.aclose()
-
-    messages: list[str] = []
-    assert asyncio.run(main()) == listed
-    assert KEY not in str(messages)
-    assert [request.path for request in server.requests] == ["/v1/models"]
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch):
@@ -282,8 +254,8 @@ def test_a_rejected_request_without_a_key_asks_for_one(far: Caller, server: Fake
     result = far.run()
     assert (result.status, result.code) == ("failed", "RYN508")
     assert result.hint == (
-        "Run `reyn secret set NAME` and add `key: secret://NAME` to `models.far` in reyn.yaml, "
-        "or add `key: env://NAME` to use an environment variable."
+        "Add `key: secret://NAME` (a stored secret) or `key: env://NAME` (an environment variable) to "
+        "`models.far` in reyn.yaml."
     )
 
 
@@ -314,7 +286,7 @@ def test_an_unset_variable_of_a_key_is_reported_before_any_request():
 def test_a_key_from_a_variable_is_sent_and_scrubbed(far: Caller, server: FakeServer, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MY_PROVIDER_KEY", KEY)
     far.configure(key="env://MY_PROVIDER_KEY")
-    far.environment = EnvironmentStore(os.environ)
+    far.secrets, far.environment = MemoryStore(), EnvironmentStore(os.environ)
     server.then(
         status(503, lambda request: f"no capacity for {request.key}"), good(lambda request: finish(request.key))
     )
@@ -327,7 +299,7 @@ def test_a_key_from_a_variable_is_sent_and_scrubbed(far: Caller, server: FakeSer
 
 def test_a_rejected_key_from_a_variable_names_the_variable(far: Caller, server: FakeServer):
     far.configure(key="env://MY_PROVIDER_KEY")
-    far.environment = EnvironmentStore({"MY_PROVIDER_KEY": KEY})
+    far.secrets, far.environment = MemoryStore(), EnvironmentStore({"MY_PROVIDER_KEY": KEY})
     server.then(status(401, lambda request: f"bad key {request.key}"))
     result = far.run()
     assert result.reason == "model `far` returned HTTP 401: bad key env://MY_PROVIDER_KEY"
@@ -377,6 +349,52 @@ def test_an_endless_body_is_abandoned(
     assert far.run().ok
     assert far.codes() == ["RYN510" if code == 200 else "RYN506"]
     assert len(sent) < 1_000
+
+
+def encoded(code: int, body: bytes, encoding: str, kind: str = "application/json") -> Behavior:
+    async def answer(_: Request, line: Connection) -> None:
+        with contextlib.suppress(Exception):
+            await line.whole(code, kind, body, {"content-encoding": encoding})
+
+    return answer
+
+
+def bomb(levels: int) -> bytes:
+    content = b'{"error": {"message": "' + b"a" * 50_000_000
+    for _ in range(levels):
+        content = gzip.compress(content)
+    return content
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "gzip, gzip", "br", "zstd", "deflate"])
+@pytest.mark.parametrize("code", [200, 500])
+def test_a_compressed_body_is_decoded_up_to_a_limit(
+    far: Caller, server: FakeServer, delays: list[float], code: int, encoding: str
+):
+    server.then(encoded(code, bomb(2 if "," in encoding else 1), encoding), good(finish()))
+    tracemalloc.start()
+    assert far.run().ok
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert far.codes() == ["RYN510" if code == 200 else "RYN506"]
+    assert peak < 120_000_000  # the limit of an answer is 32 MB; it is copied on the way
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_a_compressed_answer_is_read(far: Caller, server: FakeServer, encoding: str):
+    message = {"choices": [{"message": {"content": json.dumps(finish())}, "finish_reason": "stop"}]}
+    press = gzip.compress if encoding == "gzip" else zlib.compress
+    server.then(encoded(200, press(json.dumps(message).encode()), encoding))
+    assert far.run().ok
+    assert server.requests[0].all("accept-encoding") == ["gzip, deflate"]
+
+
+def test_a_compressed_error_is_shown(far: Caller, server: FakeServer, delays: list[float]):
+    body = gzip.compress(json.dumps({"error": {"message": "not today"}}).encode())
+    server.then(encoded(503, body, "gzip"), good(finish()))
+    assert far.run().ok
+    [event] = far.events("model_retried")
+    assert event["message"] == "model `far` returned HTTP 503: not today"
 
 
 def test_delays_back_off_with_jitter_and_end(far: Caller, server: FakeServer, delays: list[float]):
@@ -987,18 +1005,18 @@ def test_a_model_that_is_not_installed_falls_back_if_a_fallback_opens(far: Calle
         far.events(run_id="other")
 
 
-def test_the_hint_of_a_failed_run_names_the_command(far: Caller, server: FakeServer):
+def test_the_hint_of_a_failed_run_names_the_secret(far: Caller, server: FakeServer):
     far.configure(key="secret://OTHER_KEY")
     write_skill(far.root, "above", {f"@{ONE}": ["end"]})
     for run, skill in (("k", ONE), ("up", "above")):
         result = far.run(skill, run)
         assert (result.status, result.code) == ("failed", "RYN508")
-        assert result.hint == "Run `reyn secret set OTHER_KEY`, or set the variable `REYN_SECRET_OTHER_KEY`."
+        assert result.hint == "Store the secret `OTHER_KEY`, or set the variable `REYN_SECRET_OTHER_KEY`."
     server.then(status(401, "who?"))
     far.configure()
     result = far.retry()
     assert result.code == "RYN508"
-    assert result.hint == "Run `reyn secret set FAR_KEY` to store a valid key, then resume the run."
+    assert result.hint == "Store a valid key as the secret `FAR_KEY`, then resume the run."
     server.then(good(finish()))
     assert (far.retry().code, far.retry("up").hint) == ("", "")
 

@@ -66,7 +66,7 @@ WORDS = st.sampled_from(
         "secret.md",
         "theirs.md",
         "beside",
-        ".kept",
+        ".full",
         "config.md",
         ".*",
         "a\0b",

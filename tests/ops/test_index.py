@@ -76,7 +76,7 @@ def test_the_folder_must_exist_and_be_readable(notes):
     assert make(notes, "x", path="../beside")["status"] == "denied"
     assert make(notes, "x", output_path="index.md")["status"] == "denied"
     assert make(notes, "x", path="output/notes/a.md")["status"] == "error"
-    assert make(notes, "x", path="workspace:.kept")["status"] == "error"
+    assert make(notes, "x", path="workspace:.full")["status"] == "error"
 
 
 def test_an_index_above_the_size_limit_is_an_error(notes):

@@ -443,7 +443,10 @@ def test_a_file_that_it_writes_is_approved_as_a_rule_asks(project: Project, log:
     options = {"ops": [Writing(log)], "permissions": {"file.write": [{"ask": "output/"}]}}
     waiting = project.run("wire", [act(SEND), finish()], **options)
     assert (waiting.status, waiting.wait.reason) == ("waiting", "approval")
-    assert waiting.wait.message.startswith("Approve `telegraph`? (permissions.file.write: ask output/)\n--- /dev/null")
+    assert waiting.wait.message.startswith(
+        "Approve `telegraph`? (permissions.file.write: ask output/)\n"
+        "create output/a.txt (4 bytes, in the new folder output)\n--- /dev/null"
+    )
     assert not (project.root / "output").exists()
     with project.open([act(SEND), finish()], **options) as rt:
         rt.answer("k", waiting.wait.id, "approve")
@@ -543,6 +546,7 @@ def test_a_package_brings_an_op_through_an_entry_point(installed: Path, tmp_path
     assert run_reyn(installed, "lint", "report", cwd=tmp_path)[0] == 0
     code, page = run_reyn(installed, "ops", "notify", cwd=tmp_path)
     assert (code, page.splitlines()[0]) == (0, "# notify")
+    assert run_reyn(installed, "trust", "--yes", cwd=tmp_path)[0] == 0
     code, told = run_reyn(installed, "run", "report", '{"text": "in"}', "--run-id", "r", cwd=tmp_path)
     assert code == 0, told
     assert "notify workspace:outbox" in told

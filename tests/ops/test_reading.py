@@ -114,7 +114,7 @@ def test_a_symlink_created_between_plan_and_perform_is_not_followed(desk, tmp_pa
 
 def test_truncated_content_is_read_by_name(tmp_path, desk):
     desk = Desk(desk.roots, full_content={"call-1": "long\n" * 9_000})
-    result = desk.do("read", path="workspace:.kept/call-1", offset=8_999)
+    result = desk.do("read", path="workspace:.full/call-1", offset=8_999)
     assert (result["content"], result["total_lines"]) == ("long\n", 9_000)
-    missing = desk.do("read", path="workspace:.kept/call-2")
-    assert (missing["status"], missing["suggestions"]) == ("error", ["workspace:.kept/call-1"])
+    missing = desk.do("read", path="workspace:.full/call-2")
+    assert (missing["status"], missing["suggestions"]) == ("error", ["workspace:.full/call-1"])

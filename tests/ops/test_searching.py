@@ -6,7 +6,7 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from reyn.ops.file import finding
+from reyn.ops import budget
 from reyn.permissions import PathPattern, Policy, parse_rules
 from tests.ops.support import Desk, without_envelope
 from tests.workspace.support import CANARY
@@ -104,7 +104,7 @@ def test_many_wildcards_match_in_bounded_time(tree):
     tree.put("output/" + "a" * 200, "")
     started = time.process_time()
     assert tree.do("glob", pattern="output/" + "*a" * 60 + "b")["matches"] == []
-    assert tree.do("glob", pattern="**/" * 300 + "none")["matches"] == []
+    assert tree.do("glob", pattern="**/" * 90 + "none")["matches"] == []
     assert time.process_time() - started < 2
 
 
@@ -202,7 +202,7 @@ def test_grep_returns_partial_results_at_the_time_limit(desk):
 
 
 def test_glob_stops_at_the_time_limit(tree, monkeypatch):
-    monkeypatch.setattr(finding, "SECONDS", 0.0)
+    monkeypatch.setattr(budget, "SEARCH_SECONDS", 0.0)
     result = tree.do("glob", pattern="**")
     assert (result["status"], result["truncated"]) == ("timeout", True)
 
@@ -235,14 +235,14 @@ def test_grep_of_a_missing_path_is_an_error(tree):
 
 def test_truncated_content_can_be_listed_and_searched(desk):
     desk = Desk(desk.roots, full_content={"call-1": "one\ntwo\n", "call-2": "three\n"})
-    assert desk.do("glob", pattern="workspace:.kept/*")["matches"] == [
-        "workspace:.kept/call-1",
-        "workspace:.kept/call-2",
+    assert desk.do("glob", pattern="workspace:.full/*")["matches"] == [
+        "workspace:.full/call-1",
+        "workspace:.full/call-2",
     ]
-    assert desk.do("grep", pattern="t", path="workspace:.kept")["count"] == 2
-    [match] = desk.do("grep", pattern="t", path="workspace:.kept/call-1")["matches"]
-    assert match == {"path": "workspace:.kept/call-1", "line_number": 2, "content": "two"}
-    assert desk.do("grep", pattern="t", path="workspace:.kept/call-3")["status"] == "error"
+    assert desk.do("grep", pattern="t", path="workspace:.full")["count"] == 2
+    [match] = desk.do("grep", pattern="t", path="workspace:.full/call-1")["matches"]
+    assert match == {"path": "workspace:.full/call-1", "line_number": 2, "content": "two"}
+    assert desk.do("grep", pattern="t", path="workspace:.full/call-3")["status"] == "error"
 
 
 @pytest.fixture
@@ -281,4 +281,4 @@ def test_an_approved_search_covers_what_its_rule_asks_about(guarded):
     plan = guarded.plan(call)
     assert plan.approval == "permissions.file.read: ask output/asked/"
     assert guarded.perform(call, plan)["status"] == "denied"
-    assert guarded.perform(call, replace(plan, is_approved=True))["files"] == ["output/asked/d.md"]
+    assert guarded.perform(call, replace(plan, approved=plan.approval))["files"] == ["output/asked/d.md"]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reyn import RunResult
-from reyn.errors import AnswerInvalid
+from reyn.errors import AnswerInvalid, StoreUnavailable, WaitUnknown
+from reyn.journal import Answer
+from reyn.permissions import Denied, NeedsApproval, refusal
 from tests.kernel.support import Project
 from tests.support import act, file, finish, write_skill
 
@@ -42,6 +45,7 @@ def test_a_rule_that_asks_opens_a_wait_that_shows_the_diff(project: Project):
     assert (result.status, result.wait.reason) == ("waiting", "approval")
     assert result.wait.message == (
         "Approve `file write`? (permissions.file.write: ask output/)\n"
+        "change output/a.md (4 bytes → 4 bytes)\n"
         "--- output/a.md\n+++ output/a.md\n@@ -1 +1 @@\n-old\n+new\n"
     )
     assert result.wait.expires_at is not None
@@ -137,6 +141,32 @@ def test_an_approval_that_expired_is_a_rejection(project: Project):
     assert project.is_sound()
 
 
+def test_an_answer_after_the_expiry_is_refused(project: Project):
+    waiting = project.run("s", ANSWERS, **ASK, limits={"approval_seconds": 1})
+    project.clock.advance(10)
+    with project.open(ANSWERS, **ASK) as rt:
+        with pytest.raises(WaitUnknown, match="has expired"):
+            rt.answer("k", waiting.wait.id, "approve")
+        project.journal.post("k", Answer(waiting.wait.id, "approve"))  # a process whose clock is late
+        assert rt.resume("k").ok
+    assert text(project) == "old\n"
+    [refused] = project.events("message_refused")
+    assert refused["reason"] == "the question `1.1.1.approve` has expired"
+    assert project.is_sound()
+
+
+def test_an_approval_expires_while_a_person_hesitates(project: Project):
+    class Hesitating:
+        async def ask(self, run_id: str, wait: Any) -> Any:
+            project.clock.advance(10)
+            await asyncio.Event().wait()
+
+    limits = {"approval_seconds": 1}
+    assert project.run("s", ANSWERS, **ASK, limits=limits, people=Hesitating()).ok
+    assert text(project) == "old\n"
+    assert [event["decision"] for event in project.events("approval_decided")] == ["expired"]
+
+
 def test_an_approval_counts_for_one_run_and_one_call(project: Project):
     project.run("s", ANSWERS, **ASK)
     assert decide(project, "approve").ok
@@ -186,6 +216,27 @@ def test_a_change_of_skill_op_or_rule_asks_again(project: Project):
     assert run_again(project, "skill").status == "waiting"
 
 
+def test_a_standing_approval_survives_a_crash_after_the_answer(project: Project, monkeypatch: pytest.MonkeyPatch):
+    """The process dies when the decision is recorded: the answer is durable, so the approval is not lost."""
+    project.run("s", ANSWERS, **ASK)
+    append = project.journal.append
+
+    def fail(run_id: str, expected_seq: int, events: Any, blobs: Any = ()) -> int:
+        if any(event.kind == "approval_decided" for event in events):
+            raise StoreUnavailable("the disk is full")
+        return append(run_id, expected_seq, events, blobs)
+
+    monkeypatch.setattr(project.journal, "append", fail)
+    with pytest.raises(StoreUnavailable):
+        decide(project, ALWAYS)
+    monkeypatch.undo()
+    assert project.events("approval_decided") == []
+    with project.open(ANSWERS, **ASK) as rt:
+        assert rt.resume("k").ok
+    assert [approval.op for approval in project.journal.approvals()] == ["file write"]
+    assert run_again(project, "second").ok
+
+
 def test_a_revoked_approval_asks_again(project: Project):
     project.run("s", ANSWERS, **ASK)
     assert decide(project, ALWAYS).ok
@@ -193,3 +244,105 @@ def test_a_revoked_approval_asks_again(project: Project):
     assert project.journal.revoke(approval.id)
     assert not project.journal.revoke(approval.id)
     assert run_again(project, "second").status == "waiting"
+
+
+# -- attempts to get around an approval -----------------------------------------------------------------------
+
+
+def test_a_file_that_appears_after_the_question_is_not_overwritten(project: Project):
+    answers = [act(file("write", "output/b.md", content="new\n")), finish()]
+    assert "create output/b.md" in project.run("s", answers, **ASK).wait.message
+    (project.root / "output" / "b.md").write_text("someone's\n")
+    again = decide(project, "approve", answers)
+    assert "-someone's" in again.wait.message
+    assert (project.root / "output" / "b.md").read_text() == "someone's\n"
+
+
+def test_a_deletion_is_bound_to_the_content_that_was_shown(project: Project):
+    answers = [act(file("delete", "output/a.md")), finish()]
+    assert "delete output/a.md (4 bytes)" in project.run("s", answers, **ASK).wait.message
+    (project.root / "output" / "a.md").write_text("precious\n")
+    assert "-precious" in decide(project, "approve", answers).wait.message
+    assert text(project) == "precious\n"
+
+
+def test_a_link_that_is_swapped_in_after_the_question_asks_again_or_is_denied(project: Project):
+    project.run("s", ANSWERS, **ASK)
+    (project.root / "other").mkdir()
+    (project.root / "other" / "a.md").write_text("old\n")
+    (project.root / "output").rename(project.root / "gone")
+    (project.root / "output").symlink_to("other")
+    assert decide(project, "approve").ok
+    assert (project.root / "other" / "a.md").read_text() == "old\n"
+    assert '"status":"denied"' in project.model.turn_message(0)
+
+
+def test_a_rule_that_changes_after_the_question_asks_again(project: Project):
+    project.run("s", ANSWERS, **ASK)
+    stricter = {"permissions": {"file.write": [{"ask": "output/*.md"}]}}
+    again = decide(project, "approve", **stricter)
+    assert "(permissions.file.write: ask output/*.md)" in again.wait.message
+    assert text(project) == "old\n"
+
+
+def test_a_rule_that_denies_after_the_question_denies(project: Project):
+    project.run("s", ANSWERS, **ASK)
+    assert decide(project, "approve", permissions={"file.write": "deny"}).ok
+    assert text(project) == "old\n"
+
+
+def test_an_approved_read_does_not_cover_what_another_rule_asks_about(project: Project):
+    """The path leads to another file between the decision and the op."""
+    asked = "permissions.file.read: ask output/"
+    other = NeedsApproval("permissions.file.read: ask secret/", "")
+    assert refusal(NeedsApproval(asked, ""), approved=asked) is None
+    assert refusal(NeedsApproval(asked, ""), approved=f"permissions.tool: ask and {asked}") is None
+    assert refusal(other, approved=asked) == other
+    assert refusal(other) == other
+    assert refusal(NeedsApproval("", "")) is not None
+    assert refusal(Denied(asked, ""), approved=asked) is not None
+
+
+def test_an_approved_read_is_bound_to_the_content(project: Project):
+    ask = {"permissions": {"file.read": [{"ask": "output/"}]}}
+    answers = [act(file("read", "output/a.md")), finish()]
+    project.run("s", answers, **ask)
+    (project.root / "output" / "a.md").write_text("a secret by now\n")
+    again = decide(project, "approve", answers, **ask)
+    assert (again.status, again.wait.id) == ("waiting", "1.1.1.approve2")
+    assert decide(project, "approve", answers, **ask).ok
+
+
+def test_an_approval_of_one_call_does_not_cover_the_same_op_again(project: Project):
+    answers = [act(WRITE, file("write", "output/a.md", content="old\n"), WRITE), finish()]
+    project.run("s", answers, **ASK)
+    ids = []
+    for _ in range(3):
+        with project.open(answers, **ASK) as rt:
+            wait = rt.result("k").wait
+            ids.append(wait.id)
+            rt.answer("k", wait.id, "approve")
+            rt.resume("k")
+    assert ids == ["1.1.1.approve", "1.1.2.approve", "1.1.3.approve"]
+
+
+def test_a_fork_does_not_inherit_an_approval(project: Project):
+    project.run("s", ANSWERS, **ASK)
+    assert decide(project, "approve").ok
+    (project.root / "output" / "a.md").write_text("old\n")
+    with project.open(ANSWERS, **ASK) as rt:
+        first = next(event.seq for event in rt.events("k") if event.kind == "llm_requested")
+        assert rt.fork("k", at=first, run_id="forked").wait.reason == "approval"
+        assert rt.rerun("k", run_id="again").wait.reason == "approval"
+    assert text(project) == "old\n"
+
+
+def test_who_decides_and_when_it_expires_are_in_the_events(project: Project):
+    project.run("s", ANSWERS, **ASK, limits={"approval_seconds": 7})
+    decide(project, "approve")
+    [opened] = project.events("wait_opened")
+    [answered] = project.events("wait_answered")
+    [decided] = project.events("approval_decided")
+    [at] = [event.ts for event in project.journal.read("k") if event.kind == "wait_opened"]
+    assert opened["wait"]["expires_at"] == at + 7_000_000
+    assert (answered["by"], decided["by"]) == ("ada", "ada")

@@ -78,8 +78,8 @@ def test_the_state_directory_is_out_of_reach_whatever_is_granted(roots, text):
 
 
 def test_recorded_content_is_read_only(roots):
-    assert isinstance(read(roots, "workspace:.kept/call-1"), Allowed)
-    assert isinstance(write(roots, "workspace:.kept/call-1"), Denied)
+    assert isinstance(read(roots, "workspace:.full/call-1"), Allowed)
+    assert isinstance(write(roots, "workspace:.full/call-1"), Denied)
 
 
 @pytest.mark.parametrize("text", ["/etc/passwd", "../beside/secret.md", "workspace:../../../README.md"])

@@ -44,7 +44,7 @@ class Stage:
             return rt.run(self.skill, IN, run_id=RUN).status
 
     def answer(self, journal: Any = None) -> str:
-        """Answer and resume, as `reyn answer` does; what became of it."""
+        """Answer and resume, as `reyn answer` does; return the result."""
         with self.open(journal) as rt:
             try:
                 posted = rt.answer(RUN, self.wait, "red")
@@ -313,4 +313,4 @@ def test_a_model_error_after_an_answer_reports_that_the_answer_is_stored(tmp_pat
         with pytest.raises(ReynError) as failed:
             rt.resume_answered(posted)
     assert failed.value.action == NextAction("resume", RUN)
-    assert failed.value.hint.startswith("The answer is stored")
+    assert failed.value.hint.startswith("The reply is stored")

@@ -46,11 +46,11 @@ def test_a_secret_is_set_read_listed_and_removed():
     assert secrets.names() == []
 
 
-def test_a_missing_secret_names_the_command_that_sets_it():
+def test_the_hint_for_a_missing_secret_names_secret_and_variable():
     with pytest.raises(SecretMissing) as caught:
         Secrets([MemoryStore()]).get("TOKEN")
     assert "`TOKEN`" in caught.value.message
-    assert "reyn secret set TOKEN" in caught.value.hint
+    assert "secret `TOKEN`" in caught.value.hint
     assert "REYN_SECRET_TOKEN" in caught.value.hint
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reyn import SyncRuntime
-from reyn.context import render
+from reyn.context import static_text
 from reyn.context.frame import stable_frame
 from reyn.contract import candidates_of
 from reyn.errors import OpInvalid, SkillUnsupported
@@ -71,4 +71,4 @@ def test_the_prompt_contains_the_instructions_verbatim(tmp_path: Path):
     skill = load_skill(folder)
     frame = stable_frame(skill, "a", candidates_of(skill, "a"), max_phase_visits=None, output_language=None)
     assert frame.instructions == "\n  Do it.  \n\n \n"
-    assert f"## instructions\n{frame.instructions}" in render.stable_text(frame)
+    assert static_text(frame, "short").startswith(frame.instructions)

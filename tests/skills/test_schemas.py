@@ -51,3 +51,23 @@ def test_a_valid_value_has_no_error():
 def test_an_invalid_schema_is_rejected(schema):
     with pytest.raises(SchemaInvalid):
         Validator(schema)
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (
+            {"type": "strin"},
+            '`type` is "strin"; the types are string, number, integer, boolean, array, object and null',
+        ),
+        ({"properties": {"a": {"type": "sting"}}}, '`type` is "sting"; the types are '),
+        ({"required": "a"}, '`required`: "a" is not of type "array"'),
+        ({"properties": {"type": 3}}, "3 is not of types"),
+        ({"$ref": "#/$defs/none"}, "Use references inside the schema, such as `#/$defs/NAME`"),
+        ({"$ref": "other.yaml"}, "Use references inside the schema, such as `#/$defs/NAME`"),
+    ],
+)
+def test_an_invalid_schema_names_the_keyword_and_the_fix(schema: dict, message: str):
+    with pytest.raises(SchemaInvalid) as caught:
+        Validator(schema)
+    assert message in str(caught.value)

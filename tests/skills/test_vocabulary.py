@@ -92,13 +92,6 @@ def test_the_models_view_is_short_and_names_every_form():
     assert VOCABULARY.op("ask_user").offered()["description"].endswith("Fields: question, suggestions?, required?.")
 
 
-def test_examples_use_placeholders_because_small_models_copy_them():
-    assert VOCABULARY.op("file").offered()["example"] == {"kind": "file", "op": "read", "path": "<path>"}
-    question = {"kind": "ask_user", "question": "<question>", "suggestions": ["<suggestions>"]}
-    assert VOCABULARY.op("ask_user").offered()["example"] == question
-    assert VOCABULARY.op("run_skill").offered()["example"]["input"] == {"text": "<text>"}
-
-
 def test_a_reserved_kind_accepts_no_arguments():
     lint = VOCABULARY.op("lint")
     assert (lint.is_available, VOCABULARY.op("file").is_available) == (False, True)

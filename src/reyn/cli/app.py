@@ -26,15 +26,15 @@ COMMANDS = {
     "new": "Create a skill from a template.",
     "skills": "List skills, or describe one.",
     "ops": "List the ops that skills can use, or document one.",
-    "lint": "Check skills and report every finding.",
+    "lint": "Check skills for errors.",
     "graph": "Draw the graph of a skill.",
-    "frame": "Show a prompt of a skill or of a run.",
+    "frame": "Show the exact prompt of a skill or of a run.",
     "run": "Start a run of a skill.",
     "runs": "List runs.",
     "show": "Show what a run did, step by step.",
     "events": "Print the events of a run.",
     "resume": "Continue a run that was interrupted, stopped or failed.",
-    "answer": "Answer a question of a run and resume it.",
+    "answer": "Reply to a question of a run and resume it.",
     "cancel": "Cancel a run.",
     "replay": "Re-execute a run from its journal and compare every event.",
     "fork": "Start a new run from any event of a run.",
@@ -45,10 +45,12 @@ COMMANDS = {
     "prune": "Delete old runs.",
     "export": "Write a run to a file.",
     "import": "Import exported runs.",
+    "permissions": "Explain what a skill may do; list and revoke standing approvals.",
+    "trust": "Review what a project wants, and trust it.",
     "secret": "Store, list and remove secrets.",
     "models": "List models, or download one.",
-    "config": "Show every setting and its origin.",
-    "doctor": "Check the installation and list open runs.",
+    "config": "Show every setting with its origin.",
+    "doctor": "Check the installation and list runs that have not ended.",
     "explain": "Explain an error code.",
     "completion": "Print a shell completion script.",
 }
@@ -141,7 +143,9 @@ def run_app(argv: Sequence[str] | None = None) -> int:
         _discard_output()
         return BROKEN_PIPE
     except OSError as error:
-        return _report_outside(InternalError(f"cannot write the output: {error}"), debug=debug, as_json=False)
+        return _report_outside(
+            InternalError(f"cannot write the output: {error.strerror or error}"), debug=debug, as_json=False
+        )
     except Exception as error:  # noqa: BLE001 - a bug; the traceback is printed with --debug
         return _report_outside(InternalError(f"{type(error).__name__}: {error}"), debug=debug, as_json=as_json)
 
@@ -192,18 +196,20 @@ def _report(error: ReynError, *, debug: bool, as_json: bool) -> int:
         import traceback
 
         traceback.print_exc()
+    from reyn.cli.hints import explain_command, full_hint
     from reyn.cli.output import clean, command_line, print_json
 
+    hint, more = full_hint(error.code, error.hint), explain_command(error.code)
     if as_json:
         next_command = {"next": command_line(error.action)} if error.action else {}
-        print_json({"error": error.as_json() | next_command})
+        print_json({"error": error.as_json() | {"hint": hint, "more": more} | next_command})
         return error.exit_code
     message, *details = (clean(line) for line in error.message.split("\n"))
     lines = [f"{click.style(f'error {error.code}', fg='red', bold=True)}: {message}", *(f"  {d}" for d in details)]
     lines += [f"  usage: {clean(error.usage)}"] if isinstance(error, UsageError) and error.usage else []
-    lines += [f"  fix: {clean(error.hint)}"] if error.hint else []
+    lines += [f"  fix: {clean(hint)}"] if hint else []
     lines += [f"  next: {clean(command_line(error.action))}"] if error.action is not None else []
-    lines.append(f"  more: {error.more}")
+    lines.append(f"  more: {more}")
     click.echo("\n".join(lines), err=True, color=_color())
     return error.exit_code
 

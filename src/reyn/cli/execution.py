@@ -7,11 +7,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 
 from reyn.cli.interrupts import INTERRUPTED, Interrupts
-from reyn.cli.output import duration, json_option, print_json, print_result, reyn_command
+from reyn.cli.output import duration, json_option, print_json, print_result, result_as_json, reyn_command
 from reyn.cli.progress import Progress
 from reyn.cli.project import open_existing_project
+from reyn.cli.trust import ask_for_trust
 from reyn.errors import RunNotResumable
 
 if TYPE_CHECKING:
@@ -61,6 +63,8 @@ def execute(
         settings: Keys of the configuration to override.
     """
     people = None if no_input else _terminal_people()
+    if people is not None:
+        ask_for_trust()
     with opening(people=people, **settings) as runtime:
         progress = Progress(runtime, err=as_json, people=people, stream=stream)
         if people is not None:
@@ -76,7 +80,7 @@ def execute(
                 return _report_interrupted(runtime, progress, interrupts, as_json=as_json)
             finally:
                 progress.pause()
-        return _report(runtime, result, took=duration(progress.took), as_json=as_json)
+        return _report(runtime, result, progress, as_json=as_json)
 
 
 def _terminal_people() -> TerminalPeople | None:
@@ -85,11 +89,13 @@ def _terminal_people() -> TerminalPeople | None:
     return TerminalPeople() if is_attended() else None
 
 
-def _report(runtime: SyncRuntime, result: RunResult, *, took: str, as_json: bool) -> int:
+def _report(runtime: SyncRuntime, result: RunResult, progress: Progress, *, as_json: bool) -> int:
     if as_json:
-        print_json(result)
+        print_json(result_as_json(result))
     else:
-        action = runtime.next_action(runtime.find(result.run_id))
+        took, action = duration(progress.took), runtime.next_action(runtime.find(result.run_id))
+        new = tuple(warning for warning in result.warnings if warning not in progress.warned)
+        result = msgspec.structs.replace(result, warnings=new)
         print_result(result, took=took, files=runtime.changed_files(result.run_id), action=action)
     return result.exit_code
 
@@ -103,10 +109,10 @@ def _report_interrupted(runtime: SyncRuntime, progress: Progress, interrupts: In
     click.echo(f"interrupted; the run is saved. Press Ctrl-C again to cancel it.\nnext: {command}", err=True)
     if not interrupts.is_twice():
         if as_json:
-            print_json(runtime.result(run))
+            print_json(result_as_json(runtime.result(run)))
         return INTERRUPTED
     with suppress(RunNotResumable):  # the run has already ended
         runtime.cancel(run, "Ctrl-C twice")
     result = runtime.result(run)
-    exit_code = _report(runtime, result, took=duration(progress.took), as_json=as_json)
+    exit_code = _report(runtime, result, progress, as_json=as_json)
     return INTERRUPTED if result.status == "running" else exit_code

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from reyn.cli.hints import explain_command, full_hint, full_warning
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -33,8 +35,16 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON on one line."""
-    click.echo(msgspec.json.encode(value).decode())
+    """Print a value as JSON on one line. Characters that could steer a terminal are escaped as JSON allows."""
+    text = msgspec.json.encode(value).decode()
+    click.echo(text if text.isprintable() else "".join(map(_json_escape, text)))
+
+
+def _json_escape(char: str) -> str:
+    if char.isprintable():
+        return char
+    units = char.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def clean(text: str) -> str:
@@ -116,21 +126,30 @@ def reyn_command(*arguments: str) -> str:
     return shlex.join(["reyn", *(["--project", project] if project is not None else []), *arguments])
 
 
+def result_as_json(result: RunResult) -> dict[str, Any]:
+    """Return the result of a run as the object that `--json` prints."""
+    fields: dict[str, Any] = msgspec.to_builtins(result)
+    warnings = [full_warning(warning) for warning in result.warnings]
+    return fields | {"hint": full_hint(result.code, result.hint), "warnings": warnings}
+
+
 def print_result(result: RunResult, *, took: str, files: Mapping[str, str], action: NextAction | None) -> None:
     """Print the result of a run: status, artifact, usage, changed files, warnings and the next action."""
-    line = coloured(result.status) + (" for input" if result.status == "waiting" else "")
+    is_approval = result.wait is not None and result.wait.is_approval
+    awaited = f" for {'approval' if is_approval else 'input'}" if result.status == "waiting" else ""
+    line = coloured(result.status) + awaited
     code = f" ({result.code})" if result.code else ""
     reason, preview = result.reason, ""
-    if result.wait is not None and result.wait.reason == "approval":
+    if is_approval:
         reason, _, preview = reason.partition("\n")
     click.echo(f"{line}: {clean(reason)}{code}" if reason else line)
     # Indented, so that no line of a file looks like a line of this command.
     for part in preview.rstrip("\n").split("\n") if preview else ():
         click.echo(f"    {clean(part)}")
     if result.hint:
-        click.echo(f"fix: {clean(result.hint)}")
+        click.echo(f"fix: {clean(full_hint(result.code, result.hint))}")
     if result.code:
-        click.echo(f"more: reyn explain {clean(result.code)}")
+        click.echo(f"more: {clean(explain_command(result.code))}")
     if result.wait is not None and result.wait.suggestions:
         click.echo(f"suggested: {', '.join(short(text, 80) for text in result.wait.suggestions)}")
     if result.artifact is not None:
@@ -141,7 +160,7 @@ def print_result(result: RunResult, *, took: str, files: Mapping[str, str], acti
     if files:
         click.echo(f"files: {_file_list(files)}")
     for warning in result.warnings:
-        click.echo(f"warning: {clean(warning)}")
+        click.echo(f"warning: {clean(full_warning(warning))}")
     print_next(action)
 
 

@@ -1,12 +1,13 @@
 """Ask the questions of a run at the terminal, without blocking the event loop.
 
-The kernel validates answers; this module only prints questions and reads lines.
+The kernel validates replies; this module only prints questions and reads lines.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import pwd
 import sys
 import termios
 from contextlib import suppress
@@ -26,11 +27,21 @@ if TYPE_CHECKING:
     from reyn.journal.kinds import Wait
 
 _STDIN = 0
+_LABELS = {"question": "question", "approval": "approval", "decision": "approval", "unsafe": "unknown outcome"}
+"""Names the kind of a question, so that a question of a model cannot pass for an approval."""
 
 
 def is_attended() -> bool:
     """Return whether a user can see a question and type an answer."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def user_name() -> str:
+    """Return the name of the account that executes the command, which variables cannot change."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 class TerminalPeople:
@@ -46,6 +57,11 @@ class TerminalPeople:
         self.before_output: Callable[[], None] = lambda: None
         self.asked: set[tuple[str, str]] = set()
         self.answered: set[tuple[str, str]] = set()
+
+    @property
+    def name(self) -> str:
+        """Who answers here; it is recorded with the answers."""
+        return user_name()
 
     async def ask(self, run_id: str, wait: Wait) -> Any:
         self.asked.add((run_id, wait.id))
@@ -71,13 +87,18 @@ class TerminalPeople:
 
 
 def _print_question(wait: Wait) -> None:
+    """Print a question. Every line of it is indented and escaped, so that none can look like output of Reyn."""
     mark = click.style("?", fg="magenta", bold=True)
-    for number, line in enumerate(wait.message.split("\n")):
-        click.echo(f"  {mark if number == 0 else ' '} {clean(line)}", err=True)
+    first, *others = wait.message.removesuffix("\n").split("\n")
+    click.echo(f"  {mark} {_LABELS.get(wait.reason, wait.reason)}: {clean(first)}", err=True)
+    for line in others:
+        click.echo(f"    | {clean(line)}", err=True)
     for number, suggestion in enumerate(wait.suggestions, start=1):
         click.echo(f"      {number}. {short(suggestion)}", err=True)
     empty = "to skip" if _is_optional(wait) else "to answer later"
     number_hint = "type a number or your own answer; " if wait.suggestions else ""
+    if wait.is_approval:
+        number_hint = "type a number, or `reject` and a remark; "
     click.echo(click.style(f"    ({number_hint}press Enter {empty})", dim=True), err=True)
 
 

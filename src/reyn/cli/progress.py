@@ -43,12 +43,14 @@ class Progress:
 
     Attributes:
         run_id: The run that the command executes, not one of its sub-runs.
+        warned: Warnings that were printed.
     """
 
     def __init__(
         self, runtime: SyncRuntime, *, err: bool, people: TerminalPeople | None = None, stream: bool = False
     ) -> None:
         self.run_id = ""
+        self.warned: set[str] = set()
         self._is_introduced = False
         self._err = err
         self._people = people
@@ -74,6 +76,8 @@ class Progress:
         self._is_introduced = True
         if entry is not None and self._is_shown(entry):
             self._print(self._line(entry))
+        if entry is not None and entry.type in _BEGINNINGS:
+            self._warn(event.run_id)
         if self._live_line is not None:
             tokens = f"{self._timeline.tokens:,} tokens" if self._timeline.tokens else ""
             self._live_line.update(self._timeline.activity, tokens)
@@ -101,6 +105,14 @@ class Progress:
             row = self._runtime.find(run_id)
             origin = f" · forked from {row.fork_of} at event {row.fork_seq}" if row.fork_of else ""
             self._print(clean(f"run {run_id}{origin}"))
+
+    def _warn(self, run_id: str) -> None:
+        """Print what a run that starts or continues requests in vain."""
+        for warning in self._runtime.permission_warnings(run_id):
+            if warning not in self.warned:
+                self.warned.add(warning)
+                self.pause()
+                click.echo(click.style(f"warning: {clean(warning)}", fg="yellow"), err=True)
 
     def pause(self) -> None:
         """End a streamed line; clear the live line until the next event."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from reyn.documents import read_error
 from reyn.errors import InputInvalid, ProjectNotFound, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -117,7 +118,10 @@ def parse_input(argument: str | None) -> Any:
         try:
             text = Path(argument[1:]).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
-            raise InputInvalid(f"cannot read the input `{argument[1:]}`: {error}") from error
+            raise InputInvalid(
+                f"cannot read the input file `{argument[1:]}`: {read_error(error)}",
+                hint="Pass `@` and the path of a text or JSON file.",
+            ) from error
     if not text.lstrip().startswith("{"):
         return text
     try:
@@ -135,4 +139,4 @@ def _read_stdin() -> str:
     try:
         return sys.stdin.buffer.read().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputInvalid(f"cannot read standard input: {error}") from error
+        raise InputInvalid(f"cannot read standard input: {read_error(error)}") from error

@@ -15,14 +15,22 @@ _OPTIONS = (
     click.option(
         "--model", metavar="MODEL", help="local, openai:NAME, scripted:FILE, recorded:RUN, or a name from reyn.yaml."
     ),
-    click.option("--strict/--lenient", default=None, help="Enforce required fields at every depth."),
+    click.option(
+        "--strict/--lenient", default=None, help="Enforce required fields at every depth, or at the top level only."
+    ),
     click.option("--output-language", metavar="LANG", help="Language of natural-language output."),
     click.option("--max-phase-visits", type=click.IntRange(min=1), metavar="N", help="Maximum visits of one phase."),
     click.option(
-        "--max-phase-retries", type=click.IntRange(min=0), metavar="N", help="Maximum rejected answers in one visit."
+        "--max-phase-retries",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Maximum retries after a rejected answer, per visit.",
     ),
     click.option(
-        "--max-act-turns", type=click.IntRange(min=0), metavar="N", help="Maximum turns with ops in one visit."
+        "--max-act-turns",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Maximum act turns (ops without a decision) per visit.",
     ),
 )
 

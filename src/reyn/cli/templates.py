@@ -46,16 +46,22 @@ def linear(name: str) -> Template:
 
 
 def loop(name: str) -> Template:
-    graph = "graph:\n  write: [review]\n  review: [write, end]\n"
+    graph = "graph:\n  write: [review]\n  review:\n    write: a criterion is not met\n    end: all criteria are met\n"
     criteria = "finish_criteria:\n  - the text does what the message asks\n  - no sentence can be left out\n"
     return Template(
         {
             "skill.md": _skill(name, "Write and review until it is good.", "write", graph + criteria),
             "phases/write.md": _phase(
-                "write", "user_message | remarks", "Write the text, or improve it by the remarks."
+                "write",
+                "user_message | remarks",
+                "Write what the message asks for. If there is a draft with remarks, improve the draft.",
+                reads="[user_message, draft]",
             ),
             "phases/review.md": _phase(
-                "review", "draft", "Judge the draft against the criteria. Send it back with remarks if one is not met."
+                "review",
+                "draft",
+                "Judge the draft against the message and the criteria. Remark on each that is not met.",
+                reads="[user_message]",
             ),
             "artifacts/draft.yaml": _text("draft", "A text to be reviewed."),
             "artifacts/remarks.yaml": _REMARKS,
@@ -63,7 +69,7 @@ def loop(name: str) -> Template:
         },
         [
             _answer("review", "draft", {"text": "Hello hello."}),
-            _answer("write", "remarks", {"draft": "Hello hello.", "remarks": ["One word is there twice."]}),
+            _answer("write", "remarks", {"remarks": ["One word is there twice."]}),
             _answer("review", "draft", {"text": "Hello."}),
             _answer(None, "answer", {"text": "Hello."}),
         ],
@@ -71,7 +77,11 @@ def loop(name: str) -> Template:
 
 
 def branch(name: str) -> Template:
-    graph = "graph:\n  sort: [reply, decline]\n  reply: [end]\n  decline: [end]\n"
+    graph = (
+        "graph:\n  sort:\n    reply: the message asks for something that can be done\n"
+        "    decline: it asks for nothing, or for what cannot be done\n"
+        "  reply: [end]\n  decline: [end]\n"
+    )
     return Template(
         {
             "skill.md": _skill(name, "Sort a message and answer it accordingly.", "sort", graph),
@@ -80,10 +90,8 @@ def branch(name: str) -> Template:
             ),
             "phases/reply.md": _phase("reply", "task", "Do what is asked, briefly."),
             "phases/decline.md": _phase("decline", "refusal", "Decline politely and say why in one sentence."),
-            "artifacts/task.yaml": _text("task", "Choose this if the message asks for something that can be done."),
-            "artifacts/refusal.yaml": _text(
-                "refusal", "Choose this if it asks for nothing, or for what cannot be done."
-            ),
+            "artifacts/task.yaml": _text("task", "What to do."),
+            "artifacts/refusal.yaml": _text("refusal", "What cannot be done, and why."),
             "artifacts/answer.yaml": _ANSWER,
         },
         [
@@ -103,8 +111,9 @@ def _skill(name: str, description: str, entry: str, more: str) -> str:
     )
 
 
-def _phase(name: str, input: str, instructions: str) -> str:
-    return f"---\ntype: phase\nname: {name}\ninput: {input}\nallowed_ops: []\n---\n{instructions}\n"
+def _phase(name: str, input: str, instructions: str, *, reads: str = "") -> str:
+    more = f"reads: {reads}\n" if reads else ""
+    return f"---\ntype: phase\nname: {name}\ninput: {input}\nallowed_ops: []\n{more}---\n{instructions}\n"
 
 
 def _text(name: str, description: str) -> str:
@@ -127,16 +136,15 @@ required: [facts]
 additionalProperties: false
 """
 _REMARKS = """\
-description: Choose this if a criterion is not met.
+description: What is wrong with a draft.
 type: object
 properties:
-  draft: {type: string, maxLength: 2000, description: The draft as it was.}
   remarks:
     type: array
     minItems: 1
     maxItems: 10
     items: {type: string, maxLength: 300}
-required: [draft, remarks]
+required: [remarks]
 additionalProperties: false
 """
 

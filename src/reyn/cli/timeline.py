@@ -136,22 +136,21 @@ class Timeline:
             case kinds.LimitRaised(limit=limit, value=value):
                 text = f"limit `{limit}` removed" if value is None else f"limit `{limit}` raised to {value}"
                 return _Line(1, "limit_raised", text, {"limit": limit, "value": value})
-            case kinds.MessageRefused(said=said, why=why):
-                return _Line(1, "refused", f"`{said}` message ignored: {why}")
-            case kinds.UndoCompleted(restored=restored, left=left):
-                return _Line(
-                    1, "undone", _restored_text("undone", restored, left), {"restored": restored, "left": left}
-                )
+            case kinds.MessageRefused(type=kind, reason=reason):
+                return _Line(1, "refused", f"`{kind}` message ignored: {reason}")
+            case kinds.UndoCompleted():
+                return _Line(1, "undone", *_restored("undone", body))
         return _end_line(body) or self._question_line(body)
 
     def _question_line(self, body: Body) -> _Line | None:
         match body:
             case kinds.WaitOpened(wait=wait):
                 self.activity = "waiting for an answer"
-                who = f"sub-run {wait.run} asks" if wait.run else "asks"
+                verb = "needs approval" if wait.is_approval else "asks"
+                who = f"sub-run {wait.run} {verb}" if wait.run else verb
                 data = {"wait": wait.id, "message": wait.message, "run": wait.run}
-                # The diff of an approval is part of the result, not of the timeline.
-                text = wait.message.partition("\n")[0] if wait.reason == "approval" else wait.message
+                # What is to be approved is part of the result, not of the timeline.
+                text = wait.message.partition("\n")[0] if wait.is_approval else wait.message
                 return _Line(2, "sub_run_question" if wait.run else "question", f"{who}: {text}", data)
             case kinds.WaitAnswered(wait=wait_id, value=name):
                 self.activity = "resuming"
@@ -215,17 +214,18 @@ class Timeline:
                 # The answer to a question has its own line, also if another process asked it.
                 is_question = not name and line.data["op"] in ("", "ask_user")
                 return None if is_question and status == "ok" else line
-            case kinds.ApprovalDecided(decision=decision, by=by, remark=remark):
+            case (
+                kinds.ApprovalDecided(decision=decision, by=by, remark=remark)
+                | kinds.DecisionReviewed(decision=decision, by=by, remark=remark)
+            ):
                 text = f"approval: {decision}{f' by {by}' if by else ''}{f': {remark}' if remark else ''}"
                 return _Line(2, "approval", text, {"decision": decision, "by": by})
             case kinds.PermissionDenied(op_kind=kind, op=op, reason=reason, rule=rule):
                 name = f"{kind} {op}".strip() or "op"
                 data = {"op": name, "status": "denied", "rule": rule}
                 return _Line(2, "op", f"{name} · denied: {reason}", data)
-            case kinds.WorkspaceRestored(restored=restored, left=left):
-                return _Line(
-                    2, "restored", _restored_text("restored", restored, left), {"restored": restored, "left": left}
-                )
+            case kinds.WorkspaceRestored():
+                return _Line(2, "restored", *_restored("restored", body))
             case kinds.SubRunStarted(call=call, skill=skill, run=child):
                 run.sub_runs[call] = child
                 self.activity = f"sub-run {child}"
@@ -257,13 +257,14 @@ class Timeline:
     def _read(self, name: str) -> Any:
         try:
             return msgspec.json.decode(self._content(name))
-        except (JournalError, msgspec.MsgspecError):
+        except (JournalError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
 
 
 def _turn(call: str) -> int:
-    """Return the turn of a call within its visit: `4.2` is turn 2."""
-    return int(call.rpartition(".")[2])
+    """Return the turn of a call within its visit: `4.2` is turn 2; 0 if a damaged record says otherwise."""
+    turn = call.rpartition(".")[2]
+    return int(turn) if turn.isdecimal() and len(turn) < 10 else 0
 
 
 def _retry_text(body: kinds.ModelRetried) -> str:
@@ -307,7 +308,7 @@ def _answer_line(body: Body) -> _Line | None:
         case kinds.ControlDecided(type=kind, next_phase=target, confidence=confidence, reason=reason):
             data = {"next": target or kind, "confidence": confidence, "reason": reason}
             return _Line(2, "decided", f"→ {target or kind} ({confidence:.2f}) {reason}", data)
-        case kinds.ContentCut(name=name, bytes=size):
+        case kinds.ContentTruncated(name=name, bytes=size):
             return _Line(2, "truncated", f"{name} truncated: it has {size:,} bytes")
         case kinds.PhaseFailed(reason=reason):
             return _Line(2, "visit_failed", f"visit failed: {reason}")
@@ -318,6 +319,12 @@ def _answer_line(body: Body) -> _Line | None:
     return None
 
 
-def _restored_text(verb: str, restored: tuple[str, ...], skipped: tuple[str, ...]) -> str:
-    text = f"{verb}: {', '.join(dict.fromkeys(restored)) or 'nothing'}"
-    return f"{text}; skipped: {', '.join(dict.fromkeys(skipped))}" if skipped else text
+def _restored(verb: str, body: kinds.WorkspaceRestored | kinds.UndoCompleted) -> tuple[str, dict[str, Any]]:
+    """Return the text and the data of a line about restored files."""
+    denied = {verdict.path: verdict.rule for verdict in body.verdicts if verdict.reason}
+    text = f"{verb}: {', '.join(dict.fromkeys(body.restored)) or 'nothing'}"
+    if body.left:
+        text = f"{text}; skipped: {', '.join(dict.fromkeys(body.left))}"
+    if denied:
+        text = f"{text}; denied: {', '.join(f'{path} ({rule})' for path, rule in denied.items())}"
+    return text, {"restored": body.restored, "left": body.left, "denied": denied}

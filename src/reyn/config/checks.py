@@ -98,7 +98,8 @@ def _check_struct(
             yield from _check(document, fields[key], (*path, key))
         else:
             message = f"unknown key `{key_path((*path, key))}`"
-            yield document.finding(CODE, message, *path, key, fix=nearest(key, fields))
+            known = f"the keys are {', '.join(f'`{name}`' for name in fields)}"
+            yield document.finding(CODE, message, *path, key, fix=nearest(key, fields) or known)
 
 
 def _check_leaf(document: Document, kind: Any, path: tuple[str | int, ...], value: Any) -> Iterator[Finding]:

@@ -12,12 +12,12 @@ import msgspec
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
+AtLeastTwo = Annotated[int, msgspec.Meta(ge=2)]
 SecretHandle = Annotated[
     str,
     msgspec.Meta(
         pattern=r"^(secret://[A-Z][A-Z0-9_]{0,63}|env://[A-Za-z_][A-Za-z0-9_]{0,127})\Z",
-        description="a reference to a secret: `secret://NAME` (store it with `reyn secret set NAME`) or "
-        "`env://VARIABLE`; never the key itself",
+        description="a reference to a secret: `secret://NAME` or `env://VARIABLE`; never the key itself",
         extra={"may_be_secret": True},
     ),
 ]
@@ -31,6 +31,9 @@ Url = Annotated[
     ),
 ]
 
+OPENAI_URL = "https://api.openai.com/v1"
+"""The server of `openai` models without a `base_url`."""
+
 
 class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Size limits of answers, frames and files. The limits of an answer are checked before anything else."""
@@ -41,6 +44,9 @@ class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     input_bytes: Positive = 24_000
     result_bytes: Positive = 8_000
     file_bytes: Positive = 8_000_000
+    visit_read_bytes: Positive = 200_000_000
+    visit_matched_bytes: Positive = 500_000_000
+    visit_recorded_bytes: Positive = 32_000_000
 
 
 class LimitKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,6 +55,7 @@ class LimitKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     phase_seconds: Positive | None = None
     run_seconds: Positive | None = None
     tokens: Positive | None = None
+    no_progress: AtLeastTwo | None = 3
     on_limit: Literal["decide", "stop"] = "decide"
     approval_seconds: Positive = 86_400
 
@@ -72,6 +79,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeout: Positive | None = None
     retries: NotNegative = 3
     fallback: tuple[str, ...] = ()
+    answer_form: Literal["auto", "full", "short"] = "auto"
     max_tokens: Positive = 1024
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = 0
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
@@ -104,8 +112,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     models: dict[str, ModelEntry] = {}
     """Names for models: the classes `light`, `standard` and `strong`, or names of your own. Each is an alias of a model
     or a mapping of settings: `model`, `base_url`, `key` (`secret://NAME` or `env://VARIABLE`), `mode` (`auto`,
-    `grammar`, `json_schema`, `json_object` or `free`), `timeout` in seconds, `retries`, `fallback` (models to try next,
-    in order), `max_tokens`, `temperature` (`null` uses the server's default), `threads`, `context_tokens`."""
+    `grammar`, `json_schema`, `json_object` or `free`), `answer_form` (`auto`, `full` or `short`), `timeout` in seconds,
+    `retries`, `fallback` (models to try next, in order), `max_tokens`, `temperature` (`null` uses the server's
+    default), `threads`, `context_tokens`."""
     max_phase_visits: Positive | None = 25
     """Maximum number of visits of one phase in a run; `null` means no limit."""
     max_phase_retries: NotNegative = 2
@@ -114,12 +123,14 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Maximum number of act turns per visit, if the phase allows more; `null` uses the phase's own limit."""
     limits: LimitKeys = LimitKeys()
     """Limits that stop a run: `phase_seconds`, `run_seconds` (execution time, without waits) and `tokens`. They do not
-    interrupt a model call in progress; its `timeout` does. `on_limit` applies when a visit has used its act turns:
+    interrupt a model call in progress; its `timeout` does. `no_progress` is how often a phase may give the same
+    artifact for the same input, or call a failing op with the same arguments, before the run stops; `null` means no
+    limit. `on_limit` applies when a visit has used its act turns:
     `decide` stops offering ops, `stop` stops the run. `approval_seconds` is how long an approval stays open."""
     permissions: dict[str, Any] = {}
     """Rules about what skills request, by permission key: `allow`, `ask` or `deny`, or a list of rules with patterns:
     `file.write: [{allow: tickets/}, {ask: reports/*.md, skill: weekly}]`. Of several that match, `deny` wins, then
-    `ask`. A request without a rule is denied."""
+    `ask`. A request without a rule is denied. Rules of several sources are added to each other."""
     files: FileZones = FileZones()
     """Path patterns that every skill may `read` and `write` without a request. By default reading covers the project
     without hidden names, and writing `output/`; a run's own `workspace:` can always be used."""
@@ -130,7 +141,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sizes: Sizes = Sizes()
     """Size limits. Of an answer: `answer_bytes`, `answer_depth`, `answer_ops`. Of what a frame shows of an input or an
     op result before it is truncated: `input_bytes`, `result_bytes`. Of a file that an op reads or writes:
-    `file_bytes`."""
+    `file_bytes`. Of what all ops of one visit may read (`visit_read_bytes`), search (`visit_matched_bytes`), and record
+    as results and contents of files (`visit_recorded_bytes`); an op beyond that fails, and the model is told."""
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -141,6 +153,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     phase_seconds: int | None = None
     run_seconds: int | None = None
     tokens: int | None = None
+    no_progress: int | None = 3
 
 
 class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -155,6 +168,8 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     approval_seconds: int = 86_400
     classes: dict[str, str] = {}
     """Model class → the model that answers phases of that class."""
+    answer_forms: dict[str, Literal["full", "short"]] = {}
+    """The form in which each of these models is asked to answer."""
 
     @classmethod
     def of(cls, config: Config) -> RunSettings:
@@ -166,6 +181,7 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
                 phase_seconds=config.limits.phase_seconds,
                 run_seconds=config.limits.run_seconds,
                 tokens=config.limits.tokens,
+                no_progress=config.limits.no_progress,
             ),
             max_phase_retries=config.max_phase_retries,
             output_language=config.output_language,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -22,18 +22,34 @@ class Constraints(msgspec.Struct, frozen=True):
     max_phase_visits: int | None
 
 
-class Execution(msgspec.Struct, frozen=True):
+class Execution(msgspec.Struct, frozen=True, omit_defaults=True):
     """The position in the run.
 
     Attributes:
         path: The phases entered, in order; the last `PATH_LENGTH` of them.
         current_visit: The number of visits of the current phase.
         total_steps: The number of visits in the whole run.
+        remaining_visits: How often each candidate that was visited before can still be visited.
     """
 
     path: tuple[str, ...]
     current_visit: int
     total_steps: int
+    remaining_visits: dict[str, int] = {}
+
+
+class Repetition(msgspec.Struct, frozen=True):
+    """Something that the model did more than once without progress.
+
+    Attributes:
+        kind: A decision with the same artifact for the same input, or an op that failed with the same arguments.
+        name: The next phase of the decision, or the kind of the op.
+        times: How often the model did it.
+    """
+
+    kind: Literal["decision", "op"]
+    name: str
+    times: int
 
 
 class StableFrame(msgspec.Struct, frozen=True):
@@ -64,6 +80,7 @@ class ContextFrame(msgspec.Struct, frozen=True):
         input_artifact: The whole input; the text of a large one is truncated in `messages`.
         execution: The position in the run.
         remaining_act_turns: Turns left for ops; `None` if no ops are offered.
+        read_artifacts: Earlier artifacts of the run that the phase reads, the whole of each.
         messages: Role and exact text of every message that the model receives.
         warnings: Reasons why a real run may send a different text.
     """
@@ -72,6 +89,7 @@ class ContextFrame(msgspec.Struct, frozen=True):
     input_artifact: dict[str, Any]
     execution: Execution
     remaining_act_turns: int | None = None
+    read_artifacts: tuple[dict[str, Any], ...] = ()
     messages: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -83,6 +101,8 @@ class ContextFrame(msgspec.Struct, frozen=True):
         frame["execution"] = msgspec.to_builtins(self.execution)
         for name in ("candidate_outputs", "finish_criteria", "constraints", "available_control_ops", "output_language"):
             frame[name] = stable[name]
+        if self.read_artifacts:
+            frame["read_artifacts"] = list(self.read_artifacts)
         if self.remaining_act_turns is not None:
             frame["remaining_act_turns"] = self.remaining_act_turns
         return frame

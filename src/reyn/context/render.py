@@ -1,62 +1,23 @@
-"""Render a frame as messages. All text that the model sees is built here.
+"""Render a turn as messages: the input, earlier artifacts, results, and what to answer.
 
-Content that all phases share comes first, then content that is stable for a phase, then content that changes, so that
-provider prompt caches hit. A recorded message is a list of parts, which refer to stored content by hash.
+The static messages before it come from `reyn.context.prompt`; together they are all that the model sees. A recorded
+message is a list of parts, which refer to stored content by hash.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from reyn.context.frame import Execution, Rollback
-from reyn.contract.example import example_answer
-from reyn.journal import canonical, digest
+from reyn.context.frame import Execution, Repetition, Rollback
+from reyn.context.words import escape_line_ends, one_line, plain_text
+from reyn.journal import digest
 from reyn.journal.kinds import FrameMessage, Part
 from reyn.workspace.paths import FULL_CONTENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from reyn.context.frame import StableFrame
-
-CONTRACT = """\
-You decide one step of a workflow. Answer with exactly one JSON object and nothing else.
-- Choose exactly one entry of `candidate_outputs`.
-- For an entry with control_type "transition": type "transition", decision "continue", next_phase as in the entry.
-- For an entry with control_type "finish": type "finish", decision "finish", next_phase null.
-- `artifact.type` is the entry's schema_name; `artifact.data` satisfies its artifact_schema. Write your own values \
-where the example has <...>.
-- `confidence` is a number from 0 to 1; `reason.summary` says why in one sentence.
-- If the task cannot be done: type "abort", decision "abort", next_phase null, and the cause in `reason.summary`.
-"""
-
-ACTING = """\
-- To act before you decide, answer {"control_ir": [...]} alone, with entries like those of `available_control_ops`; you
-  are asked again with what came of them under `control_ir_results`. A decision may carry `control_ir`, too; it holds
-  only if all of it succeeds.
-"""
-
-EXAMPLE = "\nFor example:\n{answer}\n"
-
-
-def stable_text(frame: StableFrame) -> str:
-    """Return the text of the first message: the contract, an example, and a section per stable key with a value."""
-    sections = [
-        ("current_phase", frame.current_phase),
-        ("current_phase_role", frame.current_phase_role),
-        ("instructions", frame.instructions),
-        ("candidate_outputs", _canonical_lines(frame.candidate_outputs)),
-        ("available_control_ops", _ordered_lines(frame.available_control_ops)),
-        ("finish_criteria", "\n".join(f"- {criterion}" for criterion in frame.finish_criteria)),
-        ("constraints", canonical(frame.constraints).decode()),
-        ("output_language", frame.output_language),
-    ]
-    contract = CONTRACT + (ACTING if frame.available_control_ops else "")
-    answer = msgspec.json.encode(example_answer(frame.candidate_outputs)).decode()
-    body = "".join(f"\n## {name}\n{text}\n" for name, text in sections if text)
-    return contract + EXAMPLE.replace("{answer}", answer) + body
 
 
 class TurnFrame(msgspec.Struct, frozen=True):
@@ -69,6 +30,8 @@ class TurnFrame(msgspec.Struct, frozen=True):
         results: The number of op results in this visit.
         results_digest: The digest of their hashes (`next_digest`).
         remaining_act_turns: Turns left for ops; `None` if no ops are offered.
+        reads: Type and hash of each earlier artifact that the phase reads, or the hash of its truncated text.
+        repetitions: What the model did more than once without progress.
     """
 
     input_hash: str
@@ -77,28 +40,70 @@ class TurnFrame(msgspec.Struct, frozen=True):
     results: int = 0
     results_digest: str | None = None
     remaining_act_turns: int | None = None
+    reads: tuple[tuple[str, str], ...] = ()
+    repetitions: tuple[Repetition, ...] = ()
 
 
-def turn_message(turn: TurnFrame) -> FrameMessage:
-    """Build the second message: first the parts that are constant in a visit, then the results, then the turn count."""
-    parts = [_INPUT_HEADING, Part(blob=turn.input_hash)]
+def turn_message(turn: TurnFrame, closing: str) -> FrameMessage:
+    """Build the last message: what is constant in a visit, then the results, then what to answer.
+
+    A message that holds the input alone has no headings, as in the example exchanges.
+
+    Args:
+        turn: What changes from turn to turn.
+        closing: The end of a message that holds more than the input.
+    """
+    parts = [Part(blob=turn.input_hash, plain=True)]
+    for name, content in turn.reads:
+        parts += [Part(text=f"\n\n# Earlier {name}\n"), Part(blob=content, plain=True)]
     if turn.rollback is not None:
-        reason = canonical(turn.rollback.reason).decode()
+        reason = one_line(turn.rollback.reason)
         parts += [
-            Part(text=f'\n\n## rollback\n{{"reason":{reason},"rejected_artifact":'),
-            Part(blob=turn.rollback.rejected_artifact),
-            Part(text="}"),
+            Part(text=f"\n\n# Rejected\nThe next phase failed: {reason}\nIt was given what you produced before:\n"),
+            Part(blob=turn.rollback.rejected_artifact, plain=True),
         ]
-    tail = f"\n\n## execution\n{canonical(turn.execution).decode()}\n"
     if turn.results:
-        parts += [
-            Part(text=f"{tail}\n## control_ir_results\n"),
-            Part(results=turn.results, digest=turn.results_digest),
-        ]
-        tail = "\n"
+        parts += [Part(text="\n\n# Results\n"), Part(results=turn.results, digest=turn.results_digest)]
+    notes = _notes(turn)
+    tail = f"\n\n# Notes\n{notes}" if notes else ""
+    if len(parts) > 1 or tail:
+        parts.append(Part(text=tail + closing))
+    return FrameMessage("user", tuple(parts))
+
+
+def _notes(turn: TurnFrame) -> str:
+    notes = []
+    if turn.execution.current_visit > 1:
+        notes.append(f"You are in this phase for the {_ordinal(turn.execution.current_visit)} time.")
+    notes += [
+        f"`{name}` can be visited {_count(count, 'more time')}."
+        for name, count in turn.execution.remaining_visits.items()
+    ]
     if turn.remaining_act_turns is not None:
-        tail += f"\n## remaining_act_turns\n{turn.remaining_act_turns}\n"
-    return FrameMessage("user", (*parts, Part(text=tail)))
+        notes.append(f"Turns with ops left: {turn.remaining_act_turns}.")
+    notes += [_repetition(one) for one in turn.repetitions]
+    return "\n".join(notes)
+
+
+def _repetition(repetition: Repetition) -> str:
+    if repetition.kind == "op":
+        return (
+            f"You called `{repetition.name}` {repetition.times} times with the same arguments; it failed each time. "
+            "Change the arguments, use another op, or decide."
+        )
+    return (
+        f"For this input you chose `{repetition.name}` with the same artifact {repetition.times} times. "
+        "Choose another output, or change the artifact."
+    )
+
+
+def _ordinal(number: int) -> str:
+    suffix = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{suffix}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def next_digest(previous: str | None, result: str) -> str:
@@ -123,7 +128,9 @@ def truncate(content: bytes, limit: int, name: str) -> bytes:
 
 def correction(answer_hash: str, path: str, message: str) -> tuple[FrameMessage, FrameMessage]:
     """Build the two messages that follow a rejected answer: the answer itself, and the error."""
-    text = f"Your answer was rejected.\n{path}: {message}\nAnswer again with one corrected JSON object."
+    text = (
+        f"Your answer was rejected: {one_line(path)}: {one_line(message)}\nAnswer again with one corrected JSON object."
+    )
     return (
         FrameMessage("assistant", (Part(blob=answer_hash),)),
         FrameMessage("user", (Part(text=text),)),
@@ -143,17 +150,7 @@ def message_text(message: FrameMessage, content: Callable[[str], bytes], results
 
 def _part_text(part: Part, content: Callable[[str], bytes], results: Sequence[str]) -> str:
     if part.results:
-        return "\n".join(content(name).decode() for name in results[: part.results])
-    return part.text if part.blob is None else content(part.blob).decode()
-
-
-_INPUT_HEADING = Part(text="## input_artifact\n")
-
-
-def _ordered_lines(values: tuple[Any, ...]) -> str:
-    """Return one JSON line per value, with keys in the order in which the model should write them."""
-    return "\n".join(msgspec.json.encode(value).decode() for value in values)
-
-
-def _canonical_lines(values: tuple[Any, ...]) -> str:
-    return "\n".join(canonical(value).decode() for value in values)
+        return "\n".join(escape_line_ends(content(name).decode()) for name in results[: part.results])
+    if part.blob is None:
+        return part.text
+    return plain_text(content(part.blob)) if part.plain else content(part.blob).decode()

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """One entry of `candidate_outputs`. `artifact_schema` is the schema of the artifact's `data`."""
+    """One entry of `candidate_outputs`.
+
+    Attributes:
+        next_phase: The next phase; `end` to finish.
+        control_type: What choosing it does.
+        schema_name: The type of the artifact.
+        artifact_schema: The schema of the artifact's `data`.
+        description: When to choose it: the text of the edge, else the description of the artifact.
+    """
 
     next_phase: str
     control_type: Literal["transition", "finish"]
@@ -23,16 +31,51 @@ class Candidate(msgspec.Struct, frozen=True):
     artifact_schema: Schema
     description: str
 
+    @property
+    def label(self) -> str:
+        """The name by which the model chooses it, unique among the candidates of a phase."""
+        return self.next_phase
+
+
+class UnionCandidate(Candidate, frozen=True):
+    """A candidate whose next phase accepts several artifact types; each of them is a candidate."""
+
+    @property
+    def label(self) -> str:
+        return f"{self.next_phase}:{self.schema_name}"
+
 
 def candidates_of(skill: Skill, phase: str) -> tuple[Candidate, ...]:
     """Return one candidate per next phase and member of its input union, in the author's order; then the finish."""
+    texts = skill.edge_texts.get(phase, {})
     transitions = [
-        Candidate(name, "transition", artifact.name, artifact.schema, artifact.description or f"Go on to {name}.")
-        for name in successors(skill, phase)
-        for artifact in skill.inputs_of(name)
+        candidate for name in successors(skill, phase) for candidate in _into(skill, name, texts.get(name, ""))
     ]
     if not may_finish(skill, phase):
         return tuple(transitions)
     final = skill.final_output
-    description = skill.final_output_description or final.description or "Finish with the final output."
+    description = texts.get(END) or skill.final_output_description or final.description or _FINISH
     return (*transitions, Candidate(END, "finish", final.name, final.schema, description.strip()))
+
+
+_FINISH = "Finish with the final output."
+
+
+def _into(skill: Skill, name: str, text: str) -> list[Candidate]:
+    """Return the candidates that lead to a phase. The text of the edge applies to each member of an input union."""
+    members = skill.inputs_of(name)
+    if len(members) == 1:
+        [only] = members
+        description = text or only.description.strip() or f"Go on to {name}."
+        return [Candidate(name, "transition", only.name, only.schema, description)]
+    return [
+        UnionCandidate(name, "transition", one.name, one.schema, _union_text(text, one.description.strip(), name))
+        for one in members
+    ]
+
+
+def _union_text(text: str, description: str, name: str) -> str:
+    """Return when to choose a member of a union: the text of the edge, then what distinguishes the member."""
+    if text and description:
+        return f"{text.rstrip('.')}: {description}"
+    return text or description or f"Go on to {name}."

@@ -1,8 +1,8 @@
 """Judge an answer of the model: accept it, or reject it with the class of the violated rule and a JSON path.
 
-The checks run in stages: size, JSON, shape, consistency, candidate, artifact type, schema, placeholders, ops. A single
-check against the combined schema would be shorter, but a failing `oneOf` names no path. Answers are never repaired;
-reasoning, a code fence or prose around one object is dropped and counted.
+The checks run in stages: size, JSON, shape, consistency, candidate, artifact type, schema, ops. A single check against
+the combined schema would be shorter, but a failing `oneOf` names no path. A short answer is expanded first. Answers are
+never repaired; reasoning, a code fence or prose around one object is dropped and counted.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from reyn.config import Sizes
-from reyn.contract.example import copied_placeholder
+from reyn.contract.forms import ShortForm, to_short_path
 from reyn.contract.ops import OpRules
 from reyn.contract.parsing import parse
-from reyn.contract.schema import answer_schema
+from reyn.contract.schema import answer_schema, short_schema
 from reyn.contract.verdicts import Accepted, Acting, Rejected, short
 from reyn.jsonschema import Validator, compile_schema, lenient
 
 if TYPE_CHECKING:
     from reyn.contract.candidates import Candidate
     from reyn.contract.verdicts import Verdict
+    from reyn.journal.kinds import AnswerForm
     from reyn.vocabulary import OpSpec
 
 
@@ -97,6 +98,7 @@ class Contract:
 
     Attributes:
         candidates: The allowed transitions and finish.
+        form: The form in which the model is asked to answer.
         schema: The JSON Schema of every allowed answer, for providers that can constrain their output.
         ops: The rules for the offered ops.
     """
@@ -108,9 +110,12 @@ class Contract:
         *,
         strict: bool = False,
         sizes: Sizes | None = None,
+        form: AnswerForm = "full",
     ) -> None:
         self.candidates = candidates
-        self.schema = answer_schema(candidates, ops)
+        self.form = form
+        self.schema = short_schema(candidates, ops) if form == "short" else answer_schema(candidates, ops)
+        self._short = ShortForm(candidates) if form == "short" else None
         self.ops = OpRules(ops)
         self._sizes = sizes or Sizes()
         self._branches: dict[str | None, dict[str, Validator]] = {}
@@ -119,35 +124,46 @@ class Contract:
             schema = candidate.artifact_schema if strict else lenient(candidate.artifact_schema)
             self._branches.setdefault(target, {})[candidate.schema_name] = compile_schema(schema)
 
-    def judge(self, text: str, *, is_cut: bool = False) -> Verdict:
-        """Return the verdict on an answer. `is_cut` says that the answer ended at a length limit of the model."""
+    def judge(self, text: str, *, is_cut: bool = False, probability: float | None = None) -> Verdict:
+        """Return the verdict on an answer.
+
+        Args:
+            text: The answer.
+            is_cut: Whether it ended at a length limit of the model.
+            probability: The probability of the choice, if the engine measured it; the confidence of a short answer.
+        """
         parsed = parse(text, self._sizes)
         if isinstance(parsed, Rejected):
             return Rejected("size", "$", _TRUNCATED) if is_cut else parsed
         value, dropped = parsed
-        # Searching every string for placeholders would cost as much as all other checks, so skip it where possible.
-        verdict = self._judge_object(value, has_markers="<" in text)
+        verdict = self._judge_object(value) if self._short is None else self._judge_short(value, probability)
         return msgspec.structs.replace(verdict, dropped=dropped) if dropped else verdict
 
-    def _judge_object(self, value: dict[str, Any], *, has_markers: bool) -> Verdict:
+    def _judge_short(self, value: dict[str, Any], probability: float | None) -> Verdict:
+        assert self._short is not None
+        expanded = self._short.expand(value, probability)
+        if isinstance(expanded, Rejected):
+            return expanded
+        verdict = self._judge_object(expanded)
+        if isinstance(verdict, Rejected) and expanded is not value:
+            return msgspec.structs.replace(verdict, path=to_short_path(verdict.path))
+        return verdict
+
+    def _judge_object(self, value: dict[str, Any]) -> Verdict:
         if value.get("control_ir") and "control" not in value and "artifact" not in value:
-            return self._act(value, has_markers)
+            return self._act(value)
         try:
             answer = msgspec.convert(value, _Answer)
         except msgspec.ValidationError:
             return _shape_error(value, _DECISION)
-        placeholder = (
-            _placeholder_error(answer.control.reason.summary, "$.control.reason.summary") if has_markers else None
-        )
-        rejected = placeholder or self._too_many(answer.control_ir) or self._inconsistency(answer)
-        return rejected or self._decide(answer, has_markers)
+        return self._too_many(answer.control_ir) or self._inconsistency(answer) or self._decide(answer)
 
-    def _act(self, value: dict[str, Any], has_markers: bool) -> Verdict:
+    def _act(self, value: dict[str, Any]) -> Verdict:
         try:
             turn = msgspec.convert(value, _ActTurn)
         except msgspec.ValidationError:
             return _shape_error(value, _ACT)
-        rejected = self._too_many(turn.control_ir) or self._op_error(turn.control_ir, "decide instead", has_markers)
+        rejected = self._too_many(turn.control_ir) or self._op_error(turn.control_ir, "decide instead")
         return rejected or Acting(tuple(turn.control_ir))
 
     def _too_many(self, ops: list[Any]) -> Rejected | None:
@@ -155,11 +171,9 @@ class Contract:
             return None
         return Rejected("size", "$.control_ir", f"{len(ops)} ops are more than the {self._sizes.answer_ops} allowed")
 
-    def _op_error(self, ops: list[Any], instead: str, has_markers: bool) -> Rejected | None:
+    def _op_error(self, ops: list[Any], instead: str) -> Rejected | None:
         error = self.ops.first_error(ops, instead)
-        if error:
-            return Rejected("ops", short(error[0]), short(error[1]))
-        return _placeholder_error(ops, "$.control_ir") if has_markers else None
+        return Rejected("ops", short(error[0]), short(error[1])) if error else None
 
     def _inconsistency(self, answer: _Answer) -> Rejected | None:
         control = answer.control
@@ -173,15 +187,15 @@ class Contract:
             return Rejected("ops", "$.control_ir", "an abort performs no ops; leave control_ir empty")
         return None
 
-    def _decide(self, answer: _Answer, has_markers: bool) -> Verdict:
+    def _decide(self, answer: _Answer) -> Verdict:
         control = answer.control
         artifact = None
         if control.type != "abort":
-            result = self._check_artifact(answer, has_markers)
+            result = self._check_artifact(answer)
             if isinstance(result, Rejected):
                 return result
             artifact = {"type": result.type, "data": result.data}
-        rejected = self._op_error(answer.control_ir, "leave control_ir empty", has_markers)
+        rejected = self._op_error(answer.control_ir, "leave control_ir empty")
         return rejected or Accepted(
             control.type,
             control.decision,
@@ -192,7 +206,7 @@ class Contract:
             tuple(answer.control_ir),
         )
 
-    def _check_artifact(self, answer: _Answer, has_markers: bool) -> _Artifact | Rejected:
+    def _check_artifact(self, answer: _Answer) -> _Artifact | Rejected:
         target = answer.control.next_phase
         branches = self._branches.get(target)
         if branches is None:
@@ -206,8 +220,7 @@ class Contract:
             names = " or ".join(repr(name) for name in branches)
             return Rejected("artifact_type", "$.artifact.type", f"{artifact.type!r} does not fit here; use {names}")
         if validator.is_valid(artifact.data):
-            placeholder = _placeholder_error(artifact.data, "$.artifact.data") if has_markers else None
-            return placeholder or artifact
+            return artifact
         error = validator.first_error(artifact.data)
         assert error is not None
         return Rejected("schema", short(error.path("$.artifact.data")), short(error.message))
@@ -218,14 +231,6 @@ class Contract:
         finish = "; or finish with next_phase null" if None in self._branches else ""
         what = "finishing is not offered here" if target is None else f"{target!r} is not offered here"
         return short(f"{what}; {allowed}{finish}")
-
-
-def _placeholder_error(value: Any, path: str) -> Rejected | None:
-    found = copied_placeholder(value, path)
-    if found is None:
-        return None
-    message = f"{found[1]!r} is a placeholder of the example; put the value itself"
-    return Rejected("placeholder", short(found[0]), short(message))
 
 
 def _shape_error(value: Any, shape: Validator, path: str = "$") -> Rejected:

@@ -1,7 +1,8 @@
 """Parse the text of an answer into one JSON object.
 
 Reasoning before the object (up to `</think>`), one code fence, or prose around one object is dropped and counted.
-Nothing else is repaired. Every scan is linear, because the text may be hostile.
+Nothing else is repaired: an object that has a key twice is rejected, because parsers disagree on which one counts.
+Every scan is linear, because the text may be hostile.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.contract.verdicts import Rejected
+from reyn.contract.verdicts import Rejected, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,11 +43,13 @@ def parse(text: str, sizes: Sizes) -> tuple[dict[str, Any], int] | Rejected:
 
 def _load(text: str, depth: int) -> tuple[Any, int]:
     value = _decode(text, depth)
-    if not isinstance(value, Rejected) or (value.rule == "depth" and _END_OF_REASONING not in text):
+    if not isinstance(value, Rejected) or value.rule == "duplicate_key":
+        return value, 0
+    if value.rule == "depth" and _END_OF_REASONING not in text:
         return value, 0
     for inner in _candidates(text):
         found = _decode(inner, depth)
-        if not isinstance(found, Rejected) or found.rule == "depth":
+        if not isinstance(found, Rejected) or found.rule in ("depth", "duplicate_key"):
             return found, len(text) - len(inner)
     return value, 0
 
@@ -72,9 +75,65 @@ def _decode(text: str, depth: int) -> Any:
     if _depth(text, depth) > depth:
         return Rejected("depth", "$", f"the answer is nested more than {depth} deep")
     try:
-        return msgspec.json.decode(text)
+        value = msgspec.json.decode(text)
+        path = _duplicate_key(text) if _may_have_duplicates(text, value) else None
     except msgspec.MsgspecError:
         return Rejected("not_json", "$", f"the answer is not one JSON object{_error_position(text)}")
+    except RecursionError:  # the configured depth is more than Python supports
+        return Rejected("depth", "$", "the answer is nested too deep")
+    return value if path is None else Rejected("duplicate_key", short(path), "the key is there twice; give it once")
+
+
+_Place = tuple[Any, str | int] | None
+"""The last step of a path, after the place before it: joined paths of many values could be large."""
+
+
+def _may_have_duplicates(text: str, value: Any) -> bool:
+    """Return whether the text has more colons than its value, which has each key once; escapes can hide a colon."""
+    return "\\u" in text or text.count(":") != msgspec.json.encode(value).count(b":")
+
+
+class _Pairs(list[Any]):
+    """The keys and values of an object, as written."""
+
+
+def _duplicate_key(text: str) -> str | None:
+    """Return the path of the first key that an object has twice; the text is valid JSON."""
+    found = False
+
+    def check(pairs: list[tuple[str, Any]]) -> None:
+        nonlocal found
+        found = found or len({key for key, _ in pairs}) < len(pairs)
+
+    json.loads(text, object_pairs_hook=check, parse_int=_ignore, parse_float=_ignore)
+    if not found:
+        return None
+    root = json.loads(text, object_pairs_hook=_Pairs, parse_int=_ignore, parse_float=_ignore)
+    nodes: list[tuple[Any, _Place]] = [(root, None)]
+    while nodes:
+        node, place = nodes.pop()
+        if isinstance(node, _Pairs):
+            seen: set[str] = set()
+            for key, _ in node:
+                if key in seen:
+                    return _path((place, key))
+                seen.add(key)
+            nodes += [(value, (place, key)) for key, value in reversed(node)]
+        elif isinstance(node, list):
+            nodes += [(value, (place, index)) for index, value in reversed(list(enumerate(node)))]
+    return None
+
+
+def _path(place: _Place) -> str:
+    steps: list[str] = []
+    while place is not None:
+        place, step = place
+        steps.append(f"[{step}]" if isinstance(step, int) else f".{step}")
+    return "$" + "".join(reversed(steps))
+
+
+def _ignore(_: str) -> None:
+    """Stand for a number, whose value does not matter: one may have too many digits for Python."""
 
 
 def _error_position(text: str) -> str:

@@ -1,8 +1,14 @@
-"""Build the JSON Schema that describes every allowed answer, for providers that constrain their output."""
+"""Build the JSON Schema that describes every allowed answer, for providers that constrain their output.
+
+In both forms the reason comes before the choice and the choice before the data, because constrained models write the
+properties in this order: a model that decides first only justifies its decision.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from reyn.contract.forms import ABORT
 
 if TYPE_CHECKING:
     from reyn.contract.candidates import Candidate
@@ -16,6 +22,22 @@ def answer_schema(candidates: tuple[Candidate, ...], ops: tuple[OpSpec, ...] = (
     act = [_closed({"control_ir": op_list | {"minItems": 1}})] if ops else []
     decide = [_branch(candidate, op_list if ops else _NO_OPS) for candidate in candidates]
     return {"anyOf": [*decide, _abort_branch(), *act]}
+
+
+def short_schema(candidates: tuple[Candidate, ...], ops: tuple[OpSpec, ...] = ()) -> dict[str, Any]:
+    """Return the schema of the short form: one branch per candidate, one for abort, and one to act."""
+    decide = [
+        _short_branch(candidate.label, _standalone(candidate.artifact_schema, candidate.schema_name))
+        for candidate in candidates
+    ]
+    op_list = {"type": "array", "items": {"anyOf": [form.arguments for spec in ops for form in spec.forms]}}
+    act = [_closed({"reason": _TEXT, "ops": op_list | {"minItems": 1}})] if ops else []
+    return {"anyOf": [*decide, _short_branch(ABORT, None), *act]}
+
+
+def _short_branch(label: str, data: Schema | None) -> dict[str, Any]:
+    properties: dict[str, Any] = {"reason": _TEXT, "choice": {"const": label}, "confidence": _CONFIDENCE}
+    return _closed(properties if data is None else properties | {"data": data})
 
 
 def _branch(candidate: Candidate, ops: dict[str, Any]) -> dict[str, Any]:
@@ -35,17 +57,19 @@ def _abort_branch() -> dict[str, Any]:
     return _closed(properties, optional=("artifact", "control_ir"))
 
 
+_TEXT = {"type": "string"}
+_CONFIDENCE = {"type": "number", "minimum": 0, "maximum": 1}
 _NO_OPS = {"type": "array", "maxItems": 0}
 
 
 def _control(kind: str, decision: str, next_phase: str | None) -> dict[str, Any]:
     return _closed(
         {
+            "reason": _closed({"summary": _TEXT}),
             "type": {"const": kind},
             "decision": {"const": decision},
             "next_phase": {"const": next_phase},
-            "confidence": {"type": "number", "minimum": 0, "maximum": 1},
-            "reason": _closed({"summary": {"type": "string"}}),
+            "confidence": _CONFIDENCE,
         }
     )
 

@@ -43,13 +43,13 @@ REJECTION_CLASSES = (
     "size",
     "depth",
     "not_json",
+    "duplicate_key",
     "not_object",
     "shape",
     "consistency",
     "candidate",
     "artifact_type",
     "schema",
-    "placeholder",
     "ops",
 )
 """The classes of rules that an answer can violate."""

@@ -1,6 +1,6 @@
-"""Plan an op, and ask a person first where a rule says so.
+"""Ask a person before an action: an op for which a rule says `ask`, and the decision of a phase that requires approval.
 
-An approval authorises one action: it is bound to the digest of what was shown. The op is planned again afterwards, and
+An approval authorises one action: it is bound to the digest of what was shown. An op is planned again afterwards, and
 any difference (arguments, contents, files, rule) asks again.
 """
 
@@ -8,34 +8,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from reyn.journal import Blob, canonical, kinds
+from reyn.journal import Blob, canonical, digest, kinds
 from reyn.jsonschema import compile_schema
-from reyn.kernel.effects import Ask, Expired, PlanOp
+from reyn.kernel.effects import Expired, PlanOp
+from reyn.kernel.waits import ask_person, printable
 from reyn.ops import Call
 
 if TYPE_CHECKING:
-    from reyn.kernel.compiled_skill import RunContext
+    from reyn.contract import Accepted
+    from reyn.kernel.compiled_skill import CompiledPhase, RunContext
     from reyn.kernel.tape import Tape
 
 SECOND = 1_000_000
+MAX_CHARACTERS = 20_000
+"""The number of characters of a preview in a question. The event has all of them."""
+_REMARK = {"type": "string", "maxLength": 4_000}
 
-RESPONSE: dict[str, Any] = {
-    "anyOf": [
-        {"enum": ["approve", "reject", "defer"]},
-        {
-            "type": "object",
-            "properties": {
-                "decision": {"enum": ["approve", "reject", "edit", "defer"]},
-                "args": {"type": "object"},
-                "remark": {"type": "string", "maxLength": 4_000},
-                "always": {"type": "boolean"},
-            },
-            "required": ["decision"],
-            "additionalProperties": False,
-        },
-    ]
-}
+
+def _response(decisions: list[str], **fields: Any) -> dict[str, Any]:
+    """Return the schema of an answer: a word, or an object with the decision and a remark."""
+    properties = {"decision": {"enum": decisions}, **fields, "remark": _REMARK}
+    whole = {"type": "object", "properties": properties, "required": ["decision"], "additionalProperties": False}
+    return {"anyOf": [{"enum": ["approve", "reject", "defer"]}, whole]}
+
+
+OP_RESPONSE = _response(["approve", "reject", "edit", "defer"], args={"type": "object"}, always={"type": "boolean"})
+DECISION_RESPONSE = _response(["approve", "reject", "defer"])
 SUGGESTIONS = ("approve", "reject", "defer")
+
+
+# -- ops ----------------------------------------------------------------------------------------------
 
 
 class Rejected:
@@ -50,53 +52,44 @@ async def plan_op(
 ) -> tuple[dict[str, Any], kinds.OpStarted | kinds.PermissionDenied | Rejected]:
     """Plan an op until it is started, denied or rejected. Returns its arguments, which a person may have edited."""
     planned = await PlanOp(call, args)
-    asked = 0
+    asked, is_deferred = 0, False
     while isinstance(planned, kinds.ApprovalRequired):
         asked += 1
-        decided, edited = await _ask(planned, args, f"{call}.approve{asked if asked > 1 else ''}", context, tape)
+        answer = await _ask(
+            f"{call}.approve{asked if asked > 1 else ''}",
+            f"Approve `{_op_name(planned)}`? ({planned.rule})",
+            tape.content(planned.preview).decode(),
+            OP_RESPONSE,
+            context,
+            tape,
+            reason="approval",
+            is_deferred=is_deferred,
+        )
+        decided, blobs = _decided(planned, answer, args, context, tape)
+        tape.emit(decided, *blobs)
+        is_deferred = decided.decision == "defer"
         match decided.decision:
             case "reject" | "expired":
                 assert decided.result is not None
                 return args, Rejected(decided.result)
             case "edit":
-                args = edited
+                args = answer["args"]
                 planned = await PlanOp(call, args)
             case "approve":
                 planned = await PlanOp(call, args, approved=planned.digest)
     return args, planned
 
 
-async def _ask(
-    required: kinds.ApprovalRequired, args: dict[str, Any], wait_id: str, context: RunContext, tape: Tape
-) -> tuple[kinds.ApprovalDecided, dict[str, Any]]:
-    preview = tape.content(required.preview).decode()
-    what = f"{required.op_kind} {required.op}".strip()
-    parent = tape.state.started.parent if tape.state.started else None
-    wait = kinds.Wait(
-        f"{parent.path}/{wait_id}" if parent else wait_id,
-        "approval",
-        f"Approve `{what}`? ({required.rule})\n{preview}",
-        RESPONSE,
-        tape.ts + context.settings.approval_seconds * SECOND,
-        suggestions=SUGGESTIONS,
-    )
-    tape.emit(kinds.WaitOpened(wait))
-    answer = await Ask(wait.id)
-    decided, blobs = _decided(required, answer, args, context, tape)
-    return tape.emit(decided, *blobs), _edited(answer)
-
-
-def _edited(answer: Any) -> dict[str, Any]:
-    return answer.get("args", {}) if isinstance(answer, dict) else {}
+def _op_name(required: kinds.ApprovalRequired) -> str:
+    return f"{required.op_kind} {required.op}".strip()
 
 
 def _decided(
     required: kinds.ApprovalRequired, answer: Any, args: dict[str, Any], context: RunContext, tape: Tape
 ) -> tuple[kinds.ApprovalDecided, tuple[Blob, ...]]:
-    by = tape.state.last_answer.by if tape.state.last_answer else ""
     if isinstance(answer, Expired):
         return _rejected(required, "expired", "", "the approval expired", args)
-    value = {"decision": answer} if isinstance(answer, str) else answer
+    value, by = _value(answer), _decided_by(tape)
     remark = value.get("remark", "")
     match value["decision"]:
         case "approve":
@@ -108,7 +101,7 @@ def _decided(
                 by,
                 remark,
                 always,
-                f"{required.op_kind} {required.op}".strip(),
+                _op_name(required),
                 rule=required.rule,
             )
             return decided, ()
@@ -143,3 +136,103 @@ def _rejected(
         required.call, decision, required.digest, by, remark, result=content.hash, rule=required.rule
     )
     return decided, (content,)
+
+
+# -- decisions ----------------------------------------------------------------------------------------
+
+
+async def review_decision(verdict: Accepted, call: str, phase: CompiledPhase, tape: Tape) -> kinds.DecisionReviewed:
+    """Wait until a person approves the decision of a phase, sends it back, or the question expires.
+
+    Nothing of the decision has taken effect before: neither its ops nor its artifact.
+    """
+    action = [verdict.type, verdict.next_phase, verdict.confidence, verdict.reason, verdict.artifact, verdict.ops]
+    identity = digest(canonical([tape.state.run_id, call, *action]))
+    preview = Blob.of(_decision_preview(verdict).encode())
+    proposed = kinds.DecisionProposed(
+        call, phase.name, verdict.type, verdict.next_phase, verdict.reason, identity, preview.hash
+    )
+    preview_hash = tape.emit(proposed, preview).preview
+    asked, is_deferred = 0, False
+    while True:
+        asked += 1
+        answer = await _ask(
+            f"{call}.decision{asked if asked > 1 else ''}",
+            f"Approve the decision of phase `{phase.name}`: {_target(verdict)}?",
+            tape.content(preview_hash).decode(),
+            DECISION_RESPONSE,
+            phase,
+            tape,
+            reason="decision",
+            is_deferred=is_deferred,
+        )
+        if isinstance(answer, Expired):
+            return tape.emit(kinds.DecisionReviewed(call, "expired", identity))
+        value = _value(answer)
+        reviewed = kinds.DecisionReviewed(call, value["decision"], identity, _decided_by(tape), value.get("remark", ""))
+        tape.emit(reviewed)
+        if reviewed.decision != "defer":
+            return reviewed
+        is_deferred = True
+
+
+def _target(verdict: Accepted) -> str:
+    return f"go to `{verdict.next_phase}`" if verdict.next_phase else verdict.type
+
+
+def _decision_preview(verdict: Accepted) -> str:
+    """Return what a person sees of a decision. Texts of the model are JSON, so that none can look like another line."""
+    lines = [f"reason: {printable(verdict.reason)} (confidence {verdict.confidence:g})"]
+    lines += [f"op {number}: {printable(args)}" for number, args in enumerate(verdict.ops, start=1)]
+    if verdict.artifact is not None:
+        data = printable(verdict.artifact["data"], indent=2)
+        lines.append(f"artifact `{verdict.artifact['type']}`: {data}")
+    return "\n".join(lines) + "\n"
+
+
+def sent_back(reviewed: kinds.DecisionReviewed) -> str:
+    """Return what the model is told about a decision that was sent back; the remark cannot begin a new line."""
+    return f"a reviewer sent the decision back{f': {printable(reviewed.remark)}' if reviewed.remark else ''}"
+
+
+# -- both ---------------------------------------------------------------------------------------------
+
+
+async def _ask(
+    call: str,
+    title: str,
+    preview: str,
+    response_schema: dict[str, Any],
+    context: RunContext,
+    tape: Tape,
+    *,
+    reason: str,
+    is_deferred: bool,
+) -> Any:
+    return await ask_person(
+        call,
+        f"{title}\n{beginning(preview)}",
+        response_schema,
+        tape,
+        reason=reason,
+        suggestions=SUGGESTIONS,
+        expires_at=tape.ts + context.settings.approval_seconds * SECOND,
+        is_deferred=is_deferred,
+    )
+
+
+def beginning(preview: str) -> str:
+    if len(preview) <= MAX_CHARACTERS:
+        return preview
+    return (
+        f"{preview[:MAX_CHARACTERS]}\n[truncated: the first {MAX_CHARACTERS:,} of {len(preview):,} characters; "
+        "show the whole before you decide]\n"
+    )
+
+
+def _value(answer: Any) -> dict[str, Any]:
+    return {"decision": answer} if isinstance(answer, str) else answer
+
+
+def _decided_by(tape: Tape) -> str:
+    return tape.state.last_answer.by if tape.state.last_answer else ""

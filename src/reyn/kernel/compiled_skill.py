@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn import models
-from reyn.context import stable_frame, stable_text
+from reyn.context import closing_text, stable_frame, static_text
 from reyn.contract import Contract, candidates_of, offered_ops, with_truncated_reads
-from reyn.journal import Blob, canonical, kinds
+from reyn.journal import Blob, kinds, ordered
 from reyn.jsonschema import compile_schema, lenient
-from reyn.kernel.limits import limit_of
+from reyn.kernel.limits import limit_of, visits_left
 from reyn.skills.values import is_skill_node
 
 if TYPE_CHECKING:
@@ -60,14 +60,16 @@ class TurnSpec:
         candidates: tuple[Candidate, ...],
         ops: tuple[OpSpec, ...],
         max_phase_visits: int | None,
+        form: kinds.AnswerForm,
     ) -> None:
         settings = context.settings
         self.phase = phase
+        self.form = form
         self.candidates = tuple(
-            models.Candidate(c.next_phase, c.control_type, c.schema_name, c.description, c.artifact_schema)
+            models.Candidate(c.next_phase, c.control_type, c.schema_name, c.description, c.artifact_schema, c.label)
             for c in candidates
         )
-        self.contract = Contract(candidates, ops, strict=settings.strict, sizes=settings.sizes)
+        self.contract = Contract(candidates, ops, strict=settings.strict, sizes=settings.sizes, form=form)
         self.frame: StableFrame = stable_frame(
             context.skill,
             phase,
@@ -76,8 +78,9 @@ class TurnSpec:
             max_phase_visits=max_phase_visits,
             output_language=settings.output_language,
         )
-        self.stable = Blob.of(stable_text(self.frame).encode())
-        self.schema = Blob.of(canonical(self.contract.schema))
+        self.closing = closing_text(self.frame, form)
+        self.stable = Blob.of(static_text(self.frame, form).encode())
+        self.schema = Blob.of(ordered(self.contract.schema))
         self.system = kinds.FrameMessage("system", (kinds.Part(blob=self.stable.hash),))
 
 
@@ -85,13 +88,30 @@ class CompiledPhase(RunContext):
     """One node of the graph: a phase, or a skill used as a node."""
 
     def __init__(
-        self, skill: Skill, settings: RunSettings, vocabulary: Vocabulary, name: str, max_phase_visits: int | None
+        self,
+        skill: Skill,
+        settings: RunSettings,
+        vocabulary: Vocabulary,
+        name: str,
+        max_phase_visits: int | None,
+        used_up: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__(skill, settings, vocabulary)
         self.name = name
         self.max_retries = settings.max_phase_retries
         self._max_phase_visits = max_phase_visits
-        self._turn_specs: dict[tuple[bool, bool], TurnSpec] = {}
+        self.used_up = used_up
+        """Successors that are not candidates because their visits are used up."""
+        self._turn_specs: dict[tuple[bool, bool, str], TurnSpec] = {}
+
+    def recompiled(self, state: RunState) -> CompiledPhase:
+        """Return the phase after a limit was raised in the middle of its visit."""
+        return CompiledSkill(self.skill, self.settings, self.vocabulary).phase(self.name, state)
+
+    def remaining_visits(self, state: RunState) -> dict[str, int]:
+        """Return how often each candidate that was visited before can still be visited."""
+        left = visits_left(state, self.skill, self.settings, self.name)
+        return {name: count for name, count in left.items() if count > 0 and state.visits_of(name)}
 
     @cached_property
     def definition(self) -> Phase:
@@ -99,7 +119,7 @@ class CompiledPhase(RunContext):
 
     @cached_property
     def _candidates(self) -> tuple[Candidate, ...]:
-        return candidates_of(self.skill, self.name)
+        return tuple(one for one in candidates_of(self.skill, self.name) if one.next_phase not in self.used_up)
 
     @cached_property
     def skips_limit_checks(self) -> bool:
@@ -116,19 +136,24 @@ class CompiledPhase(RunContext):
         """The model that the operator configured for the phase's class; empty for the run's own model."""
         return self.settings.classes.get(self.definition.model_class or "", "")
 
-    def turn_spec(self, *, acting: bool, is_truncated: bool) -> TurnSpec:
+    def form(self, state: RunState) -> kinds.AnswerForm:
+        """Return the form in which the phase's model is asked to answer."""
+        return self.settings.answer_forms.get(self.model, "full") if self.model else state.models.form
+
+    def turn_spec(self, form: kinds.AnswerForm, *, acting: bool, is_truncated: bool) -> TurnSpec:
         """Return the prompt and contract of a turn.
 
         Args:
+            form: The form of the answer.
             acting: Whether the phase's ops are on offer.
             is_truncated: Whether the frame shows truncated content, so that ops to read the rest are on offer.
         """
-        key = (acting, is_truncated)
+        key = (acting, is_truncated, form)
         if key not in self._turn_specs:
             ops = self.ops if acting else ()
             if is_truncated:
                 ops = with_truncated_reads(self.vocabulary, ops)
-            self._turn_specs[key] = TurnSpec(self, self.name, self._candidates, ops, self._max_phase_visits)
+            self._turn_specs[key] = TurnSpec(self, self.name, self._candidates, ops, self._max_phase_visits, form)
         return self._turn_specs[key]
 
 
@@ -137,14 +162,20 @@ class CompiledSkill(RunContext):
 
     def __init__(self, skill: Skill, settings: RunSettings, vocabulary: Vocabulary) -> None:
         super().__init__(skill, settings, vocabulary)
-        self._phases: dict[tuple[str, int | None], CompiledPhase] = {}
+        self._phases: dict[tuple[str, int | None, frozenset[str]], CompiledPhase] = {}
 
     def phase(self, name: str, state: RunState) -> CompiledPhase:
-        """Return a compiled phase. Its prompt names the cap on visits, which may have been raised in `state`."""
+        """Return a compiled phase as it is visited in `state`.
+
+        Its prompt names the cap on visits, which may have been raised. A successor whose visits are used up is not a
+        candidate.
+        """
         cap = limit_of(state, self.settings, "max_phase_visits")
-        key = (name, cap)
+        left = visits_left(state, self.skill, self.settings, name)
+        used_up = frozenset(successor for successor, count in left.items() if count <= 0)
+        key = (name, cap, used_up)
         if key not in self._phases:
-            self._phases[key] = CompiledPhase(self.skill, self.settings, self.vocabulary, name, cap)
+            self._phases[key] = CompiledPhase(self.skill, self.settings, self.vocabulary, name, cap, used_up)
         return self._phases[key]
 
     def has_node(self, name: str) -> bool:

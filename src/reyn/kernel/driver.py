@@ -47,7 +47,8 @@ class World(Protocol):
         ...
 
     async def wait_for_answer(self, wait: kinds.Wait, state: RunState) -> bool:
-        """Ask the user, and return whether a message arrived; False if there is no answer for now."""
+        """Ask the user, and return whether a message arrived or the question expired; False if there is no answer for
+        now."""
         ...
 
     async def flush(self, tape: Tape) -> None:
@@ -135,7 +136,7 @@ class Driver:
             if effect.is_unsafe and self.tape.state.recovery.unknown_outcome == effect.key:
                 return UNKNOWN_OUTCOME
             known = effect.outcomes + effect.failures
-            outcome = self.tape.recall(known, effect.key) or await self._perform(effect)
+            outcome = self.tape.recall(known, effect) or await self._perform(effect)
             if outcome is None:
                 continue
             if isinstance(outcome, effect.outcomes):
@@ -171,10 +172,13 @@ class Driver:
             self.tape.ensure_at_end(f"an answer to `{effect.key}`")
             if self.world is None or wait is None:
                 raise _Stopped
-            if wait.expires_at is not None and self.world.now() >= wait.expires_at:
+            if wait.expires_at is not None and wait.is_expired(self.world.now()):
                 self.tape.record(kinds.WaitExpired(wait.id), self.world.now())
                 continue
+            is_new = any(event.kind == kinds.WaitOpened.kind for event in self.tape.pending)
             await self.world.flush(self.tape)
+            if effect.is_deferred and is_new:
+                raise _Stopped
             if not await self.world.wait_for_answer(wait, self.tape.state):
                 raise _Stopped
 

@@ -8,11 +8,13 @@ from msgspec.structs import replace
 
 from reyn.journal import kinds
 from reyn.kernel.effects import Pause
+from reyn.skills.values import END
 
 if TYPE_CHECKING:
     from reyn.config import Limits, RunSettings
     from reyn.kernel.run_state import RunState
     from reyn.kernel.tape import Tape
+    from reyn.skills import Skill
 
 SECOND = 1_000_000
 UNLIMITED = 1_000_000
@@ -45,6 +47,30 @@ def limit_reached(state: RunState, settings: RunSettings) -> kinds.LimitReached 
     return None
 
 
+def visits_left(state: RunState, skill: Skill, settings: RunSettings, phase: str) -> dict[str, int]:
+    """Return how often each successor of a phase may still be visited; empty if visits are not limited.
+
+    The visit of the phase itself counts, whether it has started or is about to start.
+    """
+    cap = limit_of(state, settings, "max_phase_visits")
+    if cap is None:
+        return {}
+    visits = state.history.visits
+    left = {name: cap - visits.get(name, 0) for name in skill.graph.get(phase, ()) if name != END}
+    if phase in left and not state.visit.is_open:
+        left[phase] -= 1
+    return left
+
+
+def repeated_failure(state: RunState, settings: RunSettings, op: str, times: int) -> kinds.LimitReached | None:
+    """Return the limit that a visit has reached by calling the same op in vain, if it has."""
+    cap = limit_of(state, settings, "no_progress")
+    if cap is None or times < cap:
+        return None
+    reason = f"no progress: phase `{state.phase}` called `{op}` {times} times with the same arguments; it failed"
+    return kinds.LimitReached("no_progress", cap, state.phase, reason)
+
+
 async def within_limits(tape: Tape, settings: RunSettings) -> None:
     """Stop the run if a limit is reached; return once no limit is."""
     while (stop := limit_reached(tape.state, settings)) is not None:
@@ -66,7 +92,7 @@ def act_turns(state: RunState, settings: RunSettings, phase_limit: int) -> int:
 
 def sub_run_settings(state: RunState, settings: RunSettings) -> RunSettings:
     """Return the settings of a sub-run. Of time and tokens, it gets what its parent has left."""
-    names = ("max_phase_visits", "max_act_turns", "phase_seconds", "run_seconds", "tokens")
+    names = ("max_phase_visits", "max_act_turns", "phase_seconds", "run_seconds", "tokens", "no_progress")
     caps = {name: limit_of(state, settings, name) for name in names}
     spent = {"run_seconds": state.active // SECOND, "tokens": state.models.usage.total}
     for name, amount in spent.items():
@@ -86,7 +112,7 @@ def limits_to_raise(
     act = parent.raised.get("max_act_turns", 0)
     if "max_act_turns" in parent.raised and child.raised.get("max_act_turns", 0) != act:
         found["max_act_turns"] = act
-    for name in ("max_phase_visits", "phase_seconds", "run_seconds", "tokens"):
+    for name in ("max_phase_visits", "phase_seconds", "run_seconds", "tokens", "no_progress"):
         cap, now = limit_of(child, child_settings, name), getattr(allowed, name)
         if cap is not None and (now is None or now > cap):
             found[name] = now

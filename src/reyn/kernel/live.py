@@ -95,6 +95,7 @@ class LiveWorld:
         self._journal = journal
         self._commits = commits
         self._model = model
+        self._roster = roster
         self._recorder = LlmCallRecorder(roster, on_delta)
         self._clock = clock
         self._ops = ops
@@ -179,23 +180,25 @@ class LiveWorld:
         elif state.status == "running" and not self._polling.is_due(state.run_id):
             return events
         messages = self._journal.drain(state.run_id, state.messages_taken)
-        return events + inbox_events(messages, state.wait) if messages else events
+        return events + inbox_events(messages, state.wait, self.now()) if messages else events
 
     def _resumed(self, resumption: Resumption, state: RunState) -> EventWithBlobs:
-        model, pinned = self._model, resumption.pinned
+        pinned = resumption.pinned
+        is_new = resumption.is_model_override or self._model != state.models.name
         return kinds.RunResumed(
             resumption.driver,
             state.recovery.open_intent,
             resumption.retry,
-            model if resumption.is_model_override or model != state.models.name else None,
+            self._model if is_new else None,
             resumption.skill,
             pinned.hash if pinned else None,
             None if state.wording == versions.WORDING else versions.WORDING,
             resumption.ops.hash if resumption.ops else None,
+            self._roster.answer_form(self._model) if is_new else None,
         ), tuple(blob for blob in (pinned, resumption.ops) if blob)
 
     async def wait_for_answer(self, wait: kinds.Wait, state: RunState) -> bool:
-        """Ask the user and poll the inbox meanwhile; return whether a message arrived. The first answer counts."""
+        """Ask the user and poll the inbox meanwhile; return whether the run continues. The first answer counts."""
         asking = asyncio.ensure_future(self._people.ask(state.run_id, wait))
         try:
             while True:
@@ -204,6 +207,8 @@ class LiveWorld:
                     return True
                 if asking.done():
                     return self._take_answer(asking, wait, state)
+                if wait.expires_at is not None and wait.is_expired(self.now()):
+                    return True
         finally:
             asking.cancel()
             with suppress(asyncio.CancelledError, Exception):
@@ -215,10 +220,11 @@ class LiveWorld:
             self.warnings.append(f"the question could not be asked: {type(error).__name__}: {error}")
         if error is not None or isinstance(asking.result(), Later):
             return False
-        reason = answer_error(wait, wait.id, asking.result())
+        answer = self._roster.scrub_value(asking.result())
+        reason = answer_error(wait, wait.id, answer)
         if not reason:
             by = self._people.name if isinstance(self._people, NamedPeople) else ""
-            self._journal.post(state.run_id, Answer(wait.id, asking.result(), by))
+            self._journal.post(state.run_id, Answer(wait.id, answer, by))
             return True
         self._invalid_answers += 1
         self.warnings.append(f"an answer to `{wait.id}` was rejected: {reason}")
@@ -227,10 +233,14 @@ class LiveWorld:
     # -- events ---------------------------------------------------------------------------------------
 
     async def flush(self, tape: Tape) -> None:
-        """Make buffered events durable, then pass them to the listener."""
-        for event in await tape.flush(self._commits.append):
+        """Make buffered events durable, then pass them to the listener.
+
+        A standing approval is stored before its event, so that a crash cannot lose it: the answer is durable already.
+        """
+        for event in tape.pending:
             if event.kind == kinds.ApprovalDecided.kind:
                 self._keep_standing(event, tape.state)
+        for event in await tape.flush(self._commits.append):
             self.notify_listener(event)
 
     def _keep_standing(self, event: Event, state: RunState) -> None:
@@ -253,11 +263,11 @@ class LiveWorld:
             self.warnings.append(f"the listener failed at event {event.seq} and was dropped: {error!r}")
 
 
-def inbox_events(messages: Sequence[InboxMessage], wait: kinds.Wait | None) -> list[EventWithBlobs]:
-    """Return the events that record the messages of an inbox.
+def inbox_events(messages: Sequence[InboxMessage], wait: kinds.Wait | None, now: int) -> list[EventWithBlobs]:
+    """Return the events that record the messages of an inbox at a time.
 
-    Only the first answer to a question is accepted, and nothing after a cancellation. A question of a sub-run is
-    answered in the sub-run's inbox.
+    Only the first answer to a question is accepted, none after it has expired, and nothing after a cancellation. A
+    question of a sub-run is answered in the sub-run's inbox.
     """
     events: list[EventWithBlobs] = []
     wait = wait if wait is not None and wait.run is None else None
@@ -268,14 +278,14 @@ def inbox_events(messages: Sequence[InboxMessage], wait: kinds.Wait | None) -> l
                 (kinds.MessageRefused(message.id, type(message.payload).__name__, "the run is cancelled"), ())
             )
             continue
-        body, blobs = to_event(message, wait)
+        body, blobs = to_event(message, wait, now)
         events.append((body, blobs))
         is_cancelled = isinstance(body, kinds.RunCancelled)
         wait = None if isinstance(body, kinds.WaitAnswered) else wait
     return events
 
 
-def to_event(message: InboxMessage, wait: kinds.Wait | None) -> EventWithBlobs:
+def to_event(message: InboxMessage, wait: kinds.Wait | None, now: int) -> EventWithBlobs:
     """Return the event that records one message."""
     match message.payload:
         case Cancel(reason):
@@ -284,6 +294,8 @@ def to_event(message: InboxMessage, wait: kinds.Wait | None) -> EventWithBlobs:
             return kinds.LimitRaised(limit, value, message.id), ()
         case Answer(asked, value, by):
             reason = answer_error(wait, asked, value)
+            if not reason and wait is not None and wait.is_expired(now):
+                reason = f"the question `{asked}` has expired"
             if reason:
                 return kinds.MessageRefused(message.id, "answer", reason), ()
             content = Blob.of(canonical(value))
@@ -291,12 +303,12 @@ def to_event(message: InboxMessage, wait: kinds.Wait | None) -> EventWithBlobs:
 
 
 def answer_error(wait: kinds.Wait | None, asked: str, value: Any) -> str:
-    """Return why an answer is invalid; empty if it is valid."""
+    """Return why the answer to a question is invalid; empty if it is valid."""
     if wait is None or wait.id != asked:
         return f"no question `{asked}` is open"
     try:
         check_json(value)
     except ValueError as invalid:
-        return f"the answer is not JSON: {invalid}"
+        return f"the reply is not JSON: {invalid}"
     error = compile_schema(wait.response_schema).first_error(value)
-    return f"the answer does not match the question's schema: {error.path('answer')} {error.message}" if error else ""
+    return f"the reply does not match the question's schema: {error.path('reply')} {error.message}" if error else ""

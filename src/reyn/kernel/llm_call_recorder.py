@@ -69,7 +69,18 @@ async def ask(
     intent = kinds.LlmRequested(call, model or tape.state.models.name, spec.schema.hash, request)
     request = tape.emit(intent, spec.schema).request
     schema = spec.contract.schema
-    return await CallModel(call, model, messages, schema, request, results, spec.phase, input_hash, spec.candidates)
+    return await CallModel(
+        call,
+        model,
+        messages,
+        schema,
+        request,
+        results,
+        spec.phase,
+        input_hash,
+        spec.candidates,
+        spec.form,
+    )
 
 
 def _count_answers(state: RunState) -> int:
@@ -94,7 +105,9 @@ class LlmCallRecorder:
         """Call the model; return the outcome. `record` makes retries and switches durable before they happen."""
         on_delta = self._on_delta
         request = ModelRequest(
-            messages=tuple(Message(m.role, message_text(m, tape.content, call.results)) for m in call.messages),
+            messages=tuple(
+                Message(m.role, self._roster.scrub(message_text(m, tape.content, call.results))) for m in call.messages
+            ),
             contract=call.contract,
             run_id=tape.run_id,
             call=call.key,
@@ -104,6 +117,7 @@ class LlmCallRecorder:
             phase=call.phase,
             input=msgspec.json.decode(tape.content(call.input)) if call.input else None,
             candidates=call.candidates,
+            answer_form=call.form,
         )
         if self._roster.is_overridden:
             name = tape.state.models.name
@@ -186,7 +200,11 @@ class LlmCallRecorder:
             return kinds.LlmFailed(call, reply.code, scrub(reply.message), scrub(reply.own_hint)), ()
         text = Blob.of(self._roster.scrub(reply.text).encode("utf-8", "backslashreplace"))
         usage = self._usage(name, reply)
-        return kinds.LlmResponded(call, text.hash, usage, reply.mode, bool(reply.is_truncated)), (text,)
+        probability = reply.choice_probability
+        if probability is not None and not 0 <= probability <= 1:
+            self.warnings.append(f"model `{name}` reported an invalid probability: {probability!r:.200}")
+            probability = None
+        return kinds.LlmResponded(call, text.hash, usage, reply.mode, bool(reply.is_truncated), probability), (text,)
 
     def _usage(self, name: str, reply: ModelReply) -> kinds.Usage | None:
         """Return the usage that an adapter reports; ignore a malformed one with a warning."""

@@ -80,10 +80,16 @@ def start_event(
     artifact: Blob,
     *,
     model: str,
+    answer_form: kinds.AnswerForm = "full",
     rerun_of: str | None = None,
     source: str | None = None,
+    imported: bool = False,
+    requests: str | None = None,
 ) -> tuple[kinds.RunStarted, tuple[Blob, ...]]:
-    """Return the first event of a run, and the copies that it refers to."""
+    """Return the first event of a run, and the copies that it refers to.
+
+    `requests` are the requests of the runs above a sub-run that is repeated: it gains nothing by that.
+    """
     copy, pinned = pin(skill), Blob.of(canonical(settings))
     started = kinds.RunStarted(
         run_id=run_id,
@@ -91,12 +97,15 @@ def start_event(
         skill_hash=copy.hash,
         input=kinds.ArtifactRef(msgspec.json.decode(artifact.content)["type"], artifact.hash),
         model=model,
+        answer_form=answer_form,
         settings=pinned.hash,
         rules=versions.RULES,
         wording=versions.WORDING,
         ops=specs.hash,
         rerun_of=rerun_of,
         source=source,
+        imported=imported,
+        requests=requests,
     )
     return started, (copy, pinned, specs, artifact)
 
@@ -116,7 +125,7 @@ def unpin_ops(content: bytes) -> Vocabulary:
     """
     try:
         specs = msgspec.json.decode(content, type=tuple[OpSpec, ...])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RunBlocked(f"the run's copy of its op specifications cannot be read: {error}") from error
     return Vocabulary(specs, STEPS, PERMISSIONS)
 

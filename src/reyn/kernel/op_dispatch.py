@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.context import next_digest, truncate
-from reyn.journal import Blob, canonical, kinds
+from reyn.context import Repetition, next_digest, truncate
+from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.approvals import Rejected, plan_op
-from reyn.kernel.effects import Ask, ExecuteSubRun, PerformOp, PlanSubRun, UnknownOutcome
+from reyn.kernel.effects import ExecuteSubRun, PerformOp, PlanSubRun, UnknownOutcome
+from reyn.kernel.waits import ask_person
 from reyn.ops import RunOutcome
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ class OpLog:
         """Hashes of the results, each as a frame contains it."""
         self.digest: str | None = None
         self.is_truncated = False
+        self.failure: Repetition | None = None
+        """The op of the last turn that failed most often with the same arguments."""
+        self._failures: dict[str, int] = {}
         self._changes: list[tuple[str, kinds.Change]] = []
 
     def add_changes(self, changes: tuple[kinds.Change, ...], tape: Tape) -> None:
@@ -60,6 +64,16 @@ class OpLog:
         self.results.append(name)
         self.digest = next_digest(self.digest, name)
 
+    def count_failure(self, args: dict[str, Any], outcome: OpOutcome) -> None:
+        """Count how often an op failed with the same arguments; one that succeeds starts over."""
+        key = digest(canonical(args))
+        if outcome.status == "ok":
+            self._failures.pop(key, None)
+            return
+        times = self._failures[key] = self._failures.get(key, 0) + 1
+        if self.failure is None or times > self.failure.times:
+            self.failure = Repetition("op", outcome.kind, times)
+
     def truncate(self, name: str, whole: str, limit: int, tape: Tape) -> str:
         """Return the hash of some content, or of its beginning if it is larger than `limit` bytes."""
         return self.truncate_blob(name, Blob(whole, tape.content(whole)), limit, tape)
@@ -69,8 +83,8 @@ class OpLog:
             return whole.hash
         part = Blob.of(truncate(whole.content, limit, name))
         self.is_truncated = True
-        truncation = kinds.ContentCut(name, whole.hash, part.hash, len(whole.content))
-        return tape.emit(truncation, whole, part).shown
+        truncation = kinds.ContentTruncated(name, whole.hash, part.hash, len(whole.content))
+        return tape.emit(truncation, whole, part).part
 
 
 async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tape) -> OpOutcome:
@@ -82,7 +96,9 @@ async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tap
     request, answer, changes = started.request, None, started.changes
     match request:
         case kinds.AskRequest():
-            answer = await _ask(request, call, tape)
+            answer = await ask_person(
+                call, request.message, request.response_schema, tape, suggestions=request.suggestions
+            )
         case kinds.RunRequest():
             value = msgspec.json.decode(tape.content(request.input))
             sub_run = await run_sub_skill(request.skill, value, call, context.sub_skill(request.skill), tape)
@@ -99,48 +115,30 @@ async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tap
         resolution = await _ask_operator(call, attempts, args, tape)
         # If it is performed again, it can be interrupted again; an outcome that the operator confirms is only recorded.
         completed = await PerformOp(call, args, started, answer, resolution == "again", resolution)
-    if started.changes and not completed.changed:
-        changes = ()
-    for change in started.changes if completed.changed else ():
-        tape.emit(kinds.WorkspaceUpdated(call, change))
+    if isinstance(completed, kinds.PermissionDenied):  # its result holds a secret
+        return OpOutcome(kind, "denied", completed.result, 0, () if started.changes else changes)
+    if started.changes:
+        changes = started.changes[: completed.applied] if completed.changed else ()
+        for change in changes:
+            tape.emit(kinds.WorkspaceUpdated(call, change))
     asked_user = isinstance(request, kinds.AskRequest)
     return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes, asked_user)
-
-
-async def _ask(request: kinds.AskRequest, call: str, tape: Tape) -> Any:
-    wait = kinds.Wait(
-        _wait_id(call, tape),
-        "question",
-        request.message,
-        request.response_schema,
-        suggestions=request.suggestions,
-    )
-    tape.emit(kinds.WaitOpened(wait))
-    return await Ask(wait.id)
 
 
 async def _ask_operator(call: str, attempts: int, args: dict[str, Any], tape: Tape) -> str:
     """Ask how to resolve an unsafe op that was interrupted, so that its outcome is unknown."""
     description = f"`{args['kind']}` {canonical(args).decode()[:500]}"
     choices = ("again", "done", "failed")
-    wait = kinds.Wait(
-        _wait_id(f"{call}.settle{attempts if attempts > 1 else ''}", tape),
-        "unsafe",
+    resolution: str = await ask_person(
+        f"{call}.settle{attempts if attempts > 1 else ''}",
         f"{description} may have taken effect before the run was interrupted. "
         "Execute it again, record it as done, or record it as failed?",
         {"type": "string", "enum": list(choices)},
+        tape,
+        reason="unsafe",
         suggestions=choices,
     )
-    tape.emit(kinds.WaitOpened(wait))
-    resolution: str = await Ask(wait.id)
     return resolution
-
-
-def _wait_id(call: str, tape: Tape) -> str:
-    """Return the id of a question, unique among a run and its sub-runs, so that no answer reaches another question."""
-    assert tape.state.started is not None
-    parent = tape.state.started.parent
-    return f"{parent.path}/{call}" if parent else call
 
 
 async def run_sub_skill(

@@ -13,10 +13,11 @@ import msgspec
 
 from reyn.context import Execution, Rollback, TurnFrame, correction, turn_message
 from reyn.contract import Accepted, Acting, Rejected
-from reyn.errors import AnswersRejected, StepFailed, SubRunFailed
+from reyn.errors import AnswersRejected, ApprovalExpired, StepFailed, SubRunFailed
 from reyn.journal import Blob, canonical, kinds
+from reyn.kernel.approvals import review_decision, sent_back
 from reyn.kernel.effects import Pause, Restore
-from reyn.kernel.limits import act_turns, limit_reached, within_limits
+from reyn.kernel.limits import act_turns, limit_of, limit_reached, repeated_failure, within_limits
 from reyn.kernel.llm_call_recorder import ask
 from reyn.kernel.op_dispatch import OpLog, run_op, run_sub_skill
 from reyn.kernel.steps import StepFault, run_steps
@@ -24,6 +25,7 @@ from reyn.skills import successors
 from reyn.skills.values import skill_of
 
 if TYPE_CHECKING:
+    from reyn.context import Repetition
     from reyn.kernel.compiled_skill import CompiledPhase, RunContext, TurnSpec
     from reyn.kernel.run_orchestrator import Postprocess, Visit
     from reyn.kernel.tape import Tape
@@ -44,15 +46,20 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     except StepFault as fault:
         return await _fail_visit(entry, log, 0, StepFailed.code, fault.describe(entry.phase), tape)
     while retries <= phase.max_retries:
+        if log.failure is not None:
+            await _within_progress(phase, log.failure, tape)
         left = 0 if phase.skips_limit_checks and not tape.state.raised else await _turns_left(phase, turns, tape)
         reads_left = MAX_TRUNCATED_READS - reads if log.is_truncated else 0
-        spec = phase.turn_spec(acting=left > 0, is_truncated=reads_left > 0)
-        frame_messages = _frame(spec, entry, prepared, log, left if phase.ops else reads_left or None)
+        spec = phase.turn_spec(phase.form(tape.state), acting=left > 0, is_truncated=reads_left > 0)
+        turns_left = left if phase.ops else reads_left or None
+        frame_messages = _frame(spec, entry, prepared, log, turns_left, phase.remaining_visits(tape.state))
         calls += 1
         call = f"{entry.step}.{calls}"
-        frame = tape.emit(kinds.FrameBuilt((*frame_messages, *correction_messages)), spec.stable, *prepared.blobs)
+        frame = tape.emit(
+            kinds.FrameBuilt((*frame_messages, *correction_messages), spec.form), spec.stable, *prepared.blobs
+        )
         reply = await ask(spec, phase.model, frame.messages, call, tape, tuple(log.results), prepared.input)
-        verdict = spec.contract.judge(reply.text, is_cut=reply.is_truncated)
+        verdict = spec.contract.judge(reply.text, is_cut=reply.is_truncated, probability=reply.probability)
         if verdict.dropped:
             tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))
         if isinstance(verdict, Rejected):
@@ -60,7 +67,19 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
             answer = log.truncate(f"{call}.answer", reply.hash, phase.settings.sizes.input_bytes, tape)
             correction_messages = correction(answer, error.path, error.message)
             last_rejection, retries = verdict, retries + 1
+            if retries > phase.max_retries and phase.used_up and verdict.rule == "candidate":
+                phase, retries = await _more_visits(phase, _failure_reason(phase, calls, verdict), tape), 0
             continue
+        if isinstance(verdict, Accepted) and phase.definition.requires_approval:
+            reviewed = await review_decision(verdict, call, phase, tape)
+            if reviewed.decision == "expired":
+                reason = f"phase `{phase.name}`: nobody approved its decision in time"
+                return await _fail_visit(entry, log, calls, ApprovalExpired.code, reason, tape)
+            if reviewed.decision == "reject":
+                # A person decides how often, so this is not limited; what the model gets wrong itself counts anew.
+                answer = log.truncate(f"{call}.answer", reply.hash, phase.settings.sizes.input_bytes, tape)
+                correction_messages, retries = correction(answer, "$", sent_back(reviewed)), 0
+                continue
         correction_messages, last_rejection = (), None
         deferral = await _run_ops(verdict, call, phase, log, tape) if verdict.ops else None
         if isinstance(verdict, Accepted) and deferral is None:
@@ -76,24 +95,29 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
 
 
 class _PreparedInput(NamedTuple):
-    """The input of a visit: its hash, the hash of what frames contain of it, new content, and the rollback, if any."""
+    """The input of a visit: its hash, the hash of what frames contain of it, new content, the rollback, if any, and
+    type and hash of what frames contain of the artifacts that the phase reads."""
 
     input: str
     hash: str
     blobs: tuple[Blob, ...] = ()
     rollback: Rollback | None = None
+    reads: tuple[tuple[str, str], ...] = ()
 
 
 def _unprocessed_input(phase: CompiledPhase, entry: Visit, tape: Tape) -> _PreparedInput | None:
     """Return the input of a visit that needs no preparation; `None` if it needs some."""
-    if entry.rollback is not None or phase.definition.preprocessor:
+    if entry.rollback is not None or phase.definition.preprocessor or phase.definition.reads:
         return None
     is_small = len(tape.content(entry.input.hash)) <= phase.settings.sizes.input_bytes
     return _PreparedInput(entry.input.hash, entry.input.hash) if is_small else None
 
 
 async def _prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> _PreparedInput:
-    """Run the preprocessor on the input artifact, and truncate the result if it is too large for a frame."""
+    """Run the preprocessor on the input artifact, and truncate what is too large for a frame.
+
+    Of the artifacts that the phase reads, those that exist and are not the input itself are included.
+    """
     limit, back = phase.settings.sizes.input_bytes, entry.rollback
     content = Blob(entry.input.hash, tape.content(entry.input.hash))
     if phase.definition.preprocessor:
@@ -103,9 +127,16 @@ async def _prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: T
     rollback = None
     if back is not None:
         rollback = Rollback(log.truncate(f"{entry.step}.rejected", back.rejected.hash, limit, tape), back.reason)
-    if len(content.content) <= limit:
-        return _PreparedInput(content.hash, content.hash, (content,) if phase.definition.preprocessor else (), rollback)
-    return _PreparedInput(content.hash, log.truncate_blob(f"{entry.step}.input", content, limit, tape), (), rollback)
+    reads = tuple(
+        (name, log.truncate(f"{entry.step}.read{number}", entry.latest[name], limit, tape))
+        for number, name in enumerate(phase.definition.reads, start=1)
+        if entry.latest.get(name) not in (None, entry.input.hash)
+    )
+    if len(content.content) > limit:
+        shown = log.truncate_blob(f"{entry.step}.input", content, limit, tape)
+        return _PreparedInput(content.hash, shown, (), rollback, reads)
+    blobs = (content,) if phase.definition.preprocessor else ()
+    return _PreparedInput(content.hash, content.hash, blobs, rollback, reads)
 
 
 async def _turns_left(phase: CompiledPhase, turns: int, tape: Tape) -> int:
@@ -125,18 +156,43 @@ async def _turns_left(phase: CompiledPhase, turns: int, tape: Tape) -> int:
         await Pause()
 
 
+async def _more_visits(phase: CompiledPhase, rejections: str, tape: Tape) -> CompiledPhase:
+    """Stop the run: the model insists on a phase whose visits are used up. Return the phase as it is after a raise."""
+    names = " and ".join(f"`{name}`" for name in sorted(phase.used_up))
+    cap = limit_of(tape.state, phase.settings, "max_phase_visits") or 0
+    reason = f"{names} reached `max_phase_visits`, which is {cap}; {rejections}"
+    tape.emit(kinds.LimitReached("max_phase_visits", cap, phase.name, reason))
+    await Pause()
+    return phase.recompiled(tape.state)
+
+
+async def _within_progress(phase: CompiledPhase, failure: Repetition, tape: Tape) -> None:
+    """Stop the run if the model called the same op in vain too often."""
+    while (stop := repeated_failure(tape.state, phase.settings, failure.name, failure.times)) is not None:
+        tape.emit(stop)
+        await Pause()
+
+
 def _frame(
-    spec: TurnSpec, entry: Visit, prepared: _PreparedInput, log: OpLog, remaining: int | None
+    spec: TurnSpec,
+    entry: Visit,
+    prepared: _PreparedInput,
+    log: OpLog,
+    remaining: int | None,
+    remaining_visits: dict[str, int],
 ) -> tuple[kinds.FrameMessage, ...]:
+    failure = log.failure if log.failure is not None and log.failure.times > 1 else None
     turn = TurnFrame(
         prepared.hash,
-        Execution(entry.path, entry.visit, entry.step),
+        Execution(entry.path, entry.visit, entry.step, remaining_visits),
         prepared.rollback,
         len(log.results),
         log.digest,
         remaining,
+        prepared.reads,
+        tuple(one for one in (entry.repeated, failure) if one is not None),
     )
-    return (spec.system, turn_message(turn))
+    return (spec.system, turn_message(turn, spec.closing))
 
 
 async def _run_ops(
@@ -148,11 +204,12 @@ async def _run_ops(
         The deferral of the decision, if one of its ops did not succeed or asked the user.
     """
     decides = isinstance(verdict, Accepted)
-    deferral = None
+    deferral = log.failure = None
     for number, args in enumerate(verdict.ops, start=1):
         outcome = await run_op(args, f"{call}.{number}", phase, tape)
         log.add_changes(outcome.changes, tape)
         log.add_result(outcome, f"{call}.{number}", phase.settings.sizes.result_bytes, tape)
+        log.count_failure(args, outcome)
         if decides and (outcome.status != "ok" or outcome.asked_user):
             deferral = deferral or kinds.DecisionDeferred(call, f"{call}.{number}", outcome.status)
             if outcome.status != "ok":

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from reyn.context.frame import PATH_LENGTH
+from reyn.context.frame import PATH_LENGTH, Repetition
 from reyn.errors import InternalError
 from reyn.journal import kinds
-from reyn.kernel.limits import limit_of
+from reyn.kernel.limits import limit_of, visits_left
+from reyn.skills import may_finish
+from reyn.skills.values import is_skill_node
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
@@ -19,7 +21,18 @@ if TYPE_CHECKING:
 
 
 class Visit(msgspec.Struct, frozen=True):
-    """Visit this phase with this input. `step` and `path` count the visits of the whole run, this one included."""
+    """Visit this phase with this input.
+
+    Attributes:
+        phase: The phase.
+        input: Its input.
+        visit: The number of visits of the phase, this one included.
+        step: The number of visits in the whole run, this one included.
+        path: The last phases entered, this one included.
+        rollback: Why the phase is entered again.
+        latest: The hash of the latest artifact of each type.
+        repeated: How often the phase made the same decision for this input, if it did so more than once.
+    """
 
     phase: str
     input: kinds.ArtifactRef
@@ -27,6 +40,8 @@ class Visit(msgspec.Struct, frozen=True):
     step: int
     path: tuple[str, ...]
     rollback: kinds.PhaseRolledBack | None = None
+    latest: dict[str, str] = {}
+    repeated: Repetition | None = None
 
 
 class Postprocess(msgspec.Struct, frozen=True):
@@ -45,15 +60,44 @@ def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
     """Return the phase to visit, or the event that moves, ends or stops the run."""
     if state.ending is not None:
         return _end(state, state.ending, skill)
+    stop = _no_progress(state, settings)
+    if stop is not None:
+        return stop
     phase = state.phase or skill.entry
     visit = state.visits_of(phase) + 1
     cap = limit_of(state, settings, "max_phase_visits")
     if cap is not None and visit > cap:
-        reason = f"phase `{phase}` was visited {cap} times, the maximum that `max_phase_visits` allows"
+        often = "once" if cap == 1 else f"{cap} times"
+        reason = f"phase `{phase}` was visited {often}, the maximum that `max_phase_visits` allows"
         return kinds.LimitReached("max_phase_visits", cap, phase, reason)
-    assert state.visit.input is not None
-    path = (*state.history.path, phase)[-PATH_LENGTH:]
-    return Visit(phase, state.visit.input, visit, state.history.total_steps + 1, path, state.visit.rollback)
+    left = visits_left(state, skill, settings, phase)
+    if left and max(left.values()) <= 0 and not is_skill_node(phase) and not may_finish(skill, phase):
+        names = " and ".join(f"`{name}`" for name in left)
+        reason = f"phase `{phase}` has no successor left: {names} reached `max_phase_visits`, which is {cap}"
+        return kinds.LimitReached("max_phase_visits", cap or 0, phase, reason)
+    artifact, history = state.visit.input, state.history
+    assert artifact is not None
+    next_phase, repeats = history.times_decided(phase, artifact.hash)
+    return Visit(
+        phase,
+        artifact,
+        visit,
+        history.total_steps + 1,
+        (*history.path, phase)[-PATH_LENGTH:],
+        state.visit.rollback,
+        history.latest,
+        Repetition("decision", next_phase or "", repeats) if repeats > 1 else None,
+    )
+
+
+def _no_progress(state: RunState, settings: RunSettings) -> kinds.LimitReached | None:
+    """Return the limit that a run has reached by making the same decision again, if it has."""
+    cap, times = limit_of(state, settings, "no_progress"), state.history.repeats
+    if cap is None or times < cap:
+        return None
+    phase = state.history.path[-1]
+    reason = f"no progress: phase `{phase}` gave the same artifact for the same input {times} times"
+    return kinds.LimitReached("no_progress", cap, phase, reason)
 
 
 def _end(state: RunState, ending: Ending, skill: Skill) -> Move:

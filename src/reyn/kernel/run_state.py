@@ -6,14 +6,14 @@ reason, phase, open question) is folded in `reyn.journal.lifecycle`, which the l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from reyn.context.frame import PATH_LENGTH
-from reyn.errors import ChainBroken
-from reyn.journal import decode, kinds
+from reyn.errors import ChainBroken, HistoryInvalid
+from reyn.journal import decode, digest, kinds
 from reyn.journal.lifecycle import Lifecycle, advance
 
 if TYPE_CHECKING:
@@ -21,10 +21,16 @@ if TYPE_CHECKING:
 
     from reyn.journal import Body, Event
 
+K = TypeVar("K")
+V = TypeVar("V")
 TRAIL_LENGTH = PATH_LENGTH
 """The number of completed visits that a rollback can return to; bounded to keep the cost of a visit constant."""
 MAX_WARNINGS = 50
 """The number of warnings in the state; the journal has all of them."""
+MAX_DECISIONS = 40
+"""The number of recent inputs of phases for which repeated decisions are found."""
+MAX_OUTCOMES = 5
+"""The number of recent decisions for one input."""
 MAX_TRUNCATED = 200
 """The number of truncated contents that ops can read; the journal has all of them."""
 
@@ -33,6 +39,16 @@ class CompletedVisit(msgspec.Struct, frozen=True):
     phase: str
     input: kinds.ArtifactRef
     artifact: kinds.ArtifactRef
+    latest: dict[str, str]
+    """The latest artifacts when the visit started."""
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What a visit decided. `artifact` is a hash; `ops` is the digest of the visit's ops and their results."""
+
+    next_phase: str | None
+    artifact: str
+    ops: str
 
 
 class Visit(msgspec.Struct, frozen=True):
@@ -44,6 +60,12 @@ class Visit(msgspec.Struct, frozen=True):
     """Why the phase is entered again."""
     started_after: int = 0
     """The run's active time when the visit began, in microseconds."""
+    latest: dict[str, str] = {}
+    """The latest artifacts when the visit started."""
+    ops: str = ""
+    """The digest of the ops of the visit and their results."""
+    is_answered: bool = False
+    """Whether a user answered a question in the visit."""
 
 
 class History(msgspec.Struct, frozen=True):
@@ -55,6 +77,20 @@ class History(msgspec.Struct, frozen=True):
     """The last phases entered."""
     trail: tuple[CompletedVisit, ...] = ()
     total_steps: int = 0
+    latest: dict[str, str] = {}
+    """The hash of the latest artifact of each type; the run's input counts."""
+    decisions: dict[tuple[str, str], dict[Decision, int]] = {}
+    """How often each of the last decisions was made, by phase and hash of its input."""
+    repeats: int = 0
+    """How often the decision of the last visit was made, until the next visit starts."""
+
+    def times_decided(self, phase: str, input: str) -> tuple[str | None, int]:
+        """Return the next phase of the decision that a phase made most often for an input, and how often."""
+        made = self.decisions.get((phase, input))
+        if made is None:
+            return None, 0
+        decision = max(made, key=made.__getitem__)
+        return decision.next_phase, made[decision]
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -77,6 +113,8 @@ class Models(msgspec.Struct, frozen=True):
     """The model of the run, its fallbacks, and the usage so far."""
 
     name: str = ""
+    form: kinds.AnswerForm = "full"
+    """The form in which it is asked to answer."""
     switched: dict[str, str] = {}
     """Unavailable models, each with the fallback that replaces it."""
     answers: int = 0
@@ -101,6 +139,9 @@ class Recovery(msgspec.Struct, frozen=True):
     open_intent: str | None = None
     unknown_outcome: str | None = None
     """An intent that an earlier driver left open: whether it took effect is unknown."""
+
+
+_SETTLED = Recovery()
 
 
 class RunState(Lifecycle, frozen=True, kw_only=True):
@@ -153,7 +194,13 @@ EMPTY = RunState()
 
 
 def apply(state: RunState, body: Body, ts: int) -> RunState:
-    """Return the state after one more event. Total: every event has a meaning in every state."""
+    """Return the state after one more event.
+
+    Raises:
+        HistoryInvalid: No run records this event in this state; the journal or archive was forged or damaged.
+    """
+    if state.started is None and not isinstance(body, kinds.RunStarted):
+        raise HistoryInvalid(f"`{body.kind}` comes before `run_started`")
     if body.origin != "derived":
         state = _count_time(state, body, ts)
     rule = _RULES.get(body.base)
@@ -199,14 +246,20 @@ def on_run_started(state: RunState, body: kinds.RunStarted) -> RunState:
         started=body,
         wording=body.wording,
         visit=replace(state.visit, input=body.input),
-        models=replace(state.models, name=body.model),
+        history=replace(state.history, latest={body.input.type: body.input.hash}),
+        models=replace(state.models, name=body.model, form=body.answer_form),
     )
 
 
 def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
-    """Continue from the origin under a new id and with a new workspace."""
+    """Continue from the origin under a new id and with a new workspace.
+
+    Answers of the origin do not count: they must not decide a question of the fork. Nothing that an imported run
+    configured or intended counts either: its settings, raised limits, open intents and the path of its skill.
+    """
     origin = state.started
     assert origin is not None
+    is_imported = body.settings is not None
     started = replace(
         origin,
         run_id=body.run_id,
@@ -215,20 +268,36 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
         input=body.input if body.input and not state.history.total_steps else origin.input,
         rules=body.rules or origin.rules,
         ops=body.ops or origin.ops,
+        settings=body.settings or origin.settings,
+        source=None if is_imported else origin.source,
+        imported=body.imported or origin.imported,
         parent=None,
         workspace=None,
     )
+    history = state.history
+    if body.input is not None:
+        history = replace(history, latest={**history.latest, body.input.type: body.input.hash})
+    if body.skill_hash or body.model or body.input:
+        history = replace(history, decisions={}, repeats=0)
     answered_before = origin.parent.answered if origin.parent else 0
     return replace(
         state,
         started=started,
         wording=body.wording or state.wording,
         visit=replace(state.visit, input=body.input or state.visit.input),
-        history=replace(state.history, trail=()) if body.skill_hash else state.history,
+        history=replace(history, trail=()) if body.skill_hash else history,
         ending=None,
         models=replace(
-            state.models, name=body.model or state.models.name, answers=state.models.answers + answered_before
+            state.models,
+            name=body.model or state.models.name,
+            form=body.answer_form or state.models.form,
+            switched={} if is_imported else state.models.switched,
+            answers=state.models.answers + answered_before,
         ),
+        raised={} if is_imported else state.raised,
+        recovery=_SETTLED if is_imported else state.recovery,
+        last_answer=None,
+        expired=None,
     )
 
 
@@ -241,14 +310,18 @@ def on_run_resumed(state: RunState, body: kinds.RunResumed) -> RunState:
     if body.skill_hash is not None:
         skill = body.skill or started.skill
         started = replace(started, skill=skill, skill_hash=body.skill_hash, ops=body.ops or started.ops)
+    history = replace(state.history, trail=()) if body.skill_hash else state.history
+    if body.skill_hash or body.model:
+        history = replace(history, decisions={}, repeats=0)
     models = state.models
     if body.model or body.retry:
-        models = replace(models, name=body.model or models.name, switched={})
+        form = body.answer_form or models.form
+        models = replace(models, name=body.model or models.name, form=form, switched={})
     return replace(
         state,
         started=started,
         wording=body.wording or state.wording,
-        history=replace(state.history, trail=()) if body.skill_hash else state.history,
+        history=history,
         ending=ending,
         models=models,
         stop=replace(state.stop, sub_run=None),
@@ -273,7 +346,12 @@ def on_limit_raised(state: RunState, body: kinds.LimitRaised) -> RunState:
 
 
 def on_wait_answered(state: RunState, body: kinds.WaitAnswered) -> RunState:
-    return replace(state, last_answer=body, recovery=replace(state.recovery, unknown_outcome=None))
+    return replace(
+        state,
+        visit=replace(state.visit, is_answered=True),
+        last_answer=body,
+        recovery=replace(state.recovery, unknown_outcome=None),
+    )
 
 
 def on_wait_expired(state: RunState, body: kinds.WaitExpired) -> RunState:
@@ -287,10 +365,19 @@ def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
     history = state.history
     return replace(
         state,
-        visit=replace(state.visit, is_open=True, input=body.input, started_after=state.active),
+        visit=replace(
+            state.visit,
+            is_open=True,
+            input=body.input,
+            started_after=state.active,
+            latest=history.latest,
+            ops="",
+            is_answered=False,
+        ),
         history=replace(
             history,
-            visits={**history.visits, body.phase: body.visit},
+            repeats=0,
+            visits={**history.visits, body.phase: state.visits_of(body.phase) + 1},
             path=(*history.path, body.phase)[-PATH_LENGTH:],
             total_steps=history.total_steps + 1,
         ),
@@ -303,7 +390,7 @@ def on_step_completed(state: RunState, body: kinds.StepCompleted) -> RunState:
     return _warn(state, f"step {body.call} `{body.step}` failed and was left {body.status}: {body.reason}")
 
 
-def on_content_cut(state: RunState, body: kinds.ContentCut) -> RunState:
+def on_content_truncated(state: RunState, body: kinds.ContentTruncated) -> RunState:
     truncated = {**state.truncated, body.name: body.content}
     if len(truncated) > MAX_TRUNCATED:
         del truncated[next(iter(truncated))]
@@ -322,7 +409,10 @@ def on_model_switched(state: RunState, body: kinds.ModelSwitched) -> RunState:
 
 
 def on_artifact_stored(state: RunState, body: kinds.ArtifactStored) -> RunState:
-    return replace(state, output=replace(state.output, artifact=body.artifact))
+    latest = {**state.history.latest, body.artifact.type: body.artifact.hash}
+    return replace(
+        state, output=replace(state.output, artifact=body.artifact), history=replace(state.history, latest=latest)
+    )
 
 
 def on_control_decided(state: RunState, body: kinds.ControlDecided) -> RunState:
@@ -335,20 +425,43 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
     if body.type == "abort":
         return closed
     artifact, rollback = state.output.artifact, state.visit.rollback
-    assert artifact is not None
+    if artifact is None:
+        raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}` comes without an artifact")
     if rollback is not None and artifact.hash == rollback.rejected.hash:
         reason = f"no progress: after a rollback, phase `{body.phase}` produced the same artifact again"
         return replace(closed, ending=Ending("no_progress", reason))
     if body.type == "finish":
         return replace(closed, visit=replace(closed.visit, rollback=None), ending=Ending("finish"))
-    assert state.visit.input is not None
-    completed = CompletedVisit(body.phase, state.visit.input, artifact)
+    assert state.visit.input is not None  # since `run_started`
+    completed = CompletedVisit(body.phase, state.visit.input, artifact, state.visit.latest)
     trail = (*state.history.trail, completed)[-TRAIL_LENGTH:]
     return replace(
         closed,
         visit=replace(closed.visit, input=artifact, rollback=None),
-        history=replace(state.history, trail=trail),
+        history=_count_decision(replace(state.history, trail=trail), completed, body.next_phase, state.visit),
     )
+
+
+def _count_decision(history: History, completed: CompletedVisit, next_phase: str | None, visit: Visit) -> History:
+    """Count how often the same decision was made. An answer of the user is progress, whatever the model made of it."""
+    if visit.is_answered:
+        return history
+    key = (completed.phase, completed.input.hash)
+    decision = Decision(next_phase, completed.artifact.hash, visit.ops)
+    made = history.decisions.get(key, {})
+    count = made.get(decision, 0) + 1
+    decisions = _with_latest(history.decisions, key, _with_latest(made, decision, count, MAX_OUTCOMES), MAX_DECISIONS)
+    return replace(history, decisions=decisions, repeats=count)
+
+
+def _with_latest(table: dict[K, V], key: K, value: V, limit: int) -> dict[K, V]:
+    """Return a table with one more entry, or a newer one, without the oldest entry beyond the limit."""
+    table = {**table}
+    table.pop(key, None)
+    table[key] = value
+    if len(table) > limit:
+        del table[next(iter(table))]
+    return table
 
 
 def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:
@@ -357,15 +470,20 @@ def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:
 
 
 def on_phase_rolled_back(state: RunState, body: kinds.PhaseRolledBack) -> RunState:
+    """Return to the previous visit, with the artifacts that it could read."""
+    trail = state.history.trail
+    latest = trail[-1].latest if trail else state.history.latest
     return replace(
         state,
         visit=replace(state.visit, input=body.input, rollback=body),
-        history=replace(state.history, trail=state.history.trail[:-1]),
+        history=replace(state.history, trail=trail[:-1], latest=latest),
         ending=None,
     )
 
 
 def on_postprocessor_started(state: RunState, body: kinds.PostprocessorStarted) -> RunState:
+    if state.output.artifact is None:
+        raise HistoryInvalid(f"`{body.kind}` comes without an artifact")
     return replace(
         state,
         visit=replace(state.visit, is_open=True, started_after=state.active),
@@ -382,13 +500,13 @@ def on_postprocessor_completed(state: RunState, body: kinds.PostprocessorComplet
 
 
 def on_postprocessor_failed(state: RunState, body: kinds.PostprocessorFailed) -> RunState:
+    if state.output.artifact is None:
+        raise HistoryInvalid(f"`{body.kind}` comes without an artifact")
     ending = Ending("post_failure", body.reason, body.code)
     return replace(state, visit=replace(state.visit, is_open=False), ending=ending)
 
 
 # -- effects ------------------------------------------------------------------------------------------
-
-_SETTLED = Recovery()
 
 
 def on_intent(state: RunState, body: Any) -> RunState:
@@ -397,7 +515,17 @@ def on_intent(state: RunState, body: Any) -> RunState:
 
 def on_op_started(state: RunState, body: kinds.OpStarted) -> RunState:
     """An op with a request has no effect of its own; the kernel records the intents of what it does for it."""
+    state = _with_op(state, body.args)
     return state if body.request is not None else on_intent(state, body)
+
+
+def on_op_completed(state: RunState, body: kinds.OpCompleted) -> RunState:
+    return replace(_with_op(state, body.result), recovery=_SETTLED)
+
+
+def _with_op(state: RunState, content: str) -> RunState:
+    """Add the arguments or the result of an op to the digest of the visit."""
+    return replace(state, visit=replace(state.visit, ops=digest(f"{state.visit.ops}{content}".encode())))
 
 
 def on_outcome(state: RunState, _: Any) -> RunState:
@@ -417,6 +545,9 @@ def on_sub_run_completed(state: RunState, body: kinds.SubRunCompleted) -> RunSta
 def on_workspace_restored(state: RunState, body: kinds.WorkspaceRestored) -> RunState:
     for path in body.left:
         state = _warn(state, f"`{path}` was not restored: another program changed it, or it cannot be written")
+    for verdict in body.verdicts:
+        if verdict.reason:
+            state = _warn(state, f"`{verdict.path}` was not restored: {verdict.reason} ({verdict.rule})")
     return replace(state, recovery=_SETTLED)
 
 
@@ -432,7 +563,7 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.WaitExpired: on_wait_expired,
     kinds.PhaseStarted: on_phase_started,
     kinds.StepCompleted: on_step_completed,
-    kinds.ContentCut: on_content_cut,
+    kinds.ContentTruncated: on_content_truncated,
     kinds.LlmRequested: on_intent,
     kinds.LlmResponded: on_llm_responded,
     kinds.LlmFailed: on_outcome,
@@ -447,7 +578,8 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.PostprocessorFailed: on_postprocessor_failed,
     kinds.OpStarted: on_op_started,
     kinds.RequestFulfilled: on_intent,
-    kinds.OpCompleted: on_outcome,
+    kinds.OpCompleted: on_op_completed,
+    kinds.PermissionDenied: on_outcome,
     kinds.SubRunStarted: on_intent,
     kinds.SubRunStopped: on_sub_run_stopped,
     kinds.SubRunCompleted: on_sub_run_completed,

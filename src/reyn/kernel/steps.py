@@ -14,11 +14,13 @@ from reyn.contract.ops import OpRules, offered_ops
 from reyn.errors import InternalError
 from reyn.journal import Blob, canonical, kinds
 from reyn.jsonschema import compile_schema
+from reyn.kernel.approvals import beginning
 from reyn.kernel.limits import within_limits
 from reyn.kernel.op_dispatch import run_op, run_sub_skill
+from reyn.kernel.waits import ask_person, printable
 from reyn.lint.plans import plan_issues
 from reyn.skills.flow import is_path
-from reyn.skills.values import Iterate, LintPlan, RunOp, RunSkill, Validate
+from reyn.skills.values import AskUser, Iterate, LintPlan, RunOp, RunSkill, Validate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,6 +111,8 @@ async def _value(step: AnyStep, artifact: dict[str, Any], call: str, context: _S
             return await _skill(step, artifact, call, context)
         case Iterate():
             return await _iterate(step, artifact, call, context)
+        case AskUser():
+            return await _question(step, artifact, call, context.tape)
         case Validate():
             return _validate(step, artifact)
         case LintPlan():
@@ -148,6 +152,14 @@ async def _skill(step: RunSkill, artifact: dict[str, Any], call: str, context: _
     if sub_run.artifact is None:
         raise StepFault(f"skill `{step.skill}`: {sub_run.error}")
     return msgspec.json.decode(context.tape.content(sub_run.artifact.hash))
+
+
+async def _question(step: AskUser, artifact: dict[str, Any], call: str, tape: Tape) -> Any:
+    """Ask a person. The value that is shown is JSON, so that no text of a model can look like another line."""
+    message = step.question
+    if step.show is not None:
+        message = f"{message}\n{beginning(printable(look_up(artifact, step.show), indent=2))}"
+    return await ask_person(call, message, step.response_schema, tape, suggestions=step.suggestions)
 
 
 def _resolve(value: Any, artifact: dict[str, Any]) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 RULES = 5
 SUPPORTED_RULES = frozenset({5})
-WORDING = 1
+WORDING = 2
 
 RULES_HISTORY = {
     1: "the first release",
@@ -20,3 +20,9 @@ RULES_HISTORY = {
     "copies of skills keep the author's order; derived texts have their own version",
 }
 """What each version of the rules changed."""
+
+WORDING_HISTORY = {
+    1: "sections with JSON Schemas, one example answer",
+    2: "plain words, choices as exchanges, the reason first",
+}
+"""What each version of the wording changed."""

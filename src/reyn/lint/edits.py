@@ -48,6 +48,22 @@ def rewrite_front_matter(text: str, file: str, unsafe: Calls) -> str:
     return _Rewriter(text).rewrite(root, file, unsafe)
 
 
+def write_edge_texts(text: str, texts: dict[str, dict[str, str]]) -> str:
+    """Return the front matter of skill.md with lists of successors as mappings to when to choose each.
+
+    Args:
+        text: The YAML text between the `---` lines.
+        texts: The texts by phase and successor, for every successor in the list of a phase.
+    """
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    graph = _entries(root).get("graph")
+    rewriter = _Rewriter(text)
+    for name, (_, targets) in _entries(graph[1]).items() if graph else ():
+        if name in texts and isinstance(targets, SequenceNode):
+            rewriter.add_texts(targets, texts[name])
+    return rewriter.edited()
+
+
 class _Rewriter:
     """Collects edits as ranges of characters with their replacements."""
 
@@ -89,6 +105,21 @@ class _Rewriter:
             self._comment_out(root, key) for key in keys if key not in known and not key.startswith("imported_")
         )
         return comments + self._apply()
+
+    def add_texts(self, targets: SequenceNode, texts: dict[str, str]) -> None:
+        """Turn a list of successors into a mapping."""
+        if targets.flow_style:
+            self._edit(targets.start_mark.index, targets.start_mark.index + 1, "{")
+            self._edit(targets.end_mark.index - 1, targets.end_mark.index, "}")
+        for target in targets.value:
+            start = target.start_mark.index
+            if not targets.flow_style:
+                start = self._text.rindex("-", 0, start)
+            self._edit(start, target.end_mark.index, f"{self._source(target)}: {_flow_scalar(texts[target.value])}")
+
+    def edited(self) -> str:
+        """Return the text with all edits."""
+        return self._apply()
 
     def _rewrite_step(self, step: Node, unsafe: Calls) -> None:
         """Rewrite `{type: python, …}` as `{python: {…}}`."""
@@ -244,6 +275,11 @@ class _Rewriter:
             parts += [self._text[position:start], text]
             position = end
         return "".join([*parts, self._text[position:]])
+
+
+def _flow_scalar(text: str) -> str:
+    """Return a text as YAML, quoted if it needs quotes between braces."""
+    return yaml.safe_dump([text], default_flow_style=True, allow_unicode=True, width=10_000).strip()[1:-1]
 
 
 def _entries(node: Node | None) -> dict[str, tuple[Node, Node]]:

@@ -1,7 +1,9 @@
-"""Rewrite a skill from the older form to the documented one (`reyn lint --fix`).
+"""Rewrite a skill from the older form to the documented one, and its graph with edge texts.
 
-Files are written only if the rewritten skill loads as an equal value. Comments and prose are preserved: a comment whose
-key disappears moves to the top of its block, and an unknown key becomes a comment.
+Where the descriptions of artifacts say when to choose each successor of a phase, they become the texts of its edges.
+Files are written only if the rewritten skill loads as an equal value and offers the model equal candidates. Comments
+and prose are preserved: a comment whose key disappears moves to the top of its block, and an unknown key becomes a
+comment.
 """
 
 from __future__ import annotations
@@ -13,16 +15,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from msgspec.structs import replace
 
+from reyn.contract import candidates_of
+from reyn.documents import DocumentError, read_raw
 from reyn.errors import FixImpossible
-from reyn.lint.edits import rewrite_front_matter
+from reyn.lint.edits import rewrite_front_matter, write_edge_texts
 from reyn.ops import standard_ops
-from reyn.skills import read_skill
+from reyn.skills import USER_MESSAGE, pin, read_skill
 from reyn.skills.dialect import data_schema, is_wrapped
+from reyn.skills.values import END
+from reyn.workspace.writing import replace_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from reyn.contract import Candidate
     from reyn.lint.edits import Calls
     from reyn.skills import Library, Skill
 
@@ -30,7 +38,7 @@ _YAML_1_1_BOOLEANS = {"yes": True, "on": True, "no": False, "off": False}
 
 
 def fix_skill(folder: Path, library: Library) -> list[str]:
-    """Rewrite a skill in the documented form.
+    """Rewrite a skill in the documented form, with edge texts.
 
     Returns:
         The files that changed; none if the skill is in the documented form already.
@@ -39,29 +47,71 @@ def fix_skill(folder: Path, library: Library) -> list[str]:
         FixImpossible: the skill has errors, or cannot be rewritten without changing it. No file was changed.
     """
     before = read_skill(folder, standard_ops().vocabulary, library)
-    if not before.folder.is_older:
+    is_older = before.folder.is_older
+    texts = _edge_texts(before.skill) if before.skill else {}
+    if not is_older and not texts:
         return []
     if before.skill is None:
         raise FixImpossible(f"skill `{folder.name}` has errors")
     files = ["skill.md", *before.folder.own_files("phases", ".md"), *before.folder.own_files("artifacts", ".yaml")]
     paths = {file: before.folder.path_of(file) for file in files}
     unsafe = frozenset(_unsafe_calls(before.skill))
-    rewritten = {file: text for file in files if (text := _rewrite(paths[file], file, unsafe)) is not None}
+
+    def rewrite(text: str, file: str) -> str | None:
+        if file.endswith(".yaml"):
+            return _rewrite_artifact(text) if is_older else None
+        text = _rewrite_markdown(text, file, unsafe) if is_older else text
+        return _add_edge_texts(text, texts) if file == "skill.md" else text
+
+    rewritten = {file: text for file in files if (text := _rewrite(paths[file], file, folder, rewrite)) is not None}
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / folder.name
         modules = {path.name: path for path in folder.glob("*.py") if path.is_file()}
         for file, path in (paths | modules).items():
             target = copy / file
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(rewritten.get(file) or path.read_bytes())
+            target.write_bytes(rewritten.get(file) or _read(path, file, folder))
         after = read_skill(copy, standard_ops().vocabulary, library)
-    if after.skill != before.skill or after.folder.is_older:
+    if not _are_equal(before.skill, after.skill) or after.folder.is_older:
         problems = [f"{finding.file}:{finding.line}: {finding.message}" for finding in after.findings[:3]]
         reason = "; ".join(problems) or "its value would change"
         raise FixImpossible(f"skill `{folder.name}` cannot be rewritten without changing it: {reason}")
     for file, content in rewritten.items():
-        _write_atomically(paths[file], content)
+        replace_file(_resolved(paths[file], folder), [content])
     return sorted(rewritten)
+
+
+def _edge_texts(skill: Skill) -> dict[str, dict[str, str]]:
+    """Return the texts that the artifacts already have for the successors of a phase, where they tell them apart."""
+    found: dict[str, dict[str, str]] = {}
+    for node, targets in skill.graph.items():
+        if node not in skill.phases or node in skill.edge_texts or len(targets) < 2:
+            continue
+        candidates = [one for one in candidates_of(skill, node) if one.next_phase in targets]
+        texts = {one.next_phase: one.description for one in candidates if _is_written(skill, one)}
+        are_distinct = len({text.casefold() for text in texts.values()}) == len(candidates) == len(targets)
+        if are_distinct and not any("\n" in text for text in texts.values()):
+            found[node] = texts
+    return found
+
+
+def _is_written(skill: Skill, candidate: Candidate) -> bool:
+    """Return whether the author wrote a candidate's description."""
+    if candidate.next_phase == END:
+        return bool(skill.final_output_description or skill.final_output.description)
+    return any(one.description for one in skill.inputs_of(candidate.next_phase) if one != USER_MESSAGE)
+
+
+def _add_edge_texts(text: str, texts: dict[str, dict[str, str]]) -> str:
+    head, body = _split(text)
+    return f"---\n{write_edge_texts(head, texts)}---\n{body}"
+
+
+def _are_equal(before: Skill, after: Skill | None) -> bool:
+    """Return whether two skills are the same but for edge texts, and offer the model the same candidates."""
+    if after is None or pin(replace(after, edge_texts={})) != pin(replace(before, edge_texts={})):
+        return False
+    return all(candidates_of(before, phase) == candidates_of(after, phase) for phase in before.phases)
 
 
 def _unsafe_calls(skill: Skill) -> Iterator[tuple[str, str]]:
@@ -70,19 +120,28 @@ def _unsafe_calls(skill: Skill) -> Iterator[tuple[str, str]]:
             yield str(entry.get("module")), str(entry.get("function"))
 
 
-def _write_atomically(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.write_bytes(content)
-    temporary.replace(path)
+def _read(path: Path, file: str, folder: Path) -> bytes:
+    try:
+        return read_raw(path, file, inside=folder)
+    except DocumentError as error:
+        raise FixImpossible(f"`{file}` cannot be read: {error.finding.message}") from error
 
 
-def _rewrite(path: Path, file: str, unsafe: Calls) -> bytes | None:
+def _resolved(path: Path, folder: Path) -> Path:
+    """Return where a file of the skill is. It was read there: a link that leads out of the folder is refused before."""
+    resolved = path.resolve()
+    if not resolved.is_relative_to(folder.resolve()):
+        raise FixImpossible(f"`{path.name}` leads out of the skill's folder")
+    return resolved
+
+
+def _rewrite(path: Path, file: str, folder: Path, rewrite: Callable[[str, str], str | None]) -> bytes | None:
     """Return the new content of a file, or `None` if it does not change; line ends and byte-order marks stay."""
-    raw = path.read_bytes()
+    raw = _read(path, file, folder)
     text = raw.decode("utf-8-sig")
     old = text.replace("\r\n", "\n")
     try:
-        new = _rewrite_artifact(old) if file.endswith(".yaml") else _rewrite_markdown(old, file, unsafe)
+        new = rewrite(old, file)
     except (AttributeError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
         raise FixImpossible(f"`{file}` cannot be rewritten: {error}") from error
     if new is None or new == old:
@@ -115,7 +174,7 @@ def _round_trip() -> Any:
         from ruamel.yaml import YAML
     except ImportError as error:
         raise FixImpossible(
-            "`--fix` needs the package ruamel.yaml", hint="Install it with `pip install 'reyn[fix]'`."
+            "rewriting skills needs the package ruamel.yaml", hint="Install it with `pip install 'reyn[fix]'`."
         ) from error
     parser = YAML()
     parser.preserve_quotes = True

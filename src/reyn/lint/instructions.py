@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from reyn.vocabulary import Vocabulary
 
 _CONTRACT_SYNTAX = re.compile(
-    r'"?\b(control_ir|next_phase|candidate_outputs|available_control_ops|artifact_schema)"?\s*:'
-    r'|["{]\s*"?kind"?\s*:|\bops"?\s*:\s*\[|`(?:control_ir|next_phase|candidate_outputs|artifact_schema)`'
+    r'"?\b(?:control_ir|next_phase|candidate_outputs|available_control_ops|artifact_schema)\b"?(?:\s*:)?'
+    r'|["{]\s*"?kind"?\s*:|\bops"?\s*:\s*\['
 )
 _NAMES = re.compile(r"[^\W\d_][\w-]*")
 _LITERALS = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from reyn.documents import nearest
+from reyn.permissions import RuleError, parse_requests
 from reyn.skills import codes
 from reyn.skills.dialect import FILE_PERMISSIONS
 from reyn.skills.values import DEFAULT_OPS, Iterate, PythonCall, RunOp
@@ -31,6 +32,18 @@ def unknown_permissions(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[
             message = f"unknown permission `{key}`"
             severity: Severity = "warning" if loaded.folder.is_older else "error"
             yield document.finding(codes.UNKNOWN_PERMISSION, message, "permissions", key, fix=fix, severity=severity)
+
+
+def malformed_requests(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
+    """Report requests that are not understood."""
+    document = loaded.folder.front_matter("skill.md")
+    permissions = loaded.partial.permissions if loaded.partial else {}
+    for key, value in permissions.items():
+        try:
+            parse_requests({key: value})
+        except RuleError as error:
+            if document is not None:
+                yield document.finding(codes.WRONG_VALUE, f"`permissions.{key}`: {error}", "permissions", key)
 
 
 def missing_requests(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:

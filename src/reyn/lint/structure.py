@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from reyn.contract import candidates_of
 from reyn.documents import nearest
 from reyn.journal import canonical
-from reyn.skills import codes, features
+from reyn.skills import codes, features, may_finish, successors
 from reyn.skills.dialect import data_schema, is_wrapped, step_lists
+from reyn.skills.graph import reachable
 from reyn.skills.names import nfc
-from reyn.skills.values import Iterate, RunOp, RunSkill, is_skill_node, skill_of
+from reyn.skills.values import END, Iterate, RunOp, RunSkill, is_skill_node, skill_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +54,7 @@ def unavailable_features(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator
         else:
             file, path = _reference_to(skill, feature.skill)
             message = f"skill `{feature.skill}` cannot run: {feature.reason}"
-            fix = f"run `reyn lint {feature.skill}`"
+            fix = f"fix the skill `{feature.skill}`, or do not use it"
         document = loaded.folder.front_matter(file)
         if document is not None:
             yield document.finding(codes.UNSUPPORTED, message, *path, fix=fix)
@@ -99,7 +101,7 @@ def folder_name(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     document, folder = loaded.folder.front_matter("skill.md"), nfc(loaded.folder.path.resolve().name)
     if loaded.partial and document and loaded.partial.name != folder:
         message = f"`name` is `{loaded.partial.name}`, but the folder is `{folder}`"
-        fix = "rename one of them; `reyn run` looks for the folder"
+        fix = "rename one of them; a skill is found by the name of its folder"
         yield document.finding(codes.WRONG_NAME, message, "name", fix=fix, severity="warning")
 
 
@@ -135,6 +137,83 @@ def ambiguous_unions(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
                 message = f"`{member.name}` and `{other.name}` have the same schema and description"
                 fix = "make the schemas or the descriptions different"
                 yield document.finding(codes.AMBIGUOUS_UNION, message, "input", fix=fix)
+
+
+def edge_texts(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
+    """Report phases with several candidates whose graph does not say when to choose which."""
+    skill, document = loaded.partial, loaded.folder.front_matter("skill.md")
+    if skill is None or document is None:
+        return
+    for node in skill.graph:
+        if node not in skill.phases or not all(_is_known(skill, name) for name in successors(skill, node)):
+            continue
+        targets = [*successors(skill, node), *([END] if may_finish(skill, node) else [])]
+        texts = skill.edge_texts.get(node, {})
+        missing = [name for name in targets if name not in texts]
+        if len(targets) > 1 and missing:
+            names = ", ".join(f"`{name}`" for name in missing)
+            message = f"phase `{node}` has {len(targets)} candidates; the graph does not say when to choose {names}"
+            example = ", ".join(f"{name}: {texts.get(name, 'when …')}" for name in targets)
+            path = _edge_path(document, node, missing[0])
+            yield document.finding(
+                codes.MISSING_EDGE_TEXT, message, *path, fix=f"write `{node}: {{{example}}}`", severity="warning"
+            )
+        yield from _equal_texts(document, skill, node, texts)
+
+
+def _equal_texts(document: Document, skill: Skill, node: str, texts: dict[str, str]) -> Iterator[Finding]:
+    """Report candidates of a phase whose texts are equal but for case, spaces and punctuation."""
+    seen: dict[str, str] = {}
+    for candidate in candidates_of(skill, node):
+        if candidate.next_phase not in texts:
+            continue
+        words = "".join(char if char.isalnum() else " " for char in nfc(candidate.description).casefold()).split()
+        other = seen.setdefault(" ".join(words), candidate.label)
+        if other != candidate.label:
+            message = f"`{other}` and `{candidate.label}` have the same text: {candidate.description!r}"
+            is_union = other.partition(":")[0] == candidate.next_phase
+            fix = "describe the artifact types" if is_union else "say what distinguishes them"
+            path = _edge_path(document, node, candidate.next_phase)
+            yield document.finding(codes.EQUAL_EDGE_TEXTS, message, *path, fix=fix, severity="warning")
+
+
+def _is_known(skill: Skill, node: str) -> bool:
+    return skill_of(node) in skill.skills if is_skill_node(node) else node in skill.phases
+
+
+def _edge_path(document: Document, node: str, target: str) -> KeyPath:
+    """Return the path in skill.md of an edge; of its phase or the graph if the edge is implied."""
+    graph = document.value.get("graph") if isinstance(document.value, dict) else None
+    targets = graph.get(node) if isinstance(graph, dict) else None
+    if isinstance(targets, list) and target in targets:
+        return ("graph", node, targets.index(target))
+    if isinstance(targets, dict) and target in targets:
+        return ("graph", node, target)
+    return ("graph", node) if targets is not None else ("graph",)
+
+
+def unproduced_reads(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
+    """Report artifacts that a phase reads and that no path to the phase produces."""
+    skill = loaded.partial
+    if skill is None or not all(_is_known(skill, node) for node in skill.graph):
+        return
+    sources: dict[str, list[str]] = {}
+    for node in skill.graph:
+        for target in successors(skill, node):
+            sources.setdefault(target, []).append(node)
+    for name, phase in skill.phases.items():
+        document = loaded.folder.front_matter(f"phases/{name}.md") if phase.reads else None
+        if document is None:
+            continue
+        before = reachable(sources | {"": sources.get(name, [])}, "")[1:]
+        produced = {artifact.name for node in before for artifact in skill.inputs_of(node)}
+        raw = document.value["reads"]
+        for read in phase.reads:
+            if read not in produced:
+                message = f"no path to phase `{name}` produces `{read}`"
+                known = ", ".join(f"`{one}`" for one in sorted(produced))
+                fix = f"read one of {known}" if produced else f"remove `{read}`"
+                yield document.finding(codes.UNPRODUCED_READ, message, "reads", raw.index(read), fix=fix)
 
 
 def schema_typos(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:

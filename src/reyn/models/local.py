@@ -13,6 +13,7 @@ import hashlib
 import http.client
 import json
 import os
+import re
 import secrets
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,7 @@ import msgspec
 
 from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete, SchemaRejected
 from reyn.journal.kinds import Usage
+from reyn.models.choice_probability import Token, choice_probability
 from reyn.models.decoding import decoding_schema
 from reyn.models.prompt_cache import PromptCache
 from reyn.models.protocol import ModelReply
@@ -36,12 +38,20 @@ if TYPE_CHECKING:
     from reyn.models.protocol import ModelRequest, OutputMode
 
 _LOAD_HINT = (
-    "Check that the file is complete (`reyn models pull` repairs it) and that `context_tokens` fits into memory."
+    "Check that the file is complete (pull its weights again to repair it) and that `context_tokens` fits into memory."
 )
 _LENGTH_HINT = "Shorten the instructions or the input, or raise the model's `context_tokens` in reyn.yaml."
 _CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 _BATCH_TOKENS = 32
 """Prompt tokens per batch. A call can be cancelled between batches; larger ones are not faster on a CPU."""
+
+REASON = "This is about "
+"""How the grammar makes a reason begin. A small model that may begin as it likes copies the first choice that it has
+read; one that has to paraphrase the input then chooses by that."""
+_TOP_TOKENS = 20
+"""Token probabilities to ask for; more labels than this are not told apart."""
+_ANSWER_KEYS = ("grammar", "logprobs", "top_logprobs")
+"""What a request says about the answer rather than the prompt."""
 
 _THREAD = ThreadPoolExecutor(1, thread_name_prefix="reyn-local")
 """Runs all calls in turn, because they compete for the same cores; a queue of calls blocks no other thread."""
@@ -51,7 +61,7 @@ _LOADED: dict[tuple[str, int, int], _Engine] = {}
 
 
 class LocalModel:
-    """A GGUF model: `local` is the one that `reyn models pull` installs, `local:FILE.gguf` any other."""
+    """A GGUF model: `local` has the default weights of `reyn.models.weights`, `local:FILE.gguf` any other."""
 
     takes_time = True
 
@@ -78,9 +88,7 @@ class LocalModel:
         known = KNOWN_WEIGHTS.get(source or DEFAULT_WEIGHTS)
         path = weights_path(known) if known else root / Path(source).expanduser()
         hint = (
-            f"Run `reyn models pull {known.name}`."
-            if known
-            else "Set the model to `local:` and the path of a GGUF file."
+            f"Pull the weights `{known.name}`." if known else "Set the model to `local:` and the path of a GGUF file."
         )
         if not path.is_file():
             message = f"model `{known.name}` is not installed" if known else f"model file not found: `{source}`"
@@ -109,7 +117,13 @@ class LocalModel:
         is_free = self._settings.mode == "free" or contract in self._rejected_contracts
         mode: OutputMode = "free" if is_free else "grammar"
         body: dict[str, Any] = {
-            "messages": [{"role": message.role, "content": message.text} for message in request.messages],
+            "messages": [
+                {
+                    "role": message.role,
+                    "content": message.text if message.role == "system" else _defuse(message.text),
+                }
+                for message in request.messages
+            ],
             "max_tokens": self._settings.max_tokens,
             "cache_prompt": True,
             "stream": True,
@@ -118,11 +132,18 @@ class LocalModel:
         }
         if self._settings.temperature is not None:
             body["temperature"] = self._settings.temperature
+        labels: tuple[str, ...] = ()
         if mode == "grammar":
-            schema = decoding_schema(request.contract, is_small=self._is_small)
-            body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+            measures = request.answer_form == "short"
+            schema = decoding_schema(
+                request.contract, is_small=self._is_small, asks_confidence=not measures, reason_begins=REASON
+            )
+            body["grammar"] = _grammar(schema)
+            if measures:
+                labels = (*(candidate.label for candidate in request.candidates), "abort")
+                body |= {"logprobs": True, "top_logprobs": _TOP_TOKENS}
         try:
-            return engine.generate(body, cancelled, mode, on_delta)
+            return engine.generate(body, cancelled, mode, on_delta, labels)
         except SchemaRejected as error:
             if self._settings.mode == "auto":
                 self._rejected_contracts.add(contract)
@@ -161,11 +182,16 @@ class _Engine:
         self._static_text = ""
 
     def generate(
-        self, body: dict[str, Any], cancelled: threading.Event, mode: OutputMode, on_delta: Callable[[str], None] | None
+        self,
+        body: dict[str, Any],
+        cancelled: threading.Event,
+        mode: OutputMode,
+        on_delta: Callable[[str], None] | None,
+        labels: tuple[str, ...] = (),
     ) -> ModelReply:
-        """Generate an answer."""
+        """Generate an answer, and measure the probability of its choice among `labels`."""
         tokens_read = self._prepare(body, cancelled)
-        return self._complete(body, cancelled, on_delta).reply(mode, tokens_read)
+        return self._complete(body, cancelled, on_delta).reply(mode, tokens_read, labels)
 
     def _complete(
         self, body: dict[str, Any], cancelled: threading.Event, on_delta: Callable[[str], None] | None = None
@@ -193,7 +219,7 @@ class _Engine:
         if file is not None and self._slot("restore", file):
             self._static_text = text
             return 0
-        unconstrained = {key: value for key, value in body.items() if key != "response_format"}
+        unconstrained = {key: value for key, value in body.items() if key not in _ANSWER_KEYS}
         try:
             answer = self._complete(unconstrained | {"messages": [first], "max_tokens": 1}, cancelled)
         except ModelBroken:
@@ -223,6 +249,7 @@ class _AnswerCollector:
         self._on_delta = on_delta
         self._is_truncated = False
         self._parts: list[str] = []
+        self._tokens: list[Token] = []
         self.usage: Usage | None = None
         self._error: dict[str, Any] | None = None
         self.is_finished = False
@@ -237,6 +264,9 @@ class _AnswerCollector:
             self._error = chunk.get("error", chunk)
         for choice in chunk.get("choices", ()):
             text = choice.get("delta", {}).get("content") or ""
+            for token in (choice.get("logprobs") or {}).get("content") or ():
+                others = {other["token"]: other["logprob"] for other in token["top_logprobs"]}
+                self._tokens.append(Token(token["token"], others | {token["token"]: token["logprob"]}))
             self._parts.append(text)
             if text and self._on_delta is not None:
                 self._on_delta(text)
@@ -247,7 +277,7 @@ class _AnswerCollector:
             cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
             self.usage = Usage(usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0), cached)
 
-    def reply(self, mode: OutputMode, tokens_read: int) -> ModelReply:
+    def reply(self, mode: OutputMode, tokens_read: int, labels: tuple[str, ...]) -> ModelReply:
         """Return the reply. Tokens that `_prepare` read for this call do not count as cached."""
         if self._error is not None:
             message = str(self._error.get("message", self._error))
@@ -259,7 +289,33 @@ class _AnswerCollector:
         usage = self.usage
         if usage is not None:
             usage = Usage(usage.input_tokens, usage.output_tokens, max(0, usage.cached_tokens - tokens_read))
-        return ModelReply("".join(self._parts), usage, mode, self._is_truncated)
+        probability = choice_probability(self._tokens, labels) if labels else None
+        return ModelReply("".join(self._parts), usage, mode, self._is_truncated, probability)
+
+
+_TEMPLATE_TOKENS = re.compile(r"<(?=\||/?s>|(?:start|end)_of_turn>|/?think>)|\[(?=/?INST\])")
+
+
+def _defuse(text: str) -> str:
+    """Break up the tokens of chat templates in a text, which llama.cpp would take for the end of the message."""
+    return _TEMPLATE_TOKENS.sub(lambda match: f"{match[0]}\u200b", text)
+
+
+def _grammar(schema: dict[str, Any]) -> str:
+    """Return the grammar of a schema. It allows no white space but one blank after `:` and `,`.
+
+    Models write these blanks as part of the next token, so that they cost nothing; other white space costs tokens.
+    """
+    import xllamacpp
+
+    try:
+        grammar: str = xllamacpp.json_schema_to_grammar(schema)
+    except Exception as error:
+        raise _engine_error(f"no grammar for the schema of the answer: {error}") from error
+    if not grammar.startswith("%llguidance"):
+        return re.sub(r"(?m)^space ::= .*$", 'space ::= " "?', grammar)
+    separators = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+    return f"%llguidance {{}}\nstart: %json {json.dumps(schema | {'x-guidance': separators})}\n"
 
 
 def _in_loop(on_delta: Callable[[str], None]) -> Callable[[str], None]:

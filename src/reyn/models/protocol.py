@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from reyn.journal.kinds import Usage
+from reyn.journal.kinds import AnswerForm, Usage
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -28,8 +28,9 @@ class Candidate(msgspec.Struct, frozen=True):
         next_phase: The phase that follows; `end` finishes the run.
         control_type: `transition` or `finish`.
         schema_name: The type of the artifact that this exit requires.
-        description: What the artifact is for.
+        description: When to choose it.
         schema: JSON Schema of the artifact's `data`.
+        label: The choice in the short form.
     """
 
     next_phase: str
@@ -37,6 +38,7 @@ class Candidate(msgspec.Struct, frozen=True):
     schema_name: str
     description: str
     schema: dict[str, Any] | bool
+    label: str = ""
 
 
 class ModelRequest(msgspec.Struct, frozen=True):
@@ -46,7 +48,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
     `candidates`, which contain the same facts as values.
 
     Attributes:
-        messages: The prompt.
+        messages: The prompt. The system message is the same in every visit of the phase; cache it.
         contract: JSON Schema of the answer. Constrain your output to it if you can; the OS checks every answer.
         run_id: The run that calls.
         call: The id of the call within the run, unchanged when the call is repeated after a crash.
@@ -56,6 +58,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
         phase: The phase that is being visited.
         input: The input artifact, `{"type": …, "data": …}`, after preprocessing and without truncation.
         candidates: The exits that the model may choose.
+        answer_form: The form that `messages` and `contract` ask for.
     """
 
     messages: tuple[Message, ...]
@@ -68,6 +71,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
     phase: str = ""
     input: Any = None
     candidates: tuple[Candidate, ...] = ()
+    answer_form: AnswerForm = "full"
 
 
 OutputMode = Literal["grammar", "json_schema", "json_object", "free"]
@@ -82,12 +86,14 @@ class ModelReply(msgspec.Struct, frozen=True):
         usage: Token counts; `None` if the model does not count.
         mode: The output mode that was used; `None` if it is unknown.
         is_truncated: Whether the answer was truncated at the model's output limit.
+        choice_probability: In the short form, the probability of the choice, if the engine reports token probabilities.
     """
 
     text: str
     usage: Usage | None = None
     mode: OutputMode | None = None
     is_truncated: bool = False
+    choice_probability: float | None = None
 
 
 class Delta(msgspec.Struct, frozen=True):
@@ -121,6 +127,16 @@ class DeclaresLatency(Protocol):
     @property
     def takes_time(self) -> bool:
         """Return whether answers take time."""
+        ...
+
+
+@runtime_checkable
+class DeclaresAnswerForm(Protocol):
+    """A model that declares the form in which it is asked to answer; one that does not is asked in the full form."""
+
+    @property
+    def answer_form(self) -> AnswerForm:
+        """Return the form."""
         ...
 
 

@@ -14,6 +14,7 @@ from reyn.models.protocol import ModelReply
 
 if TYPE_CHECKING:
     from reyn.journal import Journal
+    from reyn.journal.kinds import AnswerForm
     from reyn.models.protocol import ModelRequest
 
 
@@ -24,10 +25,17 @@ class RecordedModel:
 
     def __init__(self, journal: Journal, run_id: str) -> None:
         self.name = f"recorded:{run_id}"
+        self._run_id = run_id
         self._journal = journal
         if journal.find(run_id) is None:
             raise RunNotFound(f"no recorded run `{run_id}`")
         self._replies = _replies(journal, run_id)
+
+    @property
+    def answer_form(self) -> AnswerForm:
+        """The form in which the model of the recorded run was asked; requests in another form have other hashes."""
+        started = next((decode(event) for event in self._journal.read(self._run_id)), None)
+        return started.answer_form if isinstance(started, kinds.RunStarted) else "full"
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Return the recorded answer; raise `RecordingMissing` if there is none."""
@@ -36,7 +44,9 @@ class RecordedModel:
             raise RecordingMissing(f"`{self.name}` has no answer to the request of call {request.call}")
         later = [reply for number, reply in recorded if number >= request.answered]
         reply = later[0] if later else recorded[-1][1]
-        return ModelReply(self._journal.blob(reply.text).decode(), reply.usage, reply.mode, reply.cut)
+        return ModelReply(
+            self._journal.blob(reply.text).decode(), reply.usage, reply.mode, reply.cut, reply.choice_probability
+        )
 
 
 def _replies(journal: Journal, run_id: str) -> dict[str, list[tuple[int, kinds.LlmResponded]]]:

@@ -6,24 +6,30 @@ A model that the caller passes to the runtime replaces all of them. Retries and 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reyn.config import ModelSettings
 from reyn.documents import nearest
 from reyn.errors import ModelUnknown, ReynError
-from reyn.models.protocol import ClosableModel, takes_time
+from reyn.models.protocol import ClosableModel, DeclaresAnswerForm, takes_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from reyn.journal import Journal
+    from reyn.journal.kinds import AnswerForm
     from reyn.models.protocol import Model
     from reyn.secrets import Secrets
 
+    MayBind = Callable[[str, str], bool]
+
 
 class Roster:
-    """The configured models, or one `override` that answers for every name."""
+    """The configured models, or one `override` that answers for every name.
+
+    `may_bind` tells whether the first use of a secret (a handle) may bind it to an origin.
+    """
 
     def __init__(
         self,
@@ -32,11 +38,13 @@ class Roster:
         journal: Callable[[], Journal],
         secrets: Callable[[], Secrets],
         override: Model | None = None,
+        may_bind: MayBind = lambda *_: True,
     ) -> None:
         self._names = names
         self._root = root
         self._open_journal = journal
         self._open_secrets = secrets
+        self._may_bind = may_bind
         self._secrets: Secrets | None = None
         self._override = override
         self._override_takes_time = override is not None and takes_time(override)
@@ -62,7 +70,9 @@ class Roster:
             from reyn.models.catalog import open_model
 
             try:
-                self._opened[key] = open_model(key, settings, self._root, self._open_journal(), self.secrets)
+                self._opened[key] = open_model(
+                    key, settings, self._root, self._open_journal(), self.secrets, self._may_bind
+                )
             except ModelUnknown as error:
                 raise ModelUnknown(error.message, hint=nearest(name, self._names) or None) from error
         return self._opened[key]
@@ -101,6 +111,22 @@ class Roster:
                 return key
         raise errors[0]
 
+    def answer_form(self, name: str) -> AnswerForm:
+        """Return the form in which a model is asked to answer, by its settings or by its adapter."""
+        if self._override is not None:
+            return _declared_form(self._override)
+        settings = self.settings(name)
+        if settings.answer_form != "auto":
+            return settings.answer_form
+        from reyn.models.catalog import INSTANT_ADAPTERS
+
+        if settings.model.partition(":")[0] not in INSTANT_ADAPTERS:
+            return "short"
+        try:
+            return _declared_form(self.open(name))
+        except ReynError:
+            return "full"  # the call itself reports why the model cannot be opened
+
     def takes_time(self, name: str) -> bool:
         """Return whether answers of a model, or of one of its fallbacks, take time."""
         if self._override is not None:
@@ -122,6 +148,10 @@ class Roster:
         """Replace the values of secrets in a text. Secrets that no model has opened cannot occur in it."""
         return text if self._secrets is None else self._secrets.scrubber.scrub(text)
 
+    def scrub_value(self, value: Any) -> Any:
+        """Replace the values of secrets in a JSON value."""
+        return value if self._secrets is None else self._secrets.scrubber.scrub_value(value)
+
     def split(self, text: str) -> tuple[str, str]:
         """Split streamed text into a scrubbed part and a rest that may be the beginning of a secret."""
         return (text, "") if self._secrets is None else self._secrets.scrubber.split(text)
@@ -132,3 +162,7 @@ class Roster:
             if isinstance(model, ClosableModel):
                 await model.aclose()
         self._opened.clear()
+
+
+def _declared_form(model: Model) -> AnswerForm:
+    return model.answer_form if isinstance(model, DeclaresAnswerForm) else "full"

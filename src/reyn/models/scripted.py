@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from reyn.documents import read_error
 from reyn.errors import ScriptExhausted, ScriptInvalid
 from reyn.models.protocol import ModelReply
 
@@ -34,14 +35,15 @@ class ScriptedModel:
         try:
             lines = path.read_text(encoding="utf-8-sig").split("\n")
         except (OSError, UnicodeDecodeError) as error:
-            raise ScriptInvalid(f"cannot read the script `{path}`: {error}") from error
+            raise ScriptInvalid(f"cannot read the script `{path}`: {read_error(error)}") from error
         return cls((_parse(line, path, number) for number, line in enumerate(lines, 1) if line.strip()), name)
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Return the next answer; raise `ScriptExhausted` after the last."""
         if request.answered >= len(self._answers):
+            number = request.answered + 1
             raise ScriptExhausted(
-                f"the script `{self.name}` has {len(self._answers)} answers; call {request.call} asks for one more"
+                f"the script `{self.name}` has {len(self._answers)} answers; the run needs answer {number}"
             )
         return ModelReply(self._answers[request.answered])
 

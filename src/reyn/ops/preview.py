@@ -1,4 +1,8 @@
-"""What a person sees of an op that needs approval: exactly what would happen."""
+"""What a person sees of an op that needs approval: exactly what would happen.
+
+The first lines name every file with what happens to it; the diff follows. Only LF ends a line, as in the files
+themselves, and bytes that are not text are described by size and hash, so that no change is invisible.
+"""
 
 from __future__ import annotations
 
@@ -7,34 +11,115 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from reyn.journal import digest
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from reyn.ops.op import Call, Plan
     from reyn.workspace import Change
 
-MAX_CHARACTERS = 20_000
+MAX_COMPARED_LINES = 1_000
+"""Above this number of changed lines, the diff replaces them as a whole: comparing them could take minutes."""
+_CONTEXT = 3
 
 
 def preview(call: Call, plan: Plan, content: Callable[[str], bytes]) -> str:
     """Return a diff of the files that an op would change, or its arguments if it changes none."""
     blobs = {blob.hash: blob.content for blob in plan.blobs}
 
-    def text(name: str | None) -> list[str]:
-        found = b"" if name is None else blobs[name] if name in blobs else content(name)
-        return found.decode(errors="backslashreplace").splitlines(keepends=True)
+    def read(name: str | None) -> bytes | None:
+        return None if name is None else blobs[name] if name in blobs else content(name)
 
-    if plan.changes:
-        shown = "".join(_diff(change, text(change.before), text(change.after)) for change in plan.changes)
+    if not plan.changes:
+        return msgspec.json.format(msgspec.json.encode(call.args), indent=2).decode()
+    images = [(change, read(change.before), read(change.after)) for change in plan.changes]
+    summaries = [_summary(change, before, after) for change, before, after in images]
+    return "".join([*summaries, *(_diff(change, before, after) for change, before, after in images)])
+
+
+def _summary(change: Change, before: bytes | None, after: bytes | None) -> str:
+    path = _quoted(change.path)
+    if after is None:
+        return f"delete {path} ({_size(before)})\n"
+    if before is None:
+        folders = f", in the new folder {_quoted(change.made[-1])}" if change.made else ""
+        return f"create {path} ({_size(after)}{folders})\n"
+    return f"change {path} ({_size(before)} → {_size(after)})\n"
+
+
+def _size(content: bytes | None) -> str:
+    return f"{len(content or b''):,} bytes"
+
+
+def _quoted(path: str) -> str:
+    """Quote a path that could be taken for more than a path."""
+    is_plain = path.isprintable() and " " not in path and "`" not in path
+    return path if is_plain else msgspec.json.encode(path).decode()
+
+
+def _diff(change: Change, before: bytes | None, after: bytes | None) -> str:
+    old, new = _text(before), _text(after)
+    if old is None or new is None:
+        return f"{_quoted(change.path)} is not text: {_hash(before)} → {_hash(after)}\n"
+    names = ("/dev/null" if content is None else _quoted(change.path) for content in (before, after))
+    head = "--- {}\n+++ {}\n".format(*names)
+    body = "".join(f"{line}" for line in _hunks(_lines(old), _lines(new)))
+    return head + body if body else ""
+
+
+def _text(content: bytes | None) -> str | None:
+    try:
+        text = (content or b"").decode()
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text else text
+
+
+def _hash(content: bytes | None) -> str:
+    return "no file" if content is None else f"SHA-256 {digest(content)}"
+
+
+def _lines(text: str) -> list[str]:
+    *complete, rest = text.split("\n")
+    return [f"{line}\n" for line in complete] + ([rest] if rest else [])
+
+
+def _hunks(old: list[str], new: list[str]) -> Iterator[str]:
+    lines: Iterator[str]
+    first, last = _unchanged(old, new)
+    if len(old) + len(new) - 2 * (first + last) <= MAX_COMPARED_LINES:
+        # Only the changed lines and their context are compared: the rest would cost time and change nothing.
+        begin = max(0, first - _CONTEXT)
+        end = max(0, last - _CONTEXT)
+        compared = difflib.unified_diff(old[begin : len(old) - end], new[begin : len(new) - end], n=_CONTEXT)
+        lines = (_shifted(line, begin) if line.startswith("@@ ") else line for line in list(compared)[2:])
     else:
-        shown = msgspec.json.format(msgspec.json.encode(call.args), indent=2).decode()
-    if len(shown) <= MAX_CHARACTERS:
-        return shown
-    return f"{shown[:MAX_CHARACTERS]}\n[truncated: {len(shown):,} characters]\n"
+        removed, added = old[first : len(old) - last], new[first : len(new) - last]
+        header = f"@@ -{_range(first, len(removed))} +{_range(first, len(added))} @@\n"
+        lines = iter([header, *(f"-{line}" for line in removed), *(f"+{line}" for line in added)])
+    for line in lines:
+        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
 
-def _diff(change: Change, before: list[str], after: list[str]) -> str:
-    old = "/dev/null" if change.before is None else change.path
-    new = "/dev/null" if change.after is None else change.path
-    lines = difflib.unified_diff(before, after, old, new)
-    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+def _unchanged(old: list[str], new: list[str]) -> tuple[int, int]:
+    """Return the number of equal lines at the beginning and at the end."""
+    shorter = min(len(old), len(new))
+    first = next((index for index in range(shorter) if old[index] != new[index]), shorter)
+    rest = shorter - first
+    last = next((index for index in range(rest) if old[-1 - index] != new[-1 - index]), rest)
+    return first, last
+
+
+def _range(first: int, count: int) -> str:
+    return f"{first + 1},{count}" if count else f"{first},0"
+
+
+def _shifted(header: str, lines: int) -> str:
+    """Add a number of lines to the line numbers in the header of a hunk."""
+    _, old, new, _ = header.split(" ", 3)
+    moved = []
+    for part in (old, new):
+        start, comma, count = part[1:].partition(",")
+        moved.append(f"{part[0]}{int(start) + lines}{comma}{count}")
+    return f"@@ {' '.join(moved)} @@\n"

@@ -34,7 +34,7 @@ BUILT_IN: tuple[Op, ...] = (FileOp(), AskUserOp(), RunSkillOp())
 
 RESERVED = (
     OpSpec("lint", "Check a skill's folder and return the findings.", "pure"),
-    OpSpec("skill_resolve", "Find where a skill of a given name lives.", "pure"),
+    OpSpec("skill_resolve", "Find the folder of a skill by its name.", "pure"),
     OpSpec("sandboxed_exec", "Run a program inside the sandbox.", "unsafe", "exec"),
     OpSpec("shell", "Run a shell command.", "unsafe", "shell"),
     OpSpec("web_fetch", "Fetch a page and return its text.", "idempotent", "web"),

@@ -5,7 +5,15 @@ The gate only decides; it touches nothing. Approvals by a person are the kernel'
 
 from reyn.permissions.gate import Allowed, Denied, Gate, NeedsApproval, Verdict, refusal
 from reyn.permissions.paths import PathPattern
-from reyn.permissions.rules import Policy, Requests, Rule, RuleError, parse_requests, parse_rules
+from reyn.permissions.rules import (
+    Policy,
+    Requests,
+    Rule,
+    RuleError,
+    parse_requests,
+    parse_rules,
+    recorded_requests,
+)
 
 __all__ = [
     "Allowed",
@@ -20,5 +28,6 @@ __all__ = [
     "Verdict",
     "parse_requests",
     "parse_rules",
+    "recorded_requests",
     "refusal",
 ]

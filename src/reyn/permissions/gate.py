@@ -38,15 +38,19 @@ class NeedsApproval(msgspec.Struct, frozen=True):
 Verdict = Allowed | Denied | NeedsApproval
 
 
-def refusal(verdict: Verdict, *, is_approved: bool = False) -> Denied | NeedsApproval | None:
-    """Return why an action may not be executed now; `None` if it is allowed, or a person approved it."""
-    if isinstance(verdict, Allowed) or (is_approved and isinstance(verdict, NeedsApproval)):
+def refusal(verdict: Verdict, *, approved: str = "") -> Denied | NeedsApproval | None:
+    """Return why an action may not be executed now; `None` if it is allowed, or a person approved it.
+
+    `approved` names the rules that the person was asked for, joined with `and`. If another rule asks now, the action is
+    refused: its path may lead to another file than the one that was approved.
+    """
+    if approved and isinstance(verdict, NeedsApproval) and f" and {verdict.rule} and " in f" and {approved} and ":
         return None
-    return verdict
+    return None if isinstance(verdict, Allowed) else verdict
 
 
 _OWN = Allowed("default: the run's workspace")
-_KEPT = Allowed("default: content of this run")
+_RECORDED = Allowed("default: content of this run")
 
 
 class Gate(msgspec.Struct, frozen=True):
@@ -60,7 +64,7 @@ class Gate(msgspec.Struct, frozen=True):
 
     def read(self, location: Location) -> Verdict:
         if location.zone == "full_content":
-            return _KEPT
+            return _RECORDED
         return self._file("read", location)
 
     def write(self, location: Location) -> Verdict:
@@ -89,7 +93,7 @@ class Gate(msgspec.Struct, frozen=True):
         if (zone := self._zone(access, location)) is not None:
             return NeedsApproval(rule.text, zone.rule) if rule is not None and rule.effect == "ask" else zone
         if not all(requests.covers(key, location) for requests in self.requests):
-            return Denied(f"default: no {access} outside the zones", self._how_to(access, location))
+            return Denied(f"default: no {access} outside the zones", self._noted(self._how_to(access, location)))
         return self._granted(rule, key, f"{key}: [{{allow: {location.display_path}}}]")
 
     def _zone(self, access: Access, location: Location) -> Allowed | None:
@@ -104,10 +108,13 @@ class Gate(msgspec.Struct, frozen=True):
     def _granted(self, rule: Rule | None, key: str, line: str) -> Verdict:
         if rule is None:
             reason = f"the operator must grant it: add `{line}` under `permissions` in reyn.yaml"
-            return Denied("default: no grant", reason)
+            return Denied("default: no grant", self._noted(reason))
         if rule.effect == "ask":
             return NeedsApproval(rule.text, f"the operator wants to be asked about `{key}`")
         return Allowed(rule.text)
+
+    def _noted(self, reason: str) -> str:
+        return f"{reason.rstrip('.')}. {self.policy.note}" if self.policy.note else reason
 
     def _how_to(self, access: Access, location: Location) -> str:
         zones = ", ".join(f"`{pattern.text}`" for pattern in self.policy.zone(access))

@@ -2,32 +2,53 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
+from reyn.config.checks import CODE, key_path
+from reyn.config.load import FILES
+from reyn.documents import DocumentError, parse_yaml, read_text
 from reyn.errors import ConfigInvalid, Finding
 from reyn.permissions.paths import PathPattern
-from reyn.permissions.rules import Policy, RuleError, parse_rules
+from reyn.permissions.rules import Policy, RuleError, parse_rules, read_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from reyn.config import Config
+    from reyn.documents import Document
+    from reyn.permissions.rules import Rule
+    from reyn.permissions.trust import ProjectTrust
 
 
-def policy_of(config: Config, known: Iterable[str]) -> Policy:
-    """Return the policy of a configuration. `known` are the permission keys that exist.
+def policy_of(
+    config: Config, known: Iterable[str], root: Path | None = None, trust: ProjectTrust | None = None
+) -> Policy:
+    """Return the policy of a configuration.
+
+    Args:
+        config: The configuration.
+        known: The permission keys that exist.
+        root: The project, whose files tell where a wrong rule is.
+        trust: Whether the project is trusted; by default it is.
+
+    Grants that are ignored because the project is not trusted are checked, too.
 
     Raises:
         ConfigInvalid: names the rule or zone that is wrong.
     """
     try:
-        rules = parse_rules(config.permissions, known)
+        capabilities = tuple(known)
+        rules = parse_rules(config.permissions, capabilities)
+        parse_rules(trust.ignored_permissions if trust else {}, capabilities)
         zones = [tuple(_zone(text, key) for text in getattr(config.files, key)) for key in ("read", "write")]
     except RuleError as error:
-        where = ".".join(str(part) for part in error.path)
-        finding = Finding("reyn.yaml", 1, 1, "RYN701", f"`{where}`: {error}")
-        raise ConfigInvalid("the configuration has errors:", [finding]) from error
-    return Policy(rules, *zones)
+        findings = list(_findings(root, capabilities)) if root is not None else []
+        fallback = Finding("configuration", 1, 1, CODE, _message(error), error.fix)
+        raise ConfigInvalid("the configuration has errors:", findings or [fallback]) from error
+    note = "Settings of this project are ignored because the operator has not trusted it."
+    return Policy(rules, zones[0], zones[1], note if trust is not None and trust.ignored else "")
 
 
 def _zone(text: str, key: str) -> PathPattern:
@@ -35,3 +56,73 @@ def _zone(text: str, key: str) -> PathPattern:
         return PathPattern.parse(text)
     except ValueError as error:
         raise RuleError(str(error), "files", key) from error
+
+
+class RulePlaces:
+    """Where the rules and zones of a project are written."""
+
+    def __init__(self, root: Path, known: Iterable[str]) -> None:
+        self._documents = list(_documents(root))
+        self._places: dict[Rule, str] = {}
+        for document in self._documents:
+            for one in read_rules(_rules_in(document), known)[0]:
+                self._places.setdefault(one.rule, _place(document, "permissions", *one.path))
+
+    def of_rule(self, rule: Rule) -> str:
+        """Return the file and line of a rule; empty if it is in no file."""
+        return self._places.get(rule, "")
+
+    def of_zone(self, access: str, text: str) -> str:
+        """Return the file and line of a zone; `default` if no file sets it."""
+        for document in reversed(self._documents):
+            files = document.value.get("files")
+            zone = files.get(access) if isinstance(files, dict) else None
+            if isinstance(zone, list):
+                return _place(document, "files", access, zone.index(text)) if text in zone else ""
+        return "default"
+
+    def of_capability(self, capability: str) -> str:
+        """Return the file and line where a capability has rules; empty if no file has any."""
+        for document in self._documents:
+            if capability in _rules_in(document):
+                return _place(document, "permissions", capability)
+        return ""
+
+
+def _place(document: Document, *path: str | int) -> str:
+    return f"{document.file}:{document.at(*path).line}"
+
+
+def _documents(root: Path) -> Iterator[Document]:
+    """Yield the configuration files that can be read; `load_config` reports the others."""
+    for name in FILES:
+        with suppress(DocumentError):
+            if (root / name).is_file():
+                document = parse_yaml(read_text(root / name, name), name)
+                if isinstance(document.value, dict):
+                    yield document
+
+
+def _rules_in(document: Document) -> dict[str, Any]:
+    rules = document.value.get("permissions")
+    return rules if isinstance(rules, dict) else {}
+
+
+def _findings(root: Path, known: Iterable[str]) -> Iterator[Finding]:
+    """Yield every error in the rules and zones of a project's files, with its position."""
+    for document in _documents(root):
+        for error in read_rules(_rules_in(document), known)[1]:
+            yield document.finding(CODE, _message(error), "permissions", *error.path, fix=error.fix)
+        files = document.value.get("files")
+        for access in ("read", "write"):
+            zone = files.get(access) if isinstance(files, dict) else None
+            for index, text in enumerate(zone if isinstance(zone, list) else ()):
+                try:
+                    _zone(str(text), access)
+                except RuleError as error:
+                    yield document.finding(CODE, _message(error), "files", access, index)
+
+
+def _message(error: RuleError) -> str:
+    is_zone = error.path[0] == "files"
+    return f"`{key_path(error.path if is_zone else ('permissions', *error.path))}`: {error}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from reyn.documents import nearest
 from reyn.permissions.paths import PathPattern, parse_patterns, protected_name
 from reyn.workspace import Location
 
@@ -29,11 +30,12 @@ Target = Location | str
 
 
 class RuleError(ValueError):
-    """A rule or a request that is not understood. `path` leads to it in its mapping."""
+    """A rule or a request that is not understood. `path` leads to it in its mapping; `fix` says what to write."""
 
-    def __init__(self, message: str, *path: str | int) -> None:
+    def __init__(self, message: str, *path: str | int, fix: str = "") -> None:
         super().__init__(message)
         self.path = path
+        self.fix = fix
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -84,6 +86,8 @@ class Policy(msgspec.Struct, frozen=True):
     rules: tuple[Rule, ...] = ()
     read_zone: tuple[PathPattern, ...] = (PathPattern.parse("./"),)
     write_zone: tuple[PathPattern, ...] = (PathPattern.parse("output/"),)
+    note: str = ""
+    """Added to the reason of a denial: why settings of the project are ignored."""
 
     def decide(self, capability: str, skill: str, target: Target) -> Rule | None:
         """Return the rule that decides, or `None` if no rule matches."""
@@ -92,6 +96,13 @@ class Policy(msgspec.Struct, frozen=True):
 
     def zone(self, access: Access) -> tuple[PathPattern, ...]:
         return self.read_zone if access == "read" else self.write_zone
+
+
+class PlacedRule(msgspec.Struct, frozen=True):
+    """A rule, and the keys that lead to it below `permissions`."""
+
+    rule: Rule
+    path: tuple[str | int, ...]
 
 
 def parse_rules(value: Mapping[str, Any], known: Iterable[str]) -> tuple[Rule, ...]:
@@ -103,18 +114,30 @@ def parse_rules(value: Mapping[str, Any], known: Iterable[str]) -> tuple[Rule, .
     Raises:
         RuleError: names the key that is wrong.
     """
+    placed, errors = read_rules(value, known)
+    if errors:
+        raise errors[0]
+    return tuple(one.rule for one in placed)
+
+
+def read_rules(value: Mapping[str, Any], known: Iterable[str]) -> tuple[list[PlacedRule], list[RuleError]]:
+    """Return the valid rules of a configuration with their paths, and every error."""
     capabilities = tuple(known)
-    rules: list[Rule] = []
+    rules: list[PlacedRule] = []
+    errors: list[RuleError] = []
     for capability, entry in value.items():
         if capability not in capabilities:
-            raise RuleError(f"unknown permission `{capability}`", capability)
-        if isinstance(entry, str):
-            rules.append(Rule(_effect(entry, capability), capability))
+            errors.append(
+                RuleError(f"unknown permission `{capability}`", capability, fix=nearest(capability, capabilities))
+            )
             continue
-        entries = entry if isinstance(entry, list) else [entry]
-        for index, one in enumerate(entries):
-            rules.append(_rule(capability, one, (capability, index) if isinstance(entry, list) else (capability,)))
-    return tuple(rules)
+        for index, one in enumerate(entry if isinstance(entry, list) else [entry]):
+            path = (capability, index) if isinstance(entry, list) else (capability,)
+            try:
+                rules.append(PlacedRule(_rule(capability, one, path), path))
+            except RuleError as error:
+                errors.append(error)
+    return rules, errors
 
 
 def _effect(word: str, *path: str | int) -> RuleEffect:
@@ -125,12 +148,15 @@ def _effect(word: str, *path: str | int) -> RuleEffect:
 
 
 def _rule(capability: str, entry: Any, path: tuple[str | int, ...]) -> Rule:
+    if isinstance(entry, str):
+        return Rule(_effect(entry, *path), capability)
     if not isinstance(entry, dict):
         raise RuleError("a rule is `allow`, `ask` or `deny` with a pattern", *path)
     effects = [key for key in entry if key in EFFECTS]
     unknown = [key for key in entry if key not in (*EFFECTS, "skill")]
     if unknown:
-        raise RuleError(f"unknown key `{unknown[0]}`", *path, unknown[0])
+        fix = nearest(str(unknown[0]), (*EFFECTS, "skill"))
+        raise RuleError(f"unknown key `{unknown[0]}`", *path, unknown[0], fix=fix)
     if len(effects) != 1:
         raise RuleError("a rule has exactly one of `allow`, `ask` and `deny`", *path)
     effect = _effect(effects[0], *path)
@@ -186,3 +212,11 @@ def parse_requests(value: Mapping[str, Any]) -> Requests:
         except ValueError as error:
             raise RuleError(str(error), capability) from error
     return Requests(files, others)
+
+
+def recorded_requests(value: Mapping[str, Any]) -> Requests:
+    """Parse the `permissions` of a recorded copy of a skill. One that is malformed requests nothing."""
+    try:
+        return parse_requests(value)
+    except RuleError:
+        return Requests()

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 Cause = Literal["input", "skill", "settings", "rules", "model", "frame", "answer", "end", "outside"]
 
 
+_MAX_INPUT = 80
+
+
 class Decision(msgspec.Struct, frozen=True):
     """A decision of a model, or the end of the run."""
 
@@ -32,6 +35,8 @@ class Decision(msgspec.Struct, frozen=True):
     request: str = ""
     model: str = ""
     messages: tuple[Any, ...] = ()
+    is_end: bool = False
+    """Whether this is the end of the run, which is no decision of a model."""
 
 
 class DiffReport(msgspec.Struct, frozen=True):
@@ -75,13 +80,11 @@ def compare(a: Side, b: Side, content: Callable[[str], bytes]) -> DiffReport:
     common = 0
     for one, other in zip_longest(_decisions(a.events), _decisions(b.events)):
         if one is not None and other is not None and _is_same(one, other):
-            common += 1
+            common += not one.is_end
             continue
         return _explain(a, b, common, one, other, content)
-    difference = _start_difference(a, b)
-    if difference is None:
-        return DiffReport(a.run_id, b.run_id, common)
-    return DiffReport(a.run_id, b.run_id, common, difference[0], f"{difference[1]}, but all decisions are the same")
+    difference = _start_difference(a, b, content)
+    return DiffReport(a.run_id, b.run_id, common, *(difference or ()))
 
 
 def _is_same(one: Decision, other: Decision) -> bool:
@@ -95,54 +98,55 @@ def _explain(
     a: Side, b: Side, common: int, one: Decision | None, other: Decision | None, content: Callable[[str], bytes]
 ) -> DiffReport:
     is_same_request = one is not None and other is not None and one.request == other.request
-    difference = None if is_same_request else _start_difference(a, b)
+    difference = None if is_same_request else _start_difference(a, b, content)
     if difference is not None:
         return DiffReport(a.run_id, b.run_id, common, difference[0], difference[1], "", one, other)
     if one is None or other is None:
-        shorter, longer = (a.run_id, b.run_id) if one is None else (b.run_id, a.run_id)
-        detail = f"`{shorter}` makes no more decisions; `{longer}` continues"
+        shorter = a.run_id if one is None else b.run_id
+        detail = f"`{shorter}`"
         return DiffReport(a.run_id, b.run_id, common, "end", detail, "", one, other)
     if one.request != other.request:
         part, detail = _frame_difference(one, other, content)
         return DiffReport(a.run_id, b.run_id, common, "frame", detail, part, one, other)
     if one.model != other.model:
-        detail = f"the same frame was sent to different models: `{one.model}` and `{other.model}`"
+        detail = f"`{one.model}` and `{other.model}`"
         return DiffReport(a.run_id, b.run_id, common, "model", detail, "", one, other)
     if one.text != other.text:
-        detail = f"`{one.model}` answered the same frame differently"
+        detail = f"`{one.model}`"
         return DiffReport(a.run_id, b.run_id, common, "answer", detail, "", one, other)
-    return DiffReport(a.run_id, b.run_id, common, "outside", "the same answer had different effects", "", one, other)
+    return DiffReport(a.run_id, b.run_id, common, "outside", "", "", one, other)
 
 
-def _start_difference(a: Side, b: Side) -> tuple[Cause, str] | None:
-    """Return the first difference in what two runs were started with."""
+def _start_difference(a: Side, b: Side, content: Callable[[str], bytes]) -> tuple[Cause, str] | None:
+    """Return the first difference in what two runs were started with, and both values."""
     one, other = a.started, b.started
     if one.input.hash != other.input.hash:
-        return "input", "different inputs"
+        texts = [content(ref.hash).decode(errors="replace") for ref in (one.input, other.input)]
+        return "input", " and ".join(text if len(text) <= _MAX_INPUT else f"{text[:_MAX_INPUT]}…" for text in texts)
     if one.skill_hash != other.skill_hash:
         return (
             "skill",
-            f"different skills: `{one.skill}` {one.skill_hash[:12]} and `{other.skill}` {other.skill_hash[:12]}",
+            f"`{one.skill}` {one.skill_hash[:12]} and `{other.skill}` {other.skill_hash[:12]}",
         )
     if one.rules != other.rules:
-        return "rules", f"different rules versions: {one.rules} and {other.rules}"
+        return "rules", f"{one.rules} and {other.rules}"
     if one.settings != other.settings:
-        return "settings", "different settings"
+        return "settings", ""
     return None
 
 
 def _decisions(events: Iterable[Event]) -> Iterator[Decision]:
-    """Yield every answer of a model with its effect, then the end of the run."""
+    """Yield every answer of a model with its effect, then the end of the run; a failure that was retried is no end."""
     phase = model = request = text = call = artifact = decided = ""
     messages: tuple[FrameMessage, ...] = ()
-    seq, ops = 0, list[str]()
+    seq, ops, end = 0, list[str](), None
     for event in events:
         body = decode(event)
         match body:
             case kinds.RunStarted(model=name):
                 model = name
-            case kinds.RunResumed(model=str(name)) | kinds.RunForked(model=str(name)):
-                model = name
+            case kinds.RunResumed(model=name) | kinds.RunForked(model=name):
+                model, end = name or model, None
             case kinds.PhaseStarted(phase=phase):
                 pass
             case kinds.FrameBuilt():
@@ -165,7 +169,9 @@ def _decisions(events: Iterable[Event]) -> Iterator[Decision]:
                 yield Decision(seq, call, phase, f"{decided} with {artifact}", text, request, model, messages)
                 artifact = ""
             case kinds.SkillAborted() | kinds.SkillCompleted() | kinds.RunFailed() | kinds.RunCancelled():
-                yield Decision(event.seq, call, phase, str(body.enters), text, request, model, messages)
+                end = Decision(event.seq, call, phase, str(body.enters), text, request, model, messages, is_end=True)
+    if end is not None:
+        yield end
 
 
 def _frame_difference(one: Decision, other: Decision, content: Callable[[str], bytes]) -> tuple[str, str]:
@@ -194,7 +200,7 @@ def _sections(messages: tuple[FrameMessage, ...], content: Callable[[str], bytes
             for part in message.parts
         )
         heading = "contract" if message.role == "system" else message.role
-        for block in ("\n" + text).split("\n## "):
+        for block in ("\n" + text).split("\n# "):
             name, _, rest = block.partition("\n")
             found.append((name.strip() or heading, rest))
     return found

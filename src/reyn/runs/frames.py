@@ -30,13 +30,17 @@ def frame_at(
         events: Its events.
         seq: The frame at this event, or the last one before it; by default the last frame of the run.
         content: Returns content by its hash.
+
+    Raises:
+        RunNotFound: The run has no event `seq`, or no frame at or before it.
     """
     built: kinds.FrameBuilt | None = None
     answer: str | None = None
     results: dict[str, str] = {}
     frame_results: list[str] = []
+    last = 0
     for event in events:
-        body = decode(event)
+        body, last = decode(event), event.seq
         if seq is not None and event.seq > seq:
             if answer is not None or isinstance(body, kinds.FrameBuilt | kinds.PhaseStarted):
                 break
@@ -49,14 +53,16 @@ def frame_at(
                 frame_results, answer = list(results.values()), None
             case kinds.LlmResponded(text=answer):
                 pass
-            case kinds.ContentCut(name=call, shown=part) if call in results:
+            case kinds.ContentTruncated(name=call, part=part) if call in results:
                 results[call] = part
             case body if isinstance(body, _RESULTS) and body.result and _is_model_call(body.call):
                 results[body.call] = body.result
+    if seq is not None and seq > last:
+        raise RunNotFound(f"run `{run_id}` has no event {seq}", hint=f"The last event of the run is {last}.")
     if built is None:
         raise RunNotFound(
             f"run `{run_id}` has no frame{'' if seq is None else f' at or before event {seq}'}",
-            hint="`reyn events RUN --kind frame_built` lists the frames.",
+            hint="The first frame is recorded by the first `frame_built` event.",
         )
     messages = [(str(message.role), message_text(message, content, frame_results)) for message in built.messages]
     return messages if answer is None else [*messages, (ANSWER, content(answer).decode())]

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from reyn.context import ContextFrame, Execution
 from reyn.errors import InputInvalid
 from reyn.journal import Blob, MemoryJournal, canonical, decode, kinds
-from reyn.kernel.effects import CallModel
+from reyn.kernel.effects import Ask, CallModel
 from reyn.kernel.inputs import to_artifact
 from reyn.kernel.limits import act_turns
 from reyn.kernel.loading import new_tape, pin_ops, start_event
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 _RUN = "preview"
 
 
-def preview_frame(skill: Skill, input: Any, phase: str | None, settings: RunSettings, ops: OpTable) -> ContextFrame:
+def preview_frame(
+    skill: Skill, input: Any, phase: str | None, settings: RunSettings, ops: OpTable, form: kinds.AnswerForm
+) -> ContextFrame:
     """Return the frame of a first visit of a phase; without `phase`, of the entry phase.
 
     Preprocessor steps run if they have no side effects. Otherwise the frame shows the input without them, and
@@ -51,30 +53,51 @@ def preview_frame(skill: Skill, input: Any, phase: str | None, settings: RunSett
         artifact: dict[str, Any] = {"type": skill.inputs_of(phase)[0].name, "data": {}}
     else:
         artifact = to_artifact(input, skill, strict=settings.strict, node=phase)
-    frame = _Preview(skill, artifact, phase, settings, ops).frame()
+    frame = _Preview(skill, artifact, phase, settings, ops, form).frame()
     if isinstance(frame, ContextFrame):
         return frame
     bare = replace(skill, phases=skill.phases | {phase: replace(skill.phases[phase], preprocessor=())})
-    without_steps = _Preview(bare, artifact, phase, settings, ops).frame()
+    without_steps = _Preview(bare, artifact, phase, settings, ops, form).frame()
     assert isinstance(without_steps, ContextFrame)
-    return replace(without_steps, warnings=(f"the preprocessor of phase `{phase}` was not executed: {frame}",))
+    warning = f"the preprocessor of phase `{phase}` was not executed: {frame}"
+    return replace(without_steps, warnings=(*without_steps.warnings, warning))
 
 
 class _Preview:
     """One visit in an in-memory journal."""
 
-    def __init__(self, skill: Skill, artifact: dict[str, Any], phase: str, settings: RunSettings, ops: OpTable) -> None:
+    def __init__(
+        self,
+        skill: Skill,
+        artifact: dict[str, Any],
+        phase: str,
+        settings: RunSettings,
+        ops: OpTable,
+        form: kinds.AnswerForm,
+    ) -> None:
         # These limits stop a run before the model is called; they do not appear in the frame.
         limits = replace(settings.limits, tokens=None, run_seconds=None, phase_seconds=None)
         settings = replace(settings, limits=limits)
         self._journal = MemoryJournal()
         started, blobs = start_event(
-            _RUN, skill, settings, pin_ops(skill, ops.vocabulary), Blob.of(canonical(artifact)), model=""
+            _RUN,
+            skill,
+            settings,
+            pin_ops(skill, ops.vocabulary),
+            Blob.of(canonical(artifact)),
+            model="",
+            answer_form=form,
         )
-        self._tape: Tape = new_tape(self._journal, started, blobs, now=0)
+        reads = {
+            name: Blob.of(canonical({"type": name, "data": {}}))
+            for name in skill.phases[phase].reads
+            if name != started.input.type
+        }
+        self._tape: Tape = new_tape(self._journal, started, (*blobs, *reads.values()), now=0)
         compiled = RunReader(self._journal, ops).compile_skill(started, self._tape.content)
         self._phase: CompiledPhase = compiled.phase(phase, self._tape.state)
-        self._entry = Visit(phase, started.input, visit=1, step=1, path=(phase,))
+        latest = {name: blob.hash for name, blob in reads.items()}
+        self._entry = Visit(phase, started.input, visit=1, step=1, path=(phase,), latest=latest)
 
     def frame(self) -> ContextFrame | str:
         """Return the frame, or the reason why the visit does not reach its first model call."""
@@ -89,7 +112,9 @@ class _Preview:
         if isinstance(effect, CallModel):
             return self._recorded_frame()
         failures = [body.reason for body in self._bodies() if isinstance(body, kinds.PhaseFailed)]
-        return failures[0] if failures else "a step has side effects"
+        if failures:
+            return failures[0]
+        return "a step asks a person" if isinstance(effect, Ask) else "a step has side effects"
 
     def _bodies(self) -> list[Any]:
         return [decode(event) for event in self._journal.read(_RUN)]
@@ -97,16 +122,20 @@ class _Preview:
     def _recorded_frame(self) -> ContextFrame:
         phase, entry = self._phase, self._entry
         turns = act_turns(self._tape.state, phase.settings, phase.definition.max_act_turns if phase.ops else 0)
-        whole = {body.shown: body.content for body in self._bodies() if isinstance(body, kinds.ContentCut)}
-        spec = phase.turn_spec(acting=turns > 0, is_truncated=bool(whole))
-        remaining = turns if phase.ops else MAX_TRUNCATED_READS if whole else None
+        whole = {body.part: body.content for body in self._bodies() if isinstance(body, kinds.ContentTruncated)}
         [built] = [body for body in self._bodies() if isinstance(body, kinds.FrameBuilt)]
+        spec = phase.turn_spec(built.form, acting=turns > 0, is_truncated=bool(whole))
+        remaining = turns if phase.ops else MAX_TRUNCATED_READS if whole else None
         assert spec.system == built.messages[0]
-        [input_hash] = [part.blob for part in built.messages[1].parts if part.blob is not None]
+        read = tuple(entry.latest.values())
+        blobs = [part.blob for part in built.messages[-1].parts if part.blob is not None]
+        [input_hash] = [name for name in blobs if name not in read]
         return ContextFrame(
             spec.frame,
             msgspec.json.decode(self._journal.blob(whole.get(input_hash, input_hash))),
             Execution(entry.path, entry.visit, entry.step),
             remaining,
+            tuple(msgspec.json.decode(self._journal.blob(name)) for name in read),
             tuple(frame_at(_RUN, self._journal.read(_RUN), None, self._journal.blob)),
+            (f"the artifacts that phase `{entry.phase}` reads are empty in a preview",) if read else (),
         )

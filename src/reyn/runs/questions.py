@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.errors import AnswerInvalid, ModelError, NextAction, RunBusy, RunNotResumable, WaitUnknown
-from reyn.journal import ENDED, Answer, Cancel
+from reyn.journal import ENDED, Answer, Cancel, decode, kinds
 from reyn.journal.kinds import Wait
 from reyn.kernel.live import answer_error
 from reyn.kernel.loading import check_supported_rules
@@ -53,7 +53,7 @@ class PostedAnswer(msgspec.Struct, frozen=True):
 
 
 def open_question(journal: Journal, row: RunRow) -> Question | None:
-    """Return the open question of a run or of one of its descendants."""
+    """Return the open question of a run or of one of its descendants. An imported run cannot be answered."""
     asking = _asking_run(journal, row)
     if asking is None:
         return None
@@ -65,8 +65,19 @@ def open_question(journal: Journal, row: RunRow) -> Question | None:
     return Question(asking.run_id, state.wait, is_answered)
 
 
+def question_text(journal: Journal, question: Question) -> str:
+    """Return the text of a question, with the whole preview of what is to be approved."""
+    first = question.wait.message.partition("\n")[0]
+    preview = ""
+    for event in journal.read(question.run_id):
+        body = decode(event)
+        if isinstance(body, kinds.ApprovalRequired | kinds.DecisionProposed):
+            preview = body.preview
+    return f"{first}\n{journal.blob(preview).decode()}" if question.wait.is_approval else question.wait.message
+
+
 def _asking_run(journal: Journal, row: RunRow) -> RunRow | None:
-    if row.status in ENDED:
+    if row.status in ENDED or row.imported:
         return None
     rows = [row] if _is_own(row) else descendants(journal, row.run_id)
     return next((run for run in rows if run.status == "waiting" and _is_own(run)), None)
@@ -79,12 +90,13 @@ def _is_own(row: RunRow) -> bool:
 def _find_question(journal: Journal, row: RunRow, wait_id: str) -> Question:
     question = open_question(journal, row)
     if question is None or question.wait.id != wait_id:
-        state = f"it waits for `{question.wait.id}`" if question else f"it is {row.status}"
-        raise WaitUnknown(f"run `{row.run_id}` has no open question `{wait_id}`; {state}")
+        state = f"it waits for `{question.wait.id}`" if question else f"its status is {row.status}"
+        action = NextAction("answer", row.run_id, wait_id=question.wait.id) if question else None
+        raise WaitUnknown(f"run `{row.run_id}` has no open question `{wait_id}`; {state}", action=action)
     if question.is_answered:
         raise WaitUnknown(
             f"question `{wait_id}` of run `{question.run_id}` was answered already",
-            hint="Resume the run; it continues with the answer.",
+            hint="Resume the run; it continues with the stored reply.",
             action=NextAction("resume", row.run_id),
         )
     return question
@@ -94,7 +106,7 @@ def _find_question(journal: Journal, row: RunRow, wait_id: str) -> Question:
 
 
 def post_answer(
-    journal: Journal, row: RunRow, wait_id: str, value: Any, *, is_text: bool = False, by: str = ""
+    journal: Journal, row: RunRow, wait_id: str, value: Any, *, now: int, is_text: bool = False, by: str = ""
 ) -> PostedAnswer:
     """Post an answer to a question of a run or of its descendants, then check whether a process executes the run.
 
@@ -103,16 +115,23 @@ def post_answer(
         row: The run that asks, or an ancestor of it.
         wait_id: The id of the question.
         value: The answer, a JSON value.
+        now: The time, in microseconds since 1970.
         is_text: Whether `value` is text as a user typed it, see `parse_answer`.
         by: Who answers; it is recorded.
 
     Raises:
-        WaitUnknown: The question is not open, or was answered already.
-        AnswerInvalid: The answer does not fit the question.
+        WaitUnknown: The question is not open, was answered already, or has expired.
+        AnswerInvalid: The answer does not match the schema of the question.
         RunBlocked: The run follows rules that are not supported, so that it cannot continue.
     """
     question = _find_question(journal, row, wait_id)
     check_supported_rules(row.run_id, row.rules)
+    if question.wait.is_expired(now):
+        raise WaitUnknown(
+            f"question `{wait_id}` of run `{question.run_id}` has expired",
+            hint="Resume the run; it continues as if the question was declined.",
+            action=NextAction("resume", row.run_id),
+        )
     if is_text:
         value = parse_answer(question.wait, value)
     fault = answer_error(question.wait, wait_id, value)
@@ -151,7 +170,7 @@ async def resume_answered(
             return None
         raise
     except ModelError as error:
-        error.hint = f"The answer is stored; resume the run, perhaps with another model (`--model`). {error.hint}"
+        error.hint = f"The reply is stored; resume the run, with another model if necessary. {error.hint}"
         error.action = error.action or NextAction("resume", answer.root_run)
         raise
 
@@ -177,12 +196,16 @@ def pending_message(journal: Journal, run_id: str) -> int:
 def parse_answer(wait: Wait, text: str) -> Any:
     """Return the value of an answer that a user typed.
 
-    It is text if the question accepts text, otherwise JSON. Empty text is `null` if the question is optional.
+    It is text if the question accepts text, otherwise JSON. Empty text is `null` if the question is optional. In answer
+    to an approval, text after `reject` is the remark.
 
     Raises:
         AnswerInvalid: The text is not JSON.
     """
     types = _types(wait.response_schema)
+    word, _, remark = text.partition(" ")
+    if wait.is_approval and word.rstrip(":") == "reject" and remark.strip():
+        return {"decision": "reject", "remark": remark.strip()}
     if not text and "null" in types:
         return None
     if "string" in types and not ("object" in types and text.lstrip().startswith("{")):
@@ -191,8 +214,8 @@ def parse_answer(wait: Wait, text: str) -> Any:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         schema = msgspec.json.encode(wait.response_schema).decode()
-        hint = f"The question takes JSON that fits {schema}."
-        raise AnswerInvalid(f"the answer is not JSON: {error}", hint=hint) from error
+        hint = f"The question takes JSON that matches {schema}."
+        raise AnswerInvalid(f"the reply is not JSON: {error}", hint=hint) from error
 
 
 def _types(schema: Any) -> set[str]:

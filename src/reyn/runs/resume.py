@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.config import Limits
+from reyn.documents import nearest
 from reyn.errors import LimitUnknown, NextAction, RunNotResumable, UpgradeUnfit
 from reyn.journal import ENDED, Cancel, decode, kinds
 from reyn.kernel.limits import limit_of
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
 
 
 def has_ended(state: RunState, *, retry: bool, raised: Mapping[str, int | None]) -> bool:
-    """Whether a run has ended; an error if the flags ask to continue it all the same."""
+    """Whether a run has ended; an error if the flags ask to continue it all the same, or name an unknown limit."""
     if state.status not in ENDED:
         return False
+    _check_known(raised)
     if retry or raised:
         raise RunNotResumable(
             f"run `{state.run_id}` is {state.status} and cannot be continued",
@@ -73,7 +75,7 @@ def _check_flags(
     if state.status == "waiting" and not is_attended and not _is_answered(journal, state):
         assert state.wait is not None
         raise RunNotResumable(
-            f"run `{run_id}` waits for an answer: {state.reason}",
+            f"run `{run_id}` waits for a reply: {state.reason}",
             hint="Answer the question first.",
             action=NextAction("answer", run_id, wait_id=state.wait.id),
         )
@@ -125,9 +127,7 @@ def _check_needed(journal: Journal, state: RunState) -> None:
 
 def check_raise(state: RunState, settings: RunSettings, raised: Mapping[str, int | None]) -> None:
     """Check that each limit exists and that its new value is larger; `None` removes a limit."""
-    unknown = raised.keys() - {field.name for field in msgspec.structs.fields(Limits)}
-    if unknown:
-        raise LimitUnknown(f"unknown limit {', '.join(f'`{name}`' for name in sorted(unknown))}")
+    _check_known(raised)
     for name, value in raised.items():
         cap = limit_of(state, settings, name)
         if cap is None and state.stop.limit is not None and state.stop.limit[0] == name:
@@ -136,15 +136,27 @@ def check_raise(state: RunState, settings: RunSettings, raised: Mapping[str, int
             raise LimitUnknown(f"`{name}` is {'not set' if cap is None else cap}; {value} does not raise it")
 
 
+def _check_known(raised: Mapping[str, int | None]) -> None:
+    limits = [field.name for field in msgspec.structs.fields(Limits)]
+    for name in raised:
+        if name not in limits:
+            hint = f"{nearest(name, limits)} The limits are {', '.join(f'`{limit}`' for limit in limits)}.".strip()
+            raise LimitUnknown(f"unknown limit `{name}`", hint=hint)
+
+
 def check_fit(state: RunState, old: CompiledSkill, new: CompiledSkill, content: Callable[[str], bytes]) -> None:
     """Check that a run can continue with the current version of its skill.
 
-    The phase of an open visit must be unchanged. The next phase must exist and accept the recorded input.
+    The phase of an open visit, or the postprocessor in progress, must be unchanged. The next phase must exist and
+    accept the recorded input.
     """
     phase = state.phase or new.skill.entry
     if not new.has_node(phase):
         raise UpgradeUnfit(f"the current skill has no phase `{phase}`, which is next in the run")
-    if state.visit.is_open and not _same_phase(state, old, new, phase):
+    if state.visit.is_open and state.ending is not None:
+        if old.skill.postprocessor != new.skill.postprocessor:
+            raise UpgradeUnfit("the postprocessor, which is being executed, has changed since the run started")
+    elif state.visit.is_open and not _same_phase(state, old, new, phase):
         raise UpgradeUnfit(f"phase `{phase}`, which is being visited, has changed since the run started")
     enters_phase = state.ending is None or state.ending.kind == "failure"
     if not state.visit.is_open and enters_phase:
@@ -164,9 +176,10 @@ def _same_phase(state: RunState, old: CompiledSkill, new: CompiledSkill, phase: 
         return phase not in old.skill.phases and phase not in new.skill.phases
     if old.skill.phases[phase] != new.skill.phases[phase]:
         return False
+    form = old.phase(phase, state).form(state)
     for acting in (True, False):
-        before = old.phase(phase, state).turn_spec(acting=acting, is_truncated=False)
-        now = new.phase(phase, state).turn_spec(acting=acting, is_truncated=False)
+        before = old.phase(phase, state).turn_spec(form, acting=acting, is_truncated=False)
+        now = new.phase(phase, state).turn_spec(form, acting=acting, is_truncated=False)
         if (before.stable.hash, before.schema.hash) != (now.stable.hash, now.schema.hash):
             return False
     return True

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from reyn.runs.diff import DiffReport
 
 
+_MAX_LISTED = 5
 _CACHED_SKILLS = 64
 """The number of compiled skills to cache; the oldest is dropped first."""
 
@@ -38,8 +39,16 @@ _CACHED_SKILLS = 64
 class RunReader:
     """The recorded runs of one journal. `OSRuntime` has most of these methods and documents them."""
 
-    def __init__(self, journal: Journal, ops: OpTable) -> None:
+    def __init__(self, journal: Journal, ops: OpTable, resolve: Callable[[str], str] = str) -> None:
+        """Read the runs of a journal.
+
+        Args:
+            journal: The journal.
+            ops: The installed ops.
+            resolve: Follows the symbolic links of a path in the project; by default paths are taken as they are.
+        """
         self.journal = journal
+        self._resolve = resolve
         self._ops = ops
         self._skills: dict[tuple[str, str, str | None], CompiledSkill] = {}
 
@@ -50,7 +59,11 @@ class RunReader:
         rows = [row for row in self.journal.runs(run) if not row.parent.startswith(run)] if run else []
         if len(rows) == 1:
             return rows[0]
-        raise RunNotFound(f"`{run}` is ambiguous: {len(rows)} runs have this prefix" if rows else f"no run `{run}`")
+        if not rows:
+            raise RunNotFound(f"no run `{run}`")
+        ids = [f"`{row.run_id}`" for row in rows[:_MAX_LISTED]]
+        more = [f"{len(rows) - _MAX_LISTED} more"] if len(rows) > _MAX_LISTED else []
+        raise RunNotFound(f"`{run}` is the beginning of {len(rows)} run ids: {', '.join([*ids, *more])}")
 
     def runs(self) -> list[RunRow]:
         return self.journal.runs()
@@ -76,10 +89,10 @@ class RunReader:
         return self.to_result(self.state(run))
 
     async def replay(self, run: str) -> ReplayReport:
-        return await Replayer(self.journal, self.compile_skill, self._ops).replay(self.find(run).run_id)
+        return await Replayer(self.journal, self.compile_skill, self._ops, self._resolve).replay(self.find(run).run_id)
 
-    def verify(self, run: str) -> VerifyReport:
-        return verify(self.journal, self.find(run).run_id)
+    def verify(self, run: str, head: str | None = None) -> VerifyReport:
+        return verify(self.journal, self.find(run).run_id, head)
 
     def diff(self, a: str, b: str) -> DiffReport:
         return compare(self._side(a), self._side(b), self.journal.blob)
@@ -146,5 +159,5 @@ class RunReader:
 def _to_settings(content: bytes) -> RunSettings:
     try:
         return msgspec.json.decode(content, type=RunSettings)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RunBlocked(f"the run's own copy of its settings cannot be read: {error}") from error

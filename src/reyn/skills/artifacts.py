@@ -41,10 +41,10 @@ class Artifacts:
         self._report = report
         self._types: dict[str, ArtifactType | None] = {USER_MESSAGE.name: USER_MESSAGE}
 
-    def get(self, source: Document, name: str, key: str) -> ArtifactType | None:
-        """Return the type with a name; report it at `key` of `source` if there is none."""
+    def get(self, source: Document, name: str, *path: str | int) -> ArtifactType | None:
+        """Return the type with a name; report it at `path` of `source` if there is none."""
         if name not in self._types:
-            self._types[name] = self._read(source, name, key)
+            self._types[name] = self._read(source, name, path)
         return self._types[name]
 
     def check_user_message(self) -> None:
@@ -61,13 +61,13 @@ class Artifacts:
             message = f"`{USER_MESSAGE.name}` is built in and cannot be redefined"
             self._report(document, codes.WRONG_NAME, message, fix="rename the file and every reference to it")
 
-    def _read(self, source: Document, name: str, key: str) -> ArtifactType | None:
+    def _read(self, source: Document, name: str, path: tuple[str | int, ...]) -> ArtifactType | None:
         file = f"artifacts/{name}.yaml"
         if self._folder.is_older and not name:
             return ANY_OBJECT
         if not is_valid_name(name) or not self._folder.exists(file):
             fix = nearest(name, [*self._folder.names("artifacts", ".yaml"), USER_MESSAGE.name])
-            self._report(source, codes.UNKNOWN_ARTIFACT, f"unknown artifact `{name}`: no file `{file}`", key, fix=fix)
+            self._report(source, codes.UNKNOWN_ARTIFACT, f"unknown artifact `{name}`: no file `{file}`", *path, fix=fix)
             return None
         document = self._folder.artifact(file)
         if document is None:
@@ -90,7 +90,7 @@ class Artifacts:
         try:
             schema = self._compiled(schema)
         except SchemaInvalid as error:
-            self._report(document, codes.BAD_SCHEMA, f"invalid JSON Schema: {error}", *path, *error.place)
+            self._report(document, codes.schema_code(error), f"invalid JSON Schema: {error}", *path, *error.place)
             return None
         if not isinstance(schema, dict):
             return ArtifactType(name, schema, str(value.get("description") or ""))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reyn.skills.values import ArtifactType, Iterate, LintPlan, PythonCall, RunOp, RunSkill, Validate
+from reyn.skills.values import ArtifactType, AskUser, Iterate, LintPlan, PythonCall, RunOp, RunSkill, Validate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -131,8 +131,12 @@ def _read_errors(schema: Schema, step: AnyStep) -> Iterator[tuple[tuple[str | in
                     yield from _path_errors(scope, inner.args_from, ("apply", "run_op", "args_from"))
                 elif isinstance(inner, RunSkill):
                     yield from _input_errors(scope, inner.input, ("apply", "run_skill", "input"))
+                elif isinstance(inner, AskUser) and inner.show is not None:
+                    yield from _path_errors(scope, {"show": inner.show}, ("apply", "ask_user"))
         case RunSkill(input=value):
             yield from _input_errors(schema, value, ("input",))
+        case AskUser(show=str(path)):
+            yield from _path_errors(schema, {"show": path}, ())
         case Validate(target=path) | LintPlan(over=path):
             if schema_at(schema, path) is False:
                 yield ("target" if isinstance(step, Validate) else "over",), f"`{path}` does not exist"
@@ -162,6 +166,8 @@ def _result_schema(step: AnyStep, result_type: Callable[[str], ArtifactType | No
     match step:
         case PythonCall(output_schema=schema):
             return schema
+        case AskUser():
+            return step.response_schema
         case Validate():
             return FINDINGS_SCHEMA
         case LintPlan():

@@ -22,7 +22,7 @@ class SkillFrontMatter(msgspec.Struct, frozen=True):
     description: str = ""
     final_output_description: str = ""
     finish_criteria: tuple[str, ...] = ()
-    graph: dict[str, tuple[str, ...]] = {}
+    graph: dict[str, tuple[str, ...] | dict[str, str | None]] = {}
     permissions: dict[str, Any] = {}
     required_credentials: tuple[str, ...] = ()
     postprocessor: dict[str, Any] | None = None
@@ -45,6 +45,8 @@ class PhaseFrontMatter(msgspec.Struct, frozen=True):
     model_class: str | None = None
     preprocessor: tuple[Any, ...] = ()
     context: Any = None
+    reads: tuple[str, ...] = ()
+    requires_approval: bool = False
 
 
 FORBIDDEN_IN_PHASE = {

@@ -23,7 +23,7 @@ def may_finish(skill: Skill, phase: str) -> bool:
     return not targets or END in targets or skill.phases[phase].can_finish
 
 
-def reachable(graph: Mapping[str, Sequence[str]], entry: str) -> list[str]:
+def reachable(graph: Mapping[str, Iterable[str]], entry: str) -> list[str]:
     """Return every node that can be reached from the entry, in the order of discovery."""
     seen, queue = {entry: None}, [entry]
     while queue:

@@ -20,10 +20,11 @@ from reyn.skills.folder import SkillFolder
 from reyn.skills.front_matter import FORBIDDEN_IN_PHASE, PhaseFrontMatter, PostprocessorSection, SkillFrontMatter
 from reyn.skills.graph import dead_ends, reachable
 from reyn.skills.modules import Modules
-from reyn.skills.names import is_valid_name, is_valid_skill_node
+from reyn.skills.names import is_reserved_phase_name, is_valid_name, is_valid_skill_node
 from reyn.skills.resolve import Library
 from reyn.skills.steps import invalid_step_target, parse_steps
 from reyn.skills.values import (
+    ABORT,
     END,
     ArtifactType,
     Iterate,
@@ -135,6 +136,12 @@ class _Loader:
         self.unsafe_calls = set(_unsafe_calls(front.permissions))
         self._check_names(document, front)
         graph = self._graph(document, front)
+        texts = {
+            node: found
+            for node in graph
+            if isinstance(edges := front.graph.get(node), dict)
+            and (found := {target: text.strip() for target, text in edges.items() if text and text.strip()})
+        }
         phases = {
             name: phase for name in graph if not is_skill_node(name) and (phase := self._phase(document, front, name))
         }
@@ -147,6 +154,7 @@ class _Loader:
             **fields
             | {
                 "graph": graph,
+                "edge_texts": texts,
                 "phases": phases,
                 "final_output": final_output or ANY_OBJECT,
                 "postprocessor": postprocessor,
@@ -179,6 +187,7 @@ class _Loader:
         """Return the part of the graph that the entry reaches; report every node that does not exist."""
         if END in front.graph:
             self._report(document, codes.WRONG_NAME, "`end` is not a phase", "graph", END, fix="remove this key")
+        self._check_reserved_names(document, front)
         nodes = reachable(front.graph, front.entry)
         named = {*front.graph, *(name for targets in front.graph.values() for name in targets)}
         for name in sorted(named - {END, *nodes}):
@@ -188,6 +197,19 @@ class _Loader:
             if is_skill_node(name):
                 self._check_skill_node(document, front, name)
         return {name: tuple(dict.fromkeys(front.graph.get(name, ()))) or (END,) for name in nodes}
+
+    def _check_reserved_names(self, document: Document, front: SkillFrontMatter) -> None:
+        """Report phases that are named as one of the choices that every phase has."""
+        fix = f"rename the phase; `{END}` and `{ABORT}` are choices of every phase"
+        for file in self.folder.own_files("phases", ".md"):
+            name = file.removeprefix("phases/").removesuffix(".md")
+            phase = self.folder.front_matter(file) if is_reserved_phase_name(name) else None
+            if phase is not None:
+                self._report(phase, codes.RESERVED_NAME, f"a phase cannot be named `{name}`", "name", fix=fix)
+        named = {front.entry, *front.graph, *(name for targets in front.graph.values() for name in targets)} - {END}
+        for name in sorted(filter(is_reserved_phase_name, named)):
+            path = self._path_of_node(front, name)
+            self._report(document, codes.RESERVED_NAME, f"a phase cannot be named `{name}`", *path, fix=fix)
 
     def _check_skill_node(self, document: Document, front: SkillFrontMatter, node: str) -> None:
         path = self._path_of_node(front, node)
@@ -248,12 +270,15 @@ class _Loader:
             self._check_allowed_op(document, index, kind)
         inputs = [self.artifacts.get(document, part.strip(), "input") for part in front.input.split("|")]
         known = [artifact for artifact in inputs if artifact is not None]
+        for index, read in enumerate(front.reads):
+            self.artifacts.get(document, read, "reads", index)
         steps = self._steps(document, ("preprocessor",), front.preprocessor, known)
         if len(known) < len(inputs):
             return None
         fields = msgspec.structs.asdict(front)
         del fields["type"], fields["input"]
-        return Phase(**fields | {"inputs": tuple(known), "instructions": document.body, "preprocessor": steps})
+        fields |= {"inputs": tuple(known), "instructions": document.body, "preprocessor": steps}
+        return Phase(**fields | {"reads": tuple(dict.fromkeys(front.reads))})
 
     def _check_allowed_op(self, document: Document, index: int, kind: str) -> None:
         path = ("allowed_ops", index)
@@ -274,7 +299,7 @@ class _Loader:
         """Return the path in skill.md that names a node."""
         for source, targets in front.graph.items():
             if node in targets:
-                return ("graph", source, targets.index(node))
+                return ("graph", source, node if isinstance(targets, dict) else targets.index(node))
         return ("graph", node) if node in front.graph else ("entry",)
 
     # -- steps ----------------------------------------------------------------------------------------
@@ -316,8 +341,9 @@ class _Loader:
             self._report(part, codes.UNKNOWN_OP, f"unknown op `{kind}`", index, fix=fix)
             return
         if not spec.is_step:
-            fix = f"allow `{kind}` in a phase instead"
-            self._report(part, codes.BAD_STEP, f"steps cannot use `{kind}`", index, fix=fix)
+            is_own = kind in self.vocabulary.step_kinds
+            fix = f"write `- {kind}: {{…}}`" if is_own else f"allow `{kind}` in a phase instead"
+            self._report(part, codes.BAD_STEP, f"`run_op` cannot execute `{kind}`", index, fix=fix)
         name = step.op.get(spec.skill_field) if spec.skill_field else None
         if isinstance(name, str) and spec.skill_field not in step.args_from:
             self._load_sub_skill(part, name, index)
@@ -368,7 +394,7 @@ class _Loader:
             compile_schema(section.output_schema)
         except SchemaInvalid as error:
             message = f"invalid JSON Schema: {error}"
-            self._report(part, codes.BAD_SCHEMA, message, "output_schema", *error.place)
+            self._report(part, codes.schema_code(error), message, "output_schema", *error.place)
             return None
         name = section.output_name or f"{front.name}_post"
         return ArtifactType(name, section.output_schema, section.output_description)
@@ -402,7 +428,7 @@ class _Loader:
             code = codes.SKILL_CYCLE if cycle else SkillInvalid.code
             count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
             message = cycle.message if cycle else f"skill `{name}` has {count}"
-            self._report(document, code, message, *path, fix=f"run `reyn lint {name}`")
+            self._report(document, code, message, *path, fix=f"fix the skill `{name}` first")
 
     # -- front matter and findings --------------------------------------------------------------------
 
@@ -466,12 +492,21 @@ def _unsafe_calls(permissions: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
 
 
 def _graph_findings(document: Document, graph: Any) -> list[Finding]:
-    """Report successors that are not a list of names; the general type check would only name `graph`."""
+    """Report successors that are not names, and texts that are not text; the general check would only name `graph`."""
     findings = []
     for name, targets in graph.items() if isinstance(graph, dict) else ():
+        if isinstance(targets, dict):
+            for target, text in targets.items():
+                if not isinstance(target, str):
+                    message = f"{target!r} is not a phase name"
+                    findings.append(document.finding(codes.WRONG_VALUE, message, "graph", name))
+                elif text is not None and not isinstance(text, str):
+                    message, fix = f"{text!r} does not say when to choose `{target}`", "write a text"
+                    findings.append(document.finding(codes.WRONG_VALUE, message, "graph", name, target, fix=fix))
+            continue
         if not isinstance(targets, list):
             fix = f"write `{name}: [{targets}]`" if isinstance(targets, str) else "write a list of phases"
-            message = f"the successors of `{name}` must be a list"
+            message = f"the successors of `{name}` must be a list, or a mapping to when to choose each"
             findings.append(document.finding(codes.WRONG_VALUE, message, "graph", name, fix=fix))
             continue
         for index, target in enumerate(targets):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING
 
-from reyn.skills.values import END, is_skill_node, skill_of
+from reyn.skills.values import ABORT, END, is_skill_node, skill_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,6 +31,11 @@ def is_valid_name(name: str) -> bool:
     if not name[:1].isalpha() or not name.replace("-", "_").isidentifier() or name.lower() in _RESERVED:
         return False
     return len(name) <= _MAX_LENGTH and len(name.encode()) <= _MAX_BYTES
+
+
+def is_reserved_phase_name(name: str) -> bool:
+    """Return whether a name is a choice of every phase, so that no phase can have it: `end` or `abort`."""
+    return name.lower() in (END, ABORT)
 
 
 def is_valid_skill_node(node: str) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 from reyn.documents import check_keys, nearest, usable_keys
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.skills import values
-from reyn.skills.codes import BAD_SCHEMA, BAD_STEP, MISSING_KEY, UNKNOWN_KEY, WRONG_VALUE
+from reyn.skills.codes import BAD_STEP, MISSING_KEY, UNKNOWN_KEY, WRONG_VALUE, schema_code
 from reyn.skills.front_matter import STEP_ARGUMENTS
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from reyn.errors import Finding
     from reyn.skills.values import AnyStep
 
-_APPLICABLE = ("run_op", "run_skill", "python")
-_SCHEMA_KEYS = {"validate": "schema", "python": "output_schema"}
+_APPLICABLE = ("run_op", "run_skill", "python", "ask_user")
+_SCHEMA_KEYS = {"validate": "schema", "python": "output_schema", "ask_user": "schema"}
 
 
 def parse_steps(document: Document) -> tuple[dict[int, AnyStep], list[Finding]]:
@@ -63,7 +63,7 @@ def _parse(document: Document) -> tuple[AnyStep | None, list[Finding]]:
         findings += inner_findings
         if inner is None:
             return None, findings
-        if not isinstance(inner, values.RunOp | values.RunSkill | values.PythonCall):
+        if not isinstance(inner, values.RunOp | values.RunSkill | values.PythonCall | values.AskUser):
             kinds = ", ".join(f"`{name}`" for name in _APPLICABLE)
             return None, [*findings, arguments.finding(BAD_STEP, f"`apply` must be one of {kinds}", "apply")]
         usable["apply"] = inner
@@ -77,7 +77,7 @@ def _check_schema(arguments: Document, key: str) -> list[Finding]:
     try:
         compile_schema(schema)
     except SchemaInvalid as error:
-        return [arguments.finding(BAD_SCHEMA, f"invalid JSON Schema: {error}", key, *error.place)]
+        return [arguments.finding(schema_code(error), f"invalid JSON Schema: {error}", key, *error.place)]
     return []
 
 

@@ -6,7 +6,7 @@ in `loader`.
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -15,6 +15,7 @@ from reyn.jsonschema import Schema
 DEFAULT_OPS = ("file", "ask_user")
 DEFAULT_ACT_TURNS = 10
 END = "end"
+ABORT = "abort"
 
 
 class ArtifactType(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -54,9 +55,25 @@ class RunOp(Step, frozen=True, tag="run_op"):
     args_from: dict[str, str] = {}
 
 
+class AskUser(Step, frozen=True, tag="ask_user"):
+    """Ask a person. `show` is the path of a value that the person sees with the question."""
+
+    question: Annotated[str, msgspec.Meta(min_length=1, max_length=4_000)]
+    suggestions: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=400)], ...], msgspec.Meta(max_length=20)] = ()
+    required: bool = True
+    schema: dict[str, Any] | None = None
+    show: str | None = None
+
+    @property
+    def response_schema(self) -> dict[str, Any]:
+        """The schema of the answer: by default text, and `null` if the question may go unanswered."""
+        schema = {"type": "string", "minLength": 1} if self.schema is None else self.schema
+        return schema if self.required else {"anyOf": [schema, {"type": "null"}]}
+
+
 class Iterate(Step, frozen=True, tag="iterate"):
     over: str
-    apply: RunSkill | RunOp | PythonCall
+    apply: RunSkill | RunOp | PythonCall | AskUser
 
 
 class Validate(Step, frozen=True, tag="validate"):
@@ -75,7 +92,7 @@ class PythonCall(Step, frozen=True, tag="python"):
     output_schema: Schema = True
 
 
-AnyStep = RunSkill | RunOp | Iterate | Validate | LintPlan | PythonCall
+AnyStep = RunSkill | RunOp | Iterate | Validate | LintPlan | PythonCall | AskUser
 STEP_TYPES: dict[str, type[Step]] = {str(cls.__struct_config__.tag): cls for cls in get_args(AnyStep)}
 """The class of every step kind, by its name."""
 
@@ -100,6 +117,9 @@ class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
     model_class: str | None = None
     preprocessor: tuple[AnyStep, ...] = ()
     context: Any = None
+    reads: tuple[str, ...] = ()
+    """Types of earlier artifacts that the phase sees besides its input."""
+    requires_approval: bool = False
 
     @property
     def input_name(self) -> str:
@@ -117,6 +137,7 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True):
     """A graph of phases with its final output, and everything else that can affect a run.
 
     Attributes:
+        edge_texts: When to choose each successor, by phase and successor, where the author wrote it.
         skills: Every sub-skill, direct or indirect, by name. Their own `skills` are empty.
         modules: Source code of the modules of python steps, by path.
     """
@@ -126,6 +147,7 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True):
     phases: dict[str, Phase]
     graph: dict[str, tuple[str, ...]]
     final_output: ArtifactType
+    edge_texts: dict[str, dict[str, str]] = {}
     description: str = ""
     final_output_description: str = ""
     finish_criteria: tuple[str, ...] = ()

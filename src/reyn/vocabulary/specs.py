@@ -29,13 +29,6 @@ class OpForm(msgspec.Struct, frozen=True, omit_defaults=True):
     example: dict[str, Any]
 
     @property
-    def shape(self) -> dict[str, Any]:
-        """The example as the model sees it: placeholders instead of texts, because small models copy examples."""
-        return {
-            name: value if name in ("kind", "op") else _placeholder(value, name) for name, value in self.example.items()
-        }
-
-    @property
     def defaults(self) -> dict[str, Any]:
         """Default values of the optional fields."""
         fields = self.arguments["properties"].items()
@@ -50,17 +43,6 @@ class OpForm(msgspec.Struct, frozen=True, omit_defaults=True):
         hidden = {"kind", "op"}.union(*(other["required"] for other in others))
         visible = [name for name in self.arguments["properties"] if name not in hidden]
         return ", ".join(name if name in needed else f"{name}?" for name in visible)
-
-
-def _placeholder(value: Any, name: str) -> Any:
-    match value:
-        case str():
-            return f"<{name}>"
-        case list():
-            return [_placeholder(item, name) for item in value[:1]]
-        case dict():
-            return {key: _placeholder(item, key) for key, item in value.items()}
-    return value
 
 
 class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -115,10 +97,10 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             case ():
                 forms, example = "", {"kind": self.kind}
             case (form,) if form.op is None:
-                forms, example = f"Fields: {form.fields}.", form.shape
+                forms, example = f"Fields: {form.fields}.", form.example
             case (form, *_):
                 forms = "op: " + "; ".join(f"{form.op}({form.fields})" for form in self.forms) + "."
-                example = form.shape
+                example = form.example
         description = " ".join(part for part in (self.summary, self.advice, forms) if part)
         return {"kind": self.kind, "description": description, "example": example}
 

@@ -16,6 +16,12 @@ STEPS = (
         ("module", "function"),
         ("mode", "output_schema", "into", "on_error"),
     ),
+    StepSpec(
+        "ask_user",
+        "Ask a person and bind the answer.",
+        ("question",),
+        ("suggestions", "required", "schema", "show", "into", "on_error"),
+    ),
 )
 
 PERMISSIONS = (

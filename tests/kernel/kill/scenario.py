@@ -15,7 +15,7 @@ from reyn.errors import ReynError, WaitUnknown
 from reyn.journal import canonical, digest
 from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel.live import InboxPolling
-from reyn.kernel.ports import SystemClock
+from reyn.kernel.ports import Clock, SystemClock
 from reyn.models import Model, ModelReply, ModelRequest
 from reyn.testing import CountingIds, ScriptedModel
 from reyn.testing.crash import (
@@ -54,8 +54,10 @@ class Stuck(Exception):
     """A run does not finish, whatever the operator does."""
 
 
-def answer_to(wait: Any) -> str:
-    """Return what the user answers: a deletion is not approved, everything else is."""
+def answer_to(wait: Any) -> Any:
+    """Return what the user answers: a deletion and a first draft are not approved, everything else is."""
+    if wait.reason == "decision":
+        return {"decision": "reject", "remark": "again"} if '"first draft"' in wait.message else "approve"
     if wait.reason != "approval":
         return ANSWER
     return "reject" if "`file delete`" in wait.message else "approve"
@@ -64,8 +66,18 @@ def answer_to(wait: Any) -> str:
 class InstantUser:
     """A user who answers every question immediately."""
 
-    async def ask(self, run_id: str, wait: Any) -> str:
+    async def ask(self, run_id: str, wait: Any) -> Any:
         return answer_to(wait)
+
+
+class FastClock:
+    """A clock that is a million times as fast, in all processes: every approval expires before it can be decided."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic_ns()
+
+    def now(self) -> int:
+        return 1_700_000_000_000_000 + (time.monotonic_ns() - self._began) * 1_000
 
 
 class FailingModel(ScriptedModel):
@@ -97,6 +109,7 @@ class Scenario:
         self.settings: dict[str, Any] = {}
         self.ops: list = []
         self.has_user = False
+        self.clock: Clock = SystemClock()
         self.fails_at = ""
         self.points: list[str] = []
         self.seconds = 0.0
@@ -119,7 +132,7 @@ class Scenario:
             self.root,
             journal=points.wrap(journal, "journal"),
             model=points.wrap(LedgerModel(self._model(), self.ledger), "model"),
-            clock=points.wrap(SystemClock(), "clock"),
+            clock=points.wrap(self.clock, "clock"),
             ids=points.wrap(CountingIds(), "ids"),
             people=people and points.wrap(people, "people"),
             ops=self.ops,

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from reyn.journal.kinds import AskRequest
 from reyn.ops import Call, Env, OpForm, OpSpec, Plan, standard_ops
 from reyn.ops.execution import plan_op
 from reyn.vocabulary.schemas import arguments, path, result, text
-from tests.kernel.kill.scenario import Scenario
+from tests.kernel.kill.scenario import FastClock, Scenario
 from tests.support import act, file, finish, go, question, two_phases, with_ops, write_skill
 
 RUN = "killed-0"
@@ -115,6 +116,49 @@ def approving_at_once(folder: Path) -> Scenario:
     return scenario
 
 
+def expiring(folder: Path) -> Scenario:
+    """The same with approvals that expire before anyone decides."""
+    scenario = approving(folder)
+    scenario.clock = FastClock()
+    scenario.settings["limits"] = {"approval_seconds": 1}
+    scenario.answers.append(finish())  # the child, after its op was not approved
+    return scenario
+
+
+def reviewing(folder: Path) -> Scenario:
+    """Decisions that wait for a reviewer, who sends one back, in a phase and in a sub-run; steps that ask a person."""
+    scenario = _with_files(folder)
+    required = "requires_approval: true\n"
+    before = f"{required}preprocessor:\n  - ask_user: {{question: Which tone?, into: data.tone}}\n"
+    after = (
+        "postprocessor:\n  output_schema: note\n  steps:\n"
+        "    - ask_user: {question: Send it?, show: data, into: data.sent}\n"
+    )
+    write_skill(scenario.seed, "child", {"c": ["end"]}, phase_keys={"c": required})
+    write_skill(
+        scenario.seed,
+        "review",
+        {"a": ["@child"], "@child": ["end"]},
+        ops={"a": "file"},
+        phase_keys={"a": before},
+        skill_keys=after,
+    )
+    answers = [
+        with_ops(go("@child", "first draft"), TWICE),
+        act(TWICE),
+        with_ops(go("@child", "second draft"), TWICE),
+        finish("below"),  # the child
+    ]
+    return scenario.executes("review", answers)
+
+
+def reviewing_at_once(folder: Path) -> Scenario:
+    """The same with a user who decides immediately."""
+    scenario = reviewing(folder)
+    scenario.has_user = True
+    return scenario
+
+
 def rolled_back(folder: Path) -> Scenario:
     """A rollback of a phase that changed files, one of them twice and one in a new folder."""
     scenario = _with_files(folder)
@@ -159,13 +203,14 @@ def stopping_sub_runs(folder: Path) -> Scenario:
     scenario = _with_files(folder)
     scenario.has_user = True
     scenario.fails_at = "2.1"
-    write_skill(scenario.seed, "leaf", {"l": ["l", "end"]}, ops={"l": "file, ask_user"})
+    write_skill(scenario.seed, "leaf", {"l": ["k", "end"], "k": ["l"]}, ops={"l": "file, ask_user"})
     write_skill(scenario.seed, "middle", {"@leaf": ["m"], "m": ["end"]}, ops={"m": "file"})
     step = "preprocessor:\n  - run_skill: {skill: middle, input: {text: below}, into: data.sub}\n"
     write_skill(scenario.seed, "top", {"t": ["end"]}, phase_keys={"t": step})
     answers = [
         act(TWICE, question("sure?")),  # the leaf
-        go("l", "once more"),
+        go("k", "once more"),
+        go("l", "and once more"),
         with_ops(finish("leaf"), TWICE),
         with_ops(finish("middle"), file("write", "workspace:mine.txt", content="mine\n")),
         finish(),
@@ -183,7 +228,7 @@ def steps_and_limits(folder: Path) -> Scenario:
     before = f"preprocessor:\n  - {step}\n"
     after = f"postprocessor:\n  output_schema: note\n  steps:\n    - {step}\n"
     write_skill(scenario.seed, "step", {"a": ["end"]}, ops={"a": "file"}, phase_keys={"a": before}, skill_keys=after)
-    answers = [act(file("read", "long.txt")), act(file("read", "workspace:.kept/1.1.1"), TWICE), finish()]
+    answers = [act(file("read", "long.txt")), act(file("read", "workspace:.full/1.1.1"), TWICE), finish()]
     return scenario.executes("step", answers, max_act_turns=1, limits={"on_limit": "stop"}, sizes={"result_bytes": 400})
 
 
@@ -230,6 +275,39 @@ def unsafe_in_a_sub_run(folder: Path) -> Scenario:
     return scenario.executes("above", [act(call), *scenario.answers, finish()])
 
 
+class CallOp:
+    """Asks a person, then calls them: unsafe to repeat. `calls` counts the calls, across all processes."""
+
+    _FORM = OpForm(
+        None,
+        "Call someone.",
+        arguments("call", None, {"who": text(100)}),
+        "unsafe",
+        result("call", None, {"answer": {"type": "string"}}),
+        {"kind": "call", "who": "ada"},
+    )
+    spec = OpSpec("call", "Call someone.", "unsafe", forms=(_FORM,))
+
+    def __init__(self, calls: Path) -> None:
+        self.calls = calls
+
+    def plan(self, call: Call, env: Env) -> Plan:
+        return Plan("default: call", request=AskRequest("May I call?", {"type": "string"}))
+
+    async def perform(self, call: Call, plan: Plan, env: Env) -> dict:
+        with self.calls.open("a") as file:
+            file.write("called\n")
+        return call.ok(answer=plan.answer)
+
+
+def unsafe_after_a_question(folder: Path) -> Scenario:
+    """An unsafe op that asks a person first."""
+    scenario = _with_files(folder)
+    scenario.ops = [CallOp(folder / "calls")]
+    write_skill(scenario.seed, "risk", {"a": ["end"]}, ops={"a": "file, call"})
+    return scenario.executes("risk", [act(TWICE, {"kind": "call", "who": "ada"}), act(TWICE), finish()])
+
+
 PLAIN = (pair, rejected_and_looping, concurrent_runs, stopping_and_continuing)
 ACTING = (
     writing,
@@ -238,6 +316,9 @@ ACTING = (
     asking_a_present_user,
     approving,
     approving_at_once,
+    expiring,
+    reviewing,
+    reviewing_at_once,
     rolled_back,
     sub_runs,
     stopping_sub_runs,

@@ -13,7 +13,7 @@ from reyn.errors import WaitUnknown
 from reyn.journal import decode, kinds
 from reyn.testing.crash import KILLED, Failpoints, in_child
 from tests.kernel.kill.scenario import Scenario
-from tests.kernel.kill.scenarios import RUN, SENT, unsafe, unsafe_in_a_sub_run
+from tests.kernel.kill.scenarios import RUN, SENT, unsafe, unsafe_after_a_question, unsafe_in_a_sub_run
 
 NAME = Path(SENT).name
 DOUBTFUL: dict[str, list[int]] = {}
@@ -151,3 +151,29 @@ def test_the_question_of_a_sub_run_reaches_its_parent(arena: Path):
         assert changes(scenario) == before
         assert resume(scenario, "again").ok
         assert scenario.files_differ() == []
+
+
+def test_an_unsafe_op_that_asks_a_person_first_is_performed_once(arena: Path):
+    """Its request is fulfilled durably before it is performed; between both and the outcome, the operator is asked."""
+    scenario = unsafe_after_a_question(arena / "unsafe")
+    calls = scenario.ops[0].calls
+    scenario.rehearse()
+    doubts = 0
+    for number in range(1, len(scenario.points) + 1):
+        scenario.reset()
+        calls.unlink(missing_ok=True)
+        assert scenario.execute_in_child(kill_at=number) == KILLED
+        result = resume(scenario)
+        while result.status == "waiting":
+            made = calls.exists()
+            doubts += result.wait.reason == "unsafe"
+            answer = ("done" if made else "again") if result.wait.reason == "unsafe" else "yes"
+            result = resume(scenario, answer)
+        assert result.ok
+        assert calls.read_text() == "called\n", f"{number} {scenario.points[number - 1]}"
+        assert scenario.files_differ() == []
+        with scenario.world(Failpoints()) as runtime:
+            found = [event.kind for event in runtime.events(RUN)]
+            runtime.journal.close()
+        assert found.count("request_fulfilled") == 1
+    assert doubts > 1

@@ -7,32 +7,50 @@ from typing import TYPE_CHECKING
 import click
 
 from reyn.cli.execution import execute, execution_options
-from reyn.cli.output import print_json, print_next
+from reyn.cli.output import clean, print_json, print_next, time_of
+from reyn.cli.people import user_name
 from reyn.cli.project import open_existing_project
 from reyn.errors import NextAction, WaitUnknown
 
 if TYPE_CHECKING:
     from reyn.cli.progress import Progress
-    from reyn.runs.questions import PostedAnswer
+    from reyn.runs.questions import PostedAnswer, Question
     from reyn.runtime import RunResult, SyncRuntime
 
 
-@click.command(epilog="Example: reyn answer 20260704T120000-k3m9qxdt 'in plain words'")
+@click.command(epilog="Example: reyn answer order-17 'in plain words'")
 @click.argument("run")
-@click.argument("wait_and_value", metavar="[WAIT] VALUE", nargs=-1, required=True)
-@click.option("--no-resume", is_flag=True, help="Store the answer, but do not resume the run.")
+@click.argument("wait_and_value", metavar="[QUESTION] VALUE", nargs=-1)
+@click.option("--show", is_flag=True, help="Print the question with everything that is to be approved; store no reply.")
+@click.option("--no-resume", is_flag=True, help="Store the reply, but do not resume the run.")
 @execution_options
 def command(
-    run: str, wait_and_value: tuple[str, ...], no_resume: bool, no_input: bool, stream: bool, as_json: bool
+    run: str,
+    wait_and_value: tuple[str, ...],
+    show: bool,
+    no_resume: bool,
+    no_input: bool,
+    stream: bool,
+    as_json: bool,
 ) -> int:
-    """Answer the open question of RUN with VALUE, then resume the run.
+    """Reply to the open question of RUN with VALUE, then resume the run.
 
-    VALUE is text if the question takes text, else JSON. An empty VALUE skips an optional question. WAIT is the id of
-    the question; `reyn runs --json` lists it. RUN is the run that asks or one of its ancestors. If another process
-    executes the run, that process continues it.
+    VALUE is text if the question takes text, else JSON. An empty VALUE skips an optional question. QUESTION is the id
+    of the question, which `reyn show RUN` prints; pass it to make sure that the reply reaches this question. RUN is the
+    run that asks or one of its ancestors. If another process executes the run, that process continues it.
+
+    An approval takes `approve`, `reject`, `reject REMARK`, `defer`, or a JSON object. Your user name is recorded.
     """
+    if show:
+        if wait_and_value:
+            raise click.UsageError("--show takes no VALUE")
+        with open_existing_project() as runtime:
+            _show(runtime, run, as_json=as_json)
+        return 0
+    if not wait_and_value:
+        raise click.UsageError("missing argument VALUE")
     if len(wait_and_value) > 2:
-        raise click.UsageError(f"too many arguments: expected [WAIT] VALUE, got {len(wait_and_value)}")
+        raise click.UsageError(f"too many arguments: expected [QUESTION] VALUE, got {len(wait_and_value)}")
     *wait_ids, value = wait_and_value
     wait_id = wait_ids[0] if wait_ids else None
     if no_resume:
@@ -53,26 +71,40 @@ def command(
 
 def _post(runtime: SyncRuntime, run: str, wait_id: str | None, value: str) -> PostedAnswer:
     if wait_id is None:
-        wait_id = _open_wait(runtime, run)
+        wait_id = _open_question(runtime, run).wait.id
         if value == wait_id:
-            raise click.UsageError(f"`{value}` is the id of the open question; the answer is missing")
-    return runtime.answer(run, wait_id, value, is_text=True)
+            raise click.UsageError(f"`{value}` is the id of the open question; VALUE is missing")
+    return runtime.answer(run, wait_id, value, is_text=True, by=user_name())
 
 
-def _open_wait(runtime: SyncRuntime, run: str) -> str:
+def _show(runtime: SyncRuntime, run: str, *, as_json: bool) -> None:
+    """Print the open question of a run. Nothing is truncated."""
+    question = _open_question(runtime, run)
+    text = runtime.question_text(question)
+    if as_json:
+        print_json({"run_id": question.run_id, "wait": question.wait, "message": text})
+        return
+    click.echo(f"{question.run_id} {question.wait.id}: {question.wait.reason}")
+    for line in text.removesuffix("\n").split("\n"):
+        click.echo(f"    {clean(line)}")
+    if question.wait.expires_at is not None:
+        click.echo(f"expires: {time_of(question.wait.expires_at)} UTC")
+
+
+def _open_question(runtime: SyncRuntime, run: str) -> Question:
     row = runtime.find(run)
     question = runtime.open_question(row)
     if question is None:
         raise WaitUnknown(
-            f"run `{row.run_id}` has no open question; it is {runtime.display_status(row)}",
-            hint="`reyn runs --status waiting` lists the runs that wait for an answer.",
+            f"run `{row.run_id}` has no open question; its status is {runtime.display_status(row)}",
+            hint="`reyn runs --status waiting` lists the runs that wait for a reply.",
             action=runtime.next_action(row),
         )
-    return question.wait.id
+    return question
 
 
 def _report(posted: PostedAnswer, *, is_continued: bool, as_json: bool) -> None:
-    """Report an answer whose run this process does not resume."""
+    """Report a reply whose run this process does not resume."""
     if as_json:
         print_json({"run_id": posted.run_id, "wait": posted.wait_id, "is_continued": is_continued})
         return

@@ -8,7 +8,7 @@ from reyn.cli.output import coloured, json_option, print_json, print_next
 from reyn.cli.project import open_existing_project
 
 
-@click.command(epilog="Example: reyn cancel 20260704T120000-k3m9qxdt --reason 'wrong input'")
+@click.command(epilog="Example: reyn cancel order-17 --reason 'wrong input'")
 @click.argument("run")
 @click.option("--reason", default="", metavar="TEXT", help="Reason to record in the journal.")
 @json_option

@@ -16,7 +16,7 @@ from reyn.cli.settings import setting_options
 @json_option
 @click.pass_context
 def command(context: click.Context, as_json: bool) -> None:
-    """Show every setting with its value and origin; see `reyn config explain`."""
+    """Show every setting with its value and origin."""
     if context.invoked_subcommand is None:
         _explain(None, {}, as_json=as_json)
 
@@ -26,9 +26,10 @@ def command(context: click.Context, as_json: bool) -> None:
 @setting_options
 @json_option
 def explain(key: str | None, as_json: bool, **settings: Any) -> None:
-    """Show the value and the origin of the setting KEY, or of every setting.
+    """Show value and origin of KEY, or of every setting.
 
-    The origin is an option, a variable `REYN_KEY`, a line of reyn.local.yaml or reyn.yaml, or the default. KEY may be a
+    The origin is an option, a variable `REYN_<KEY>`, a line of reyn.local.yaml, reyn.yaml or the user configuration, or
+    the default. A setting that is ignored because the project is not trusted is listed as such. KEY may be a
     section: `limits`. With options of `reyn run`, show the settings that such a run would have.
     """
     settings["model"] = model_name(settings["model"])
@@ -37,10 +38,10 @@ def explain(key: str | None, as_json: bool, **settings: Any) -> None:
 
 
 def _explain(key: str | None, options: dict[str, Any], *, as_json: bool) -> None:
-    from reyn.config import explain_config
     from reyn.config.origins import select_settings
+    from reyn.permissions.trust import load_project
 
-    settings = explain_config(project_root(), options)
+    settings = load_project(project_root().resolve(), options).settings()
     if key is not None:
         settings = select_settings(settings, key)
     if as_json:
@@ -49,4 +50,6 @@ def _explain(key: str | None, options: dict[str, Any], *, as_json: bool) -> None
     values = [clean(msgspec.json.encode(setting.value).decode()) for setting in settings]
     key_width, value_width = max(len(setting.key) for setting in settings), min(40, max(map(len, values)))
     for setting, value in zip(settings, values, strict=True):
-        click.echo(f"{setting.key:<{key_width}}  {value:<{value_width}}  {setting.origin}")
+        click.echo(clean(f"{setting.key:<{key_width}}  {value:<{value_width}}  {setting.origin}"))
+        for text in setting.ignored:
+            click.echo(f"{'':<{key_width}}  ignored, the project is not trusted: {clean(text)}")

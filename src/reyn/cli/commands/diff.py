@@ -21,16 +21,16 @@ _CAUSES = {
     "skill": "their skills differ",
     "settings": "their settings differ",
     "rules": "their rules versions differ",
-    "model": "their models differ",
+    "model": "the same prompt was sent to different models",
     "frame": "their prompts differ",
-    "answer": "the same model gave different answers",
-    "end": "one of them ends here",
-    "outside": "something outside the runs differs",
+    "answer": "the same model answered the same prompt differently",
+    "end": "one run makes no further decisions",
+    "outside": "the same answer had different effects, for example because of an op's result",
 }
 _HASH = re.compile(r"\b[0-9a-f]{64}\b")
 
 
-@click.command(epilog="Example: reyn diff 20260704T120000-k3m9qxdt 20260705T091500-p2w7hv4c")
+@click.command(epilog="Example: reyn diff order-17 order-18")
 @click.argument("a")
 @click.argument("b")
 @json_option
@@ -53,7 +53,9 @@ def command(a: str, b: str, as_json: bool) -> int:
     for run, text in zip((report.a, report.b), decisions, strict=True):
         if text:
             click.echo(f"  {run}: {text}")
-    click.echo(f"cause: {_CAUSES[report.cause]}: {clean(report.detail)}")
+    detail = f": {clean(report.detail)}" if report.detail else ""
+    label = "cause" if report.in_a or report.in_b else "difference"
+    click.echo(f"{label}: {_CAUSES[report.cause]}{detail}")
     if report.part:
         click.echo(f"frame section: {clean(report.part)}")
     return 1

@@ -25,7 +25,7 @@ class _OpenRun(msgspec.Struct, frozen=True):
     """A run that has not ended."""
 
     run_id: str
-    standing: str
+    display_status: str
     reason: str
     next: str
 
@@ -33,9 +33,10 @@ class _OpenRun(msgspec.Struct, frozen=True):
 @click.command(epilog="Example: reyn doctor --json")
 @json_option
 def command(as_json: bool) -> int:
-    """Check the installation and the project, then list every open run with its status and next command.
+    """Check the installation and the project, then list the runs that have not ended, with status and next command.
 
-    Failed runs older than a week are only counted. Writes nothing. The exit code is 1 if a check is `broken`.
+    A run has ended if it is finished, aborted or cancelled. Failed runs older than a week are only counted. Writes
+    nothing. The exit code is 1 if a check is `broken`.
     """
     from reyn.cli.checks import run_checks
 
@@ -58,7 +59,7 @@ def command(as_json: bool) -> int:
         pruning = reyn_command("prune", "--older-than", "7d", "--status", "failed")
         click.echo(f"{old_failures} {noun} older than a week; list: {listing}; delete: {pruning}")
     if not runs and not old_failures and not is_broken:
-        click.echo("no open runs")
+        click.echo("all runs have ended")
     return 1 if is_broken else 0
 
 
@@ -90,8 +91,10 @@ def _print_check(check: Check) -> None:
 
 
 def _print_run(run: _OpenRun) -> None:
-    click.echo(f"{clean(run.run_id)}  {coloured(run.standing)}{f': {short(run.reason)}' if run.reason else ''}")
+    click.echo(f"{clean(run.run_id)}  {coloured(run.display_status)}{f': {short(run.reason)}' if run.reason else ''}")
     if run.next:
         click.echo(f"    next: {clean(run.next)}")
     else:
-        click.echo(f"    {'another process executes it' if run.standing == 'running' else 'it cannot continue here'}")
+        click.echo(
+            f"    {'another process executes it' if run.display_status == 'running' else 'it cannot continue here'}"
+        )

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from reyn.cli.hints import COMMANDS, full_hint
 from reyn.cli.output import json_option, print_json, print_table
 from reyn.documents import nearest
 from reyn.errors import FINDINGS, ReynError, UsageError, all_errors
@@ -41,30 +42,18 @@ def command(code: str | None, as_json: bool) -> None:
         click.echo(f"  as a finding: {entry['finding']}")
     if entry["hint"]:
         click.echo(f"  fix: {entry['hint']}")
-    if entry["more"]:
-        click.echo(f"  more: {entry['more']}")
 
 
 def _entry(code: str, cls: type[ReynError] | None) -> dict[str, Any]:
-    """Describe a code: an error class, a lint finding, or both.
-
-    `name` is the exception class in `reyn.errors`. `more` is a command: documentation files are not installed.
-    """
+    """Describe a code: an error class, a lint finding, or both. `name` is the exception class in `reyn.errors`."""
     finding = FINDINGS.get(code, "")
     if cls is None:
         entry = {"name": "finding", "exit_code": 1, "meaning": finding, "finding": ""}
-        return {"code": code, **entry, "hint": "", "more": "reyn lint --help"}
+        return {
+            "code": code,
+            **entry,
+            "hint": COMMANDS.get(code, "`reyn lint SKILL` shows the line, and the fix if it is known."),
+        }
     meaning = inspect.cleandoc(cls.__doc__ or "")
     entry = {"name": cls.__name__, "exit_code": cls.exit_code, "meaning": meaning, "finding": finding}
-    return {"code": code, **entry, "hint": cls.hint, "more": _MORE.get(code[:4], "")}
-
-
-_MORE = {
-    "RYN1": "reyn lint --help",
-    "RYN2": "reyn run --help",
-    "RYN4": "reyn runs --help",
-    "RYN5": "reyn models --help",
-    "RYN6": "reyn resume --help",
-    "RYN7": "reyn config --help",
-}
-"""The command to look at next, by family of codes."""
+    return {"code": code, **entry, "hint": full_hint(code, cls.hint)}

@@ -13,12 +13,12 @@ from reyn.cli.output import json_option, print_json
 from reyn.cli.project import open_existing_project
 
 
-@click.command(epilog="Example: reyn export 20260704T120000-k3m9qxdt run.jsonl")
+@click.command(epilog="Example: reyn export order-17 run.jsonl")
 @click.argument("run")
 @click.argument("file", required=False)
 @json_option
 def command(run: str, file: str | None, as_json: bool) -> None:
-    """Write RUN, the runs it was forked from and its sub-runs to FILE, or to standard output.
+    """Write RUN, its sub-runs and parents, and the runs it was forked from to FILE, or to standard output.
 
     The format is JSON Lines: events and the content they refer to. `reyn import` reads it on any machine. With --json,
     print the size of FILE.

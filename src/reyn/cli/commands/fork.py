@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from reyn.runtime import RunResult, SyncRuntime
 
 
-@click.command(epilog="Example: reyn fork 20260704T120000-k3m9qxdt --at 9 --model scripted:other.jsonl")
+@click.command(epilog="Example: reyn fork order-17 --at 9 --model scripted:other.jsonl")
 @click.argument("run")
 @click.option("--at", type=click.IntRange(min=1), metavar="SEQ", help="Event to continue from. Default: the last one.")
 @click.option("--model", metavar="MODEL", help="Model to call from there on.")
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--skill", metavar="SKILL", help="Skill to continue with: another one, or the current version of the same."
 )
-@click.option("--run-id", metavar="KEY", help="Id of the new run.")
+@click.option("--run-id", metavar="ID", help="Id of the new run.")
 @execution_options
 def command(
     run: str,
@@ -37,8 +37,8 @@ def command(
 ) -> int:
     """Start a new run that continues from event SEQ of RUN. RUN itself does not change.
 
-    The new run continues from the last event at or before SEQ that ends a visit or calls the model. `reyn show RUN`
-    prints the event numbers.
+    The new run continues from the last event at or before SEQ that ends a visit or requests an answer from the model.
+    `reyn show RUN` prints the event numbers.
     """
     new_input = parse_input(input)
 

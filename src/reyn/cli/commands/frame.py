@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from reyn.runtime import SyncRuntime
 
 
-@click.command(epilog='Example: reyn frame hello \'{"name": "Ada"}\'; reyn frame 20260704T120000-k3m9qxdt')
+@click.command(epilog='Example: reyn frame hello \'{"name": "Ada"}\'; reyn frame order-17')
 @click.argument("skill_or_run", metavar="SKILL|RUN")
 @click.argument("input_or_seq", metavar="[INPUT|SEQ]", required=False)
 @click.option("--phase", metavar="PHASE", help="Phase of SKILL to show. Default: the entry phase.")
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 def command(skill_or_run: str, input_or_seq: str | None, phase: str | None, as_json: bool) -> None:
     """Show the first prompt of SKILL for INPUT, or the prompt of RUN at event SEQ with its answer.
 
-    INPUT is empty by default; with --phase, it is the input of that phase. SEQ is the last event by default; the prompt
-    shown is the last one at or before it. Nothing is executed or recorded. On a terminal, control characters are
-    escaped.
+    INPUT is empty by default; with --phase, it is the input of that phase. SEQ is an event number, by default the last;
+    the command prints the last prompt at or before it. Nothing is executed or recorded. On a terminal, control
+    characters are escaped.
     """
     with open_existing_project() as runtime:
         may_be_run = phase is None and (input_or_seq is None or _is_number(input_or_seq))

@@ -22,7 +22,7 @@ FORMATS = {"text": to_text, "mermaid": to_mermaid, "svg": to_svg}
 def command(skill: str, form: str, as_json: bool) -> None:
     """Draw the graph of SKILL: phases, transitions and ends.
 
-    SKILL is a name, or a path that contains a slash. Broken lines lead back to an earlier phase. A double border marks
+    SKILL is a name, or a path that contains a slash. Dashed lines lead back to an earlier phase. A double border marks
     another skill. The label of an arrow is the artifact type that is passed on.
     """
     library = Library(project_root())

@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 
 @click.command(epilog="Example: reyn lint hello --json")
 @click.argument("skills", nargs=-1, metavar="[SKILL]...")
-@click.option("--fix", is_flag=True, help="Rewrite deprecated syntax. Comments are preserved.")
+@click.option("--fix", is_flag=True, help="Rewrite skills of the older form; write edge texts. Comments are preserved.")
 @json_option
 def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
-    """Check SKILL, or every skill of the project, and report each finding with file, line, column, code and fix.
+    """Check SKILL, or every skill of the project; print errors and warnings with file, line, column, code and fix.
 
-    SKILL is a name or a path. The exit code is 1 if there are errors; warnings do not count. `reyn explain CODE`
-    explains a finding.
+    SKILL is a name or a path. A file that cannot be parsed hides findings that depend on it. The exit code is 1 if
+    there are errors; warnings do not count. `reyn explain CODE` explains a finding.
     """
+    from reyn.cli.hints import full_hint
     from reyn.errors import FixImpossible
     from reyn.lint import fix_skill, lint_skill
     from reyn.skills import Library
@@ -43,11 +44,11 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
             files = fix_skill(folder, around)
         except FixImpossible as error:
             unfixed += 1
-            click.echo(f"{folder.name}: {clean(f'{error.code} {error.message}')}", err=True)
-            click.echo(f"  {clean(error.hint)}", err=True)
+            click.echo(clean(f"{folder.name}: {error.code} {error.message}"), err=True)
+            click.echo(f"  {clean(full_hint(error.code, error.hint))}", err=True)
             continue
         for file in files:
-            click.echo(f"rewrote {folder.name}/{file}", err=as_json)
+            click.echo(clean(f"rewrote {folder.name}/{file}"), err=as_json)
     found = {folder: lint_skill(folder, around) for folder, around in libraries.items()}
     errors = sum(finding.severity == "error" for findings in found.values() for finding in findings)
     if as_json:
@@ -65,9 +66,9 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
 def _print(folder: Path, findings: list[Finding]) -> None:
     errors = sum(finding.severity == "error" for finding in findings)
     if not findings:
-        click.echo(f"{folder.name}: OK")
+        click.echo(f"{clean(folder.name)}: OK")
         return
-    click.echo(f"{folder.name}: {_count(errors, 'error')}, {_count(len(findings) - errors, 'warning')}")
+    click.echo(f"{clean(folder.name)}: {_count(errors, 'error')}, {_count(len(findings) - errors, 'warning')}")
     for finding in findings:
         for line in f"{folder.name}/{finding}".split("\n"):
             click.echo(clean(line))

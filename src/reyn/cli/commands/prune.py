@@ -25,15 +25,16 @@ _DELETABLE = [status for status in get_args(Status) if status != "running"]
     "statuses",
     multiple=True,
     type=click.Choice(_DELETABLE),
-    help="Status of the runs to delete. May be repeated. Default: runs that have ended.",
+    metavar="STATUS",
+    help=f"Delete runs with this status. May be repeated. One of {', '.join(_DELETABLE)}. Default: {', '.join(ENDED)}.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the runs without deleting them.")
 @json_option
 def command(older_than: int, statuses: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
     """Delete runs whose last event is older than AGE, with their sub-runs and workspace folders.
 
-    Runs that a fork still needs are not deleted. Deleted runs cannot be restored; `reyn export` keeps a copy. The exit
-    code is 1 if a workspace folder could not be removed.
+    A run is skipped if a fork continues from it. Deleted runs cannot be restored; export those
+    that you need with `reyn export` first. The exit code is 1 if a workspace folder could not be removed.
     """
     age = timedelta(microseconds=now() - older_than)
     if age < timedelta():
@@ -57,5 +58,6 @@ def _print(report: PruneReport) -> None:
     for folder in report.left:
         click.echo(f"could not remove {clean(folder)}; the next prune tries again")
     verb = "would free" if report.is_dry else "freed"
-    counts = f"{len(report.runs)} runs, {report.events:,} events, {report.blobs:,} blobs"
+    runs = f"{len(report.runs)} run{'' if len(report.runs) == 1 else 's'}"
+    counts = f"{runs}, {report.events:,} events, {report.blobs:,} blobs"
     click.echo(f"{counts}; {verb} {report.bytes:,} bytes")

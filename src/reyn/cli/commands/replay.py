@@ -8,7 +8,7 @@ from reyn.cli.output import json_option, print_json
 from reyn.cli.project import open_existing_project
 
 
-@click.command(epilog="Example: reyn replay 20260704T120000-k3m9qxdt")
+@click.command(epilog="Example: reyn replay order-17")
 @click.argument("run")
 @json_option
 def command(run: str, as_json: bool) -> None:

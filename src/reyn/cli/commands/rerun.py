@@ -8,11 +8,11 @@ from reyn.cli.execution import execute, execution_options
 from reyn.cli.project import model_name
 
 
-@click.command(epilog="Example: reyn rerun 20260704T120000-k3m9qxdt --model scripted:other.jsonl")
+@click.command(epilog="Example: reyn rerun order-17 --model scripted:other.jsonl")
 @click.argument("run")
 @click.option("--model", metavar="MODEL", help="Model to call. Default: the model of RUN.")
 @click.option("--upgrade", is_flag=True, help="Use the current version of the skill, not the copy of RUN.")
-@click.option("--run-id", metavar="KEY", help="Id of the new run.")
+@click.option("--run-id", metavar="ID", help="Id of the new run.")
 @execution_options
 def command(
     run: str, model: str | None, upgrade: bool, run_id: str | None, no_input: bool, stream: bool, as_json: bool

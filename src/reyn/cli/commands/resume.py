@@ -13,9 +13,9 @@ from reyn.errors import LimitUnknown
 _LIMITS = ", ".join(field.name for field in msgspec.structs.fields(Limits))
 
 
-@click.command(epilog="Example: reyn resume 20260704T120000-k3m9qxdt --raise max_phase_visits=50")
+@click.command(epilog="Example: reyn resume order-17 --raise max_phase_visits=50")
 @click.argument("run")
-@click.option("--retry", is_flag=True, help="Retry the step that failed.")
+@click.option("--retry", is_flag=True, help="Retry the model call, visit or step that failed.")
 @click.option(
     "--raise",
     "raised",
@@ -38,7 +38,7 @@ def command(
 ) -> int:
     """Continue RUN from its last durable event. RUN is an id or a unique prefix.
 
-    The run keeps its own copy of the skill and its own settings, so editing files does not change an open run.
+    The run keeps its own copy of the skill and its own settings, so editing files does not change it.
     """
     limits = dict(_parse_limit(argument) for argument in raised)
     return execute(

@@ -14,7 +14,7 @@ from reyn.cli.settings import setting_options
 @click.command(epilog='Example: reyn run hello \'{"name": "Ada"}\' --model scripted:answers.jsonl')
 @click.argument("skill")
 @click.argument("input", required=False)
-@click.option("--run-id", metavar="KEY", help="Id of the run. If it exists, continue it.")
+@click.option("--run-id", metavar="ID", help="Id of the run. If it exists, continue it.")
 @setting_options
 @execution_options
 def command(

@@ -14,6 +14,7 @@ from reyn.journal import Status
 
 if TYPE_CHECKING:
     from reyn.journal import RunRow
+    from reyn.journal.kinds import Wait
     from reyn.runs.questions import Question
     from reyn.runtime import SyncRuntime
 
@@ -25,30 +26,35 @@ class _Listed(NamedTuple):
 
     row: RunRow
     depth: int
-    standing: str
+    display_status: str
     command: str
     question: Question | None
 
     def as_json(self) -> dict[str, Any]:
         fields: dict[str, Any] = msgspec.to_builtins(self.row)
-        fields |= {"standing": self.standing, "depth": self.depth, "next": self.command}
+        fields |= {"display_status": self.display_status, "depth": self.depth, "next": self.command}
         return fields | {"question": msgspec.to_builtins(self.question)}
 
     def cells(self) -> tuple[str, ...]:
         row = self.row
-        since = row.started if self.standing == "running" else row.updated
-        question = "" if self.question is None else short(self.question.wait.message, 80)
+        since = row.started if self.display_status == "running" else row.updated
+        question = "" if self.question is None else _question_text(self.question.wait)
         suffix = " (answered)" if self.question is not None and self.question.is_answered else ""
         run = f"{'  ' * self.depth}{clean(row.run_id)}"
-        return run, clean(row.skill), coloured(self.standing), age_text(now() - since), f"{question}{suffix}"
+        return run, clean(row.skill), coloured(self.display_status), age_text(now() - since), f"{question}{suffix}"
 
 
 @click.command(epilog="Example: reyn runs --status waiting --since 2d")
 @click.option(
-    "--status", "statuses", multiple=True, type=click.Choice(get_args(Status)), help="Status; may be repeated."
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice(get_args(Status)),
+    metavar="STATUS",
+    help=f"Only runs with this status. May be repeated. One of {', '.join(get_args(Status))}.",
 )
 @click.option("--skill", metavar="NAME", help="Only runs of this skill.")
-@click.option("--since", type=Age(), metavar="AGE", help="Only runs with events since 30m, 2h, 3d or 2026-07-04.")
+@click.option("--since", type=Age(), metavar="AGE", help="Only runs with events since AGE: 30m, 2h, 3d, or a date.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the newest N runs, with their sub-runs.")
 @click.option("--top", is_flag=True, help="Omit sub-runs.")
 @json_option
@@ -57,7 +63,7 @@ def command(
 ) -> None:
     """List runs, newest first, with status and open question. Sub-runs are indented below their parent.
 
-    With --json, each run also has its ids, its origin and the command that continues it.
+    With --json, each run also has the id of its question, its origin and the command that continues it.
     """
     with open_existing_project() as runtime:
         rows = runtime.runs()
@@ -97,3 +103,9 @@ def _first_roots(ordered: list[tuple[RunRow, int]], limit: int | None) -> list[t
 def _describe(runtime: SyncRuntime, row: RunRow, depth: int) -> _Listed:
     question = runtime.open_question(row) if row.status in ("running", "waiting") else None
     return _Listed(row, depth, runtime.display_status(row), command_line(runtime.next_action(row)), question)
+
+
+def _question_text(wait: Wait) -> str:
+    if wait.is_approval:
+        return short(f"approval: {wait.message.partition(chr(10))[0]}", 80)
+    return short(wait.message, 80)

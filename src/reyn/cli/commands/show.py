@@ -5,9 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
-from reyn.cli.output import clean, coloured, command_line, duration, json_option, print_json, print_result, time_of
+from reyn.cli.output import (
+    clean,
+    coloured,
+    command_line,
+    duration,
+    json_option,
+    print_json,
+    print_result,
+    result_as_json,
+    time_of,
+)
 from reyn.cli.progress import coloured_line
 from reyn.cli.project import open_existing_project
 from reyn.cli.timeline import Timeline
@@ -16,30 +25,32 @@ if TYPE_CHECKING:
     from reyn.cli.timeline import Entry
 
 
-@click.command(epilog="Example: reyn show 20260704T120000-k3m9qxdt --json")
+@click.command(epilog="Example: reyn show order-17 --json")
 @click.argument("run")
 @json_option
 def command(run: str, as_json: bool) -> None:
     """Show the visits of RUN with turns, ops, questions and decisions, then the result and the next command.
 
-    RUN is an id or a unique prefix. Each line starts with the event number and the time since the start. Show a sub-run
-    by its own id.
+    RUN is an id or a unique prefix. Each line starts with the event number and the time since the start. Sub-runs have
+    their own ids.
     """
     with open_existing_project() as runtime:
         row = runtime.find(run)
-        standing, action = runtime.display_status(row), runtime.next_action(row)
+        status, action = runtime.display_status(row), runtime.next_action(row)
         timeline = Timeline(runtime.content)
         steps = [entry for event in runtime.events(row.run_id) if (entry := timeline.add(event)) is not None]
         result, files = runtime.result(row.run_id), runtime.changed_files(row.run_id)
         active = runtime.state(row.run_id).active
     start = steps[0].ts if steps else row.started
     if as_json:
-        fields: dict[str, Any] = {"skill": row.skill, "standing": standing, "next": command_line(action)}
-        fields |= {"files": files, "parent": row.parent, "fork_of": row.fork_of}
+        fields: dict[str, Any] = {"skill": row.skill, "display_status": status, "next": command_line(action)}
+        fields |= {"files": files, "parent": row.parent, "fork_of": row.fork_of, "imported": row.imported}
         fields["steps"] = [_as_json(step, start) for step in steps]
-        print_json(msgspec.to_builtins(result) | fields)
+        print_json(result_as_json(result) | fields)
         return
-    click.echo(f"{clean(row.run_id)} · {clean(row.skill)} · {coloured(standing)} · started {time_of(start)} UTC")
+    click.echo(f"{clean(row.run_id)} · {clean(row.skill)} · {coloured(status)} · started {time_of(start)} UTC")
+    if row.imported:
+        click.echo(f"imported from {clean(row.imported)}")
     for step in steps:
         click.echo(f"{step.seq:>6}  {duration(step.ts - start):>8}  {coloured_line(step)}")
     print_result(result, took=_took(active, row.updated - start), files=files, action=action)

@@ -1,7 +1,13 @@
 """Every event kind and its data. The docstrings are published in docs/reference/events.md."""
 
 from reyn.journal.kinds import older as older
-from reyn.journal.kinds.approvals import ApprovalDecided, ApprovalRequired, WaitExpired
+from reyn.journal.kinds.approvals import (
+    ApprovalDecided,
+    ApprovalRequired,
+    DecisionProposed,
+    DecisionReviewed,
+    WaitExpired,
+)
 from reyn.journal.kinds.ops import (
     OpCompleted,
     OpStarted,
@@ -32,6 +38,7 @@ from reyn.journal.kinds.run import (
     WaitOpened,
 )
 from reyn.journal.kinds.shapes import (
+    AnswerForm,
     ArtifactRef,
     AskRequest,
     Change,
@@ -43,6 +50,7 @@ from reyn.journal.kinds.shapes import (
     OpStatus,
     ParentRef,
     Part,
+    RestoreVerdict,
     RunRequest,
     Usage,
     Wait,
@@ -50,7 +58,7 @@ from reyn.journal.kinds.shapes import (
 from reyn.journal.kinds.visit import (
     AnswerUnwrapped,
     ArtifactStored,
-    ContentCut,
+    ContentTruncated,
     ControlDecided,
     DecisionDeferred,
     FrameBuilt,
@@ -72,6 +80,7 @@ from reyn.journal.kinds.visit import (
 )
 
 __all__ = [
+    "AnswerForm",
     "AnswerUnwrapped",
     "ApprovalDecided",
     "ApprovalRequired",
@@ -79,11 +88,13 @@ __all__ = [
     "ArtifactStored",
     "AskRequest",
     "Change",
-    "ContentCut",
     "ContentName",
+    "ContentTruncated",
     "ControlDecided",
     "Count",
     "DecisionDeferred",
+    "DecisionProposed",
+    "DecisionReviewed",
     "ForkPoint",
     "FrameBuilt",
     "FrameMessage",
@@ -111,6 +122,7 @@ __all__ = [
     "PostprocessorStarted",
     "RequestFulfilled",
     "RestoreStarted",
+    "RestoreVerdict",
     "RunBroken",
     "RunCancelled",
     "RunFailed",

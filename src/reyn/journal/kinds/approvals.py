@@ -1,17 +1,17 @@
-"""Events of approvals: a person decides about one action that a rule wants to be asked about."""
+"""Events of approvals: a person decides about an op for which a rule says `ask`, or about the decision of a phase."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from reyn.journal.kinds.shapes import ContentName, DerivedText, Hash
+from reyn.journal.kinds.shapes import ContentName, DerivedContent, DerivedText, Hash
 from reyn.journal.registry import Body, event
 
 
 @event("approval_required", v=1, origin="outcome")
 class ApprovalRequired(Body, frozen=True):
     """A rule says `ask`. `digest` covers the run, the call, its arguments, the contents and the files as they are now;
-    `preview` is what the person sees."""
+    `preview` is what the person sees. The `wait_opened` that follows says when the approval expires."""
 
     call: str
     op_kind: str
@@ -38,6 +38,38 @@ class ApprovalDecided(Body, frozen=True):
     args: ContentName | None = None
     result: ContentName | None = None
     rule: DerivedText = ""
+
+
+@event("decision_proposed", v=1, origin="derived")
+class DecisionProposed(Body, frozen=True):
+    """The answer of a phase with `requires_approval` is valid. It takes effect only if a person approves it.
+
+    `type`, `next_phase` and `reason` are those of the decision. `digest` covers the run, the call and the whole
+    decision; `preview` is what the person sees.
+    """
+
+    call: str
+    phase: str
+    type: Literal["transition", "finish", "abort"]
+    next_phase: str | None
+    reason: str
+    digest: Hash
+    preview: DerivedContent
+
+
+@event("decision_reviewed", v=1, origin="derived")
+class DecisionReviewed(Body, frozen=True):
+    """A person approved the decision of a phase, sent it back (`reject`) or postponed it, or the question expired.
+
+    A decision that is sent back is a rejected answer: the model is called again with the `remark`. If the question
+    expires, the visit fails.
+    """
+
+    call: str
+    decision: Literal["approve", "reject", "defer", "expired"]
+    digest: Hash
+    by: str = ""
+    remark: str = ""
 
 
 @event("wait_expired", v=1, origin="outside", enters="running")

@@ -6,8 +6,31 @@ Runs under these rules can be read, verified, exported and forked, but not resum
 from __future__ import annotations
 
 from reyn.journal.kinds.ops import OpCompleted, OpStarted, SubRunCompleted, SubRunStarted, SubRunStopped
+from reyn.journal.kinds.run import MessageRefused
 from reyn.journal.kinds.shapes import ArtifactRef, Change, ContentName, Count, OpStatus, Usage, Wait
+from reyn.journal.kinds.visit import ContentTruncated
 from reyn.journal.registry import Body, older_event, op_event
+
+
+@older_event("message_refused", v=1)
+class MessageRefused1(Body, frozen=True):
+    message: Count
+    said: str
+    why: str
+
+    def upgrade(self) -> Body:
+        return MessageRefused(self.message, self.said, self.why)
+
+
+@older_event("content_cut", v=1)
+class ContentCut1(Body, frozen=True):
+    name: str
+    content: ContentName
+    shown: ContentName
+    bytes: Count
+
+    def upgrade(self) -> Body:
+        return ContentTruncated(self.name, self.content, self.shown, self.bytes)
 
 
 @older_event("file_started", v=1)

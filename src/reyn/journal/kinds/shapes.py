@@ -14,8 +14,16 @@ ContentName = Annotated[str, msgspec.Meta(min_length=64, max_length=64, extra={C
 """The hash of a blob."""
 DerivedText = Annotated[str, msgspec.Meta(extra={TEXT: True})]
 """A text that Reyn generates. Its wording may change between releases without a new rules version."""
-Count = Annotated[int, msgspec.Meta(ge=0)]
+DerivedContent = Annotated[str, msgspec.Meta(min_length=64, max_length=64, extra={CONTENT: True, TEXT: True})]
+"""The hash of a blob that contains derived text."""
+MAX_INTEGER = 2**53
+"""A number up to this one is exact in any JSON reader and fits a column of the database."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
+Tokens = Annotated[int, msgspec.Meta(ge=0)]
+"""As reported by a server, so without an upper bound; nothing stores it as a number."""
 OpStatus = Literal["ok", "error", "denied", "skipped", "timeout"]
+AnswerForm = Literal["full", "short"]
+"""The form in which a model is asked to answer."""
 
 
 class ArtifactRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,10 +36,12 @@ class ArtifactRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A piece of a message: a blob, a short text, or the first `results` op results of the visit, one per line.
 
-    `digest` covers the hashes of these results.
+    `digest` covers the hashes of these results. `plain` is true if the blob is an artifact that appears in words
+    instead of JSON.
     """
 
     blob: ContentName | None = None
+    plain: bool = False
     text: str = ""
     results: Count = 0
     digest: Hash | None = None
@@ -47,9 +57,9 @@ class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Token usage as the model reported it. `cached_tokens` is the part of the input that a prompt cache served."""
 
-    input_tokens: Count = 0
-    output_tokens: Count = 0
-    cached_tokens: Count = 0
+    input_tokens: Tokens = 0
+    output_tokens: Tokens = 0
+    cached_tokens: Tokens = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -73,12 +83,23 @@ class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     path: str
     before: ContentName | None = None
     after: ContentName | None = None
-    mode: int | None = None
+    mode: Count | None = None
     made: tuple[str, ...] = ()
 
 
+class RestoreVerdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What the permission gate decided about restoring one file: the `rule`, and the `reason` of a denial."""
+
+    path: str
+    rule: str
+    reason: str = ""
+
+
 class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An open question. `run` is the sub-run that asks, if it is not the run itself."""
+    """An open question. `run` is the sub-run that asks, if it is not the run itself.
+
+    `reason` is `question`, `approval` (of an op), `decision` (of a phase) or `unsafe` (an op whose outcome is unknown).
+    """
 
     id: str
     reason: str
@@ -87,6 +108,15 @@ class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expires_at: int | None = None
     run: str | None = None
     suggestions: tuple[str, ...] = ()
+
+    @property
+    def is_approval(self) -> bool:
+        """Whether a person decides about an op or about the decision of a phase, and nothing else."""
+        return self.reason in ("approval", "decision")
+
+    def is_expired(self, now: int) -> bool:
+        """Whether the question has expired: it cannot be answered any more."""
+        return self.expires_at is not None and now >= self.expires_at
 
 
 class AskRequest(
@@ -115,7 +145,7 @@ class ParentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     run: str
     call: str
-    depth: int
+    depth: Count
     answered: Count = 0
     path: str = ""
 
@@ -124,5 +154,5 @@ class ForkPoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The event of another run that a fork continues from."""
 
     run: str
-    seq: int
+    seq: Count
     hash: Hash

@@ -7,20 +7,20 @@ from typing import Annotated, Literal
 import msgspec
 
 from reyn.journal.kinds.shapes import (
+    AnswerForm,
     ArtifactRef,
     ContentName,
     Count,
+    DerivedContent,
     DerivedText,
     FrameMessage,
     Hash,
     OpStatus,
     Usage,
 )
-from reyn.journal.registry import CONTENT, TEXT, Body, event
+from reyn.journal.registry import TEXT, Body, event
 
 _Rendered = msgspec.Meta(extra={TEXT: True})
-DerivedContent = Annotated[str, msgspec.Meta(min_length=64, max_length=64, extra={CONTENT: True, TEXT: True})]
-"""The hash of a blob that contains derived text."""
 
 
 @event("phase_started", v=1, origin="derived")
@@ -28,7 +28,7 @@ class PhaseStarted(Body, frozen=True):
     """A visit of a phase started. `visit` is the number of visits of this phase so far, including this one."""
 
     phase: str
-    visit: int
+    visit: Count
     input: ArtifactRef
 
 
@@ -56,25 +56,29 @@ class StepCompleted(Body, frozen=True):
     reason: DerivedText = ""
 
 
-@event("content_cut", v=1, origin="derived")
-class ContentCut(Body, frozen=True):
+@event("content_truncated", v=1, origin="derived")
+class ContentTruncated(Body, frozen=True):
     """Content was too large for the frame and was truncated.
 
-    `shown` is the part in the frame, `content` the whole, `bytes` its size. The model can read the whole at
-    `workspace:.kept/<name>`.
+    `part` is what the frame contains, `content` the whole, `bytes` its size. The model can read the whole at
+    `workspace:.full/<name>`.
     """
 
     name: str
     content: ContentName
-    shown: DerivedContent
+    part: DerivedContent
     bytes: Count
 
 
 @event("frame_built", v=1, origin="derived")
 class FrameBuilt(Body, frozen=True):
-    """The messages for the next model call were built. The parts of a message, concatenated, are its exact text."""
+    """The messages for the next model call were built. The parts of a message, concatenated, are its exact text.
+
+    `form` is the form in which the model is asked to answer.
+    """
 
     messages: Annotated[tuple[FrameMessage, ...], _Rendered]
+    form: AnswerForm = "full"
 
 
 @event("llm_requested", v=1, origin="derived")
@@ -87,7 +91,7 @@ class LlmRequested(Body, frozen=True):
 
     call: str
     model: str
-    contract: ContentName
+    contract: DerivedContent
     request: Annotated[Hash, _Rendered]
 
 
@@ -96,7 +100,8 @@ class LlmResponded(Body, frozen=True):
     """The model answered.
 
     `text` is the whole answer. `mode` is the output mode that the model used, if it reports one. `cut` is true if the
-    answer ended at a length limit.
+    answer ended at a length limit. `choice_probability` is the probability of the choice among those on offer, if the
+    engine measured it; it is the confidence of an answer in the short form.
     """
 
     call: str
@@ -104,6 +109,7 @@ class LlmResponded(Body, frozen=True):
     usage: Usage | None = None
     mode: Literal["grammar", "json_schema", "json_object", "free"] | None = None
     cut: bool = False
+    choice_probability: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
 
 
 @event("model_retried", v=1, origin="outside")
@@ -116,7 +122,7 @@ class ModelRetried(Body, frozen=True):
 
     call: str
     model: str
-    attempt: int
+    attempt: Count
     code: str
     message: str
     wait_ms: Count
@@ -152,7 +158,7 @@ class AnswerUnwrapped(Body, frozen=True):
     """Text around the JSON object of an answer (reasoning, a code fence, prose) was dropped: `dropped` characters."""
 
     call: str
-    dropped: int
+    dropped: Count
 
 
 @event("validation_error", v=1, origin="derived")
@@ -195,7 +201,7 @@ class ArtifactStored(Body, frozen=True):
     """An artifact was validated against the schema of its destination and stored. `bytes` is its size."""
 
     artifact: ArtifactRef
-    bytes: int
+    bytes: Count
 
 
 @event("phase_completed", v=1, origin="derived")
@@ -203,7 +209,7 @@ class PhaseCompleted(Body, frozen=True):
     """A visit ended with a decision. `next_phase` is null at a finish or abort."""
 
     phase: str
-    visit: int
+    visit: Count
     type: Literal["transition", "finish", "abort"]
     next_phase: str | None = None
 
@@ -216,8 +222,8 @@ class PhaseFailed(Body, frozen=True):
     """
 
     phase: str
-    visit: int
-    attempts: int
+    visit: Count
+    attempts: Count
     reason: DerivedText
     code: str = "RYN202"
 
@@ -240,7 +246,7 @@ class PhaseRolledBack(Body, frozen=True):
 class PostprocessorStarted(Body, frozen=True):
     """The postprocessor started on the artifact of the finish decision. `attempt` counts the attempts."""
 
-    attempt: int
+    attempt: Count
     input: ArtifactRef
 
 

@@ -15,27 +15,42 @@ import msgspec
 from reyn.jsonschema.flattening import flatten
 from reyn.models.decoding.narrowing import SMALL_TEXT_LENGTH, DecodingLimits, restrict, steps
 
+MAX_REASON_LENGTH = 160
+"""A reason that comes first grows, and every character of it is paid for; one sentence suffices to decide by."""
 MAX_SMALL_OPS = 2
 """Maximum number of ops in one answer of a small model."""
 
 
-def decoding_schema(contract: dict[str, Any], *, is_small: bool = False, is_one_object: bool = False) -> dict[str, Any]:
+def decoding_schema(
+    contract: dict[str, Any],
+    *,
+    is_small: bool = False,
+    is_one_object: bool = False,
+    asks_confidence: bool = True,
+    reason_begins: str = "",
+) -> dict[str, Any]:
     """Return the decoding schema of a contract. The result is cached and must not be modified.
 
     Args:
         contract: The contract of an answer.
         is_small: Restrict the schema further, for a small model.
         is_one_object: Avoid `anyOf` at the root, which some providers reject.
+        reason_begins: Words with which the reason has to begin.
+        asks_confidence: Whether a short answer states its confidence; not needed where the engine measures it.
     """
-    return _convert(msgspec.json.encode(contract), is_small, is_one_object)
+    return _convert(msgspec.json.encode(contract), is_small, is_one_object, asks_confidence, reason_begins)
 
 
 @lru_cache(maxsize=64)
-def _convert(contract: bytes, is_small: bool, is_one_object: bool) -> dict[str, Any]:
-    schema = _branches(
-        msgspec.json.decode(contract),
-        DecodingLimits(SMALL_TEXT_LENGTH, is_small=True) if is_small else DecodingLimits(),
-    )
+def _convert(
+    contract: bytes, is_small: bool, is_one_object: bool, asks_confidence: bool, reason_begins: str
+) -> dict[str, Any]:
+    limits = DecodingLimits(SMALL_TEXT_LENGTH, is_small=True) if is_small else DecodingLimits()
+    schema = _branches(msgspec.json.decode(contract), limits._replace(reason_begins=reason_begins))
+    if not asks_confidence:
+        for branch in schema.get("anyOf", ()):
+            branch["properties"].pop("confidence", None)
+            branch["required"] = [name for name in branch["required"] if name != "confidence"]
     return _single_object(schema) if is_one_object else schema
 
 
@@ -75,7 +90,11 @@ def _branch(branch: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
     for name, field in branch["properties"].items():
         if name == "control":
             fields[name] = _control(field, limits)
-        elif name == "control_ir":
+        elif name == "reason":
+            fields[name] = _reason(limits)
+        elif name == "confidence":
+            fields[name] = {"enum": steps(0, 1)}
+        elif name in ("control_ir", "ops"):
             if field != {"type": "array", "maxItems": 0}:  # omit a list that must be empty
                 fields[name] = _ops(field, limits)
         elif field == {}:
@@ -90,7 +109,23 @@ def _control(control: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
     restricted = restrict(control, limits)
     if "confidence" in restricted.get("properties", {}):
         restricted["properties"]["confidence"] = {"enum": steps(0, 1)}
+        restricted["properties"]["reason"] = _object({"summary": _reason(limits)})
     return restricted
+
+
+def _reason(limits: DecodingLimits) -> dict[str, Any]:
+    if limits.reason_begins:
+        return {"type": "string", "pattern": f'^{limits.reason_begins}[^."\\\\\\x00-\\x1F]{{5,80}}[.]$'}
+    return restrict({"type": "string", "minLength": 1, "maxLength": MAX_REASON_LENGTH}, limits)
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
 
 
 def _ops(ops: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from reyn.jsonschema.flattening import SUPPORTED_KEYWORDS, is_required_only
 from reyn.jsonschema.references import map_subschemas
 from reyn.models.decoding.patterns import to_grammar_regex
 
-MAX_TEXT_LENGTH = 4_000
+MAX_TEXT_LENGTH = 2_000
 SMALL_TEXT_LENGTH = 160
 SMALL_LIST_LENGTH = 6
 MAX_NAME_LENGTH = 1_000
@@ -28,8 +28,8 @@ MAX_REPETITIONS = 2_000
 """Maximum repetition count that llama.cpp accepts."""
 MAX_INTEGER = 10**15
 """Maximum bound of an integer: llama.cpp expands bounds digit by digit."""
-_NO_PLACEHOLDER = r'[^<"\\\x00-\x1F]'
-"""Excludes `<`, because small models copy the placeholders of the contract's example."""
+_PLAIN = r'[^"\\\x00-\x1F]'
+"""Excludes escapes, with which small models fill their texts."""
 _SINGLE_CLASS = re.compile(r"\^(\[[^\]]+\])(?:\{(\d+)(?:,(\d+))?\})?\$")
 
 _COUNT_KEYWORDS = ("minLength", "maxLength", "minItems", "maxItems")
@@ -48,13 +48,15 @@ class DecodingLimits(NamedTuple):
 
     Attributes:
         text_length: Maximum length of strings without a limit of their own.
-        is_small: Whether the model is small: short lists, numbers in steps, no placeholders.
+        is_small: Whether the model is small: short lists, numbers in steps, no escapes.
+        reason_begins: Words with which the reason of an answer has to begin.
         is_op: Whether the schema belongs to an op, whose long strings are not restricted.
     """
 
     text_length: int = MAX_TEXT_LENGTH
     is_small: bool = False
     is_op: bool = False
+    reason_begins: str = ""
 
 
 def restrict(schema: Any, limits: DecodingLimits) -> dict[str, Any]:
@@ -171,7 +173,7 @@ def _text(schema: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
     if pattern is not None:
         return {"type": "string", "pattern": _merge_length(pattern, schema)}
     if limits.is_small and not (limits.is_op and most > MAX_NAME_LENGTH):
-        return {"type": "string", "pattern": f"^{_NO_PLACEHOLDER}{{{least},{longest}}}$"}
+        return {"type": "string", "pattern": f"^{_PLAIN}{{{least},{longest}}}$"}
     return {"type": "string"} | ({"minLength": least} if least else {}) | {"maxLength": longest}
 
 

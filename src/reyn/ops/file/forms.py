@@ -65,7 +65,7 @@ FILE_FORMS = (
             "length": whole(1, _MAX_CHARS),
         },
         {"path": _TEXT, "content": _TEXT, "total_lines": _NUMBER, "total_chars": _NUMBER, "suggestions": _TEXTS},
-        path="reyn/notes.md",
+        path="output/notes.md",
     ),
     _form(
         "write",
@@ -84,7 +84,7 @@ FILE_FORMS = (
         {"path": path(), "old_string": text(_MAX_FILE_CHARS, least=1), "new_string": text(_MAX_FILE_CHARS)},
         {"replace_all": flag(default=False)},
         {"path": _TEXT, "replacements": _NUMBER, "suggestions": _TEXTS},
-        path="reyn/notes.md",
+        path="output/notes.md",
         old_string="draft",
         new_string="final",
     ),
@@ -105,7 +105,7 @@ FILE_FORMS = (
         {"pattern": path(), "path": path(), "max_results": whole(1, _MAX_RESULTS, default=50)},
         {"pattern": _TEXT, "matches": _TEXTS, "count": _NUMBER, "truncated": _BOOLEAN},
         one_of=("pattern", "path"),
-        pattern="reyn/**/*.md",
+        pattern="output/**/*.md",
     ),
     _form(
         "grep",
@@ -132,7 +132,7 @@ FILE_FORMS = (
             "suggestions": _TEXTS,
         },
         pattern="TODO",
-        path="reyn",
+        path="output",
     ),
     _form(
         "regenerate_index",
@@ -141,8 +141,8 @@ FILE_FORMS = (
         {"path": path(), "output_path": path(), "entry_template": text(2_000, least=1)},
         {"header": text(20_000, default="")},
         {"path": _TEXT, "output_path": _TEXT, "entries": _NUMBER, "skipped": _NUMBER},
-        path="reyn/notes",
-        output_path="reyn/notes/index.md",
+        path="output/notes",
+        output_path="output/notes/index.md",
         entry_template="- {title}: {slug}.md",
     ),
 )

@@ -17,12 +17,16 @@ ENTRY_MARK = "● entry"
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """An edge of the graph with its artifact type; empty for an edge to a sub-skill."""
+    """An edge of the graph with its artifact type; empty for an edge to a sub-skill.
+
+    `text` says when to choose it, if the author wrote it.
+    """
 
     source: str
     target: str
     artifact: str
     is_loop: bool = False
+    text: str = ""
 
 
 def nodes(skill: Skill) -> tuple[str, ...]:
@@ -34,7 +38,13 @@ def edges(skill: Skill) -> tuple[Edge, ...]:
     """Return every edge once, ordered by source; a loop is an edge back to an ancestor."""
     discovered, _, loops = walk(skill)
     return tuple(
-        Edge(node, target, artifact_into(skill, target), (node, target) in loops)
+        Edge(
+            node,
+            target,
+            artifact_into(skill, target),
+            (node, target) in loops,
+            " ".join(skill.edge_texts.get(node, {}).get(target, "").split()),
+        )
         for node in discovered
         for target in targets_of(skill, node)
     )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def to_listing(skill: Skill, size: str) -> str:
     """Return the list; `size` describes what is too large."""
-    lines = [f"{skill.name}: too large to draw as text ({size}); use `--format svg` for a drawing", "", ENTRY_MARK]
+    lines = [f"{skill.name}: too large to draw as text ({size}); draw it as SVG instead", "", ENTRY_MARK]
     leaving: dict[str, list[Edge]] = {node: [] for node in nodes(skill) if node != END}
     for edge in edges(skill):
         leaving[edge.source].append(edge)
@@ -22,5 +22,6 @@ def to_listing(skill: Skill, size: str) -> str:
         for edge in outgoing:
             branch = "└─" if edge is outgoing[-1] else "├─"
             words = [branch + ("↺" if edge.is_loop else "▶"), title_of(edge.target)]
-            lines.append("  " + " ".join(words + ([f"({edge.artifact})"] if edge.artifact else [])))
+            words += [f"({edge.artifact})"] if edge.artifact else []
+            lines.append("  " + " ".join(words) + (f": {edge.text}" if edge.text else ""))
     return "\n".join(lines) + "\n"

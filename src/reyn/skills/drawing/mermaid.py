@@ -19,7 +19,8 @@ def to_mermaid(skill: Skill) -> str:
     lines += [f"    {ids[node]}{_SHAPES[kind_of(node)].format(_escape(node))}" for node in ids]
     for edge in (entry_edge(skill), *edges(skill)):
         arrow = "-.->" if edge.is_loop else "-->"
-        label = f'|"{_escape(edge.artifact)}"|' if edge.artifact else ""
+        text = _escape(": ".join(part for part in (edge.artifact, edge.text) if part))
+        label = f'|"{text}"|' if text else ""
         lines.append(f"    {ids.get(edge.source, 'start')} {arrow}{label} {ids[edge.target]}")
     return "\n".join(lines) + "\n"
 

@@ -60,7 +60,7 @@ def _svg_line(line: Line) -> str:
     if not edge.source:
         spots = " ".join("{:g},{:g}".format(*_xy(point)) for point in line.points)
         return f'<polyline points="{spots}" stroke="currentColor" marker-end="url(#head)"/>'
-    title = f"{edge.source} → {edge.target}" + (f": {edge.artifact}" if edge.artifact else "")
+    title = ": ".join(part for part in (f"{edge.source} → {edge.target}", edge.artifact, edge.text) if part)
     if edge.is_loop:
         # Drawn from its end, so that the dashes of merging loops coincide.
         data, style = _curve(line.points[::-1], _LOOP_RADIUS), 'stroke-dasharray="5 4" marker-start="url(#head)"'

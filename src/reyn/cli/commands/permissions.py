@@ -1,0 +1,144 @@
+"""`reyn permissions`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from reyn.cli.output import clean, json_option, print_json, print_table, short, time_of
+from reyn.cli.project import open_existing_project, skill_name
+from reyn.errors import InputInvalid
+
+if TYPE_CHECKING:
+    from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
+
+_COLOURS = {"allow": "green", "ask": "magenta", "partly": "yellow", "deny": "red"}
+
+
+@click.group(epilog="Example: reyn permissions explain triage")
+def command() -> None:
+    """Explain what a skill may do; list and revoke standing approvals."""
+
+
+@command.command(epilog="Example: reyn permissions explain triage --op file")
+@click.argument("skill")
+@click.option("--op", metavar="KIND|JSON", help="Decide about one op kind, or about one op with all its arguments.")
+@json_option
+def explain(skill: str, op: str | None, as_json: bool) -> None:
+    """Explain what a skill may do before it runs.
+
+    Prints the file zones, the ops, and each request with the rule that decides about it. `ask` means that a person
+    decides, `partly` that rules grant only a part of the request. Nothing is executed.
+    """
+    with open_existing_project() as runtime:
+        if op is not None:
+            verdict = runtime.explain_op(skill_name(skill), _parse_op(op))
+            print_json(verdict) if as_json else _print_verdict(verdict)
+            return
+        report = runtime.explain_permissions(skill_name(skill))
+    print_json(report) if as_json else _print_report(report)
+
+
+@command.command("list", epilog="Example: reyn permissions list --json")
+@json_option
+def list_approvals(as_json: bool) -> None:
+    """List standing approvals.
+
+    A standing approval lets one version of a skill execute an op although a rule says `ask`.
+    """
+    with open_existing_project() as runtime:
+        approvals = runtime.approvals()
+    if as_json:
+        print_json(approvals)
+        return
+    if not approvals:
+        click.echo("no standing approvals")
+        return
+    rows = [
+        (
+            str(one.id),
+            short(one.skill, 40),
+            one.skill_hash[:12],
+            short(one.op, 40),
+            short(one.rule, 80),
+            short(one.by, 40),
+            time_of(one.at),
+            clean(one.run_id),
+        )
+        for one in approvals
+    ]
+    print_table(("ID", "SKILL", "VERSION", "OP", "RULE", "BY", "AT", "RUN"), rows)
+
+
+@command.command(epilog="Example: reyn permissions revoke --all")
+@click.argument("approval_id", metavar="[ID]", type=int, required=False)
+@click.option("--all", "is_all", is_flag=True, help="Revoke all standing approvals.")
+@json_option
+def revoke(approval_id: int | None, is_all: bool, as_json: bool) -> None:
+    """Revoke a standing approval.
+
+    The op then needs approval again, also in runs that have started.
+    """
+    if (approval_id is None) != is_all:
+        raise click.UsageError("expected either ID or --all")
+    with open_existing_project() as runtime:
+        ids = [one.id for one in runtime.approvals()] if approval_id is None else [approval_id]
+        for one in ids:
+            runtime.revoke_approval(one)
+    if as_json:
+        print_json({"revoked": ids})
+        return
+    click.echo(f"revoked {', '.join(map(str, ids))}" if ids else "no standing approvals")
+
+
+def _parse_op(text: str) -> str | dict[str, Any]:
+    if not text.lstrip().startswith("{"):
+        return text
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError) as error:
+        hint = 'Pass a kind, or a JSON object such as {"kind": "file", "op": "read", "path": "notes.md"}.'
+        raise InputInvalid(f"--op is not JSON: {error}", hint=hint) from error
+
+
+def _print_report(report: PermissionReport) -> None:
+    click.echo(f"skill: {clean(report.skill)}")
+    click.echo("zones:")
+    for zone in report.zones:
+        click.echo(f"  {zone.access:<5}  {clean(zone.pattern)} ({clean(zone.place)})")
+    click.echo("ops:" if report.ops else "ops: none")
+    for op in report.ops:
+        needs = f", needs `{op.permission}`: {_effect(op.effect)}, {clean(op.rule)}" if op.permission else ""
+        click.echo(f"  {clean(op.kind)} in {clean(', '.join(op.phases))}{needs}")
+    click.echo("requests:" if report.requests else "requests: none")
+    for request in report.requests:
+        owner = "" if request.skill == report.skill else f" of {request.skill}"
+        target = f" {request.target}" if request.target else ""
+        click.echo(f"  {_effect(request.effect)}  {clean(f'{request.capability}{target}{owner} ({request.place})')}")
+        for rule in request.rules:
+            click.echo(f"    by {clean(rule)}")
+        for rule in request.exceptions:
+            click.echo(f"    except {clean(rule)}")
+        if request.reason:
+            click.echo(f"    {clean(request.reason)}")
+    click.echo("rules:" if report.rules else "rules: none")
+    for rule_report in report.rules:
+        place = f" ({rule_report.place})" if rule_report.place else ""
+        click.echo(f"  {clean(f'{rule_report.rule}{place}')}")
+
+
+def _print_verdict(verdict: OpReport | OpVerdict) -> None:
+    place = f" ({clean(verdict.place)})" if verdict.place else ""
+    click.echo(f"{_effect(verdict.effect)}: {clean(verdict.rule)}{place}")
+    if verdict.reason:
+        click.echo(f"  {clean(verdict.reason)}")
+    if verdict.problem:
+        click.echo(f"  it would fail: {clean(verdict.problem)}")
+    allowed = f"allowed in {', '.join(verdict.phases)}" if verdict.phases else "no phase allows this op kind"
+    click.echo(f"  {clean(allowed)}")
+
+
+def _effect(effect: str) -> str:
+    return click.style(effect, fg=_COLOURS[effect])

@@ -1,0 +1,78 @@
+"""The command lines that belong to the hints of errors.
+
+The library's hints name no command, because a program that embeds Reyn has none. Everything that the CLI and the
+generated documentation print about an error passes through `full_hint`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from reyn.errors import hint_of
+
+COMMANDS = {
+    "RYN101": "`reyn skills` lists the skills.",
+    "RYN103": "`reyn lint SKILL` shows the line.",
+    "RYN104": "`reyn lint SKILL` lists the errors.",
+    "RYN135": "`reyn lint --fix` rewrites the skill.",
+    "RYN202": "`reyn show RUN` lists the rejections, `reyn frame RUN` shows the prompt and the answer.",
+    "RYN203": "`reyn show RUN` shows the step, `reyn resume RUN --retry` retries it.",
+    "RYN204": "`reyn show RUN` shows the sub-run, `reyn resume RUN --retry` visits the node again.",
+    "RYN302": "`reyn permissions list` lists them.",
+    "RYN311": "`reyn secret allow {secret} {origin}` allows it.",
+    "RYN312": "`reyn trust` shows what it wants; `reyn secret allow {secret} {origin}` allows this alone.",
+    "RYN401": "`reyn runs` lists the runs.",
+    "RYN402": "`reyn events RUN` shows its progress.",
+    "RYN403": "`reyn show RUN` shows it.",
+    "RYN410": "`reyn show RUN` prints the next command.",
+    "RYN411": "`reyn show`, `reyn verify` and `reyn fork` work on it.",
+    "RYN414": "`reyn show RUN` prints the id of the open question.",
+    "RYN416": "`reyn resume RUN` without --upgrade, or `reyn fork RUN --skill NAME`.",
+    "RYN417": "`reyn show RUN` prints the event numbers.",
+    "RYN418": "`reyn verify RUN` checks a run, `reyn export RUN FILE` writes it.",
+    "RYN421": "`reyn fork RUN` or `reyn rerun RUN` does so.",
+    "RYN422": "`reyn import FILE --max-bytes N` raises the total.",
+    "RYN501": "`--model NAME` selects one for a command; `reyn models` lists them.",
+    "RYN504": "`reyn frame RUN SEQ` prints a recorded prompt.",
+    "RYN508": "`reyn secret set {name}` stores it.",
+    "RYN511": "`reyn models pull {name}` downloads them.",
+    "RYN601": "`reyn resume RUN --raise LIMIT=N`; `reyn show RUN` names the limit.",
+    "RYN704": "`reyn secret set {name}` stores it.",
+    "RYN708": "`reyn ops KIND` shows a complete specification.",
+    "RYN709": "`reyn ops` lists them.",
+    "RYN710": "`reyn --help` lists the commands, `reyn COMMAND --help` the arguments of one.",
+    "RYN719": "`reyn config` lists every key.",
+    "RYN900": "--debug prints it.",
+}
+"""The sentence to add to the hint of an error or finding. `{name}` is the secret or the weights that the hint
+names, `{secret}` and `{origin}` a secret and the server that it would be sent to."""
+
+_BINDING = re.compile(r"`(?:secret://)?((?:env://)?\w+)` to (https?://[^\s,]*[^\s,.])")
+_NAME = re.compile(r"\b(?:secret `|weights `|secret://)([A-Za-z0-9_.-]+)`")
+
+
+def full_hint(code: str, hint: str) -> str:
+    """Return a hint with the commands of its code.
+
+    They are added to the general hint of the code, and to a specific one that ends with it or names a secret or weights
+    to get. Any other specific hint says what to do by itself.
+    """
+    sentence, general, name = COMMANDS.get(code), hint_of(code), _NAME.search(hint)
+    if sentence is None or not (
+        hint.endswith(general) or (name and "{name}" in sentence) or ("{origin}" in sentence and _BINDING.search(hint))
+    ):
+        return hint
+    secret, origin = found.groups() if (found := _BINDING.search(hint)) else ("NAME", "ORIGIN")
+    return f"{hint} {sentence.format(name=name[1] if name else 'NAME', secret=secret, origin=origin)}".strip()
+
+
+def full_warning(text: str) -> str:
+    """Return a warning of a run with the command that it calls for."""
+    from reyn.permissions.trust import UNTRUSTED
+
+    return f"{text}. `reyn trust` reviews them" if text.startswith(UNTRUSTED) else text
+
+
+def explain_command(code: str) -> str:
+    """Return the command that explains a code."""
+    return f"reyn explain {code}"

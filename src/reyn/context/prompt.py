@@ -1,0 +1,108 @@
+"""The static message of a turn: the task, the choices with their fields, the ops on offer, the form of the answer.
+
+It is the same on every visit of a phase and comes first, so that provider prompt caches hit. The texts of the short
+form were chosen by measurement on small models (`bench/decisions`): few words, the input last and nothing after it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from reyn.context.words import describe_fields, either, one_line, quote_schema
+
+if TYPE_CHECKING:
+    from reyn.context.frame import StableFrame
+    from reyn.contract import Candidate
+    from reyn.journal.kinds import AnswerForm
+
+OPENING = ""
+"""The first line of every prompt. Empty: measured on small models, nothing is better than any sentence tried."""
+
+ACTING = "To run ops before you decide, answer {} instead. You are then asked again, with their results.\n"
+
+
+def static_text(frame: StableFrame, form: AnswerForm) -> str:
+    """Return the text of the system message."""
+    role = f"Your role: {one_line(frame.current_phase_role)}\n" if frame.current_phase_role else ""
+    finish = "".join(f"- {one_line(criterion)}\n" for criterion in frame.finish_criteria)
+    language = f"Write all texts in {one_line(frame.output_language)}.\n" if frame.output_language else ""
+    parts = [
+        role + frame.instructions,
+        _ops(frame.available_control_ops, form),
+        f"Choose end only when:\n{finish}" if finish else "",
+        _short_format(frame) if form == "short" else _full_format(frame),
+        language,
+    ]
+    return OPENING + "\n".join(part if part.endswith("\n") else f"{part}\n" for part in parts if part)
+
+
+def closing_text(frame: StableFrame, form: AnswerForm) -> str:
+    """Return the end of a last message that holds more than the input: once more what to answer."""
+    names = either([candidate.label for candidate in frame.candidate_outputs])
+    if form == "full":
+        choices = "".join(
+            f"- {one.next_phase} (type {one.schema_name}): {one_line(one.description)}\n"
+            for one in frame.candidate_outputs
+        )
+        return f"\n\n# Answer\nThe reason first, then one choice:\n{choices}"
+    act = " Or: reason, ops." if frame.available_control_ops else ""
+    return f"\n\n# Answer\nreason, choice ({names}), data.{act}\n"
+
+
+def _short_format(frame: StableFrame) -> str:
+    candidates = frame.candidate_outputs
+    names = either([candidate.label for candidate in candidates])
+    fields = {candidate.label: _fields(candidate) for candidate in candidates}
+    if len(set(fields.values())) == 1:
+        data = f"data: {next(iter(fields.values()))}.\n"
+    else:
+        data = "".join(f"data for {label}: {text}.\n" for label, text in fields.items())
+    choices = (
+        "".join(f"{one.label}: {one_line(one.description)}\n" for one in candidates) if len(candidates) > 1 else ""
+    )
+    gap = "\n" if choices else ""
+    return f"{choices}{gap}Answer in JSON: reason, choice ({names}), confidence (0 to 1), data.\n{data}{_ABORT}"
+
+
+_ABORT = "If the task is impossible: reason, choice (abort).\n"
+
+
+def _fields(candidate: Candidate) -> str:
+    fields = describe_fields(candidate.artifact_schema)
+    return f"JSON that satisfies {quote_schema(candidate.artifact_schema)}" if fields is None else fields or "empty"
+
+
+def _full_format(frame: StableFrame) -> str:
+    choices = "".join(
+        f"- {one.next_phase}: {one_line(one.description)}\n  artifact type {one.schema_name}, data: {_fields(one)}\n"
+        for one in frame.candidate_outputs
+    )
+    carries = ' A decision may carry "control_ir", too; it holds only if all ops succeed.' * bool(
+        frame.available_control_ops
+    )
+    return (
+        f"Choices:\n{choices}\nAnswer in JSON:\n"
+        '{"control": {"reason": {"summary": ...}, "type": ..., "decision": ..., "next_phase": ..., "confidence": ...}, '
+        '"artifact": {"type": ..., "data": {...}}}\n'
+        f"summary: one short sentence about the input. confidence: 0 to 1.{carries}\n"
+        'To go on to a phase: type "transition", decision "continue", next_phase its name. '
+        'To choose end: type "finish", decision "finish", next_phase null.\n'
+        'If the task is impossible: type "abort", decision "abort", next_phase null, artifact null.\n'
+    )
+
+
+def _ops(ops: tuple[dict[str, Any], ...], form: AnswerForm) -> str:
+    if not ops:
+        return ""
+    answer = '{"reason": ..., "ops": [...]}' if form == "short" else '{"control_ir": [...]}'
+    return ACTING.replace("{}", answer) + "".join(f"- {_op(op)}\n" for op in ops)
+
+
+def _op(op: dict[str, Any]) -> str:
+    # `...` keeps the shape from being valid JSON: a model that copies an example copies its values, too.
+    shape = ", ".join(
+        f"{json.dumps(name)}: {json.dumps(value) if name in ('kind', 'op') else '...'}"
+        for name, value in op["example"].items()
+    )
+    return f"{{{shape}}}: {one_line(op['description'])}"

@@ -1,0 +1,235 @@
+"""Report what a skill may do before it runs: zones, requests, rules with their lines, and the verdict on one op."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from reyn.contract.ops import OpRules, offered_ops
+from reyn.errors import InputInvalid, OpUnknown
+from reyn.kernel.op_performer import roots_of
+from reyn.ops import Call, Env
+from reyn.ops.execution import plan_op
+from reyn.permissions import Allowed, Denied, Gate, parse_requests
+from reyn.permissions.explain import explain_requests
+from reyn.permissions.policy import RulePlaces
+from reyn.skills import read_skill
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from reyn.config import Config
+    from reyn.ops import OpTable
+    from reyn.permissions import Policy, Verdict
+    from reyn.permissions.explain import RequestVerdict
+    from reyn.skills import Library, Skill
+
+_NO_RUN = "no-run"
+"""The workspace of an op that is only explained; it does not exist."""
+
+
+class ZoneReport(msgspec.Struct, frozen=True):
+    """A path pattern that needs no request. `place` is the line that sets it, or `default`."""
+
+    access: Literal["read", "write"]
+    pattern: str
+    place: str
+
+
+class RequestReport(msgspec.Struct, frozen=True):
+    """A request, where it is, and what the rules say about it. `rules` and `exceptions` name their lines."""
+
+    skill: str
+    capability: str
+    target: str
+    place: str
+    effect: str
+    rules: tuple[str, ...]
+    exceptions: tuple[str, ...]
+    reason: str
+
+
+class RuleReport(msgspec.Struct, frozen=True):
+    """A rule that concerns the skill, and its line."""
+
+    rule: str
+    effect: str
+    place: str
+
+
+class OpReport(msgspec.Struct, frozen=True):
+    """An op kind, the phases that allow it, and the permission that it needs."""
+
+    kind: str
+    phases: tuple[str, ...]
+    permission: str | None
+    effect: str
+    rule: str
+    place: str = ""
+    reason: str = ""
+    problem: str = ""
+
+
+class PermissionReport(msgspec.Struct, frozen=True):
+    """Everything that decides what a run of a skill may do."""
+
+    skill: str
+    zones: tuple[ZoneReport, ...]
+    ops: tuple[OpReport, ...]
+    requests: tuple[RequestReport, ...]
+    rules: tuple[RuleReport, ...]
+
+
+class OpVerdict(msgspec.Struct, frozen=True):
+    """What the gate says about one op. `problem` is set if it would fail although it is allowed."""
+
+    op: dict[str, Any]
+    phases: tuple[str, ...]
+    effect: Literal["allow", "ask", "deny"]
+    rule: str
+    place: str
+    reason: str
+    problem: str = ""
+
+
+class Explainer:
+    """Explains the permissions of skills of one project."""
+
+    def __init__(self, root: Path, state: Path, config: Config, policy: Policy, ops: OpTable, library: Library) -> None:
+        self._root = root
+        self._state = state
+        self._config = config
+        self._policy = policy
+        self._ops = ops
+        self._library = library
+        self._places = RulePlaces(root, ops.vocabulary.permission_keys)
+
+    def report(self, name: str, skill: Skill) -> PermissionReport:
+        """Return the report on a skill, found by a name or path, and on the requests of its sub-skills."""
+        requests = [*self._requests(skill, name, ())]
+        for sub_skill in skill.skills.values():
+            requests += self._requests(sub_skill, sub_skill.name, (skill.permissions,))
+        names = {skill.name, *(one.name for one in skill.skills.values())}
+        rules = [rule for rule in self._policy.rules if not rule.skills or names & {*rule.skills}]
+        return PermissionReport(
+            skill.name,
+            tuple(self._zones()),
+            tuple(self._op(kind, phases, skill) for kind, phases in _allowed_ops(skill).items()),
+            tuple(requests),
+            tuple(RuleReport(rule.text, rule.effect, self._places.of_rule(rule)) for rule in rules),
+        )
+
+    def _zones(self) -> list[ZoneReport]:
+        accesses: tuple[Literal["read", "write"], ...] = ("read", "write")
+        found = [
+            ZoneReport(access, pattern.text, self._places.of_zone(access, pattern.text))
+            for access in accesses
+            for pattern in self._policy.zone(access)
+        ]
+        return [*found, *(ZoneReport(access, "workspace:", "default") for access in accesses)]
+
+    def _requests(self, skill: Skill, name: str, above: tuple[dict[str, Any], ...]) -> list[RequestReport]:
+        verdicts = explain_requests(skill.name, skill.permissions, self._policy, above)
+        places = self._request_places(name, skill)
+        return [self._request(skill.name, verdict, next(places)) for verdict in verdicts]
+
+    def _request(self, skill: str, verdict: RequestVerdict, place: str) -> RequestReport:
+        return RequestReport(
+            skill,
+            verdict.capability,
+            verdict.target,
+            place,
+            verdict.effect,
+            tuple(map(self._placed, verdict.rules)),
+            tuple(map(self._placed, verdict.exceptions)),
+            verdict.reason or (f"to grant all of it, add {verdict.line}" if verdict.effect == "partly" else ""),
+        )
+
+    def _request_places(self, name: str, skill: Skill) -> Iterator[str]:
+        """Yield the line of every request in skill.md, in the order of the verdicts."""
+        document = read_skill(self._library.find(name), self._ops.vocabulary, self._library).folder.front_matter(
+            "skill.md"
+        )
+        assert document is not None
+        parsed = parse_requests(skill.permissions)
+        for capability, targets in (*parsed.files.items(), *parsed.others.items()):
+            for index in range(max(1, len(targets))):
+                yield f"skill.md:{document.at('permissions', capability, index).line}"
+
+    def _placed(self, text: str) -> str:
+        place = next((self._places.of_rule(rule) for rule in self._policy.rules if rule.text == text), "")
+        return f"{text} ({place})" if place else text
+
+    def _op(self, kind: str, phases: tuple[str, ...], skill: Skill) -> OpReport:
+        spec = self._ops.vocabulary.op(kind)
+        permission = spec.permission if spec else None
+        if permission is None:
+            keys = " and ".join(f"`{key}`" for key in spec.optional_permissions) if spec else ""
+            note = f"zones, requests and rules for {keys} decide about each call" if keys else ""
+            return OpReport(kind, phases, None, "allow", "default: no permission needed", "", note)
+        effect, rule, reason = _verdict_fields(self._gate(skill).capability(permission, kind))
+        return OpReport(kind, phases, permission, effect, rule, self._place_of(rule), reason)
+
+    def _gate(self, skill: Skill) -> Gate:
+        roots = roots_of(self._root, self._state, _NO_RUN)
+        return Gate(roots, self._policy, (parse_requests(skill.permissions),), skill.name)
+
+    def kind(self, skill: Skill, kind: str) -> OpReport:
+        """Return what a skill may do with an op kind.
+
+        Raises:
+            OpUnknown: There is no such kind.
+        """
+        if self._ops.vocabulary.op(kind) is None:
+            raise OpUnknown(f"no op kind `{kind}`")
+        return self._op(kind, _allowed_ops(skill).get(kind, ()), skill)
+
+    def op(self, skill: Skill, args: dict[str, Any]) -> OpVerdict:
+        """Return the verdict on one op: planned with today's files, and not performed.
+
+        Raises:
+            OpUnknown: There is no such kind, or no release that executes it.
+            InputInvalid: The arguments are not an op of that kind.
+        """
+        kind = str(args.get("kind"))
+        implementation = self._ops.get(kind)
+        if implementation is None:
+            raise OpUnknown(f"no op kind `{kind}` can be executed")
+        error = OpRules(offered_ops(self._ops.vocabulary, (kind,))).first_error([args], "")
+        if error is not None:
+            where = error[0].removeprefix("$.control_ir[0]").lstrip(".")
+            raise InputInvalid(
+                f"the op is invalid: {where} {error[1]}", hint=f"See the documentation of the op `{kind}`."
+            )
+        gate = self._gate(skill)
+        env = Env(gate.roots, gate, _no_content, MappingProxyType({}), self._config.sizes.file_bytes)
+        plan = plan_op(implementation, Call(_NO_RUN, args), env, is_foreign=self._ops.is_foreign(kind))
+        phases = _allowed_ops(skill).get(kind, ())
+        if isinstance(plan, Denied):
+            return OpVerdict(args, phases, "deny", plan.rule, self._place_of(plan.rule), plan.reason)
+        problem = "" if plan.result is None else str(plan.result.get("error", ""))
+        rule = plan.approval or plan.rule
+        effect: Literal["allow", "ask"] = "ask" if plan.approval else "allow"
+        return OpVerdict(args, phases, effect, rule, self._place_of(rule), "", problem)
+
+    def _place_of(self, text: str) -> str:
+        return next((self._places.of_rule(rule) for rule in self._policy.rules if rule.text == text), "")
+
+
+def _no_content(name: str) -> bytes:
+    raise KeyError(name)
+
+
+def _verdict_fields(verdict: Verdict) -> tuple[str, str, str]:
+    if isinstance(verdict, Allowed):
+        return "allow", verdict.rule, ""
+    return "deny" if isinstance(verdict, Denied) else "ask", verdict.rule, verdict.reason
+
+
+def _allowed_ops(skill: Skill) -> dict[str, tuple[str, ...]]:
+    """Return the op kinds that phases allow, each with its phases."""
+    kinds = dict.fromkeys(kind for phase in skill.phases.values() for kind in phase.allowed_ops)
+    return {kind: tuple(name for name, phase in skill.phases.items() if kind in phase.allowed_ops) for kind in kinds}

@@ -1,0 +1,63 @@
+"""Hints: the library names no command, the CLI adds commands that exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import reyn
+from reyn.cli.app import COMMANDS as COMMAND_NAMES
+from reyn.cli.hints import COMMANDS, full_hint
+from reyn.errors import FINDINGS, ReynError, RunNotFound, SkillNotFound, all_errors
+
+PACKAGE = Path(reyn.__file__).parent
+LIBRARY = [path for path in PACKAGE.rglob("*.py") if "cli" not in path.relative_to(PACKAGE).parts]
+
+
+def texts(path: Path) -> list[str]:
+    """Return the string constants of a module that are not docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docs)
+    return [node.value for node in constants if isinstance(node.value, str)]
+
+
+@pytest.mark.parametrize("path", LIBRARY, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_message_of_the_library_names_a_command(path: Path):
+    found = [text for text in texts(path) for name in re.findall(r"`reyn ([a-z]+)", text) if name in COMMAND_NAMES]
+    assert found == []
+
+
+def test_every_error_has_a_hint():
+    assert [cls.code for cls in all_errors() if cls is not ReynError and not full_hint(cls.code, cls.hint)] == []
+
+
+@pytest.mark.parametrize("code", sorted(COMMANDS))
+def test_the_commands_of_a_hint_exist(code: str):
+    assert code in {cls.code for cls in all_errors()} | FINDINGS.keys()
+    names = re.findall(r"`reyn ([a-z]+)", COMMANDS[code])
+    assert set(names) <= set(COMMAND_NAMES)
+
+
+def test_commands_are_added_to_the_general_hint_of_a_code():
+    assert full_hint("RYN401", RunNotFound.hint) == f"{RunNotFound.hint} `reyn runs` lists the runs."
+    longer = f"The reply is stored. {SkillNotFound.hint}"
+    assert full_hint("RYN101", longer) == f"{longer} `reyn skills` lists the skills."
+
+
+def test_commands_contain_the_secret_or_the_weights_that_the_hint_names():
+    assert (
+        full_hint("RYN704", "Store the secret `TOKEN`.")
+        == "Store the secret `TOKEN`. `reyn secret set TOKEN` stores it."
+    )
+    assert full_hint("RYN508", "Add `key: secret://TOKEN`.").endswith("`reyn secret set TOKEN` stores it.")
+    assert full_hint("RYN511", "Pull the weights `smollm2`.").endswith("`reyn models pull smollm2` downloads them.")
+
+
+def test_a_specific_hint_stays_as_it_is():
+    assert full_hint("RYN101", "did you mean `hello`?") == "did you mean `hello`?"
+    assert full_hint("RYN511", "pip install 'reyn[openai]'") == "pip install 'reyn[openai]'"
+    assert full_hint("RYN410", "Answer the question first.") == "Answer the question first."

@@ -1,0 +1,75 @@
+"""Fields of a schema in words, in the author's order, on one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reyn.context.words import describe_fields, escape_line_ends, one_line, quote_schema
+
+
+def closed(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ({"type": "string"}, "f (text)"),
+        ({"type": "string", "maxLength": 80}, "f (text, at most 80 characters)"),
+        ({"type": "string", "format": "date"}, "f (text, date)"),
+        ({"type": "integer", "minimum": 0, "maximum": 10}, "f (integer, 0 to 10)"),
+        ({"type": "number", "minimum": 1}, "f (number, at least 1)"),
+        ({"type": "boolean"}, "f (true or false)"),
+        ({"enum": ["low", "high"]}, 'f ("low" or "high")'),
+        ({"const": 3}, "f (always 3)"),
+        ({"type": ["string", "null"]}, "f (text or null)"),
+        ({"type": "array", "items": {"type": "string"}, "minItems": 1}, "f (list of text, at least 1 items)"),
+        ({"type": "string", "description": "The\nname."}, "f (text): The name."),
+        (True, "f (any value)"),
+    ],
+)
+def test_a_simple_field_is_described_in_words(field: Any, words: str):
+    assert describe_fields(closed(f=field)) == words
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        closed(f={"type": "object", "properties": {}}),
+        closed(f={"type": "array", "items": {"type": "object"}}),
+        closed(f={"type": "string", "pattern": "^a"}),
+        closed(f={"$ref": "#/$defs/x"}),
+        closed(f={"anyOf": [{"type": "string"}]}),
+        closed(f=False),
+        {"type": "object", "required": ["f"]},
+        {"type": "object", "additionalProperties": {"type": "string"}},
+        {"type": "object", "minProperties": 1},
+        {"anyOf": [closed()]},
+        {"type": "string"},
+        True,
+    ],
+)
+def test_a_schema_that_words_do_not_cover_is_quoted(schema: Any):
+    assert describe_fields(schema) is None
+
+
+def test_fields_keep_the_order_of_the_author_and_say_what_is_optional():
+    schema = {"type": "object", "properties": {"z": {"type": "string"}, "a": {"type": "integer"}}, "required": ["z"]}
+    assert describe_fields(schema) == "z (text), a (integer, optional)"
+    assert quote_schema(schema).index('"z"') < quote_schema(schema).index('"a"')
+
+
+LINES = st.text(alphabet="a #\n\r\u000b\u000c\u0085\u2028\u2029", min_size=1)
+
+
+@given(LINES, LINES, LINES)
+def test_no_text_of_an_author_begins_a_line(name: str, description: str, value: str):
+    schema = closed(**{name: {"enum": [value], "description": description}})
+    for text in (describe_fields(schema) or "", quote_schema(schema), one_line(description), escape_line_ends(name)):
+        assert len(text.replace("\n", "").replace("\r", "").splitlines()) <= 1
+    assert len((describe_fields(schema) or "").splitlines()) <= 1
+    assert len(quote_schema(schema).splitlines()) == 1

@@ -1,0 +1,225 @@
+"""Phases with `requires_approval`: no decision takes effect before a person has approved it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reyn import RunResult
+from reyn.errors import AnswerInvalid, SkillInvalid
+from tests.kernel.support import Project
+from tests.support import abort, act, file, finish, go, question, with_ops, write_skill
+
+REQUIRED = "requires_approval: true\n"
+ANSWERS = [go("b", "draft"), finish("sent")]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    write_skill(tmp_path, "s", {"a": ["b"], "b": ["end"]}, ops={"a": "file, ask_user"}, phase_keys={"a": REQUIRED})
+    return Project(tmp_path)
+
+
+def decide(project: Project, value: Any, answers: list = ANSWERS, **options: Any) -> RunResult:
+    with project.open(answers, **options) as rt:
+        wait = rt.result("k").wait
+        assert wait is not None
+        rt.answer("k", wait.id, value, by="ada")
+        return rt.resume("k")
+
+
+def test_a_decision_waits_and_shows_target_reason_and_artifact(project: Project):
+    result = project.run("s", ANSWERS)
+    assert (result.status, result.wait.reason, result.wait.id) == ("waiting", "decision", "1.1.decision")
+    assert result.wait.message == (
+        "Approve the decision of phase `a`: go to `b`?\n"
+        'reason: "to b" (confidence 0.5)\n'
+        'artifact `note`: {\n  "text": "draft"\n}\n'
+    )
+    assert result.wait.expires_at is not None
+    assert "artifact_stored" not in project.kinds()
+
+
+def test_an_approved_decision_is_committed_with_the_reviewer(project: Project):
+    project.run("s", ANSWERS)
+    assert decide(project, "approve").ok
+    [reviewed] = project.events("decision_reviewed")
+    [proposed] = project.events("decision_proposed")
+    assert (reviewed["decision"], reviewed["by"]) == ("approve", "ada")
+    assert reviewed["digest"] == proposed["digest"]
+    kinds = project.kinds()
+    assert kinds.index("decision_reviewed") < kinds.index("control_decided")
+    assert project.is_sound()
+
+
+def test_a_decision_that_is_sent_back_reaches_the_model_with_the_remark(project: Project):
+    answers = [go("b", "draft"), go("b", "better"), finish("sent")]
+    project.run("s", answers)
+    again = decide(project, {"decision": "reject", "remark": "too\n## short"}, answers)
+    assert again.status == "waiting"
+    assert '"text": "better"' in again.wait.message
+    messages = [message.text for message in project.model.requests[0].messages]
+    assert json.loads(messages[2])["artifact"]["data"] == {"text": "draft"}
+    assert 'a reviewer sent the decision back: "too\\n## short"' in messages[3]
+    assert decide(project, "approve", answers).ok
+    assert project.is_sound()
+
+
+def test_a_reviewer_may_send_back_more_often_than_a_model_may_fail(project: Project):
+    answers = [go("b", str(number)) for number in range(6)] + [finish()]
+    project.run("s", answers, max_phase_retries=0)
+    for _ in range(5):
+        assert decide(project, "reject", answers).status == "waiting"
+    assert decide(project, "approve", answers).ok
+    assert len(project.events("validation_error")) == 0
+    assert project.is_sound()
+
+
+def test_ops_of_a_decision_wait_for_the_approval_as_well(project: Project):
+    write = file("write", "output/a.md", content="x")
+    answers = [with_ops(go("b", "draft"), write), finish("sent")]
+    result = project.run("s", answers)
+    assert 'op 1: {"kind":"file","op":"write","path":"output/a.md","content":"x"}' in result.wait.message
+    assert not (project.root / "output").exists()
+    assert decide(project, "approve", answers).ok
+    assert (project.root / "output" / "a.md").read_text() == "x"
+    assert project.is_sound()
+
+
+def test_a_decision_whose_op_fails_after_the_approval_is_reviewed_again(project: Project):
+    answers = [with_ops(go("b", "draft"), file("read", "nowhere")), go("b", "other"), finish("sent")]
+    project.run("s", answers)
+    again = decide(project, "approve", answers)
+    assert (again.status, again.wait.id) == ("waiting", "1.2.decision")
+    assert decide(project, "approve", answers).ok
+    assert project.is_sound()
+
+
+def test_a_model_cannot_skip_the_review_by_aborting_acting_or_finishing(project: Project, tmp_path: Path):
+    write_skill(tmp_path, "s", {"a": ["b", "end"], "b": ["end"]}, ops={"a": "file"}, phase_keys={"a": REQUIRED})
+    assert project.run("s", [abort()], run_id="abort").wait.message.startswith(
+        "Approve the decision of phase `a`: abort?"
+    )
+    assert project.run("s", [finish()], run_id="finish").wait.reason == "decision"
+    acting = [act(file("glob", "*")) for _ in range(10)]
+    assert project.run("s", [*acting, go("b")], run_id="act").wait.reason == "decision"
+    with project.open([abort()]) as rt:
+        rt.answer("abort", "1.1.decision", "approve")
+        assert rt.resume("abort").status == "aborted"
+
+
+def test_a_question_of_the_model_is_not_the_review(project: Project):
+    """An answer to another question, even with the same word, approves nothing."""
+    answers = [with_ops(go("b"), question("Approve?")), go("b"), finish()]
+    first = project.run("s", answers)
+    assert first.wait.reason == "decision"
+    second = decide(project, "approve", answers)
+    assert (second.wait.reason, second.wait.message) == ("question", "Approve?")
+    third = decide(project, "approve", answers)
+    assert third.wait.reason == "decision"
+    assert decide(project, "approve", answers).ok
+
+
+def test_a_review_that_expires_fails_the_visit_and_can_be_retried(project: Project):
+    write = [act(file("write", "output/a.md", content="x")), go("b", "draft")]
+    project.run("s", write, limits={"approval_seconds": 1})
+    assert (project.root / "output" / "a.md").exists()
+    project.clock.advance(10)
+    with project.open(write) as rt:
+        result = rt.resume("k")
+    assert (result.status, result.code) == ("failed", "RYN301")
+    assert not (project.root / "output" / "a.md").exists()
+    assert "control_decided" not in project.kinds()
+    assert project.is_sound()
+    with project.open([*write, *ANSWERS]) as rt:
+        assert rt.resume("k", retry=True).wait.reason == "decision"
+
+
+def test_a_deferred_review_stays_open(project: Project):
+    project.run("s", ANSWERS)
+    later = decide(project, "defer")
+    assert (later.status, later.wait.id) == ("waiting", "1.1.decision2")
+    assert decide(project, "approve").ok
+    assert [event["decision"] for event in project.events("decision_reviewed")] == ["defer", "approve"]
+    assert project.is_sound()
+
+
+@pytest.mark.parametrize(
+    "value", ["yes", None, {"decision": "edit", "args": {}}, {"decision": "approve", "always": True}]
+)
+def test_any_other_answer_is_refused(project: Project, value: Any):
+    project.run("s", ANSWERS)
+    with pytest.raises(AnswerInvalid):
+        decide(project, value)
+
+
+def test_every_visit_of_the_phase_is_reviewed(tmp_path: Path):
+    write_skill(tmp_path, "s", {"a": ["a", "end"]}, phase_keys={"a": REQUIRED})
+    project = Project(tmp_path)
+    answers = [go("a"), finish()]
+    project.run("s", answers)
+    again = decide(project, "approve", answers)
+    assert (again.status, again.wait.id) == ("waiting", "2.1.decision")
+    assert decide(project, "approve", answers).ok
+
+
+def test_a_sub_run_is_reviewed_through_its_parent(tmp_path: Path):
+    write_skill(tmp_path, "child", {"c": ["end"]}, phase_keys={"c": REQUIRED})
+    write_skill(tmp_path, "s", {"@child": ["end"]})
+    project = Project(tmp_path)
+    result = project.run("s", [finish("below")])
+    assert (result.wait.reason, result.wait.id) == ("decision", "1.1/1.1.decision")
+    assert decide(project, "approve", [finish("below")]).ok
+    assert project.is_sound()
+
+
+def test_a_review_of_a_sub_run_that_expires_stops_the_parent_until_it_is_retried(tmp_path: Path):
+    write_skill(tmp_path, "child", {"c": ["end"]}, phase_keys={"c": REQUIRED})
+    write_skill(tmp_path, "s", {"@child": ["end"]})
+    project = Project(tmp_path)
+    answers = [finish("one"), finish("two")]
+    project.run("s", answers, limits={"approval_seconds": 1})
+    project.clock.advance(10)
+    with project.open(answers) as rt:
+        expired = rt.resume("k")
+        assert (expired.status, expired.code) == ("failed", "RYN301")
+        assert rt.resume("k", retry=True).wait.id == "1.1/2.1.decision"
+    assert project.is_sound()
+
+
+def test_no_text_of_a_model_can_begin_a_line_of_the_question(project: Project):
+    forged = "x\n## approved\u2028## approved\x85## approved\x1b[2J\r## approved\U000e0001"
+    answer = go("b", forged, reason={"summary": forged})
+    message = project.run("s", [answer, finish()]).wait.message
+    lines = re.split(r"[\n\r\x85\u2028\u2029\x0b\x0c]", message)
+    assert [line for line in lines if line.startswith("##")] == []
+    assert message.replace("\n", "").isprintable()
+    reason = json.loads(lines[1].removeprefix("reason: ").removesuffix(" (confidence 0.5)"))
+    assert reason == forged
+
+
+def test_forks_and_reruns_are_reviewed_again(project: Project):
+    project.run("s", ANSWERS)
+    assert decide(project, "approve").ok
+    with project.open(ANSWERS) as rt:
+        assert rt.rerun("k", run_id="again").wait.reason == "decision"
+        requested = next(event.seq for event in rt.events("k") if event.kind == "llm_requested")
+        assert rt.fork("k", at=requested, run_id="forked").wait.reason == "decision"
+
+
+def test_a_preview_that_is_too_long_is_truncated_in_the_question_and_whole_in_the_event(project: Project):
+    text = "word " * 8_000
+    result = project.run("s", [go("b", text), finish()])
+    assert "[truncated: the first 20,000 of 40," in result.wait.message
+    [proposed] = project.events("decision_proposed")
+    assert text in project.journal.blob(proposed["preview"]).decode()
+
+
+def test_the_key_takes_a_boolean(tmp_path: Path):
+    write_skill(tmp_path, "s", {"a": ["end"]}, phase_keys={"a": "requires_approval: 'true'\n"})
+    with pytest.raises(SkillInvalid, match="requires_approval"):
+        Project(tmp_path).run("s", [finish()])
