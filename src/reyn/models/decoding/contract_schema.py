@@ -115,7 +115,7 @@ def _control(control: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
 
 def _reason(limits: DecodingLimits) -> dict[str, Any]:
     if limits.reason_begins:
-        return {"type": "string", "pattern": f'^{limits.reason_begins}[^."\\\\\\x00-\\x1F]{{5,80}}[.]$'}
+        return {"type": "string", "pattern": f'^{limits.reason_begins}[^."\\\\\\x00-\\x1F]{{5,50}}[.]$'}
     return restrict({"type": "string", "minLength": 1, "maxLength": MAX_REASON_LENGTH}, limits)
 
 
