@@ -8,7 +8,8 @@ code is never reused.
     │   ├── SkillNotFound          RYN101
     │   ├── SkillInvalid           RYN102  lists all findings
     │   ├── SkillUnsupported       RYN103
-    │   └── FixImpossible          RYN104
+    │   ├── FixImpossible          RYN104
+    │   └── ManifestInvalid        RYN150
     ├── ContractError              RYN2xx  inputs, answers, steps
     │   ├── InputInvalid           RYN201
     │   ├── AnswersRejected        RYN202
@@ -236,6 +237,13 @@ class FixImpossible(SkillError):
 
     code = "RYN104"
     hint = "Fix the errors of the skill first, or rewrite it by hand."
+
+
+class ManifestInvalid(SkillError):
+    """A context manifest names a field that does not exist."""
+
+    code = "RYN150"
+    hint = "Select fields that handoffs have."
 
 
 # -- RYN2xx: inputs, answers, steps -------------------------------------------------------------------

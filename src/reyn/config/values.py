@@ -6,7 +6,7 @@ feature that is not built yet has no key here.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -95,6 +95,11 @@ class FileZones(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 ModelEntry = Annotated[
     str | ModelSettings, msgspec.Meta(description="the name of a model or a mapping of its settings")
 ]
+
+
+HandoffField = Literal["goal", "epic_id", "verdicts", "artifacts_produced", "decisions_made", "open_risks", "narrative"]
+HANDOFF_FIELDS: tuple[str, ...] = get_args(HandoffField)
+"""The fields of a handoff that a phase can select."""
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
