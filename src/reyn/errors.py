@@ -131,6 +131,9 @@ FINDINGS = {
     "RYN144": "A phase has several candidates, and the graph does not say when to choose one of them.",
     "RYN145": "Two candidates of a phase have the same text, so that the model cannot choose between them.",
     "RYN146": "No path to a phase produces an artifact that it reads.",
+    "RYN151": "`context` selects a handoff field that does not exist.",
+    "RYN152": "`context` selects a handoff field that no earlier phase can produce.",
+    "RYN153": "`context` selects `narrative`, but its `narrative_cap` is 0, so that narratives are omitted.",
     "RYN701": "Invalid key or value in the configuration.",
 }
 """The meaning of each finding code."""

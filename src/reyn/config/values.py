@@ -102,6 +102,27 @@ HANDOFF_FIELDS: tuple[str, ...] = get_args(HandoffField)
 """The fields of a handoff that a phase can select."""
 
 
+class HandoffSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a phase receives from earlier phases, and whether it is asked for a handoff of its own.
+
+    A key that is not set is inherited from the level above: a phase from its skill, a skill from the project.
+    """
+
+    handoff_fields: tuple[HandoffField, ...] | None = None
+    narrative_cap: NotNegative | None = None
+    max_tokens: NotNegative | None = None
+    ask_handoff: bool | None = None
+
+
+ContextChoice = Annotated[
+    Literal["all", "default", "none"] | HandoffSettings,
+    msgspec.Meta(
+        description="`all`, `default`, `none`, or a mapping with `handoff_fields`, `narrative_cap`, `max_tokens` and "
+        "`ask_handoff`"
+    ),
+]
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The configuration of a project."""
 
@@ -133,6 +154,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: FileZones = FileZones()
     """Path patterns that every skill may `read` and `write` without a request. By default reading covers the project
     without hidden names, and writing `output/`; a run's own `workspace:` can always be used."""
+    context: ContextChoice | None = None
+    """What phases receive from earlier phases, unless a skill or a phase has a `context` of its own: `all`, `default`,
+    `none`, or a mapping with `handoff_fields`, `narrative_cap`, `max_tokens` and `ask_handoff`. `null` is nothing."""
     output_language: str | None = None
     """Language of natural-language output; `null` lets the model choose."""
     strict: bool = False
@@ -168,6 +192,7 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     """Model class → the model that answers phases of that class."""
     answer_forms: dict[str, Literal["full", "short"]] = {}
     """The form in which each of these models is asked to answer."""
+    context: ContextChoice | None = None
 
     @classmethod
     def of(cls, config: Config) -> RunSettings:
@@ -187,5 +212,6 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
             sizes=config.sizes,
             on_limit=config.limits.on_limit,
             approval_seconds=config.limits.approval_seconds,
+            context=config.context,
             classes={name: entry if isinstance(entry, str) else name for name, entry in sorted(config.models.items())},
         )

@@ -19,7 +19,7 @@ from reyn.context.handoff import (
     build_handoff_context,
     build_phase_context,
 )
-from reyn.context.manifest import PhaseManifest, default_manifests, resolve_manifest
+from reyn.context.manifest import PhaseContext, PhaseManifest, choose_context, default_manifests, resolve_manifest
 from reyn.context.prompt import closing_text, exchanges, static_text
 from reyn.context.render import TurnFrame, correction, message_text, next_digest, truncate, turn_message
 from reyn.context.tokens import TokenCounter, estimate_tokens, truncate_to_token_budget
@@ -30,6 +30,7 @@ __all__ = [
     "ContextFrame",
     "Execution",
     "HandoffContext",
+    "PhaseContext",
     "PhaseHandoff",
     "PhaseManifest",
     "Repetition",
@@ -44,6 +45,7 @@ __all__ = [
     "assemble_sections",
     "build_handoff_context",
     "build_phase_context",
+    "choose_context",
     "closing_text",
     "correction",
     "default_manifests",

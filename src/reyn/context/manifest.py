@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.config.values import HANDOFF_FIELDS
+from reyn.config.values import HANDOFF_FIELDS, HandoffSettings
 from reyn.documents import nearest
 from reyn.errors import ManifestInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from reyn.config.values import ContextChoice
 
 DEFAULT_NARRATIVE_CAP = 1000
 """The cap on a narrative where a manifest selects no fields and sets no cap."""
@@ -94,3 +96,38 @@ def resolve_manifest(phase: int | str, *overrides: Mapping[int | str, PhaseManif
         if manifest is not None:
             return manifest
     return PhaseManifest(phase=phase if isinstance(phase, int) else 0)
+
+
+class PhaseContext(NamedTuple):
+    """What a phase receives from earlier phases (`None` is nothing), and whether it is asked for a handoff."""
+
+    manifest: PhaseManifest | None = None
+    asks_handoff: bool = False
+
+
+def choose_context(ordinal: int, *levels: ContextChoice | None) -> PhaseContext:
+    """Combine the `context` of a phase, its skill and the project.
+
+    A word replaces the manifest of the levels above; a mapping replaces the keys that it sets. `ask_handoff` is
+    inherited unless a level sets it or is `none`.
+
+    Args:
+        ordinal: The rank of the phase by first visit, which `default` looks up.
+        levels: The values of `context`, the innermost first; `None` where it is absent.
+    """
+    manifest, asks = None, False
+    for level in reversed(levels):
+        if isinstance(level, HandoffSettings):
+            base = manifest or PhaseManifest(ordinal)
+            manifest = PhaseManifest(
+                ordinal,
+                base.handoff_fields if level.handoff_fields is None else level.handoff_fields,
+                base.narrative_cap if level.narrative_cap is None else level.narrative_cap,
+                base.max_tokens if level.max_tokens is None else level.max_tokens,
+            )
+            asks = asks if level.ask_handoff is None else level.ask_handoff
+        elif level == "none":
+            manifest, asks = None, False
+        elif level is not None:
+            manifest = resolve_manifest(ordinal) if level == "default" else PhaseManifest(ordinal)
+    return PhaseContext(manifest, asks)
