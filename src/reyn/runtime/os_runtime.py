@@ -29,6 +29,7 @@ from reyn.errors import (
 )
 from reyn.journal import ENDED, Blob, Cancel, MemoryJournal, RaiseLimit, canonical, kinds
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
+from reyn.kernel.budget_log import BudgetLog
 from reyn.kernel.commits import SharedCommits
 from reyn.kernel.compiled_skill import CompiledSkill
 from reyn.kernel.driver import Driver
@@ -472,6 +473,7 @@ class OSRuntime:
             sub_runs,
             self.people,
             self._polling,
+            BudgetLog(self.root),
             resumption=resumption,
             listener=observers.listener,
             on_delta=observers.on_delta,

@@ -133,7 +133,8 @@ class SubRunCompleted(Body, frozen=True):
 
     `artifact` is its final artifact; without one, `error` says why. `usage` and `answers` count its tokens and model
     answers, `active` its execution time in microseconds since it last stopped. `changes` lists the changes it made in
-    files that it shares with this run. `result` is written by rules 1 to 4 only.
+    files that it shares with this run. `summary` is the reason of its last decision, `handoff` the last handoff that
+    one of its phases recorded. `result` is written by rules 1 to 4 only.
     """
 
     call: str
@@ -145,6 +146,8 @@ class SubRunCompleted(Body, frozen=True):
     active: Count = 0
     changes: tuple[Change, ...] = ()
     result: ContentName | None = None
+    summary: str = ""
+    handoff: ContentName | None = None
 
 
 @event("sub_run_stopped", v=1, origin="outcome")

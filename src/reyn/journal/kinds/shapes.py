@@ -83,6 +83,14 @@ class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     made: tuple[str, ...] = ()
 
 
+class SectionTokens(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The tokens of a section of a prompt: before, and after truncation."""
+
+    name: str
+    original_tokens: Count
+    tokens: Count
+
+
 class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An open question. `run` is the sub-run that asks, if it is not the run itself.
 
