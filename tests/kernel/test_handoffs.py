@@ -386,3 +386,42 @@ def test_an_exported_run_has_its_handoffs(tmp_path: Path):
     with other.open([]) as rt:
         rt.import_(archive.splitlines(keepends=True))
     assert other.is_sound()
+
+
+# -- costs --------------------------------------------------------------------------------------------
+
+
+def test_a_recorded_frame_has_the_tokens_of_each_section(tmp_path: Path):
+    project = make(tmp_path, {"check": "context: {max_tokens: 20}\n"})
+    assert project.run("rpi", [plan("word " * 200), *ANSWERS[1:]]).ok
+    with project.open([]) as rt:
+        sections = rt.frame_sections("k")
+        shown = {section.name: section for section in sections}
+        messages = rt.frame_at("k")
+    assert list(shown) == ["system", "input", "earlier phases", "answer"]
+    handoff = shown["earlier phases"]
+    assert handoff.was_truncated
+    assert not shown["input"].was_truncated
+    assert [part.name for part in handoff.parts] == ["header", "phase 1: look", "phase 2: build"]
+    assert sum(part.tokens for part in handoff.parts) in range(18, 24)
+    assert handoff.parts[-1].tokens == 0
+    characters = sum(len(text) for role, text in messages if role != "answer")
+    assert characters / 4 <= sum(section.tokens for section in sections) <= characters / 4 + len(sections)
+
+
+def test_a_truncated_input_is_shown_with_its_whole_size(tmp_path: Path):
+    project = make(tmp_path, {"look": ""})
+    assert project.run("rpi", ANSWERS[:1], {"text": "long " * 20_000}).status == "failed"
+    with project.open([]) as rt:
+        section = next(one for one in rt.frame_sections("k", 8) if one.name == "input")
+    assert section.was_truncated
+    assert 20_000 < section.original_tokens < 30_000
+
+
+def test_a_preview_names_what_it_does_not_have(tmp_path: Path):
+    project = make(tmp_path)
+    with project.open([]) as rt:
+        frame = rt.first_frame("rpi", {"text": "x"}, phase="build")
+    assert frame.warnings == ("phase `build` receives handoffs, which a preview does not have",)
+    assert "handoff" not in frame.as_json()
+    assert [section.name for section in frame.sections] == ["system", "input"]

@@ -6,6 +6,7 @@ The kernel decides what goes into a frame; `reyn.contract` decides which answers
 from reyn.context.budget import (
     Assembly,
     ContextBudgetResult,
+    FrameSection,
     Section,
     SectionCost,
     apply_context_budget,
@@ -29,6 +30,7 @@ __all__ = [
     "ContextBudgetResult",
     "ContextFrame",
     "Execution",
+    "FrameSection",
     "HandoffContext",
     "PhaseContext",
     "PhaseHandoff",

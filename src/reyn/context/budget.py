@@ -46,6 +46,12 @@ class SectionCost(msgspec.Struct, frozen=True):
         return self.tokens < self.original_tokens
 
 
+class FrameSection(SectionCost, frozen=True):
+    """A section of a frame. `parts` are the costs within the section, where they are recorded."""
+
+    parts: tuple[SectionCost, ...] = ()
+
+
 def apply_context_budget(text: str, max_tokens: int) -> tuple[str, ContextBudgetResult]:
     """Truncate a text to a budget; return it with what the budget changed. A budget of 0 or less is unlimited."""
     fitted = truncate_to_token_budget(text, max_tokens)

@@ -20,7 +20,7 @@ from reyn.kernel.limits import act_turns
 from reyn.kernel.loading import new_tape, pin_ops, start_event
 from reyn.kernel.phase_executor import MAX_TRUNCATED_READS, visit
 from reyn.kernel.run_orchestrator import Visit
-from reyn.runs.frames import frame_at
+from reyn.runs.frames import frame_at, frame_sections
 from reyn.runs.run_reader import RunReader
 
 if TYPE_CHECKING:
@@ -129,13 +129,22 @@ class _Preview:
         assert spec.static == built.messages[:-1]
         read = tuple(entry.latest.values())
         blobs = [part.blob for part in built.messages[-1].parts if part.blob is not None]
-        [input_hash] = [name for name in blobs if name not in read]
+        applied = [body for body in self._bodies() if isinstance(body, kinds.ContextBudgetApplied)]
+        handoff = applied[0].text if applied else None
+        [input_hash] = [name for name in blobs if name not in (*read, handoff)]
+        sections = frame_sections(_RUN, self._journal.read(_RUN), None, self._journal.blob)
+        receives = handoff is None and phase.context(1).manifest is not None and phase.name != phase.skill.entry
         return ContextFrame(
             spec.frame,
             msgspec.json.decode(self._journal.blob(whole.get(input_hash, input_hash))),
             Execution(entry.path, entry.visit, entry.step),
             remaining,
             tuple(msgspec.json.decode(self._journal.blob(name)) for name in read),
+            self._journal.blob(handoff).decode() if handoff else None,
             tuple(frame_at(_RUN, self._journal.read(_RUN), None, self._journal.blob)),
-            (f"the artifacts that phase `{entry.phase}` reads are empty in a preview",) if read else (),
+            sections,
+            (
+                *([f"the artifacts that phase `{entry.phase}` reads are empty in a preview"] if read else []),
+                *([f"phase `{entry.phase}` receives handoffs, which a preview does not have"] if receives else []),
+            ),
         )

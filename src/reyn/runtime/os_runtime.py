@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reyn.config import Config
-    from reyn.context import ContextFrame
+    from reyn.context import ContextFrame, FrameSection
     from reyn.errors import NextAction
     from reyn.journal import Approval, Event, Journal, RunRow, Status
     from reyn.kernel.live import Listener, OnDelta
@@ -785,6 +785,11 @@ class OSRuntime:
     def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         """Return role and text of the messages of a frame, by default the last one, and the model's answer."""
         return self._reader.frame_at(run, seq)
+
+    def frame_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
+        """Return the estimated tokens of each section of a frame, by default the last one, and of what was
+        truncated."""
+        return self._reader.frame_sections(run, seq)
 
     async def replay(self, run: str) -> ReplayReport:
         """Derive a run again from its recorded inputs and compare every event."""

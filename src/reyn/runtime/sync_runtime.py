@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reyn.config import Config
-    from reyn.context import ContextFrame
+    from reyn.context import ContextFrame, FrameSection
     from reyn.errors import NextAction
     from reyn.journal import Approval, Event, Journal, RunRow, Status
     from reyn.kernel.live import Listener, OnDelta
@@ -253,6 +253,9 @@ class SyncRuntime:
 
     def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         return self.runtime.frame_at(run, seq)
+
+    def frame_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
+        return self.runtime.frame_sections(run, seq)
 
     def replay(self, run: str) -> ReplayReport:
         return self._runner.run(self.runtime.replay(run))

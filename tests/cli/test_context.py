@@ -1,0 +1,56 @@
+"""`reyn frame` with handoffs: what each section costs, and what was truncated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import IN, write_answers
+from tests.support import finish, go, write_skill
+
+
+@pytest.fixture
+def ran(here: Path, reyn) -> Path:
+    """A finished run `r` of two phases; the second receives a truncated handoff."""
+    keys = {"b": "context: {max_tokens: 20}\n"}
+    write_skill(here, "rpi", {"a": ["b"], "b": ["end"]}, phase_keys=keys)
+    write_answers(here, go("b", "word " * 100), finish("end"))
+    assert reyn("run", "rpi", IN, "--run-id", "r").code == 0
+    return here
+
+
+def test_frame_ends_with_the_sections_if_one_was_truncated(ran: Path, reyn):
+    output = reyn("frame", "r").out
+    table = output.partition("[tokens]\n")[2].splitlines()
+    assert [line.split("  ")[0].strip() or line.split("  ")[1] for line in table] == [
+        "system", "input", "earlier phases", "header", "phase 1: a", "answer", "total",
+    ]  # fmt: skip
+    assert "(truncated)" in table[2]
+    assert "[tokens]" not in reyn("frame", "r", "7").out
+
+
+def test_frame_shows_tokens_as_a_table_and_as_json(ran: Path, reyn):
+    assert reyn("frame", "r", "--tokens").out == reyn("frame", "r").out.partition("[tokens]\n")[2]
+    shown = reyn("frame", "r", "--tokens", "--json").json
+    assert shown["tokens"] == sum(section["tokens"] for section in shown["sections"])
+    [handoff] = [section for section in shown["sections"] if section["name"] == "earlier phases"]
+    assert handoff["truncated"]
+    assert handoff["tokens"] < handoff["original_tokens"]
+    assert [part["name"] for part in handoff["parts"]] == ["header", "phase 1: a"]
+    preview = reyn("frame", "rpi", IN, "--tokens", "--json").json
+    assert [section["name"] for section in preview["sections"]] == ["system", "input"]
+
+
+def test_show_reports_the_truncation(ran: Path, reyn):
+    assert "context truncated: " in reyn("show", "r").out
+
+
+def test_run_warns_if_the_log_cannot_be_written(ran: Path, reyn):
+    (ran / ".agents/rpi/context-budget-log.jsonl").unlink()
+    (ran / ".agents/rpi").rmdir()
+    (ran / ".agents/rpi").write_text("a file")
+    output = reyn("run", "rpi", IN, "--run-id", "r2")
+    assert output.code == 0
+    assert "context-budget-log.jsonl" in output.out + output.err
+    assert reyn("replay", "r2").code == 0
