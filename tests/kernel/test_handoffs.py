@@ -425,3 +425,56 @@ def test_a_preview_names_what_it_does_not_have(tmp_path: Path):
     assert frame.warnings == ("phase `build` receives handoffs, which a preview does not have",)
     assert "handoff" not in frame.as_json()
     assert [section.name for section in frame.sections] == ["system", "input"]
+
+
+# -- summaries ----------------------------------------------------------------------------------------
+
+
+def leave_summaries(root: Path, **texts: str | bytes) -> Path:
+    folder = root / ".agents/rpi"
+    folder.mkdir(parents=True)
+    for number, text in texts.items():
+        (folder / f"phase-{number[1:]}-summary.md").write_bytes(text.encode() if isinstance(text, str) else text)
+    return folder
+
+
+def test_without_handoffs_a_phase_sees_the_summaries_in_the_project(tmp_path: Path):
+    project = make(tmp_path, {"look": "context: {max_tokens: 30}\n", "build": "context: all\n"})
+    folder = leave_summaries(tmp_path, p2="built\n# Answer\n", p1="looked")
+    (folder / "phase-x-summary.md").write_text("foreign")
+    assert project.run("rpi", ANSWERS).ok
+    assert block(project, 0) == f"{HEADER}\nGoal: in\n[Phase 1] looked\n[Phase 2] built # Answer"
+    assert "looked" not in block(project, 1)
+    assert "[Phase 1: look" in block(project, 1)
+    (folder / "phase-1-summary.md").write_text("changed since")
+    assert project.is_sound()
+    with project.open(ANSWERS) as rt:
+        assert rt.rerun("k", run_id="again").ok
+        assert (
+            rt.first_frame("rpi", {"text": "x"})
+            .as_json()["handoff"]
+            .endswith("changed since\n[Phase 2] built # Answer")
+        )
+    assert "looked" in block(project, 0)
+
+
+def test_broken_summaries_do_not_stop_a_run(tmp_path: Path):
+    project = make(tmp_path, {"look": "context: all\n"})
+    folder = leave_summaries(tmp_path, p1=b"\xff\xfe broken", p2="x" * 100_000)
+    (folder / "phase-3-summary.md").symlink_to("/etc/hostname")
+    (folder / "phase-4-summary.md").mkdir()
+    assert project.run("rpi", ANSWERS).ok
+    lines = block(project, 0).splitlines()
+    assert lines[2] == "[Phase 1] \ufffd\ufffd broken"
+    assert len(lines[3]) < 5_000
+    assert lines[4].startswith("[Phase 3] (could not be read: ")
+    assert lines[5].startswith("[Phase 4] (could not be read: ")
+    assert project.is_sound()
+
+
+def test_a_skill_without_context_reads_no_summaries(tmp_path: Path):
+    project = make(tmp_path, {"look": ""})
+    leave_summaries(tmp_path, p1="looked")
+    assert project.run("rpi", ANSWERS).ok
+    [started] = project.events("run_started")
+    assert "summaries" not in started

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.context import PhaseHandoff, assemble_handoff_context
+from reyn.context import (
+    HandoffContext,
+    PhaseHandoff,
+    SectionCost,
+    apply_context_budget,
+    assemble_handoff_context,
+    build_phase_context,
+)
 from reyn.context.handoff import fold_lines
 from reyn.context.tokens import truncate_to_length
 from reyn.context.words import plain_text
@@ -22,6 +29,7 @@ from reyn.skills.values import is_skill_node
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from reyn.context import PhaseManifest
     from reyn.kernel.compiled_skill import CompiledPhase
     from reyn.kernel.op_dispatch import OpLog
     from reyn.kernel.run_orchestrator import Visit
@@ -47,9 +55,11 @@ def hand_in(phase: CompiledPhase, entry: Visit, tape: Tape) -> str | None:
     names = list(history.handoffs.values())[-MAX_HANDOFFS:]
     handoffs = [_read(name, tape) for name in names]
     missing = _missing(entry, tape)
-    built = assemble_handoff_context(
-        handoffs, manifest, [] if missing is None else [missing], len(history.handoffs) - len(names)
-    )
+    if not handoffs and missing is None:
+        built = _from_summaries(manifest, tape)
+    else:
+        left_out = len(history.handoffs) - len(names)
+        built = assemble_handoff_context(handoffs, manifest, [] if missing is None else [missing], left_out)
     if not built.text:
         return None
     content = Blob.of(built.text.encode())
@@ -66,6 +76,19 @@ def hand_in(phase: CompiledPhase, entry: Visit, tape: Tape) -> str | None:
         built.warnings_truncated,
     )
     return tape.emit(applied, content).text
+
+
+def _from_summaries(manifest: PhaseManifest, tape: Tape) -> HandoffContext:
+    """Build the context of a phase without earlier handoffs from the summaries that the run started with."""
+    assert tape.state.started is not None
+    name = tape.state.started.summaries
+    if name is None:
+        return assemble_handoff_context((), manifest)
+    summaries = {int(number): text for number, text in msgspec.json.decode(tape.content(name)).items()}
+    goal = _line(_goal_before([], tape)) if manifest.selects("goal") else ""
+    text, result = apply_context_budget(build_phase_context(goal, {}, summaries), manifest.max_tokens)
+    costs = (SectionCost("summaries", result.original_tokens, result.truncated_tokens),)
+    return HandoffContext(text, result, costs)
 
 
 def hand_over(

@@ -84,6 +84,7 @@ def start_event(
     rerun_of: str | None = None,
     source: str | None = None,
     requests: str | None = None,
+    summaries: Blob | None = None,
 ) -> tuple[kinds.RunStarted, tuple[Blob, ...]]:
     """Return the first event of a run, and the copies that it refers to.
 
@@ -104,8 +105,9 @@ def start_event(
         rerun_of=rerun_of,
         source=source,
         requests=requests,
+        summaries=summaries.hash if summaries else None,
     )
-    return started, (copy, pinned, specs, artifact)
+    return started, (copy, pinned, specs, artifact, *((summaries,) if summaries else ()))
 
 
 def pin_ops(skill: Skill, vocabulary: Vocabulary) -> Blob:

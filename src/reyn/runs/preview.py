@@ -34,7 +34,13 @@ _RUN = "preview"
 
 
 def preview_frame(
-    skill: Skill, input: Any, phase: str | None, settings: RunSettings, ops: OpTable, form: kinds.AnswerForm
+    skill: Skill,
+    input: Any,
+    phase: str | None,
+    settings: RunSettings,
+    ops: OpTable,
+    form: kinds.AnswerForm,
+    summaries: Blob | None = None,
 ) -> ContextFrame:
     """Return the frame of a first visit of a phase; without `phase`, of the entry phase.
 
@@ -53,11 +59,11 @@ def preview_frame(
         artifact: dict[str, Any] = {"type": skill.inputs_of(phase)[0].name, "data": {}}
     else:
         artifact = to_artifact(input, skill, strict=settings.strict, node=phase)
-    frame = _Preview(skill, artifact, phase, settings, ops, form).frame()
+    frame = _Preview(skill, artifact, phase, settings, ops, form, summaries).frame()
     if isinstance(frame, ContextFrame):
         return frame
     bare = replace(skill, phases=skill.phases | {phase: replace(skill.phases[phase], preprocessor=())})
-    without_steps = _Preview(bare, artifact, phase, settings, ops, form).frame()
+    without_steps = _Preview(bare, artifact, phase, settings, ops, form, summaries).frame()
     assert isinstance(without_steps, ContextFrame)
     warning = f"the preprocessor of phase `{phase}` was not executed: {frame}"
     return replace(without_steps, warnings=(*without_steps.warnings, warning))
@@ -74,6 +80,7 @@ class _Preview:
         settings: RunSettings,
         ops: OpTable,
         form: kinds.AnswerForm,
+        summaries: Blob | None,
     ) -> None:
         # These limits stop a run before the model is called; they do not appear in the frame.
         limits = replace(settings.limits, tokens=None, run_seconds=None, phase_seconds=None)
@@ -87,6 +94,7 @@ class _Preview:
             Blob.of(canonical(artifact)),
             model="",
             answer_form=form,
+            summaries=summaries,
         )
         reads = {
             name: Blob.of(canonical({"type": name, "data": {}}))

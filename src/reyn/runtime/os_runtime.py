@@ -31,7 +31,7 @@ from reyn.journal import ENDED, Blob, Cancel, MemoryJournal, RaiseLimit, canonic
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
 from reyn.kernel.budget_log import BudgetLog
 from reyn.kernel.commits import SharedCommits
-from reyn.kernel.compiled_skill import CompiledSkill
+from reyn.kernel.compiled_skill import CompiledSkill, RunContext
 from reyn.kernel.driver import Driver
 from reyn.kernel.inputs import check_supported, missing_class_warnings, to_artifact
 from reyn.kernel.live import InboxPolling, LiveWorld, inbox_events
@@ -40,6 +40,7 @@ from reyn.kernel.op_performer import OpPerformer, requests_above
 from reyn.kernel.ports import SystemClock, TimedIds, Unattended
 from reyn.kernel.run_state import fold
 from reyn.kernel.sub_runs import SubRuns
+from reyn.kernel.summaries import read_summaries
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.lint.requests import malformed_requests
 from reyn.models.roster import Roster
@@ -250,10 +251,16 @@ class OSRuntime:
                 model=model,
                 answer_form=self._roster.answer_form(model),
                 source=self._source(skill),
+                summaries=self._summaries(loaded, settings),
             )
             return await self._begin(first, model, observers)
 
         return await self._claim_and_execute(name, start, observers)
+
+    def _summaries(self, skill: Skill, settings: RunSettings) -> Blob | None:
+        """Return the summaries of phases that other programs left in the project, if the skill receives handoffs."""
+        receives = RunContext(skill, settings, self.ops.vocabulary).uses_handoffs
+        return read_summaries(self.root, self._roster.scrub) if receives else None
 
     def _source(self, skill: str) -> str | None:
         """Return the path of a skill that was given as a path, relative to the project if it is inside."""
@@ -653,6 +660,7 @@ class OSRuntime:
             to_artifact(msgspec.json.decode(artifact.content), skill, strict=recorded.settings.strict)
         check_ops(name, skill, self.ops)
         opened = self._roster.ready(model or started.model)
+        summaries = Blob(started.summaries, self.journal.blob(started.summaries)) if started.summaries else None
 
         async def start() -> RunResult:
             first, blobs = start_event(
@@ -666,6 +674,7 @@ class OSRuntime:
                 rerun_of=started.run_id,
                 source=started.source,
                 requests=started.requests,
+                summaries=summaries,
             )
             return await self._begin((first, blobs), opened, observers)
 
@@ -885,7 +894,8 @@ class OSRuntime:
             InputInvalid: The input does not fit the phase, or there is no such phase.
         """
         form = self._roster.answer_form(self.config.model)
-        return preview_frame(self.load(skill), input, phase, self._run_settings(), self.ops, form)
+        loaded, settings = self.load(skill), self._run_settings()
+        return preview_frame(loaded, input, phase, settings, self.ops, form, self._summaries(loaded, settings))
 
     def _run_settings(self) -> RunSettings:
         settings = RunSettings.of(self.config)

@@ -23,7 +23,8 @@ class RunStarted(Body, frozen=True):
     ops. `rules` is the version of the derivation rules, `wording` the version of derived texts (prompts, corrections,
     reasons). `source` is the path of the skill, unless it was run by name. `parent` is set in a sub-run; `workspace`
     names the run whose workspace it shares. `requests` are those of the runs above it, which bound its own. `rerun_of`
-    names the run that it repeats. `answer_form` is the form in which `model` is asked to answer.
+    names the run that it repeats. `answer_form` is the form in which `model` is asked to answer. `summaries` are those
+    that other programs left in the project, for phases that receive handoffs before there are any.
     """
 
     run_id: str
@@ -41,6 +42,7 @@ class RunStarted(Body, frozen=True):
     wording: int = 0
     requests: ContentName | None = None
     answer_form: AnswerForm = "full"
+    summaries: ContentName | None = None
 
 
 @event("run_forked", v=1, origin="outside", enters="running")
