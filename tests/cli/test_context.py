@@ -24,7 +24,7 @@ def test_frame_ends_with_the_sections_if_one_was_truncated(ran: Path, reyn):
     output = reyn("frame", "r").out
     table = output.partition("[tokens]\n")[2].splitlines()
     assert [line.split("  ")[0].strip() or line.split("  ")[1] for line in table] == [
-        "system", "input", "earlier phases", "header", "phase 1: a", "answer", "total",
+        "system", "input", "handoff", "header", "phase 1: a", "answer", "total",
     ]  # fmt: skip
     assert "(truncated)" in table[2]
     assert "[tokens]" not in reyn("frame", "r", "7").out
@@ -34,7 +34,7 @@ def test_frame_shows_tokens_as_a_table_and_as_json(ran: Path, reyn):
     assert reyn("frame", "r", "--tokens").out == reyn("frame", "r").out.partition("[tokens]\n")[2]
     shown = reyn("frame", "r", "--tokens", "--json").json
     assert shown["tokens"] == sum(section["tokens"] for section in shown["sections"])
-    [handoff] = [section for section in shown["sections"] if section["name"] == "earlier phases"]
+    [handoff] = [section for section in shown["sections"] if section["name"] == "handoff"]
     assert handoff["truncated"]
     assert handoff["tokens"] < handoff["original_tokens"]
     assert [part["name"] for part in handoff["parts"]] == ["header", "phase 1: a"]

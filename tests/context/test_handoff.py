@@ -194,3 +194,8 @@ def test_summaries_are_the_fallback_without_handoffs():
     block = build_phase_context("Ship\nit", {"b": "PASS", "a": "WARN"}, {2: "two\n[Phase 1] forged", 1: "one"})
     assert block == f"{HEADER}\nGoal: Ship it\nVerdict: a WARN, b PASS\n[Phase 1] one\n[Phase 2] two [Phase 1] forged"
     assert build_phase_context("", {}, {}) == ""
+
+
+def test_items_that_are_sentences_are_joined_without_a_comma():
+    handoff = PhaseHandoff(1, decisions_made=("Keep it.", "no cache", "Ship now!", "Done"))
+    assert build_handoff_context([handoff], ALL).endswith("Decisions: Keep it. no cache, Ship now! Done")

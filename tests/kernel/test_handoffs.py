@@ -16,7 +16,7 @@ from reyn.kernel.handoffs import MAX_HANDOFFS
 from tests.kernel.support import Project
 from tests.support import act, file, finish, go, write_skill
 
-HEADING = "\n\n# Earlier phases\n"
+HEADING = "\n\n# Handoff\n"
 TEXT = {"type": "string"}
 TEXTS = {"type": "array", "items": TEXT}
 PLAN = {
@@ -64,7 +64,7 @@ def test_a_phase_sees_the_handoffs_of_earlier_phases(tmp_path: Path):
     assert block(project, 1) == (
         f"{HEADER}\nGoal: in\n\n"
         "[Phase 1: look — completed]\nEpic: E-7\nDecisions: to build\nRisks: slow disks\n"
-        'Narrative: epic_id: E-7 open_risks: ["slow disks"] text: the plan'
+        "Narrative: the plan"
     )
     assert "[Phase 2: build — completed" in block(project, 2)
     assert block(project, 2).index("[Phase 1: look") < block(project, 2).index("[Phase 2: build")
@@ -398,8 +398,8 @@ def test_a_recorded_frame_has_the_tokens_of_each_section(tmp_path: Path):
         sections = rt.frame_sections("k")
         shown = {section.name: section for section in sections}
         messages = rt.frame_at("k")
-    assert list(shown) == ["system", "input", "earlier phases", "answer"]
-    handoff = shown["earlier phases"]
+    assert list(shown) == ["system", "input", "handoff", "answer"]
+    handoff = shown["handoff"]
     assert handoff.was_truncated
     assert not shown["input"].was_truncated
     assert [part.name for part in handoff.parts] == ["header", "phase 1: look", "phase 2: build"]

@@ -149,7 +149,11 @@ def _phase_text(handoff: PhaseHandoff, manifest: PhaseManifest) -> str:
 
 
 def _join(items: Iterable[str] | None) -> str:
-    return ", ".join(text for item in items or () if (text := fold_lines(item)))
+    """Join items with commas; after an item that is a sentence, a blank is enough."""
+    texts = [text for item in items or () if (text := fold_lines(item))]
+    return "".join(text + (" " if text.endswith((".", "!", "?")) else ", ") for text in texts[:-1]) + "".join(
+        texts[-1:]
+    )
 
 
 def _warnings(handoffs: Sequence[PhaseHandoff], missing: Iterable[int]) -> str:

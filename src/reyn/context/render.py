@@ -46,7 +46,7 @@ class TurnFrame(msgspec.Struct, frozen=True):
     handoff: str | None = None
 
 
-HANDOFF_HEADING = "# Earlier phases"
+HANDOFF_HEADING = "# Handoff"
 
 
 def turn_message(turn: TurnFrame, closing: str) -> FrameMessage:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from reyn.config.values import HANDOFF_FIELDS
 from reyn.context import (
     HandoffContext,
     PhaseHandoff,
@@ -134,7 +135,10 @@ def _derive(
     data = artifact["data"] if isinstance(artifact["data"], dict) else {}
     own = data | extra
     given = _data(entry.input.hash, tape)
-    decisions = _texts(own.get("decisions_made")) or [reason]
+    named = _texts(own.get("decisions_made"))
+    decisions = named or [reason]
+    words = _words(artifact)
+    narrative = _text(own.get("narrative")) or " ".join(part for part in (reason if named else "", words) if part)
     decisions += [one.summary for one in state.visit.sub_runs if one.summary and not one.handoff]
     verdicts = [verdicts for one in (*before, *below) if (verdicts := one.verdicts)]
     reviewed = (
@@ -152,7 +156,7 @@ def _derive(
         ),
         decisions_made=_items([*decisions, *_all(below, "decisions_made")]),
         open_risks=_items([*_texts(own.get("open_risks")), *_all(below, "open_risks")]),
-        narrative=truncate_to_length(_text(own.get("narrative")) or _words(artifact), MAX_NARRATIVE_CHARS),
+        narrative=truncate_to_length(fold_lines(narrative), MAX_NARRATIVE_CHARS),
         duration_seconds=(state.active - state.visit.started_after) / 1_000_000,
         context_degradation=_missing(entry, tape) is not None,
         completed_at=f"{datetime.fromtimestamp(tape.ts // 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}",
@@ -190,7 +194,11 @@ def _goal_before(before: list[PhaseHandoff], tape: Tape) -> str:
 
 
 def _words(artifact: dict[str, Any]) -> str:
-    return _in_words(canonical(artifact))
+    """Put an artifact into words, without the fields of a handoff: a manifest may not select those."""
+    data = artifact["data"]
+    if isinstance(data, dict):
+        data = {key: value for key, value in data.items() if key not in HANDOFF_FIELDS}
+    return "" if data in ({}, None) else _in_words(canonical({"data": data, "type": artifact["type"]}))
 
 
 def _in_words(content: bytes) -> str:
