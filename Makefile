@@ -61,7 +61,7 @@ cover: setup
 	$(BIN)/coverage report --skip-covered --fail-under=93
 	$(BIN)/coverage report --format=total --fail-under=95 --include='src/reyn/skills/*,src/reyn/lint/*'
 
-## bench: the measured targets, each beside its figure; `make bench OF=bench.small` for the small model, an hour
+## bench: the measured targets, each beside its figure; `make bench OF=bench.small` or `OF=bench.decisions` for the small model, an hour
 OF ?= bench
 bench: setup
 	$(BIN)/python -m $(OF)
@@ -69,6 +69,7 @@ bench: setup
 ## chaos: thousands of kills at random moments
 chaos: setup
 	$(BIN)/python -m tests.chaos --kills 2000
+	$(BIN)/python -m tests.chaos.edits
 
 ## fuzz: random hostile answers, archives, skills, servers and system-call errors, for SECONDS
 SECONDS ?= 60
@@ -88,4 +89,4 @@ lock:
 
 ## clean: remove everything that can be made again
 clean:
-	rm -rf .venv .venv-* .coverage site .mypy_cache .ruff_cache .import_linter_cache .hypothesis .bench-small examples/*/.reyn
+	rm -rf .venv .venv-* .coverage site .mypy_cache .ruff_cache .import_linter_cache .hypothesis .bench-small .bench-decisions examples/*/.reyn

@@ -159,6 +159,7 @@ def run_benchmarks(count: int, rounds: int, *, compare: bool) -> list[Target]:
         note = f"with system calls {ops[f'{op}_whole_us']:.0f} µs"
         results.append(Target(f"CPU of a small {op}, no system calls, µs", ops[f"{op}_us"], 150, note=note))
         results.append(Target(f"commits per {op}", ops[f"{op}_commits"], 1))
+    results.append(Target("CPU of gate and dispatch per op, µs", ops["gate_us"], 60))
     print("model calls …", file=sys.stderr)
     calls = measure("adapter", min(count, 2000))
     for pieces in (20, 150):

@@ -169,6 +169,8 @@ async def ops(count: int) -> Results:
         median = sorted(rounds)[2]
         results |= {f"{op}_us": median.own_seconds * 1e6, f"{op}_whole_us": median.total_seconds * 1e6}
         results[f"{op}_commits"] = median.commits
+    with tempfile.TemporaryDirectory() as folder:
+        results["gate_us"] = await op_bench.measure_gate(Path(folder), max(100, count)) * 1e6
     return results
 
 

@@ -6,6 +6,7 @@ The journal is in memory and counts commits. CPU inside system calls on files is
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
@@ -14,6 +15,11 @@ from typing import Any, NamedTuple, Self
 
 from reyn import ModelReply, ModelRequest, OSRuntime
 from reyn.journal import MemoryJournal
+from reyn.ops import Call, Denied, Env, OpForm, OpSpec, Plan, Result
+from reyn.ops.execution import perform_op, plan_op
+from reyn.permissions import Gate, Policy, parse_requests, parse_rules
+from reyn.vocabulary.schemas import arguments, path, result
+from reyn.workspace import Roots, locate
 
 TEXT = "a line of a file that an op reads or writes\n" * 20
 
@@ -74,16 +80,17 @@ class SystemCalls:
     def __init__(self) -> None:
         self.seconds = 0.0
         self.calls = 0
-        self._originals = {name: getattr(os, name) for name in self.NAMES}
+        self._originals: dict[tuple[Any, str], Any] = {(os, name): getattr(os, name) for name in self.NAMES}
+        self._originals[fcntl, "flock"] = fcntl.flock
 
     def __enter__(self) -> Self:
-        for name, call in self._originals.items():
-            setattr(os, name, self._timed(call))
+        for (module, name), call in self._originals.items():
+            setattr(module, name, self._timed(call))
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name, call in self._originals.items():
-            setattr(os, name, call)
+        for (module, name), call in self._originals.items():
+            setattr(module, name, call)
 
     def _timed(self, call: Any) -> Any:
         def timed(*args: Any, **kwargs: Any) -> Any:
@@ -104,6 +111,55 @@ class SystemCalls:
         for _ in range(self.calls):
             no_op()
         return time.process_time() - started - probe.seconds
+
+
+class NoOp:
+    """An op that needs a capability and the permission for a file, and does nothing."""
+
+    spec = OpSpec(
+        "nothing",
+        "Do nothing.",
+        "pure",
+        "web",
+        forms=(
+            OpForm(
+                None,
+                "Do nothing.",
+                arguments("nothing", None, {"path": path()}),
+                "pure",
+                result("nothing", None, {}),
+                {"kind": "nothing", "path": "a"},
+            ),
+        ),
+    )
+
+    def plan(self, call: Call, env: Env) -> Plan | Denied:
+        verdict = env.gate.write(locate(call.args["path"], env.roots))
+        return verdict if isinstance(verdict, Denied) else Plan(verdict.rule)
+
+    async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
+        return call.ok()
+
+
+async def measure_gate(root: Path, count: int) -> float:
+    """Return the CPU of the gate and the dispatch of one op: what it costs before and after the op's own work."""
+    roots = Roots(root, root / ".reyn", root / ".reyn" / "workspace" / "r")
+    policy = Policy(parse_rules({"web": "allow"}, ("web",)))
+    gate = Gate(roots, policy, (parse_requests({"web": True}),), "act")
+    env = Env(roots, gate, lambda name: b"", {}, 1_000_000)
+    op, spent = NoOp(), []
+    for _ in range(5):
+        with SystemCalls() as calls:
+            started = time.process_time()
+            for number in range(count):
+                call = Call(f"r/{number}", {"kind": "nothing", "path": f"output/reports/{number % 7}.txt"})
+                plan = plan_op(op, call, env, is_foreign=False)
+                assert isinstance(plan, Plan), plan
+                done = await perform_op(op, call, plan, env, is_foreign=False)
+            spent.append(time.process_time() - started - calls.seconds)
+        assert done["status"] == "ok"
+        spent[-1] -= calls.overhead()
+    return sorted(spent)[2] / count
 
 
 class Cost(NamedTuple):

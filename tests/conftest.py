@@ -34,6 +34,15 @@ def no_sockets(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
 
 
+@pytest.fixture(autouse=True)
+def own_configuration(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Give each test a user configuration of its own, which does not exist yet; also to the processes it starts."""
+    folder = tmp_path_factory.getbasetemp() / f"config-{abs(hash(request.node.nodeid)):x}"
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A project with the skill `pair`: `first`, then `second`, then the end."""

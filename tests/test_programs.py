@@ -31,7 +31,7 @@ def call(*words: str, **variables: str) -> str:
 
 def test_the_benchmarks_run_and_print_every_figure():
     figures = {row["name"]: row["value"] for row in json.loads(call("bench", "--short", "--json"))}
-    assert len(figures) == 16
+    assert len(figures) == 17
     assert all(figure is None or figure > 0 for figure in figures.values())
     assert figures["database bytes per visit, without content"] < 8192
 
@@ -43,6 +43,12 @@ def test_the_small_model_benchmark_caches_its_answers(tmp_path: Path):
     assert figures["constrained"]["all"] == {"valid": [1, 1], "finished": [1, 1]}
     without_the_model = {"XDG_CACHE_HOME": str(tmp_path)}
     assert json.loads(call(*words, "--project", str(tmp_path), **without_the_model)) == figures
+
+
+def test_edits_of_one_file_by_several_processes_are_neither_lost_nor_doubled():
+    figures = json.loads(call("tests.chaos.edits", "--edits", "300", "--processes", "3", "--json"))
+    assert figures["made"] >= 300
+    assert (figures["lost"], figures["doubled"]) == (0, 0)
 
 
 def test_a_short_chaos_run_loses_nothing():

@@ -17,7 +17,7 @@ import msgspec
 
 from reyn.cli.app import COMMANDS, app
 from reyn.cli.hints import full_hint
-from reyn.config import Config
+from reyn.config import Config, UserConfig
 from reyn.errors import FINDINGS, all_errors
 from reyn.journal.registry import families, kinds
 from reyn.ops import OpTable
@@ -94,15 +94,28 @@ def _fields(cls: type, shared: dict[str, type]) -> Iterator[str]:
 def config() -> Iterator[str]:
     yield (
         "# Configuration\n\nReyn reads settings from these sources; a later one overrides an earlier one:\n\n"
-        "1. `reyn.yaml` in the project's folder\n"
-        "2. `reyn.local.yaml` beside it, for one machine; keep it out of version control\n"
-        "3. environment variables `REYN_<KEY>`, parsed as YAML; an empty variable counts as not set\n"
-        "4. the options of a command\n\n"
-        "`reyn config explain` shows the source of each value. An unknown key is an error.\n\n"
+        "1. `models` of the [user configuration](#user-configuration)\n"
+        "2. `reyn.yaml` in the project's folder\n"
+        "3. `reyn.local.yaml` beside it, for one machine; keep it out of version control\n"
+        "4. environment variables `REYN_<KEY>`, parsed as YAML; an empty variable counts as not set\n"
+        "5. the options of a command\n\n"
+        "`reyn config explain` shows the source of each value. An unknown key is an error. Settings of the two files "
+        "in the project that [need trust](../guides/files-and-permissions.md#trust) are ignored until you trust the "
+        "project.\n\n"
     )
-    docs = _field_docs(Config)
+    yield from _keys(Config)
+    yield (
+        "\n## User configuration\n\n`~/.config/reyn/config.yaml` (or `$XDG_CONFIG_HOME/reyn/config.yaml`) belongs to "
+        "the user and not to a project. Reyn refuses it if other users can change it, and creates it with mode 0600. "
+        "`reyn trust` and `reyn secret` rewrite `projects` and `secrets`; comments in these two sections are lost.\n\n"
+    )
+    yield from _keys(UserConfig)
+
+
+def _keys(cls: type[msgspec.Struct]) -> Iterator[str]:
+    docs = _field_docs(cls)
     rows = []
-    for field in msgspec.structs.fields(Config):
+    for field in msgspec.structs.fields(cls):
         default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
         rows.append((f"`{field.name}`", f"`{msgspec.json.encode(default).decode()}`", docs[field.name]))
     yield from table(("key", "default", "meaning"), rows)

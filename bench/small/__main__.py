@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import shutil
 import sys
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import reyn.models
+from bench.scoring import Share, first_answers
 from bench.small.inputs import FACTS, inputs
 from reyn import SyncRuntime
 from reyn.journal import Event, digest
@@ -31,26 +31,6 @@ MODELS = {
     "free": {"model": "local", "max_tokens": 400, "timeout": 600, "mode": "free"},
 }
 ADAPTER = ("local.py", "prompt_cache.py", "decoding/*.py")
-
-
-class Share(NamedTuple):
-    """A proportion with its 95 % Wilson interval."""
-
-    hits: int
-    total: int
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        if not self.total:
-            return 0.0, 1.0
-        z, n, p = 1.96, self.total, self.hits / self.total
-        center = (p + z * z / (2 * n)) / (1 + z * z / n)
-        spread = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-        return max(0.0, center - spread), min(1.0, center + spread)
-
-    def __str__(self) -> str:
-        low, high = self.interval
-        return f"{self.hits}/{self.total} = {self.hits / max(1, self.total):.0%} ({low:.0%} to {high:.0%})"
 
 
 class RunScore(NamedTuple):
@@ -87,20 +67,8 @@ def stamp(condition: str) -> str:
 
 
 def count(events: Iterable[Event], status: str, is_correct: bool | None) -> RunScore:
-    """Score a run by its events. An answer is valid if the OS accepted it; answers to retries do not count."""
-    valid = calls = 0
-    is_retry = False
-    for event in events:
-        if event.kind == "llm_responded":
-            calls += not is_retry
-            valid += not is_retry
-            was_retry, is_retry = is_retry, False
-        elif event.kind == "validation_error":
-            valid -= not was_retry
-            is_retry = True
-        elif event.kind == "phase_started":
-            is_retry = False
-    return RunScore(valid, calls, status == "finished", is_correct)
+    """Score a run by its events."""
+    return RunScore(*first_answers(events), status == "finished", is_correct)
 
 
 def is_correct(skill: str, number: int, events: list[Event], content: Callable[[str], bytes]) -> bool | None:

@@ -15,9 +15,11 @@ code is never reused.
     │   ├── AnswersRejected        RYN202
     │   ├── StepFailed             RYN203
     │   └── SubRunFailed           RYN204
-    ├── ApprovalError              RYN3xx  permissions and approvals
+    ├── AccessError                RYN3xx  permissions, approvals and trust
     │   ├── ApprovalExpired        RYN301
-    │   └── ApprovalUnknown        RYN302
+    │   ├── ApprovalUnknown        RYN302
+    │   ├── SecretRefused          RYN311  also a ModelError
+    │   └── ProjectUntrusted       RYN312  also a ModelError
     ├── JournalError               RYN4xx  runs and their storage
     │   ├── RunNotFound            RYN401
     │   ├── RunBusy                RYN402
@@ -38,7 +40,11 @@ code is never reused.
     │   ├── ForkImpossible         RYN417
     │   ├── ArchiveInvalid         RYN418
     │   ├── OpMissing              RYN419
-    │   └── RunInUse               RYN420
+    │   ├── RunInUse               RYN420
+    │   ├── RunImported            RYN421
+    │   ├── ArchiveTooLarge        RYN422
+    │   ├── HistoryInvalid         RYN423
+    │   └── HeadMismatch           RYN424
     ├── ModelError                 RYN5xx  models
     │   ├── ModelUnknown           RYN501
     │   ├── ScriptInvalid          RYN502
@@ -68,6 +74,8 @@ code is never reused.
     │   ├── OpInvalid              RYN708
     │   ├── OpUnknown              RYN709
     │   ├── UsageError             RYN710
+    │   ├── UserConfigUnavailable  RYN711
+    │   ├── OriginInvalid          RYN712
     │   └── SettingUnknown         RYN719
     └── InternalError              RYN900  a bug in Reyn
         └── ForeignAwait           RYN901
@@ -127,6 +135,8 @@ FINDINGS = {
     "RYN135": "The skill is written in the older form, which can be rewritten automatically.",
     "RYN136": "Two file names differ only in case or Unicode normalization.",
     "RYN137": "Unknown permission.",
+    "RYN138": "A link leads out of the folder of the skill, or out of the shared folder; its target is not read.",
+    "RYN139": "The references of a JSON Schema expand to too many schemas.",
     "RYN143": "A phase is named `end` or `abort`, which are choices of every phase.",
     "RYN144": "A phase has several candidates, and the graph does not say when to choose one of them.",
     "RYN145": "Two candidates of a phase have the same text, so that the model cannot choose between them.",
@@ -294,11 +304,11 @@ class SubRunFailed(ContractError):
 # -- RYN3xx: permissions and approvals -----------------------------------------------------------------
 
 
-class ApprovalError(ReynError):
-    """An approval is missing, or does not exist."""
+class AccessError(ReynError):
+    """Something is not permitted."""
 
 
-class ApprovalExpired(ApprovalError):
+class ApprovalExpired(AccessError):
     """A phase with `requires_approval` decided, but nobody approved it within `limits.approval_seconds`."""
 
     code = "RYN301"
@@ -306,11 +316,11 @@ class ApprovalExpired(ApprovalError):
     exit_code = 1
 
 
-class ApprovalUnknown(ApprovalError):
+class ApprovalUnknown(AccessError):
     """`reyn permissions revoke` names a standing approval that does not exist."""
 
     code = "RYN302"
-    hint = "`reyn permissions list` lists the standing approvals with their ids."
+    hint = "Use the id of a standing approval."
     exit_code = 2
 
 
@@ -481,6 +491,36 @@ class RunInUse(JournalError):
     exit_code = 2
 
 
+class RunImported(JournalError):
+    """The run was imported from an archive, so it cannot be continued, answered, cancelled or undone here."""
+
+    code = "RYN421"
+    hint = "Fork or repeat it with the settings of this project."
+    exit_code = 2
+
+
+class ArchiveTooLarge(JournalError):
+    """An archive exceeds a limit of the import: total size, length of a line, runs or events. Nothing was imported."""
+
+    code = "RYN422"
+    hint = "If you trust its origin and have the memory, raise the limit."
+    exit_code = 2
+
+
+class HistoryInvalid(JournalError):
+    """The events of a run are in an order that no run produces, so its state cannot be derived."""
+
+    code = "RYN423"
+    hint = "The journal was modified or is damaged; restore it from a backup."
+
+
+class HeadMismatch(JournalError):
+    """No event of the run has the hash that was kept elsewhere: its history was replaced or truncated."""
+
+    code = "RYN424"
+    hint = "Compare with a backup of the journal from the time when the hash was noted."
+
+
 # -- RYN5xx: model calls ------------------------------------------------------------------------------
 
 
@@ -604,6 +644,23 @@ class PullFailed(ModelError):
     hint = "Check the package index that pip uses, then try again. No partial download was stored."
 
 
+# -- RYN3xx: permissions and trust ---------------------------------------------------------------------
+
+
+class SecretRefused(AccessError, ModelError):
+    """A secret may not be sent to this origin: it is bound to others."""
+
+    code = "RYN311"
+    hint = "Allow sending the secret to that origin, if the server may have it."
+
+
+class ProjectUntrusted(AccessError, ModelError):
+    """The configuration of a project that is not trusted would send a secret to an origin."""
+
+    code = "RYN312"
+    hint = "Review what the project wants, and trust it."
+
+
 # -- RYN6xx: limits -----------------------------------------------------------------------------------
 
 
@@ -705,6 +762,20 @@ class UsageError(ConfigError):
 
     def as_json(self) -> dict[str, object]:
         return super().as_json() | {"usage": self.usage}
+
+
+class UserConfigUnavailable(ConfigError):
+    """The user configuration cannot be read or written, or other users can change it."""
+
+    code = "RYN711"
+    hint = "Fix what the message names. `XDG_CONFIG_HOME` selects another folder."
+
+
+class OriginInvalid(ConfigError):
+    """A text is not the origin of a server: scheme, host and port."""
+
+    code = "RYN712"
+    hint = "Write the scheme, the host and, if it is not the default, the port: `https://api.example.com:8443`."
 
 
 class SettingUnknown(ConfigError):

@@ -96,8 +96,8 @@ def test_a_failed_run_prints_the_command_that_continues_it(here: Path, reyn):
 def test_the_exit_code_reflects_the_status_of_the_run(here: Path, reyn):
     (here / "answers.jsonl").write_text(json.dumps(abort("no")))
     assert reyn("run", "pair", IN).code == 5
-    write_skill(here, "spin", {"turn": ["turn", "end"]})
-    (here / "answers.jsonl").write_text("\n".join(json.dumps(a) for a in (go("turn"), go("turn"), finish())))
+    write_skill(here, "spin", {"turn": ["back", "end"], "back": ["turn"]})
+    (here / "answers.jsonl").write_text("\n".join(json.dumps(a) for a in (go("back"), go("turn"), finish())))
     limited = reyn("run", "spin", IN, "--run-id", "s", "--max-phase-visits", "1")
     assert limited.code == 3
     assert "next: reyn resume s --raise max_phase_visits=2" in limited.out

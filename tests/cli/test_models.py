@@ -21,7 +21,7 @@ def test_models_lists_configured_models_with_errors(here: Path, reyn, monkeypatc
         "models:\n  light: scripted:nowhere.jsonl\n  big: {model: 'local:big.gguf'}\n  odd: nothing:x\n"
     )
     listed = {model["model"]: model for model in reyn("models", "--json").json}
-    assert listed["scripted:answers.jsonl"]["is_reachable"]
+    assert listed["scripted:answers.jsonl"]["is_available"]
     assert listed["scripted:nowhere.jsonl"]["why"] == "file not found: `nowhere.jsonl`"
     assert listed["scripted:nowhere.jsonl"]["names"] == ["light"]
     assert listed["local:big.gguf"]["why"] == "file not found: `big.gguf`"
@@ -41,9 +41,10 @@ def test_models_lists_servers_aliases_fallbacks_and_recordings(here: Path, reyn)
         output = reyn("models", "--json")
     listed = {name: model for model in output.json for name in model["names"]}
     assert listed["standard"]["names"] == ["model", "light", "standard"]
-    assert listed["standard"]["is_reachable"]
+    assert listed["standard"]["is_available"]
+    assert listed["other"]["is_available"]
     assert listed["standard"]["details"]["base_url"] == server.url
-    assert listed["other"]["why"] == "the server does not offer the model `n`"
+    assert server.requests == []
     assert listed["past"]["why"] == "run not found: `nobody`"
     assert "is an alias of itself" in listed["odd"]["why"]
 
@@ -64,9 +65,10 @@ def test_an_invalid_model_file_is_reported_before_the_run_starts(here: Path, rey
 
 @pytest.mark.sockets
 def test_a_missing_secret_is_reported_with_its_fix(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(here / "empty"))
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
     far = "{model: openai:m, base_url: 'http://127.0.0.1:9/v1', key: secret://NOT_THERE}"
     (here / "reyn.yaml").write_text(f"model: far\nmodels: {{far: {far}}}\n")
+    assert reyn("trust", "--yes").code == 0
     output = reyn("run", "pair", '{"text": "x"}', "--run-id", "r")
     assert output.code == 1
     for out in (output.out, reyn("show", "r").out):

@@ -79,8 +79,8 @@ def test_cancel_with_json_prints_the_status(here: Path, reyn):
 
 
 def test_a_visit_limit_is_raised_by_its_previous_value(here: Path, reyn):
-    write_skill(here, "spin", {"turn": ["turn", "end"]})
-    write_answers(here, *[go("turn")] * 3, finish())
+    write_skill(here, "spin", {"turn": ["back", "end"], "back": ["turn"]})
+    write_answers(here, *[go("back"), go("turn")] * 2, finish())
     output = reyn("run", "spin", IN, "--run-id", "r", "--max-phase-visits", "2")
     assert (output.code, next_of(output)) == (3, ["resume", "r", "--raise", "max_phase_visits=4"])
     assert reyn(*next_of(output)).code == 0
@@ -115,7 +115,9 @@ def test_a_limit_that_stopped_a_sub_run_is_raised_for_its_parent(here: Path, cou
     assert reyn(*next_of(output)).code == 0
 
 
-@pytest.mark.parametrize("limit", ["max_phase_visits", "max_act_turns", "phase_seconds", "run_seconds", "tokens"])
+@pytest.mark.parametrize(
+    "limit", ["max_phase_visits", "max_act_turns", "phase_seconds", "run_seconds", "tokens", "no_progress"]
+)
 def test_every_limit_can_be_raised(here: Path, reyn, limit: str):
     reyn("run", "pair", IN, "--run-id", "r")
     assert limit in reyn("resume", "--help").out
@@ -145,8 +147,8 @@ def stopped_runs(here: Path, reyn) -> None:
     reyn("run", "pair", IN, "--run-id", "failed")
     write_answers(here, act(child), act(question("Sure?")), finish(), finish())
     reyn("run", "above", IN, "--run-id", "waiting")
-    write_skill(here, "spin", {"turn": ["turn", "end"]})
-    write_answers(here, *[go("turn")] * 3, finish())
+    write_skill(here, "spin", {"turn": ["back", "end"], "back": ["turn"]})
+    write_answers(here, go("back"), go("turn"), finish())
     reyn("run", "spin", IN, "--run-id", "limited", "--max-phase-visits", "1")
 
 
@@ -164,7 +166,7 @@ def test_doctor_lists_open_runs_with_their_next_command(here: Path, reyn):
     assert output.code == 0
     assert {run["run_id"]: run["next"] for run in output.json["runs"]} == NEXT
     assert [check["name"] for check in output.json["checks"]] == [
-        "python", "sqlite", "state", "disk", "config", "journal",
+        "python", "sqlite", "state", "disk", "config", "trust", "journal",
     ]  # fmt: skip
     text = reyn("doctor").out
     assert "waiting.1.1.1  waiting: Sure?\n    next: reyn answer waiting 1.1.1/1.1.1 VALUE\n" in text

@@ -47,7 +47,7 @@ def test_diff_names_the_model_as_the_cause_for_a_fork_with_another_model(ran: Pa
 def test_fork_replaces_the_input(ran: Path, reyn):
     output = reyn("fork", "r", "--at", "9", "--input", '{"text": "given"}', "--run-id", "f")
     assert output.code == 0
-    assert reyn("frame", "f").out.count('{"data":{"text":"given"},"type":"note"}') == 1
+    assert reyn("frame", "f").out.count("[user]\ngiven\n") == 1
     assert reyn("fork", "r", "--input", '{"no": 1}').code == 2
 
 
@@ -196,8 +196,8 @@ def test_export_and_import_report_errors(ran: Path, reyn):
 
 
 def test_resume_uses_the_current_skill_only_with_upgrade(here: Path, reyn):
-    write_skill(here, "spin", {"turn": ["turn", "end"]})
-    write_answers(here, go("turn"), finish())
+    write_skill(here, "spin", {"turn": ["back", "end"], "back": ["turn"]})
+    write_answers(here, go("back"), go("turn"), finish())
     for run in ("old", "new"):
         assert reyn("run", "spin", IN, "--run-id", run, "--max-phase-visits", "1").code == 3
     phase = here / "reyn/project/spin/phases/turn.md"
@@ -206,6 +206,62 @@ def test_resume_uses_the_current_skill_only_with_upgrade(here: Path, reyn):
     assert reyn("resume", "old", *more).code == 0
     output = reyn("resume", "new", *more, "--upgrade")
     assert output.code == 0
-    assert "resumed at turn · skill spin " in output.out
+    assert "resumed at back · skill spin " in output.out
     assert "Now do what" not in reyn("frame", "old").out
     assert "Now do what" in reyn("frame", "new").out
+
+
+# -- imported runs ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def imported(ran: Path, reyn, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Another project, into which the run `r` was imported."""
+    assert reyn("export", "r", "mail.jsonl").code == 0
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "reyn.yaml").write_text("model: scripted:answers.jsonl\n")
+    write_answers(elsewhere, go("second"), finish("again"))
+    monkeypatch.chdir(elsewhere)
+    output = reyn("import", str(ran / "mail.jsonl"))
+    assert (output.code, output.out) == (0, "imported r\n")
+    return elsewhere
+
+
+def test_an_imported_run_is_shown_as_such(imported: Path, reyn):
+    assert "finished (imported)" in reyn("runs").out
+    shown = reyn("show", "r").out.splitlines()
+    assert "finished (imported)" in shown[0]
+    assert shown[1] == "imported from mail.jsonl"
+    assert reyn("runs", "--json").json[0]["imported"] == "mail.jsonl"
+    assert reyn("show", "r", "--json").json["imported"] == "mail.jsonl"
+
+
+@pytest.mark.parametrize(
+    "words", [("resume", "r"), ("undo", "r"), ("cancel", "r"), ("answer", "r", "w", "x"), ("run", "pair", IN)]
+)
+def test_an_imported_run_is_refused_with_the_next_command(imported: Path, reyn, words: tuple[str, ...]):
+    output = reyn(*words, *(("--run-id", "r") if words[0] == "run" else ()))
+    assert output.code == 2
+    assert "RYN421" in output.err
+    assert "reyn fork r" in output.err
+
+
+def test_an_imported_run_can_be_repeated(imported: Path, reyn):
+    assert '"text": "again"' in reyn("rerun", "r", "--run-id", "new").out
+    assert "(imported)" not in reyn("show", "new").out
+
+
+def test_verify_compares_with_a_noted_head(ran: Path, reyn):
+    head = reyn("verify", "r", "--json").json["head"]
+    output = reyn("verify", "r", "--head", head)
+    assert output.out.splitlines()[-1].startswith("matches the noted hash at event")
+    wrong = reyn("verify", "r", "--head", "0" * 64)
+    assert wrong.code == 1
+    assert "RYN424" in wrong.err
+    assert reyn("verify", "r", "--head", "abc").code == 2
+
+
+def test_an_endless_file_is_not_imported(here: Path, reyn):
+    output = reyn("import", "/dev/zero", "--max-bytes", "1000000")
+    assert output.code == 2
+    assert "RYN422" in output.err

@@ -32,6 +32,7 @@ def test_explain_prints_every_request_with_its_line_and_rule(tickets: Path, reyn
     ) in output
     assert output.startswith("skill: tickets\nzones:\n  read   ./ (default)\n  write  output/ (default)\n")
     (tickets / "reyn.yaml").write_text(f"{CONFIG}permissions:\n  file.write:\n    - allow: tickets/\n")
+    reyn("trust", "--yes")
     output = reyn("permissions", "explain", "tickets").out
     rule = "permissions.file.write: allow tickets/ (reyn.yaml:4)"
     assert f"  allow  file.write tickets/ (skill.md:8)\n    by {rule}\nrules:\n  {rule}\n" in output

@@ -57,7 +57,7 @@ def reyn_into_closed_pipe(folder: Path, *arguments: str, both: bool = False) -> 
 def long_run(here: Path, reyn) -> Path:
     """A run `long` with more output than a pipe holds."""
     write_skill(here, "spin", {"turn": ["turn", "end"]})
-    write_answers(here, *(go("turn", "x" * 200) for _ in range(150)), finish())
+    write_answers(here, *(go("turn", f"{number}" + "x" * 200) for number in range(150)), finish())
     assert reyn("run", "spin", IN, "--run-id", "long", "--max-phase-visits", "1000").code == 0
     return here
 

@@ -3,17 +3,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from reyn.config import Config, explain_config
+from reyn.config import Config, Setting, explain_config, load_sources
 from reyn.config.origins import select_settings
 from reyn.errors import ConfigInvalid, SettingUnknown
 
 
+def explain(root: Path, flags=None, environ=None) -> list[Setting]:
+    return explain_config(load_sources(root, flags, {"XDG_CONFIG_HOME": str(root / "config")} | (environ or {})))
+
+
 def origins(root: Path, flags=None, environ=None) -> dict[str, str]:
-    return {setting.key: setting.origin for setting in explain_config(root, flags, environ or {})}
+    return {setting.key: setting.origin for setting in explain(root, flags, environ)}
 
 
 def test_settings_that_nothing_sets_come_from_the_default(tmp_path: Path):
-    settings = explain_config(tmp_path, environ={})
+    settings = explain(tmp_path)
     assert {setting.origin for setting in settings} == {"default"}
     assert {setting.key.partition(".")[0] for setting in settings} == set(Config.__struct_fields__)
     assert {setting.key: setting.value for setting in settings}["sizes.answer_depth"] == 64
@@ -42,7 +46,7 @@ def test_a_key_set_to_its_default_value_has_the_file_as_origin(tmp_path: Path):
 
 def test_values_are_those_of_the_loaded_configuration(tmp_path: Path):
     (tmp_path / "reyn.yaml").write_text("max_phase_visits: 3\nsizes: {answer_bytes: 7}\n")
-    config = msgspec.to_builtins(explain_config(tmp_path, environ={}))
+    config = msgspec.to_builtins(explain(tmp_path))
     assert {setting["key"]: setting["value"] for setting in config if setting["origin"] != "default"} == {
         "max_phase_visits": 3,
         "sizes.answer_bytes": 7,
@@ -50,9 +54,9 @@ def test_values_are_those_of_the_loaded_configuration(tmp_path: Path):
 
 
 def test_a_key_or_a_section_can_be_selected(tmp_path: Path):
-    settings = explain_config(tmp_path, environ={})
+    settings = explain(tmp_path)
     assert [setting.key for setting in select_settings(settings, "limits.tokens")] == ["limits.tokens"]
-    assert len(select_settings(settings, "limits")) == 5
+    assert len(select_settings(settings, "limits")) == 6
     with pytest.raises(SettingUnknown, match="no setting `size`") as unknown:
         select_settings(settings, "size")
     assert unknown.value.hint == "did you mean `sizes`?"
@@ -61,4 +65,4 @@ def test_a_key_or_a_section_can_be_selected(tmp_path: Path):
 def test_an_invalid_configuration_is_an_error(tmp_path: Path):
     (tmp_path / "reyn.yaml").write_text("strct: true\n")
     with pytest.raises(ConfigInvalid, match="strct"):
-        explain_config(tmp_path, environ={})
+        explain(tmp_path)

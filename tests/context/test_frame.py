@@ -17,7 +17,6 @@ from reyn.context import (
     Rollback,
     TurnFrame,
     closing_text,
-    exchanges,
     message_text,
     static_text,
     turn_message,
@@ -81,6 +80,7 @@ def test_the_prompt_has_the_task_the_choices_and_the_form_of_the_answer(tmp_path
     assert text == (
         "Your role: editor\nDo what check does.\n\n"
         "Choose end only when:\n- it is short\n- it is true\n\n"
+        "write: Go on to write.\nend: The final note.\n\n"
         "Answer in JSON: reason, choice (write or end), confidence (0 to 1), data.\n"
         "data: text (text).\n"
         "If the task is impossible: reason, choice (abort).\n\n"
@@ -103,25 +103,10 @@ def test_empty_sections_are_omitted_from_the_text(tmp_path: Path):
     assert text.endswith("choice (abort).\n")
 
 
-def test_each_choice_is_shown_as_an_exchange_in_both_orders(tmp_path: Path):
-    messages = exchanges(stable(tmp_path), "short")
-    texts = [message.parts[0].text for message in messages]
-    write = ["Go on to write.", '{"reason": "Go on to write.", "choice": "write"}']
-    end = ["The final note.", '{"reason": "The final note.", "choice": "end"}']
-    assert texts == [*write, *end, *end, *write]
-    assert [message.role for message in messages] == ["user", "assistant"] * 4
-
-
-def test_there_are_no_exchanges_without_a_choice_or_in_the_full_form(tmp_path: Path):
-    assert exchanges(stable(tmp_path, "write"), "short") == ()
-    assert exchanges(stable(tmp_path), "full") == ()
-
-
 @pytest.mark.parametrize("form", ["full", "short"])
 def test_the_os_adds_few_tokens_to_the_task(tmp_path: Path, form: AnswerForm):
     frame = stable(tmp_path)
-    examples = "".join(message.parts[0].text for message in exchanges(frame, form))
-    text = static_text(frame, form) + examples + closing_text(frame, form)
+    text = static_text(frame, form) + closing_text(frame, form)
     assert len(text) / 4 <= 250  # tokens, at four characters each
 
 
@@ -130,7 +115,7 @@ def test_no_json_in_the_text_is_an_answer(tmp_path: Path, form: AnswerForm):
     """A model that copies what it reads must not give a valid answer."""
     phase = brief(tmp_path, "check", ops={"check": "file, ask_user"})
     spec = phase.turn_spec(form, acting=True, is_truncated=False)
-    text = spec.stable.content.decode() + "".join(part.text for one in spec.static for part in one.parts) + spec.closing
+    text = spec.stable.content.decode() + spec.closing
     for start in (match.start() for match in re.finditer(r"\{", text)):
         for end in (match.end() for match in re.finditer(r"\}", text)):
             if end > start:

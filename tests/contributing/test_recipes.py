@@ -156,12 +156,12 @@ def test_a_step(copy: Copy):
     case = "        case Count(over=over):\n            return len(look_up(artifact, over))\n        case RunOp():"
     copy.change("kernel/steps.py", r"^        case RunOp\(\):", case)
     copy.change(
-        "kernel/steps.py", r"^from reyn.skills.values import Iterate", "from reyn.skills.values import Count, Iterate"
+        "kernel/steps.py", r"^from reyn.skills.values import AskUser", "from reyn.skills.values import Count, AskUser"
     )
     step = "preprocessor:\n  - count: {over: data.text, into: data.length}\n"
     write_skill(copy.project, "try", {"a": ["end"]}, phase_keys={"a": step})
     copy.run(finish())
-    assert '"length":2' in copy.reyn("frame", "r")
+    assert "length: 2" in copy.reyn("frame", "r")
 
 
 EVENT = '''

@@ -167,10 +167,7 @@ def linked_files(chance: random.Random, folder: Path, outside: Path) -> None:
         hidden.write_text(TARGETS[name])
         path = folder / name
         path.unlink()
-        if chance.random() < 0.2:
-            path.hardlink_to(hidden)
-        else:
-            path.symlink_to(hidden)
+        path.symlink_to(hidden)  # a hard link would be a file of the folder like any other
     if chance.random() < 0.3:
         (outside / "artifacts").mkdir()
         (outside / "artifacts" / "note.yaml").write_text(NOTE)

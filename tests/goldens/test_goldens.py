@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import reyn.context.prompt as prompt
 import reyn.context.render as render
 import reyn.kernel.phase_executor as phase_executor
 from reyn import SyncRuntime
@@ -75,7 +76,7 @@ def loud_correction(answer: str, path: str, message: str) -> tuple:
 @pytest.mark.parametrize(
     ("module", "name", "changed"),
     [
-        (render, "CONTRACT", render.CONTRACT + "- Be nice.\n"),
+        (prompt, "OPENING", "Be nice.\n"),
         (render, "FULL_CONTENT", "workspace:.elsewhere/"),
         (phase_executor, "correction", loud_correction),
         (phase_executor, "successors", lambda skill, phase: ()),

@@ -10,7 +10,8 @@ import pytest
 
 from reyn import OSRuntime, RunResult, SyncRuntime
 from reyn.errors import NextAction, RunBlocked
-from reyn.journal.sqlite import FORMAT, SqliteJournal
+from reyn.journal.formats import FORMAT
+from reyn.journal.sqlite import SqliteJournal
 from reyn.testing import ScriptedModel
 from tests.support import act, finish, go, question, write_skill
 
@@ -31,6 +32,11 @@ def root(tmp_path: Path) -> Path:
 def downgrade(root: Path, to: int) -> None:
     """Convert the `runs` table to the format of an earlier release."""
     with closing(sqlite3.connect(root / ".reyn" / "journal.db", isolation_level=None)) as db:
+        db.execute("ALTER TABLE runs DROP COLUMN imported")
+        if to == 3:
+            db.execute("PRAGMA user_version = 3")
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            return
         db.execute("DROP TABLE approvals")
         db.execute("ALTER TABLE runs RENAME COLUMN messages_taken TO heard")
         db.execute("ALTER TABLE runs ADD COLUMN rejoins INTEGER NOT NULL DEFAULT 0")
@@ -50,9 +56,10 @@ def rows(root: Path, *, is_read_only: bool = False) -> dict:
         journal.close()
 
 
-def test_format_2_is_upgraded_with_its_open_questions(root: Path):
+@pytest.mark.parametrize("version", [2, 3])
+def test_an_earlier_format_is_upgraded_with_its_open_questions(root: Path, version: int):
     before = rows(root)
-    downgrade(root, 2)
+    downgrade(root, version)
     assert rows(root, is_read_only=True) == before
     assert rows(root) == before
     with sqlite3.connect(root / ".reyn" / "journal.db") as db:

@@ -245,6 +245,7 @@ HOSTILE = {
     "size": json.dumps(go("build", "x" * 5_000_000)),
     "depth": "[" * 100_000,
     "not_json": "I will not.",
+    "duplicate_key": json.dumps(go("build"))[:-1] + ', "control_ir": []}',
     "not_object": "[1, 2]",
     "shape": '{"control": {"type": "transition"}}',
     "consistency": json.dumps(go("build", decision="finish")),

@@ -290,7 +290,7 @@ def test_undo_includes_sub_runs(project: Project):
 # -- carrying runs elsewhere --------------------------------------------------------------------------
 
 
-def test_an_exported_run_can_be_imported_and_continued_elsewhere(project: Project, tmp_path: Path):
+def test_an_exported_run_can_be_imported_and_forked_elsewhere(project: Project, tmp_path: Path):
     answers = [act(file("write", "workspace:n.txt", content="1")), act(question("ok?")), go("b"), finish()]
     with reopened(project, answers) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
@@ -302,9 +302,24 @@ def test_an_exported_run_can_be_imported_and_continued_elsewhere(project: Projec
         assert rt.import_(lines).known == ("k",)
         assert list(rt.events("k")) == list(project.journal.read("k"))
         assert (elsewhere.root / ".reyn/workspace/k/n.txt").read_text() == "1"
-        rt.answer("k", "1.2.1", "yes")
-        assert rt.resume("k").ok
-        assert rt.replay("k").status == "finished"
+        assert rt.fork("k", at=1, run_id="f").status == "waiting"
+        rt.answer("f", "1.2.1", "yes")
+        assert rt.resume("f").ok
+        assert rt.replay("f").status == "finished"
+
+
+def test_a_different_run_of_the_same_id_is_not_imported(project: Project, tmp_path: Path):
+    with reopened(project, ANSWERS) as rt:
+        rt.run("s", {"text": "in"}, run_id="k")
+        lines = list(rt.export("k"))
+    with reopened(project, ANSWERS) as rt:
+        rt.run("s", {"text": "other"}, run_id="other")
+        rt.undo("k")
+    elsewhere = Project(tmp_path / "elsewhere")
+    elsewhere.root.mkdir()
+    write_skill(elsewhere.root, "s", {"a": ["b"], "b": ["end"]}, ops={"a": "file, ask_user"})
+    with elsewhere.open(ANSWERS) as rt:
+        rt.run("s", {"text": "mine"}, run_id="k")
         with pytest.raises(RunKeyTaken, match="different run `k` exists"):
             rt.import_(lines)
 

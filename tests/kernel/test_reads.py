@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from reyn.config import Sizes
+from reyn.workspace.paths import FULL_CONTENT
 from tests.kernel.support import IN, Project
 from tests.support import NOTE, finish, go, write_skill
 
@@ -35,7 +36,7 @@ def remark(text: str) -> dict:
 
 
 REQUEST = {"type": "request", "data": {"text": "please"}}
-SHOWN = '{"data":{"text":"please"},"type":"request"}'
+SHOWN = "# Earlier request\nplease\n"
 ANSWERS = [draft("one"), remark("longer"), draft("two"), remark("shorter"), draft("three"), finish()]
 
 
@@ -43,21 +44,20 @@ def test_a_phase_sees_the_latest_artifact_of_each_type_that_it_reads(tmp_path: P
     project = make(tmp_path)
     assert project.run("loop", ANSWERS, REQUEST).ok
     turn = project.model.turn_message
-    assert turn(0).count(SHOWN) == 1  # the input itself is not repeated
-    assert "read_artifacts" not in turn(0)
+    assert turn(0) == "please"  # the input itself is not repeated
     assert SHOWN in turn(1)
-    assert '"one"' not in turn(1).split("read_artifacts")[1]
+    assert "Earlier draft" not in turn(1)
     assert SHOWN in turn(2)
-    assert '{"data":{"text":"one"},"type":"draft"}' in turn(2)
-    assert '{"data":{"text":"two"},"type":"draft"}' in turn(4)
-    assert '"one"' not in turn(4)
+    assert "# Earlier draft\none\n" in turn(2)
+    assert "# Earlier draft\ntwo\n" in turn(4)
+    assert "one" not in turn(4).partition("# Notes")[0]
     assert project.is_sound()
 
 
 def test_a_phase_that_declares_nothing_sees_its_input_alone(tmp_path: Path):
     project = make(tmp_path, reads={})
     assert project.run("loop", ANSWERS, REQUEST).ok
-    assert not any("read_artifacts" in project.model.turn_message(call) for call in range(6))
+    assert not any("# Earlier" in project.model.turn_message(call) for call in range(6))
 
 
 def test_a_large_artifact_is_truncated_and_can_be_read_in_parts(tmp_path: Path):
@@ -66,8 +66,8 @@ def test_a_large_artifact_is_truncated_and_can_be_read_in_parts(tmp_path: Path):
     assert project.run("loop", [draft("one"), finish()], large, sizes=Sizes(input_bytes=1000)).ok
     text = project.model.turn_message(1)
     assert "x" * 1001 not in text
-    assert '"path": "workspace:.kept/2.read1"' in text
-    read = {"kind": "file", "op": "read", "path": "workspace:.kept/2.read1", "start": 2000}
+    assert f'"path": "{FULL_CONTENT}2.read1"' in text
+    read = {"kind": "file", "op": "read", "path": f"{FULL_CONTENT}2.read1", "start": 2000}
     with project.open([draft("one"), {"control_ir": [read]}, finish()], sizes=Sizes(input_bytes=1000)) as rt:
         assert rt.run("loop", large, run_id="again").ok
     assert "x" * 1000 in json.dumps(project.results("again")[0])
@@ -78,7 +78,7 @@ def test_a_run_that_is_resumed_reads_the_same(tmp_path: Path):
     project = make(tmp_path)
     assert project.run("loop", ANSWERS[:4], REQUEST).status == "failed"  # the script ends
     assert project.resume(ANSWERS, retry=True).ok
-    assert '{"data":{"text":"two"},"type":"draft"}' in project.model.turn_message(0)
+    assert "# Earlier draft\ntwo\n" in project.model.turn_message(0)
     assert project.is_sound()
 
 
@@ -87,9 +87,9 @@ def test_after_a_rollback_a_phase_reads_what_it_read_before(tmp_path: Path):
     answers = [draft("one"), remark("longer"), draft("two"), "no", draft("three"), finish()]
     assert project.run("loop", answers, REQUEST, max_phase_retries=0).ok
     before, again = project.model.turn_message(2), project.model.turn_message(4)
-    section = "## read_artifacts: draft\n"
+    section = "# Earlier draft\n"
     assert before.split(section)[1].split("\n")[0] == again.split(section)[1].split("\n")[0]
-    assert '"text":"one"' in again.split(section)[1].split("\n")[0]
+    assert again.split(section)[1].split("\n")[0] == "one"
     assert project.is_sound()
 
 
@@ -99,8 +99,8 @@ def test_a_fork_reads_the_artifacts_of_its_origin_and_its_own_input(tmp_path: Pa
     at = [event.seq for event in project.journal.read("k") if event.kind == "phase_completed"][1]
     with project.open([*ANSWERS[:2], draft("other"), finish()]) as rt:
         assert rt.fork("k", at=at, input={"type": "remark", "data": {"text": "new"}}, run_id="f").ok
-    assert '{"data":{"text":"new"},"type":"remark"}' in project.model.turn_message(0)
-    assert '{"data":{"text":"one"},"type":"draft"}' in project.model.turn_message(0)
+    assert project.model.turn_message(0).startswith("new\n")
+    assert "# Earlier draft\none\n" in project.model.turn_message(0)
     assert SHOWN in project.model.turn_message(0)
     assert project.is_sound("f")
 
@@ -111,6 +111,6 @@ def test_the_preview_of_a_frame_has_the_artifacts_that_the_phase_reads(tmp_path:
         frame = rt.first_frame("loop", {"type": "draft", "data": IN}, phase="check")
         plain = rt.first_frame("loop", REQUEST)
     assert frame.as_json()["read_artifacts"] == [{"type": "request", "data": {}}]
-    assert "read_artifacts: request" in frame.messages[1][1]
+    assert "# Earlier request\n" in frame.messages[-1][1]
     assert frame.warnings == ("the artifacts that phase `check` reads are empty in a preview",)
     assert [one["type"] for one in plain.as_json()["read_artifacts"]] == ["draft"]

@@ -71,7 +71,7 @@ def test_an_internal_error_is_recorded_and_loses_no_answer(tmp_path: Path, monke
     assert project.is_sound()
 
 
-def test_an_imported_run_can_be_answered(tmp_path: Path):
+def test_a_fork_of_an_imported_run_can_be_answered(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "ask_user"})
     answers = [act(question("one?")), act(question("two?")), finish()]
     here = Project(tmp_path)
@@ -86,8 +86,11 @@ def test_an_imported_run_can_be_answered(tmp_path: Path):
     there.root.mkdir()
     with there.open(answers) as rt:
         rt.import_(lines)
-        rt.answer("k", "1.2.1", "yes")
-        assert rt.resume("k").ok
+        assert rt.fork("k", run_id="f").status == "waiting"
+        rt.answer("f", "1.1.1", "yes")
+        assert rt.resume("f").status == "waiting"
+        rt.answer("f", "1.2.1", "yes")
+        assert rt.resume("f").ok
 
 
 def test_a_failing_fork_does_not_revert_the_changes_of_its_origin(tmp_path: Path):

@@ -112,7 +112,7 @@ def test_the_visit_limit_of_a_sub_run_is_raised_through_its_parent(tmp_path: Pat
     answers = [act(RUN), *(go("x", str(n)) for n in range(4)), finish(), go("b"), finish()]
     result = project.run("outer", answers, max_phase_visits=2, max_phase_retries=0)
     assert result.status == "limited"
-    assert "sub-run `k.1.1.1`: phase `x`" in result.reason
+    assert result.reason.startswith("sub-run `k.1.1.1`: `x` reached `max_phase_visits`")
     assert project.resume(answers, raise_limits={"max_phase_visits": 3}).status == "limited"
     assert project.resume(answers, raise_limits={"max_phase_visits": 9}).ok
     assert project.is_sound()
@@ -153,8 +153,8 @@ def test_a_node_of_the_graph_can_be_a_skill(tmp_path: Path):
     result = project.run("outer", [go("@inner", "to inner"), finish("inner says"), finish("end")])
     assert result.ok
     assert result.path == ("a", "@inner", "b")
-    assert '"text":"to inner"' in project.model.turn_message(1)
-    assert '"text":"inner says"' in project.model.turn_message(2)
+    assert project.model.turn_message(1) == "to inner"
+    assert project.model.turn_message(2) == "inner says"
     assert project.is_sound()
 
 
@@ -196,8 +196,8 @@ def test_a_run_skill_step_resolves_paths_in_its_input(tmp_path: Path):
     given = {"title": "T", "items": [{"text": "i"}, {"text": "j"}]}
     assert project.run("outer", [finish("1"), finish("2"), finish("3"), finish()], given).ok
     shown = [project.model.turn_message(number) for number in range(4)]
-    assert [text.split('"text":"')[1][0] for text in shown[:3]] == ["T", "i", "j"]
-    assert '"one":{"data":{"text":"1"},"type":"note"}' in shown[3]
+    assert shown[:3] == ["T", "i", "j"]
+    assert 'one: {"data": {"text": "1"}, "type": "note"}' in shown[3]
     assert project.is_sound()
 
 

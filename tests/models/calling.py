@@ -49,7 +49,7 @@ class Caller:
         (self.root / "reyn.yaml").write_text(yaml.safe_dump(config))
 
     def runtime(self, model: str | None = None) -> OSRuntime:
-        rt = OSRuntime.open(self.root, model=model)
+        rt = OSRuntime.open(self.root, model=model, trust=True)
         rt.secrets = Secrets([self.secrets], self.environment)
         return rt
 

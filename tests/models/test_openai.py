@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import json
 import os
 import socket
 import sys
 import time
-import traceback
+import tracemalloc
+import zlib
 from email.utils import formatdate
 
 import pytest
@@ -19,10 +21,8 @@ from reyn.config import ModelSettings
 from reyn.errors import (
     ConfigInvalid,
     KeyRejected,
-    ModelError,
     ModelNotInstalled,
     ModelTimeout,
-    RequestRejected,
     RunNotFound,
 )
 from reyn.journal import Event
@@ -31,6 +31,7 @@ from reyn.models.openai import OpenAIModel
 from reyn.secrets import EnvironmentStore, MemoryStore, Secrets
 from tests.models.calling import IN, KEY, ONE, PAIR, TIMEOUT_SECONDS, Caller, until
 from tests.models.fake_server import (
+    Behavior,
     Connection,
     FakeServer,
     Request,
@@ -166,38 +167,6 @@ def test_redirects_are_not_followed(far: Caller, server: FakeServer):
         assert far.retry().ok
 
 
-@pytest.mark.parametrize(
-    ("behavior", "listed"),
-    [
-        (whole("application/json", b'{"data": [{"id": "m"}, {"id": "n"}, 5]}'), ["m", "n"]),
-        (whole("application/json", b'{"data": null}'), []),
-        (whole("text/html", b"<html>"), []),
-        (status(404), []),
-        (status(401, lambda request: f"no: {request.key}"), KeyRejected),
-        (whole("text/plain", b"", 302, location="http://127.0.0.1:1/"), RequestRejected),
-    ],
-)
-def test_the_models_of_a_server_are_listed(server: FakeServer, behavior, listed):
-    server.then(behavior)
-    settings = ModelSettings("openai:m", base_url=server.url, key="secret://FAR_KEY")
-    secrets = Secrets([MemoryStore({"FAR_KEY": KEY})])
-    model = OpenAIModel("far", "m", settings, lambda: secrets)
-
-    async def main() -> list[str] | type[Exception]:
-        try:
-            return await model.list_models()
-        except ModelError as error:
-            messages.extend([repr(error), *traceback.format_exception(error)])
-            return type(error)
-        finally:
-            await model.aclose()
-
-    messages: list[str] = []
-    assert asyncio.run(main()) == listed
-    assert KEY not in str(messages)
-    assert [request.path for request in server.requests] == ["/v1/models"]
-
-
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "openai", None)
     with pytest.raises(ModelNotInstalled, match="extra `openai`"):
@@ -317,7 +286,7 @@ def test_an_unset_variable_of_a_key_is_reported_before_any_request():
 def test_a_key_from_a_variable_is_sent_and_scrubbed(far: Caller, server: FakeServer, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MY_PROVIDER_KEY", KEY)
     far.configure(key="env://MY_PROVIDER_KEY")
-    far.environment = EnvironmentStore(os.environ)
+    far.secrets, far.environment = MemoryStore(), EnvironmentStore(os.environ)
     server.then(
         status(503, lambda request: f"no capacity for {request.key}"), good(lambda request: finish(request.key))
     )
@@ -330,7 +299,7 @@ def test_a_key_from_a_variable_is_sent_and_scrubbed(far: Caller, server: FakeSer
 
 def test_a_rejected_key_from_a_variable_names_the_variable(far: Caller, server: FakeServer):
     far.configure(key="env://MY_PROVIDER_KEY")
-    far.environment = EnvironmentStore({"MY_PROVIDER_KEY": KEY})
+    far.secrets, far.environment = MemoryStore(), EnvironmentStore({"MY_PROVIDER_KEY": KEY})
     server.then(status(401, lambda request: f"bad key {request.key}"))
     result = far.run()
     assert result.reason == "model `far` returned HTTP 401: bad key env://MY_PROVIDER_KEY"
@@ -380,6 +349,52 @@ def test_an_endless_body_is_abandoned(
     assert far.run().ok
     assert far.codes() == ["RYN510" if code == 200 else "RYN506"]
     assert len(sent) < 1_000
+
+
+def encoded(code: int, body: bytes, encoding: str, kind: str = "application/json") -> Behavior:
+    async def answer(_: Request, line: Connection) -> None:
+        with contextlib.suppress(Exception):
+            await line.whole(code, kind, body, {"content-encoding": encoding})
+
+    return answer
+
+
+def bomb(levels: int) -> bytes:
+    content = b'{"error": {"message": "' + b"a" * 50_000_000
+    for _ in range(levels):
+        content = gzip.compress(content)
+    return content
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "gzip, gzip", "br", "zstd", "deflate"])
+@pytest.mark.parametrize("code", [200, 500])
+def test_a_compressed_body_is_decoded_up_to_a_limit(
+    far: Caller, server: FakeServer, delays: list[float], code: int, encoding: str
+):
+    server.then(encoded(code, bomb(2 if "," in encoding else 1), encoding), good(finish()))
+    tracemalloc.start()
+    assert far.run().ok
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert far.codes() == ["RYN510" if code == 200 else "RYN506"]
+    assert peak < 120_000_000  # the limit of an answer is 32 MB; it is copied on the way
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_a_compressed_answer_is_read(far: Caller, server: FakeServer, encoding: str):
+    message = {"choices": [{"message": {"content": json.dumps(finish())}, "finish_reason": "stop"}]}
+    press = gzip.compress if encoding == "gzip" else zlib.compress
+    server.then(encoded(200, press(json.dumps(message).encode()), encoding))
+    assert far.run().ok
+    assert server.requests[0].all("accept-encoding") == ["gzip, deflate"]
+
+
+def test_a_compressed_error_is_shown(far: Caller, server: FakeServer, delays: list[float]):
+    body = gzip.compress(json.dumps({"error": {"message": "not today"}}).encode())
+    server.then(encoded(503, body, "gzip"), good(finish()))
+    assert far.run().ok
+    [event] = far.events("model_retried")
+    assert event["message"] == "model `far` returned HTTP 503: not today"
 
 
 def test_delays_back_off_with_jitter_and_end(far: Caller, server: FakeServer, delays: list[float]):

@@ -55,7 +55,7 @@ class Desk:
 
     def perform(self, call: Call, plan: Plan) -> dict[str, Any]:
         if plan.changes:
-            result = apply_changes(call, plan.changes, self.env) or plan.result
+            result = apply_changes(call, plan.changes, self.env).problem or plan.result
         else:
             result = plan.result or asyncio.run(perform_op(FILE, call, plan, self.env))
         error = _validator(str(call.op), "result").first_error(result)

@@ -546,6 +546,7 @@ def test_a_package_brings_an_op_through_an_entry_point(installed: Path, tmp_path
     assert run_reyn(installed, "lint", "report", cwd=tmp_path)[0] == 0
     code, page = run_reyn(installed, "ops", "notify", cwd=tmp_path)
     assert (code, page.splitlines()[0]) == (0, "# notify")
+    assert run_reyn(installed, "trust", "--yes", cwd=tmp_path)[0] == 0
     code, told = run_reyn(installed, "run", "report", '{"text": "in"}', "--run-id", "r", cwd=tmp_path)
     assert code == 0, told
     assert "notify workspace:outbox" in told

@@ -70,8 +70,8 @@ def test_runs_that_have_ended_are_deleted_with_their_files(project: Project):
 def test_runs_that_can_continue_stay_unless_their_status_is_asked_for(project: Project):
     assert execute(project, "failed", "no", "no", "no") == "failed"
     assert execute(project, "waiting", act(question("ok?"))) == "waiting"
-    write_skill(project.root, "spin", {"turn": ["turn", "end"]})
-    with open_runtime(project, [go("turn")], max_phase_visits=1) as rt:
+    write_skill(project.root, "spin", {"turn": ["back", "end"], "back": ["turn"]})
+    with open_runtime(project, [go("back")], max_phase_visits=1) as rt:
         for run_id in ("cancelled", "limited"):
             assert rt.run("spin", IN, run_id=run_id).status == "limited"
         rt.cancel("cancelled")

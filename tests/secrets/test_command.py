@@ -39,7 +39,7 @@ def test_a_secret_is_set_listed_and_removed(reyn, piped, path: Path):
     assert open_secrets().get("TOKEN") == VALUE
     listed, as_json = reyn("secret", "list"), reyn("secret", "list", "--json")
     assert listed.out == "TOKEN  file\n"
-    assert as_json.json == [{"name": "TOKEN", "store": "file", "over": []}]
+    assert as_json.json == [{"name": "TOKEN", "store": "file", "over": [], "origins": []}]
     removed = reyn("secret", "rm", "TOKEN")
     assert (removed.code, removed.out) == (0, f"removed TOKEN from {path}\n")
     assert reyn("secret", "list", "--json").json == []

@@ -211,7 +211,7 @@ def test_a_killed_writer_leaves_a_valid_file_and_no_lock(file: SecretsFile):
 
 
 def test_waiting_for_the_lock_times_out(file: SecretsFile, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("reyn.secrets.file._LOCK_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr("reyn.private_files._LOCK_TIMEOUT_SECONDS", 0.05)
 
     def update_concurrently(contents: Contents) -> Contents:
         with pytest.raises(SecretStoreUnavailable, match="by another process"):

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from reyn.cli.commands.graph import command
 from reyn.skills import ArtifactType, Phase, Skill
 from reyn.skills.drawing import MAX_COLUMNS, edges, nodes, to_mermaid, to_svg, to_text
-from tests.support import write_skill
+from reyn.skills.drawing.listing import to_listing
+from tests.support import load_skill, write_skill
 
 UP, DOWN, LEFT, RIGHT = (-1, 0), (1, 0), (0, -1), (0, 1)
 OPEN = {UP: "│╎└╰┘╯├┤┴┼", DOWN: "│╎┌╭┐╮├┤┬┼", LEFT: "─╌┐╮┘╯┤┬┴┼", RIGHT: "─╌┌╭└╰├┬┴┼"}
@@ -268,8 +269,17 @@ def test_the_command_draws_in_the_requested_format(tmp_path: Path):
             {"name": "end", "kind": "end"},
         ],
         "edges": [
-            {"source": "a", "target": "a", "artifact": "note", "is_loop": True},
-            {"source": "a", "target": "b", "artifact": "note", "is_loop": False},
-            {"source": "b", "target": "end", "artifact": "note", "is_loop": False},
+            {"source": "a", "target": "a", "artifact": "note", "is_loop": True, "text": ""},
+            {"source": "a", "target": "b", "artifact": "note", "is_loop": False, "text": ""},
+            {"source": "b", "target": "end", "artifact": "note", "is_loop": False, "text": ""},
         ],
     }
+
+
+def test_the_texts_of_edges_are_labels_in_mermaid_svg_and_lists(tmp_path: Path):
+    folder = write_skill(tmp_path, "texts", {"a": {"b": 'is "good"', "end": "is bad"}, "b": ["end"]})
+    skill = load_skill(folder)
+    assert '-->|"note: is #quot;good#quot;"|' in to_mermaid(skill)
+    assert "a → b: note: is " in to_svg(skill)
+    assert "├─▶ b (note): is " in to_listing(skill, "many nodes")
+    assert "is bad" not in to_text(skill)  # a drawing has no room for them

@@ -1,7 +1,11 @@
 """Changes are atomic, idempotent, revertible, and never overwrite a modification."""
 
+import errno
+import fcntl
+import os
 import stat
 import sys
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -9,7 +13,7 @@ from typing import Any
 import pytest
 
 from reyn.journal import digest
-from reyn.workspace import Change, FileError, apply_change, revert
+from reyn.workspace import Change, ChangeUncertain, FileError, apply_change, changes, locks, revert
 from reyn.workspace.files import stat_stamp
 
 OLD, NEW = b"old\n", b"new\n"
@@ -203,6 +207,11 @@ class Killed(BaseException):
     """Only descriptors are closed on the way out, so the files are as a kill would leave them."""
 
 
+def descriptors() -> set[int]:
+    """The open descriptors; a kill would close them, and release their locks."""
+    return {int(path.name) for path in Path("/dev/fd").iterdir()}
+
+
 def kill_at_line(number: int) -> Any:
     left = number
 
@@ -231,6 +240,7 @@ def test_a_kill_at_any_line_leaves_a_whole_file_and_the_retry_completes(roots, c
         if before is not None and not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(before)
+        held = descriptors()
         sys.settrace(kill_at_line(number))
         try:
             apply(change, roots, do)
@@ -239,6 +249,9 @@ def test_a_kill_at_any_line_leaves_a_whole_file_and_the_retry_completes(roots, c
             pass
         finally:
             sys.settrace(previous_trace)
+        for handle in descriptors() - held:
+            with suppress(OSError):  # one of them listed the others
+                os.close(handle)
         assert (file.read_bytes() if file.exists() else None) in (before, after)
         assert apply(change, roots, do) in ("done", "already")
         assert (file.read_bytes() if file.exists() else None) == after
@@ -259,3 +272,125 @@ def test_no_descriptor_leaks(roots, file, tmp_path):
     with pytest.raises(FileError):
         apply(Change("reyn/b.md", None, NEW_NAME, None), roots)
     assert sum(1 for _ in Path("/dev/fd").iterdir()) == before
+
+
+# -- failures after the file has changed --------------------------------------------------------------
+
+
+class Failing:
+    """`os`, one of whose functions fails once, before or after it has done its work."""
+
+    def __init__(self, name: str, number: int = 1, *, after: bool = False, error: int = errno.EIO) -> None:
+        self._name, self._left, self._after, self._error = name, number, after, error
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(os, name)
+        if name != self._name:
+            return real
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._left -= 1
+            if self._left != 0:
+                return real(*args, **kwargs)
+            if self._after:
+                real(*args, **kwargs)
+            raise OSError(self._error, os.strerror(self._error))
+
+        return call
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    return lambda *args, **more: monkeypatch.setattr(changes, "os", Failing(*args, **more))
+
+
+@pytest.mark.parametrize(("change", "fsyncs"), [(REPLACED, 2), (DELETED, 1)])
+def test_a_change_that_is_not_confirmed_to_be_durable_counts_as_made(roots, file, failing, change, fsyncs):
+    failing("fsync", fsyncs)
+    assert apply(change, roots) == "unconfirmed"
+    assert (file.read_bytes() if file.exists() else None) == (NEW if change is REPLACED else None)
+
+
+@pytest.mark.parametrize(("change", "call"), [(REPLACED, "rename"), (DELETED, "unlink")])
+def test_a_call_that_fails_after_it_took_effect_counts_as_made(roots, file, failing, change, call):
+    failing(call, 1 if call == "rename" else 2, after=True)
+    assert apply(change, roots) == "unconfirmed"
+
+
+@pytest.mark.parametrize("call", ["open", "write", "fsync", "rename"])
+def test_a_change_that_fails_leaves_neither_a_change_nor_folders(roots, failing, call):
+    failing(call, 3 if call == "fsync" else 1)
+    with pytest.raises(FileError, match="Input/output error"):
+        apply(BELOW, roots)
+    assert names(roots) == []
+
+
+def test_a_change_is_uncertain_if_the_folders_of_a_failed_one_cannot_be_removed(roots, monkeypatch):
+    system = Failing("write")
+    system.rmdir = Failing("rmdir").rmdir
+    monkeypatch.setattr(changes, "os", system)
+    with pytest.raises(ChangeUncertain, match="may have been changed"):
+        apply(BELOW, roots)
+    monkeypatch.undo()
+    assert apply(BELOW, roots, revert) == "already"
+    assert names(roots) == []
+
+
+def test_a_revert_that_cannot_remove_a_folder_fails_and_can_be_repeated(roots, failing, monkeypatch):
+    apply(BELOW, roots)
+    failing("rmdir")
+    with pytest.raises(FileError):
+        apply(BELOW, roots, revert)
+    assert names(roots) == ["x"]
+    monkeypatch.undo()
+    assert apply(BELOW, roots, revert) == "already"
+    assert names(roots) == []
+
+
+# -- locks --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def locked(path):
+    handle = os.open(path, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def test_a_change_waits_for_the_lock_of_the_folder_and_then_gives_up(roots, file, monkeypatch):
+    monkeypatch.setattr(locks, "LOCK_SECONDS", 0.01)
+    with locked(file.parent), pytest.raises(FileError, match="locked by another process"):
+        apply(REPLACED, roots)
+    assert file.read_bytes() == OLD
+    assert apply(REPLACED, roots) == "done"
+
+
+def test_a_change_is_made_once_the_lock_is_released(roots, file, monkeypatch):
+    pauses = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        os.close(handle)
+
+    handle = os.open(file.parent, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    monkeypatch.setattr(locks.time, "sleep", sleep)
+    assert apply(REPLACED, roots) == "done"
+    assert len(pauses) == 1
+
+
+def test_where_folders_cannot_be_locked_a_file_in_the_state_directory_is(roots, file, monkeypatch):
+    real, asked = fcntl.flock, []
+
+    def flock(handle: int, how: int) -> None:
+        asked.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+        if not asked[-1].endswith(".lock"):
+            raise OSError(errno.ENOLCK, "no locks")
+        real(handle, how)
+
+    monkeypatch.setattr(locks.fcntl, "flock", flock)
+    assert apply(REPLACED, roots) == "done"
+    assert asked[-1] == str(roots.state / "files.lock")

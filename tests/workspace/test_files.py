@@ -13,7 +13,7 @@ from reyn.workspace import (
     entries_of,
     kind_of,
     locate,
-    missing_folders,
+    look,
     read,
     walk,
 )
@@ -126,9 +126,12 @@ def test_error_messages_contain_no_machine_paths(roots, tmp_path):
 
 
 def test_missing_folders_are_listed_outermost_first(roots):
-    assert missing_folders(locate("reyn/a/b/c.md", roots), roots) == ("reyn/a", "reyn/a/b")
-    assert missing_folders(locate("workspace:a/c.md", roots), roots) == ("workspace:a",)
-    assert missing_folders(locate("reyn/c.md", roots), roots) == ()
+    def missing(path: str) -> tuple[str, ...]:
+        return look(locate(path, roots), Guard(roots), 1_000)[1]
+
+    assert missing("reyn/a/b/c.md") == ("reyn/a", "reyn/a/b")
+    assert missing("workspace:a/c.md") == ("workspace:a",)
+    assert missing("reyn/c.md") == ()
 
 
 def test_kind_of_a_location(roots):

@@ -46,6 +46,7 @@ COMMANDS = {
     "export": "Write a run to a file.",
     "import": "Import exported runs.",
     "permissions": "Explain what a skill may do; list and revoke standing approvals.",
+    "trust": "Review what a project wants, and trust it.",
     "secret": "Store, list and remove secrets.",
     "models": "List models, or download one.",
     "config": "Show every setting with its origin.",

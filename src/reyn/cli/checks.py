@@ -1,9 +1,10 @@
-"""The checks of `reyn doctor`: Python, SQLite, state folder, disk, configuration, journal. They write nothing."""
+"""The checks of `reyn doctor`: Python, SQLite, state folder, disk, configuration, trust, journal."""
 
 from __future__ import annotations
 
 import os
 import platform
+import shlex
 import shutil
 import sqlite3
 import sys
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from reyn.cli.hints import full_hint
-from reyn.config import load_config
-from reyn.errors import ConfigInvalid, JournalError
-from reyn.journal.sqlite import FORMAT, SqliteJournal
+from reyn.errors import ConfigError, ConfigInvalid, JournalError
+from reyn.journal.formats import FORMAT
+from reyn.journal.sqlite import SqliteJournal
+from reyn.permissions.trust import load_project
 from reyn.runtime.os_runtime import STATE
 
 if TYPE_CHECKING:
@@ -49,7 +51,13 @@ class Check(msgspec.Struct, frozen=True):
 def run_checks(root: Path) -> list[Check]:
     """Run every check for a project."""
     checks = [check_python(sys.version_info[:3]), check_sqlite(sqlite3.sqlite_version_info), check_state(root)]
-    return [*checks, check_disk(shutil.disk_usage(root).free), check_config(root), check_journal(root)]
+    return [
+        *checks,
+        check_disk(shutil.disk_usage(root).free),
+        check_config(root),
+        check_trust(root),
+        check_journal(root),
+    ]
 
 
 def check_python(version: tuple[int, ...]) -> Check:
@@ -72,6 +80,10 @@ def check_state(root: Path) -> Check:
         return Check("state", "broken", f"`{STATE}` is not a folder", "Move the file away.")
     if not os.access(folder if folder.exists() else root, os.W_OK | os.X_OK):
         return Check("state", "broken", f"`{folder}` is not writable", "Runs can be read, but not executed.")
+    loose = [path for path in (folder, *folder.glob("journal.db*")) if path.exists() and path.stat().st_mode & 0o077]
+    if loose:
+        hint = f"Run: chmod -R go= {shlex.quote(str(folder))}"
+        return Check("state", "warning", f"other users can access `{loose[0]}`", hint)
     return Check("state", "ok", f"{folder}{'' if folder.exists() else ' (created by the first run)'}")
 
 
@@ -82,14 +94,27 @@ def check_disk(free: int) -> Check:
 
 def check_config(root: Path) -> Check:
     try:
-        model = load_config(root).model
+        model = load_project(root).config.model
     except ConfigInvalid as error:
         return Check(
             "config", "broken", "; ".join(str(finding) for finding in error.findings), full_hint(error.code, error.hint)
         )
+    except ConfigError as error:
+        return Check("config", "broken", error.message, full_hint(error.code, error.hint))
     if not model:
         return Check("config", "ok", "valid, no default model", "Set `model:` in reyn.yaml, or pass --model.")
     return Check("config", "ok", f"valid, model {model}")
+
+
+def check_trust(root: Path) -> Check:
+    try:
+        trust = load_project(root).trust
+    except ConfigError:  # the check of the configuration reports it
+        return Check("trust", "ok", "unknown, the configuration is invalid")
+    if not trust.ignored:
+        return Check("trust", "ok", "nothing needs trust" if trust.state == "not needed" else trust.state)
+    ignored = "; ".join(f"{want.text} ({want.place})" for want in trust.ignored)
+    return Check("trust", "warning", f"{trust.state}; ignored: {ignored}", "Review and trust: reyn trust")
 
 
 def check_journal(root: Path) -> Check:

@@ -13,6 +13,7 @@ from reyn.cli.interrupts import INTERRUPTED, Interrupts
 from reyn.cli.output import duration, json_option, print_json, print_result, result_as_json, reyn_command
 from reyn.cli.progress import Progress
 from reyn.cli.project import open_existing_project
+from reyn.cli.trust import ask_for_trust
 from reyn.errors import RunNotResumable
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ def execute(
         settings: Keys of the configuration to override.
     """
     people = None if no_input else _terminal_people()
+    if people is not None:
+        ask_for_trust()
     with opening(people=people, **settings) as runtime:
         progress = Progress(runtime, err=as_json, people=people, stream=stream)
         if people is not None:

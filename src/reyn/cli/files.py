@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from reyn.documents import read_error
 from reyn.errors import FileTaken, ProjectNotFound
+from reyn.workspace.writing import create_file, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,17 +26,16 @@ def write_new_files(root: Path, files: Mapping[str, str], optional: Mapping[str,
         FileTaken: One of `files` exists.
         ProjectNotFound: The folder cannot be written.
     """
-    taken = [name for name in files if (root / name).exists()]
+    taken = [name for name in files if os.path.lexists(root / name)]
     if taken:
         raise FileTaken(f"`{taken[0]}` already exists; nothing was written")
-    missing = {name: text for name, text in optional.items() if not (root / name).exists()}
+    missing = {name: text for name, text in optional.items() if not os.path.lexists(root / name)}
     written: list[Path] = []
     try:
+        root.mkdir(parents=True, exist_ok=True)
         for name, text in {**files, **missing}.items():
-            path = root / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            written.append(path)
-            path.write_text(text, encoding="utf-8")
+            create_file(root, name, text.encode())
+            written.append(root / name)
     except OSError as error:
         for path in written:
             path.unlink(missing_ok=True)
@@ -44,18 +44,7 @@ def write_new_files(root: Path, files: Mapping[str, str], optional: Mapping[str,
 
 def write_atomically(path: Path, lines: Iterable[bytes]) -> int:
     """Write a file by renaming a complete temporary one; return its size in bytes."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        try:
-            with temporary.open("wb") as file:
-                file.writelines(lines)
-                size = file.tell()
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        return replace_file(path, lines)
     except OSError as error:
         raise ProjectNotFound(f"cannot write `{path}`: {error.strerror}", hint="Choose a writable path.") from error
-    return size

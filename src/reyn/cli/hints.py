@@ -18,6 +18,9 @@ COMMANDS = {
     "RYN202": "`reyn show RUN` lists the rejections, `reyn frame RUN` shows the prompt and the answer.",
     "RYN203": "`reyn show RUN` shows the step, `reyn resume RUN --retry` retries it.",
     "RYN204": "`reyn show RUN` shows the sub-run, `reyn resume RUN --retry` visits the node again.",
+    "RYN302": "`reyn permissions list` lists them.",
+    "RYN311": "`reyn secret allow {secret} {origin}` allows it.",
+    "RYN312": "`reyn trust` shows what it wants; `reyn secret allow {secret} {origin}` allows this alone.",
     "RYN401": "`reyn runs` lists the runs.",
     "RYN402": "`reyn events RUN` shows its progress.",
     "RYN403": "`reyn show RUN` shows it.",
@@ -27,9 +30,10 @@ COMMANDS = {
     "RYN416": "`reyn resume RUN` without --upgrade, or `reyn fork RUN --skill NAME`.",
     "RYN417": "`reyn show RUN` prints the event numbers.",
     "RYN418": "`reyn verify RUN` checks a run, `reyn export RUN FILE` writes it.",
+    "RYN421": "`reyn fork RUN` or `reyn rerun RUN` does so.",
+    "RYN422": "`reyn import FILE --max-bytes N` raises the total.",
     "RYN501": "`--model NAME` selects one for a command; `reyn models` lists them.",
     "RYN504": "`reyn frame RUN SEQ` prints a recorded prompt.",
-    "RYN506": "`reyn models` checks the configured servers.",
     "RYN508": "`reyn secret set {name}` stores it.",
     "RYN511": "`reyn models pull {name}` downloads them.",
     "RYN601": "`reyn resume RUN --raise LIMIT=N`; `reyn show RUN` names the limit.",
@@ -40,8 +44,10 @@ COMMANDS = {
     "RYN719": "`reyn config` lists every key.",
     "RYN900": "--debug prints it.",
 }
-"""The sentence to add to the hint of an error or finding. `{name}` is the secret or the weights that the hint names."""
+"""The sentence to add to the hint of an error or finding. `{name}` is the secret or the weights that the hint
+names, `{secret}` and `{origin}` a secret and the server that it would be sent to."""
 
+_BINDING = re.compile(r"`(?:secret://)?((?:env://)?\w+)` to (https?://[^\s,]*[^\s,.])")
 _NAME = re.compile(r"\b(?:secret `|weights `|secret://)([A-Za-z0-9_.-]+)`")
 
 
@@ -52,9 +58,19 @@ def full_hint(code: str, hint: str) -> str:
     to get. Any other specific hint says what to do by itself.
     """
     sentence, general, name = COMMANDS.get(code), hint_of(code), _NAME.search(hint)
-    if sentence is None or not (hint.endswith(general) or (name and "{name}" in sentence)):
+    if sentence is None or not (
+        hint.endswith(general) or (name and "{name}" in sentence) or ("{origin}" in sentence and _BINDING.search(hint))
+    ):
         return hint
-    return f"{hint} {sentence.format(name=name[1] if name else 'NAME')}".strip()
+    secret, origin = found.groups() if (found := _BINDING.search(hint)) else ("NAME", "ORIGIN")
+    return f"{hint} {sentence.format(name=name[1] if name else 'NAME', secret=secret, origin=origin)}".strip()
+
+
+def full_warning(text: str) -> str:
+    """Return a warning of a run with the command that it calls for."""
+    from reyn.permissions.trust import UNTRUSTED
+
+    return f"{text}. `reyn trust` reviews them" if text.startswith(UNTRUSTED) else text
 
 
 def explain_command(code: str) -> str:

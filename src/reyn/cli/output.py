@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from reyn.cli.hints import explain_command, full_hint
+from reyn.cli.hints import explain_command, full_hint, full_warning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,8 +35,16 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON on one line."""
-    click.echo(msgspec.json.encode(value).decode())
+    """Print a value as JSON on one line. Characters that could steer a terminal are escaped as JSON allows."""
+    text = msgspec.json.encode(value).decode()
+    click.echo(text if text.isprintable() else "".join(map(_json_escape, text)))
+
+
+def _json_escape(char: str) -> str:
+    if char.isprintable():
+        return char
+    units = char.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def clean(text: str) -> str:
@@ -121,7 +129,8 @@ def reyn_command(*arguments: str) -> str:
 def result_as_json(result: RunResult) -> dict[str, Any]:
     """Return the result of a run as the object that `--json` prints."""
     fields: dict[str, Any] = msgspec.to_builtins(result)
-    return fields | {"hint": full_hint(result.code, result.hint)}
+    warnings = [full_warning(warning) for warning in result.warnings]
+    return fields | {"hint": full_hint(result.code, result.hint), "warnings": warnings}
 
 
 def print_result(result: RunResult, *, took: str, files: Mapping[str, str], action: NextAction | None) -> None:
@@ -151,7 +160,7 @@ def print_result(result: RunResult, *, took: str, files: Mapping[str, str], acti
     if files:
         click.echo(f"files: {_file_list(files)}")
     for warning in result.warnings:
-        click.echo(f"warning: {clean(warning)}")
+        click.echo(f"warning: {clean(full_warning(warning))}")
     print_next(action)
 
 

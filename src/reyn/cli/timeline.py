@@ -138,10 +138,8 @@ class Timeline:
                 return _Line(1, "limit_raised", text, {"limit": limit, "value": value})
             case kinds.MessageRefused(type=kind, reason=reason):
                 return _Line(1, "refused", f"`{kind}` message ignored: {reason}")
-            case kinds.UndoCompleted(restored=restored, left=left):
-                return _Line(
-                    1, "undone", _restored_text("undone", restored, left), {"restored": restored, "left": left}
-                )
+            case kinds.UndoCompleted():
+                return _Line(1, "undone", *_restored("undone", body))
         return _end_line(body) or self._question_line(body)
 
     def _question_line(self, body: Body) -> _Line | None:
@@ -226,10 +224,8 @@ class Timeline:
                 name = f"{kind} {op}".strip() or "op"
                 data = {"op": name, "status": "denied", "rule": rule}
                 return _Line(2, "op", f"{name} · denied: {reason}", data)
-            case kinds.WorkspaceRestored(restored=restored, left=left):
-                return _Line(
-                    2, "restored", _restored_text("restored", restored, left), {"restored": restored, "left": left}
-                )
+            case kinds.WorkspaceRestored():
+                return _Line(2, "restored", *_restored("restored", body))
             case kinds.SubRunStarted(call=call, skill=skill, run=child):
                 run.sub_runs[call] = child
                 self.activity = f"sub-run {child}"
@@ -261,13 +257,14 @@ class Timeline:
     def _read(self, name: str) -> Any:
         try:
             return msgspec.json.decode(self._content(name))
-        except (JournalError, msgspec.MsgspecError):
+        except (JournalError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
 
 
 def _turn(call: str) -> int:
-    """Return the turn of a call within its visit: `4.2` is turn 2."""
-    return int(call.rpartition(".")[2])
+    """Return the turn of a call within its visit: `4.2` is turn 2; 0 if a damaged record says otherwise."""
+    turn = call.rpartition(".")[2]
+    return int(turn) if turn.isdecimal() and len(turn) < 10 else 0
 
 
 def _retry_text(body: kinds.ModelRetried) -> str:
@@ -327,6 +324,12 @@ def _answer_line(body: Body) -> _Line | None:
     return None
 
 
-def _restored_text(verb: str, restored: tuple[str, ...], skipped: tuple[str, ...]) -> str:
-    text = f"{verb}: {', '.join(dict.fromkeys(restored)) or 'nothing'}"
-    return f"{text}; skipped: {', '.join(dict.fromkeys(skipped))}" if skipped else text
+def _restored(verb: str, body: kinds.WorkspaceRestored | kinds.UndoCompleted) -> tuple[str, dict[str, Any]]:
+    """Return the text and the data of a line about restored files."""
+    denied = {verdict.path: verdict.rule for verdict in body.verdicts if verdict.reason}
+    text = f"{verb}: {', '.join(dict.fromkeys(body.restored)) or 'nothing'}"
+    if body.left:
+        text = f"{text}; skipped: {', '.join(dict.fromkeys(body.left))}"
+    if denied:
+        text = f"{text}; denied: {', '.join(f'{path} ({rule})' for path, rule in denied.items())}"
+    return text, {"restored": body.restored, "left": body.left, "denied": denied}

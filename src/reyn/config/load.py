@@ -1,7 +1,8 @@
-"""Load `reyn.yaml`, `reyn.local.yaml`, `REYN_*` variables and flags, in this order, into one `Config`.
+"""Load the user's models, `reyn.yaml`, `reyn.local.yaml`, `REYN_*` variables and flags, in this order.
 
 Later sources override earlier ones key by key. All errors are collected and raised as one `ConfigInvalid`; `checks`
-finds those within a source, this module those that only the merged configuration shows.
+finds those within a source, this module those that only the merged configuration shows. Whether the project may set
+what its files set is decided by `reyn.permissions.trust`.
 """
 
 from __future__ import annotations
@@ -12,25 +13,54 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.config.checks import CODE, check_document
+from reyn.config.user import user_config
 from reyn.config.values import ADAPTER_OF_SETTING, MODES, Config
 from reyn.documents import Document, DocumentError, nearest, parse_yaml, read_text
 from reyn.errors import ConfigInvalid, Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
 FILES = ("reyn.yaml", "reyn.local.yaml")
 PREFIX = "REYN_"
 SECRET_PREFIX = "REYN_SECRET_"  # noqa: S105 - a prefix of variable names
 """Variables with this prefix belong to `reyn.secrets`."""
-_FLAGS = "flags"
+FLAGS = "flags"
 _PLAIN_TEXT_KEYS = ("model", "output_language")
 """Keys whose variables hold plain text; other variables hold YAML."""
 
 
+class Sources(msgspec.Struct, frozen=True):
+    """The sources of a configuration, lowest precedence first. Each is valid by itself, and so is their merger."""
+
+    documents: tuple[Document, ...]
+
+    @property
+    def merged(self) -> dict[str, Any]:
+        """Return what all sources set, as plain values."""
+        return _merge_all(self.documents)
+
+    @property
+    def operator(self) -> dict[str, Any]:
+        """Return what the operator sets: everything except the files of the project."""
+        return _merge_all(document for document in self.documents if document.file not in FILES)
+
+    def last(self, *path: str) -> Document | None:
+        """Return the source that decides a key: the last one that sets it."""
+        return next((document for document in reversed(self.documents) if sets_key(document, path)), None)
+
+    def place(self, *path: str | int) -> str:
+        """Return where a key is set, as `reyn.yaml:3` or as the name of a variable; empty if it is not set."""
+        keys = tuple(step for step in path if isinstance(step, str))
+        document = self.last(*keys)
+        if document is None:
+            return ""
+        return f"{document.file}:{document.at(*path).line}" if document.marks else document.file
+
+
 def load_config(root: Path, flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None) -> Config:
-    """Load the configuration of the project at `root`.
+    """Load the configuration of the project at `root` as its sources set it, whether or not the project is trusted.
 
     Args:
         root: The project's folder.
@@ -40,26 +70,31 @@ def load_config(root: Path, flags: Mapping[str, Any] | None = None, environ: Map
     Raises:
         ConfigInvalid: Lists every error with its position.
     """
+    return msgspec.convert(load_sources(root, flags, environ).merged, Config)
+
+
+def load_sources(
+    root: Path, flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None
+) -> Sources:
+    """Read and check all sources of a project's configuration; see `load_config`."""
     findings: list[Finding] = []
-    documents = read_documents(root, environ, findings)
+    documents = _read_documents(root, environ, findings)
     set_flags = {key: value for key, value in (flags or {}).items() if value is not None}
-    documents.append(Document(_FLAGS, set_flags, {}))
-    merged: dict[str, Any] = {}
-    for document in documents:
-        errors = check_document(document, Config)
-        findings += errors
-        if not errors:
-            merged = _merge(merged, document.value)
-    findings = findings or _check_merged(merged, documents)
+    documents.append(Document(FLAGS, set_flags, {}))
+    findings += [finding for document in documents for finding in check_document(document, Config)]
+    findings = findings or _check_merged(_merge_all(documents), documents)
     if findings:
         raise ConfigInvalid("the configuration has errors:", findings)
-    return msgspec.convert(merged, Config)
+    return Sources(tuple(documents))
 
 
-def read_documents(root: Path, environ: Mapping[str, str] | None, findings: list[Finding]) -> list[Document]:
+def _read_documents(root: Path, environ: Mapping[str, str] | None, findings: list[Finding]) -> list[Document]:
     """Read files and variables, lowest precedence first; add those that cannot be read to `findings`."""
     environ = os.environ if environ is None else environ
     documents = []
+    own = user_config(environ).document()
+    if own is not None and "models" in own.value:
+        documents.append(Document(own.file, {"models": own.value["models"]}, own.marks))
     for name in FILES:
         path = root / name
         if os.path.lexists(path):
@@ -133,19 +168,27 @@ def _model_faults(name: str, settings: dict[str, Any], models: dict[str, Any]) -
             yield _ModelFault((*path, "fallback"), message, nearest(other, models))
 
 
+def _merge_all(documents: Iterable[Document]) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for document in documents:
+        merged = _merge(merged, document.value)
+    return merged
+
+
 def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     """Merge mappings key by key; replace other values. Rules are added to each other, so that no `deny` is lost."""
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
         if key == "permissions" and isinstance(old, dict) and isinstance(value, dict):
-            merged[key] = _merge_rules(old, value)
+            merged[key] = merge_rules(old, value)
             continue
         merged[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return merged
 
 
-def _merge_rules(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+def merge_rules(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Add the rules of two sources to each other."""
     merged = dict(below)
     for capability, rules in above.items():
         if capability in merged:

@@ -6,33 +6,50 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.config.load import FILES, load_config, read_documents, sets_key
+from reyn.config.load import FLAGS, Sources
+from reyn.config.values import Config
 from reyn.documents import nearest
 from reyn.errors import SettingUnknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from reyn.documents import Document
+    from collections.abc import Iterator, Mapping, Sequence
 
 
-class Setting(msgspec.Struct, frozen=True):
-    """A setting with its origin. The key of a nested setting is its path, such as `limits.tokens`."""
+class Setting(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A setting with its origin. The key of a nested setting is its path, such as `limits.tokens`.
+
+    Attributes:
+        key: The key.
+        value: The value that is in effect.
+        origin: The source that decides it.
+        ignored: What that source sets and what has no effect, because the project is not trusted.
+    """
 
     key: str
     value: Any
     origin: str
+    ignored: tuple[str, ...] = ()
 
 
 def explain_config(
-    root: Path, flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None
+    sources: Sources, config: Config | None = None, ignored: Mapping[str, Sequence[str]] | None = None
 ) -> list[Setting]:
-    """Return every setting of the project at `root` with the source that decides it."""
-    set_flags = {key: value for key, value in (flags or {}).items() if value is not None}
-    config = msgspec.to_builtins(load_config(root, set_flags, environ))
-    documents = read_documents(root, environ, [])
-    return [Setting(".".join(path), value, _origin(path, set_flags, documents)) for path, value in _leaves(config)]
+    """Return every setting with the source that decides it.
+
+    Args:
+        sources: The sources of the configuration.
+        config: The configuration in effect; by default what the sources set.
+        ignored: What has no effect, by key.
+    """
+    effective = msgspec.to_builtins(config or msgspec.convert(sources.merged, Config))
+    rest = {key: tuple(texts) for key, texts in (ignored or {}).items()}
+    settings = [
+        Setting(".".join(path), value, _origin(path, sources), rest.pop(".".join(path), ()))
+        for path, value in _leaves(effective)
+    ]
+    # What is ignored as a whole has no value. The keys of `permissions` contain dots themselves.
+    settings += [Setting(key, None, _origin(tuple(key.split(".", 1)), sources), texts) for key, texts in rest.items()]
+    return settings
 
 
 def select_settings(settings: list[Setting], key: str) -> list[Setting]:
@@ -56,11 +73,9 @@ def _leaves(value: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple
             yield (*path, key), inner
 
 
-def _origin(path: tuple[str, ...], flags: Mapping[str, Any], documents: list[Document]) -> str:
+def _origin(path: tuple[str, ...], sources: Sources) -> str:
     """Return the last source that sets a key: it takes precedence."""
-    if path[0] in flags:
-        return "flag"
-    for document in reversed(documents):
-        if sets_key(document, path):
-            return f"{document.file}:{document.at(*path).line}" if document.file in FILES else document.file
-    return "default"
+    found = sources.last(*path)
+    if found is None:
+        return "default"
+    return "flag" if found.file == FLAGS else sources.place(*path)

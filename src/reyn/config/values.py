@@ -31,6 +31,9 @@ Url = Annotated[
     ),
 ]
 
+OPENAI_URL = "https://api.openai.com/v1"
+"""The server of `openai` models without a `base_url`."""
+
 
 class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Size limits of answers, frames and files. The limits of an answer are checked before anything else."""
@@ -41,6 +44,9 @@ class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     input_bytes: Positive = 24_000
     result_bytes: Positive = 8_000
     file_bytes: Positive = 8_000_000
+    visit_read_bytes: Positive = 200_000_000
+    visit_matched_bytes: Positive = 500_000_000
+    visit_recorded_bytes: Positive = 32_000_000
 
 
 class LimitKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -164,7 +170,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sizes: Sizes = Sizes()
     """Size limits. Of an answer: `answer_bytes`, `answer_depth`, `answer_ops`. Of what a frame shows of an input or an
     op result before it is truncated: `input_bytes`, `result_bytes`. Of a file that an op reads or writes:
-    `file_bytes`."""
+    `file_bytes`. Of what all ops of one visit may read (`visit_read_bytes`), search (`visit_matched_bytes`), and record
+    as results and contents of files (`visit_recorded_bytes`); an op beyond that fails, and the model is told."""
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -21,7 +21,7 @@ from reyn.context.handoff import (
     build_phase_context,
 )
 from reyn.context.manifest import PhaseContext, PhaseManifest, choose_context, default_manifests, resolve_manifest
-from reyn.context.prompt import closing_text, exchanges, static_text
+from reyn.context.prompt import closing_text, static_text
 from reyn.context.render import TurnFrame, correction, message_text, next_digest, truncate, turn_message
 from reyn.context.tokens import TokenCounter, estimate_tokens, truncate_to_token_budget
 
@@ -52,7 +52,6 @@ __all__ = [
     "correction",
     "default_manifests",
     "estimate_tokens",
-    "exchanges",
     "message_text",
     "next_digest",
     "resolve_manifest",

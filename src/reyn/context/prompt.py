@@ -1,8 +1,7 @@
-"""The static messages of a turn: the task, the choices with their fields, the ops on offer, the form of the answer.
+"""The static message of a turn: the task, the choices with their fields, the ops on offer, the form of the answer.
 
-They are the same on every visit of a phase and come first, so that provider prompt caches hit. The texts of the short
-form were chosen by measurement on small models (`bench/decisions`): a model shown a list of described choices copies
-the first description as its reason, so each choice is shown as an exchange instead, in both orders.
+It is the same on every visit of a phase and comes first, so that provider prompt caches hit. The texts of the short
+form were chosen by measurement on small models (`bench/decisions`): few words, the input last and nothing after it.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from reyn.context.words import describe_fields, either, one_line, quote_schema
-from reyn.journal.kinds import FrameMessage, Part
 
 if TYPE_CHECKING:
     from reyn.context.frame import StableFrame
@@ -47,32 +45,17 @@ def static_text(frame: StableFrame, form: AnswerForm, *, asks_handoff: bool = Fa
     return OPENING + "\n".join(part if part.endswith("\n") else f"{part}\n" for part in parts if part)
 
 
-def exchanges(frame: StableFrame, form: AnswerForm) -> tuple[FrameMessage, ...]:
-    """Return two example exchanges per choice of the short form: the description as input, then the choice.
-
-    The second round is in reverse order, because models prefer what they saw last. The answers have no data, so that a
-    copied one is never valid.
-    """
-    candidates = frame.candidate_outputs
-    if form == "full" or len(candidates) < 2:
-        return ()
-    return tuple(message for candidate in (*candidates, *reversed(candidates)) for message in _exchange(candidate))
-
-
 def closing_text(frame: StableFrame, form: AnswerForm) -> str:
     """Return the end of a last message that holds more than the input: once more what to answer."""
     names = either([candidate.label for candidate in frame.candidate_outputs])
     if form == "full":
-        choices = "".join(f"- {one.next_phase}: {one_line(one.description)}\n" for one in frame.candidate_outputs)
+        choices = "".join(
+            f"- {one.next_phase} (type {one.schema_name}): {one_line(one.description)}\n"
+            for one in frame.candidate_outputs
+        )
         return f"\n\n# Answer\nThe reason first, then one choice:\n{choices}"
     act = " Or: reason, ops." if frame.available_control_ops else ""
     return f"\n\n# Answer\nreason, choice ({names}), data.{act}\n"
-
-
-def _exchange(candidate: Candidate) -> tuple[FrameMessage, FrameMessage]:
-    description = one_line(candidate.description).rstrip(".") + "."
-    answer = json.dumps({"reason": description, "choice": candidate.label}, ensure_ascii=False)
-    return FrameMessage("user", (Part(text=description),)), FrameMessage("assistant", (Part(text=answer),))
 
 
 def _short_format(frame: StableFrame) -> str:
@@ -83,7 +66,11 @@ def _short_format(frame: StableFrame) -> str:
         data = f"data: {next(iter(fields.values()))}.\n"
     else:
         data = "".join(f"data for {label}: {text}.\n" for label, text in fields.items())
-    return f"Answer in JSON: reason, choice ({names}), confidence (0 to 1), data.\n{data}{_ABORT}"
+    choices = (
+        "".join(f"{one.label}: {one_line(one.description)}\n" for one in candidates) if len(candidates) > 1 else ""
+    )
+    gap = "\n" if choices else ""
+    return f"{choices}{gap}Answer in JSON: reason, choice ({names}), confidence (0 to 1), data.\n{data}{_ABORT}"
 
 
 _ABORT = "If the task is impossible: reason, choice (abort).\n"

@@ -127,8 +127,8 @@ def truncate(content: bytes, limit: int, name: str) -> bytes:
     beginning = content[:limit].decode("utf-8", "ignore")
     path, start = f"{FULL_CONTENT}{name}", len(beginning)
     marker = (
-        f"\n[cut: the first {start} characters of {len(content)} bytes. "
-        f'The rest: {{"kind": "file", "op": "read", "path": "{path}", "start": {start}, "length": {READ_LENGTH}}}]'
+        f"\n[truncated: these are the first {start} characters of {len(content)} bytes. "
+        f'Read more with {{"kind": "file", "op": "read", "path": "{path}", "start": {start}, "length": {READ_LENGTH}}}]'
     )
     return (beginning + marker).encode()
 

@@ -76,14 +76,21 @@ def _decode(text: str, depth: int) -> Any:
         return Rejected("depth", "$", f"the answer is nested more than {depth} deep")
     try:
         value = msgspec.json.decode(text)
+        path = _duplicate_key(text) if _may_have_duplicates(text, value) else None
     except msgspec.MsgspecError:
         return Rejected("not_json", "$", f"the answer is not one JSON object{_error_position(text)}")
-    path = _duplicate_key(text)
+    except RecursionError:  # the configured depth is more than Python supports
+        return Rejected("depth", "$", "the answer is nested too deep")
     return value if path is None else Rejected("duplicate_key", short(path), "the key is there twice; give it once")
 
 
 _Place = tuple[Any, str | int] | None
 """The last step of a path, after the place before it: joined paths of many values could be large."""
+
+
+def _may_have_duplicates(text: str, value: Any) -> bool:
+    """Return whether the text has more colons than its value, which has each key once; escapes can hide a colon."""
+    return "\\u" in text or text.count(":") != msgspec.json.encode(value).count(b":")
 
 
 class _Pairs(list[Any]):

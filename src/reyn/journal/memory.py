@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec.structs import replace
 
-from reyn.errors import BlobMissing, JournalError, RunBusy
+from reyn.errors import AppendConflict, BlobMissing, JournalError, RunBusy
 from reyn.journal.canonical import Blob, digest
 from reyn.journal.event import GENESIS
 from reyn.journal.port import (
@@ -72,6 +72,18 @@ class MemoryJournal:
                 results.append(error)
         return results
 
+    def import_runs(self, batches: Sequence[Batch], origin: str) -> None:
+        before = dict(self._events), dict(self._rows), dict(self._blobs)
+        try:
+            for batch in batches:
+                if batch.run_id in self._rows:
+                    raise AppendConflict(f"run `{batch.run_id}` exists already")
+                self.append(batch.run_id, batch.expected_seq, batch.events, batch.blobs)
+                self._rows[batch.run_id] = replace(self._rows[batch.run_id], imported=origin)
+        except BaseException:
+            self._events, self._rows, self._blobs = before
+            raise
+
     def read(self, run_id: str, after: int = 0) -> Iterator[Event]:
         row = self._rows.get(run_id)
         if row is None:
@@ -124,7 +136,7 @@ class MemoryJournal:
             if known.covers(approval.skill_hash, approval.op, approval.rule):
                 return known.id
         number = self._last_approval = self._last_approval + 1
-        self._approvals[number] = msgspec.structs.replace(approval, id=number)
+        self._approvals[number] = replace(approval, id=number)
         return number
 
     def revoke(self, approval_id: int) -> bool:

@@ -110,6 +110,19 @@ class Journal(Protocol):
         """Store batches of different runs in one transaction. A rejected batch does not affect the others."""
         ...
 
+    def import_runs(self, batches: Sequence[Batch], origin: str) -> None:
+        """Store whole runs of an archive in one transaction, all of them or none, marked as imported.
+
+        Args:
+            batches: One per run, each after the run that it was forked from. A batch brings all content of its run.
+            origin: Where the runs come from; `RunRow.imported` shows it.
+
+        Raises:
+            AppendConflict: A run exists already.
+            EventInvalid: An event is unknown, malformed or not chained.
+        """
+        ...
+
     def read(self, run_id: str, after: int = 0) -> Iterator[Event]:
         """Yield the events of a run in order, those of a fork's origin first. An unknown run has none."""
         ...
@@ -230,6 +243,9 @@ def check_deletable(run_ids: Collection[str], links: Iterable[tuple[str, str, st
             raise RunInUse(f"run `{run_id}` is a sub-run of `{parent}`; they can only be deleted together")
 
 
+MAX_TS = 253_402_300_799_999_999
+"""The last microsecond of the year 9999, in microseconds since 1970."""
+
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """Run ids are used as file names."""
 MAX_RUN_ID = 240
@@ -267,6 +283,8 @@ def check_batch(batch: Batch, head_seq: int, head_hash: str, *, opens_fork: bool
         seq += 1
         if event.seq != seq or event.prev != prev or event.run_id != batch.run_id:
             raise EventInvalid(f"event {event.seq} of run `{event.run_id}` does not follow event {seq - 1}")
+        if not 0 <= event.ts <= MAX_TS:
+            raise EventInvalid(f"event {event.seq} of run `{event.run_id}` has the impossible time {event.ts}")
         body = registry.decode(event)
         is_fork = type(body) is kinds.RunForked
         if (body.origin == "start") != (seq == 1) or is_fork != (opens_fork and not bodies):

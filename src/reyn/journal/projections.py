@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from reyn.errors import HistoryInvalid
 from reyn.journal import kinds
 from reyn.journal.lifecycle import Lifecycle, advance
 from reyn.journal.registry import decode
@@ -31,6 +32,8 @@ class RunRow(Lifecycle, frozen=True, kw_only=True):
         parent: The run that started it, if it is a sub-run.
         fork_of: The run that it was forked from.
         fork_seq: The event of `fork_of` that it continues from.
+        imported: Where the run was imported from; empty for a run of this project. Not derived from events, which
+            whoever wrote the archive chose.
     """
 
     run_id: str
@@ -43,6 +46,7 @@ class RunRow(Lifecycle, frozen=True, kw_only=True):
     parent: str = ""
     fork_of: str = ""
     fork_seq: int = 0
+    imported: str = ""
 
 
 def project(
@@ -59,7 +63,8 @@ def project(
 def _new_row(event: Event, body: Body, origin: RunRow | None) -> RunRow:
     """Return the row of a new run before its first event."""
     if isinstance(body, kinds.RunForked):
-        assert origin is not None
+        if origin is None:
+            raise HistoryInvalid(f"the origin `{body.point.run}` of the fork `{event.run_id}` is missing")
         return replace(
             origin,
             run_id=event.run_id,
@@ -69,8 +74,10 @@ def _new_row(event: Event, body: Body, origin: RunRow | None) -> RunRow:
             parent="",
             fork_of=body.point.run,
             fork_seq=body.point.seq,
+            imported="",
         )
-    assert isinstance(body, kinds.RunStarted)
+    if not isinstance(body, kinds.RunStarted):
+        raise HistoryInvalid(f"run `{event.run_id}` begins with `{body.kind}`")
     parent = body.parent.run if body.parent else ""
     return RunRow(run_id=event.run_id, skill=body.skill, rules=body.rules, started=event.ts, parent=parent)
 

@@ -166,7 +166,7 @@ def decode_stored(event: Event) -> Body:
         raise EventInvalid(f"event {event.seq}: this release does not know `{event.kind}` version {event.v}")
     try:
         body: Body = decoder.decode(event.raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise EventInvalid(f"event {event.seq} `{event.kind}`: {error}") from error
     return body
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+import stat
 import threading
 from collections import OrderedDict
 from contextlib import contextmanager, suppress
@@ -22,14 +23,28 @@ from reyn.errors import (
     AppendConflict,
     BlobMissing,
     EventInvalid,
+    HistoryInvalid,
     JournalError,
     RunBusy,
     StoreDamaged,
     StoreUnavailable,
 )
-from reyn.journal.canonical import Blob, canonical, digest
+from reyn.journal.canonical import Blob, digest
 from reyn.journal.claims import FileClaims
+from reyn.journal.deletion import count, delete
 from reyn.journal.event import GENESIS, Event
+from reyn.journal.formats import (
+    APPROVALS,
+    COLUMNS,
+    FIELDS,
+    FORMAT,
+    ROW,
+    SCHEMA,
+    UPDATE,
+    UPGRADES,
+    column_value,
+    to_row,
+)
 from reyn.journal.port import (
     Approval,
     Batch,
@@ -41,7 +56,6 @@ from reyn.journal.port import (
     decode_payload,
     encode_payload,
     fork_point,
-    hashes_in,
 )
 from reyn.journal.projections import RunRow, project, rebuild
 
@@ -52,9 +66,6 @@ if TYPE_CHECKING:
 
     from reyn.journal.registry import Body
 
-FORMAT = 3
-"""The current format. Format 1 has no sub-runs, forks and questions in `runs`; format 2 has only the ids of questions.
-Both are upgraded when the database is opened for writing, and stay readable in read-only mode."""
 _BUSY_SECONDS = 30
 _LARGE_BLOB = 256_000
 """Blobs of this size are committed before their batch, so that they do not delay the batches of other runs."""
@@ -62,60 +73,9 @@ _CACHE_ENTRIES = 8_192
 _COMMITS_PER_CHECKPOINT = 200
 """Automatic checkpoints are off: SQLite before 3.51.3 can corrupt a WAL that two connections reset at once."""
 _EVENTS_PER_PAGE = 2_000
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _FREE_SHARE = 10
 """A file is compacted when at least one page in so many is free."""
-
-_SCHEMA = """
-CREATE TABLE runs (
-    id INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, seq INTEGER NOT NULL, hash BLOB NOT NULL, skill TEXT NOT NULL,
-    rules INTEGER NOT NULL,
-    status TEXT NOT NULL, phase TEXT NOT NULL, reason TEXT NOT NULL,
-    started INTEGER NOT NULL, updated INTEGER NOT NULL, parent TEXT NOT NULL DEFAULT '',
-    fork_of TEXT NOT NULL DEFAULT '', fork_seq INTEGER NOT NULL DEFAULT 0,
-    wait TEXT NOT NULL DEFAULT '', messages_taken INTEGER NOT NULL DEFAULT 0);
-CREATE TABLE events (
-    run INTEGER NOT NULL, seq INTEGER NOT NULL, ts INTEGER NOT NULL, kind TEXT NOT NULL, v INTEGER NOT NULL,
-    data BLOB NOT NULL, hash BLOB NOT NULL, PRIMARY KEY (run, seq)) WITHOUT ROWID;
-CREATE TABLE blobs (id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, content BLOB NOT NULL);
-CREATE TABLE inbox (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, kind TEXT NOT NULL, payload BLOB NOT NULL);
-CREATE INDEX inbox_by_run ON inbox (run_id, id);
-"""
-_APPROVALS = """
-CREATE TABLE approvals (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, skill TEXT NOT NULL, skill_hash TEXT NOT NULL, op TEXT NOT NULL,
-    rule TEXT NOT NULL, by TEXT NOT NULL, at INTEGER NOT NULL, run_id TEXT NOT NULL, UNIQUE (skill_hash, op, rule));
-"""
-_FIELDS = (
-    "run_id", "seq", "hash", "skill", "rules", "status", "phase", "reason", "started", "updated",
-    "parent", "fork_of", "fork_seq", "wait", "messages_taken",
-)  # fmt: skip
-_ROW = ", ".join(_FIELDS)
-_LAST_WAIT = """CASE WHEN wait = '' THEN '' ELSE coalesce((
-    SELECT json_extract(CAST(data AS TEXT), '$.wait') FROM events
-    WHERE events.run = runs.id AND kind = 'wait_opened' ORDER BY seq DESC LIMIT 1), '') END"""
-_MUTABLE = ("seq", "hash", "status", "phase", "reason", "updated", "wait", "messages_taken")
-_UPDATE = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _MUTABLE)} WHERE id = ? AND seq = ?"  # noqa: S608 - constants
-_COLUMNS = {
-    1: f"{', '.join(_FIELDS[:10])}, '', '', 0, '', 0",
-    2: f"{', '.join(_FIELDS[:13])}, {_LAST_WAIT}, heard",
-    3: _ROW,
-}
-"""The columns to select for a row, by the format of the database."""
-_UPGRADES = {
-    1: """
-        ALTER TABLE runs ADD COLUMN parent TEXT NOT NULL DEFAULT '';
-        ALTER TABLE runs ADD COLUMN fork_of TEXT NOT NULL DEFAULT '';
-        ALTER TABLE runs ADD COLUMN fork_seq INTEGER NOT NULL DEFAULT 0;
-        ALTER TABLE runs ADD COLUMN wait TEXT NOT NULL DEFAULT '';
-        ALTER TABLE runs ADD COLUMN messages_taken INTEGER NOT NULL DEFAULT 0;
-    """,
-    2: f"""
-        UPDATE runs SET wait = {_LAST_WAIT};
-        ALTER TABLE runs RENAME COLUMN heard TO messages_taken;
-        ALTER TABLE runs DROP COLUMN rejoins;
-    """,  # noqa: S608 - constants
-}
 
 
 class _Head(NamedTuple):
@@ -145,7 +105,7 @@ class SqliteJournal:
         self._is_open = True
         with _translate_errors(self.path):
             if not is_read_only:
-                folder.mkdir(parents=True, exist_ok=True)
+                _restrict(folder, self.path)
             self._writer = self._connect()
             self._prepare()
             self._reader = self._connect()
@@ -177,6 +137,22 @@ class SqliteJournal:
                 self._checkpoint()
             return results
 
+    def import_runs(self, batches: Sequence[Batch], origin: str) -> None:
+        heads: dict[str, _Head] = {}
+        with self._write_lock, _translate_errors(self.path):
+            with self._transaction():
+                self._forget_if_deleted()
+                for batch in batches:
+                    if self._head(self._writer, batch.run_id) is not None:
+                        raise AppendConflict(f"run `{batch.run_id}` exists already")
+                    result = self._store(batch, heads)
+                    if isinstance(result, JournalError):
+                        raise result
+                    self._store_blobs(batch.blobs)
+                    self._writer.execute("UPDATE runs SET imported = ? WHERE run_id = ?", (origin, batch.run_id))
+            self._commits += 1
+            self._checkpoint()
+
     def post(self, run_id: str, payload: InboxPayload) -> int:
         kind, content = encode_payload(payload)
         with self._write_lock, _translate_errors(self.path), self._transaction():
@@ -198,7 +174,7 @@ class SqliteJournal:
             if point is not None:
                 point_hash = self._hash_at(self._writer, point.run, point.seq)
                 bodies = check_batch(batch, point.seq, point_hash, opens_fork=True)
-                origin = rebuild(islice(self.read(point.run), point.seq))
+                origin = rebuild(islice(self._all_events(point.run), point.seq))  # perhaps not committed yet
             else:
                 bodies, origin = _check(batch, head), None
             if not batch.events:
@@ -222,17 +198,17 @@ class SqliteJournal:
 
     def _insert_row(self, row: RunRow) -> int:
         cursor = self._writer.execute(
-            f"INSERT INTO runs ({_ROW}) VALUES (?{', ?' * (len(_FIELDS) - 1)})",  # noqa: S608 - a constant
-            [_column_value(row, name) for name in _FIELDS],
+            f"INSERT INTO runs ({ROW}) VALUES (?{', ?' * (len(FIELDS) - 1)})",  # noqa: S608 - a constant
+            [column_value(row, name) for name in FIELDS],
         )
         assert cursor.lastrowid is not None
         return cursor.lastrowid
 
     def _update_row(self, head: _Head, row: RunRow) -> bool:
         """Update a run's row. Returns false if the row is not at `head`."""
-        wait, head_hash = _column_value(row, "wait"), bytes.fromhex(row.hash)
+        wait, head_hash = column_value(row, "wait"), bytes.fromhex(row.hash)
         values = (row.seq, head_hash, row.status, row.phase, row.reason, row.updated, wait, row.messages_taken)
-        cursor = self._writer.execute(_UPDATE, (*values, head.key, head.row.seq))
+        cursor = self._writer.execute(UPDATE, (*values, head.key, head.row.seq))
         return cursor.rowcount == 1
 
     def _new_blobs(self, batches: Sequence[Batch]) -> list[Blob]:
@@ -273,9 +249,11 @@ class SqliteJournal:
         with self._write_lock, _translate_errors(self.path):
             with self._transaction():
                 keys = self._deletable(set(run_ids))
-                deletion, unused = self._count(keys)
+                deletion, unused = count(self._writer, keys)
                 if not dry_run and keys:
-                    self._delete(keys, unused)
+                    delete(self._writer, keys, unused)
+                    # Connections that remember hashes and heads compare this number before they rely on them.
+                    self._writer.execute(f"PRAGMA schema_version = {self._schema_version() + 1}")
             if not dry_run and keys:
                 self._forget()
                 self._compact()
@@ -290,35 +268,6 @@ class SqliteJournal:
                 raise RunBusy(f"run `{run_id}` is being executed")
         check_deletable(keys, ((run_id, parent, origin) for run_id, parent, origin, _ in rows))
         return keys
-
-    def _count(self, keys: dict[str, int]) -> tuple[Deletion, list[bytes]]:
-        """Count what deleting these runs removes; return the count and the hashes of content that no other run uses."""
-        events, size, names = 0, 0, set[str]()
-        for key in keys.values():
-            for (raw,) in self._writer.execute("SELECT CAST(data AS BLOB) FROM events WHERE run = ?", (key,)):
-                events, size = events + 1, size + len(raw)
-                names |= hashes_in(raw)
-        if not names:
-            return Deletion(events, 0, size), []
-        deleted = set(keys.values())
-        for key, raw in self._writer.execute("SELECT run, CAST(data AS BLOB) FROM events"):
-            if key not in deleted:
-                names -= hashes_in(raw)
-        unused = []
-        for name in map(bytes.fromhex, names):
-            found = self._writer.execute("SELECT length(content) FROM blobs WHERE hash = ?", (name,)).fetchone()
-            if found is not None:
-                unused.append(name)
-                size += found[0]
-        return Deletion(events, len(unused), size), unused
-
-    def _delete(self, keys: dict[str, int], unused: list[bytes]) -> None:
-        self._writer.executemany("DELETE FROM inbox WHERE run_id = ?", [(run_id,) for run_id in keys])
-        self._writer.executemany("DELETE FROM events WHERE run = ?", [(key,) for key in keys.values()])
-        self._writer.executemany("DELETE FROM runs WHERE id = ?", [(key,) for key in keys.values()])
-        self._writer.executemany("DELETE FROM blobs WHERE hash = ?", [(name,) for name in unused])
-        # Connections that remember hashes and heads compare this number before they rely on them.
-        self._writer.execute(f"PRAGMA schema_version = {self._schema_version() + 1}")
 
     def _schema_version(self) -> int:
         (version,) = self._writer.execute("PRAGMA schema_version").fetchone()
@@ -407,7 +356,7 @@ class SqliteJournal:
         return [InboxMessage(number, decode_payload(kind, content)) for number, kind, content in rows]
 
     def approvals(self) -> list[Approval]:
-        if self._columns != _ROW:  # an earlier format that is open for reading has none
+        if self._columns in (COLUMNS[1], COLUMNS[2]):  # an earlier format that is open for reading has none
             return []
         with self._read_lock, _translate_errors(self.path):
             found = self._reader.execute(
@@ -443,19 +392,19 @@ class SqliteJournal:
                 f"SELECT {self._columns} FROM runs WHERE substr(run_id, 1, ?) = ? ORDER BY started DESC, run_id DESC",  # noqa: S608 - a constant
                 (len(prefix), prefix),
             ).fetchall()
-            current = [_to_row(columns) for columns in rows]
+            current = [to_row(columns) for columns in rows]
         return [self._current(row) for row in current]
 
     def _current(self, row: RunRow) -> RunRow:
         """Return the row as today's fold derives it; a read-only database of an earlier format holds another."""
-        if self._columns == _ROW:
+        if self._columns == ROW:
             return row
         return rebuild(self.read(row.run_id)) or row
 
     def _head(self, connection: sqlite3.Connection, run_id: str) -> _Head | None:
         query = f"SELECT id, {self._columns} FROM runs WHERE run_id = ?"  # noqa: S608 - a constant
         columns = connection.execute(query, (run_id,)).fetchone()
-        return _Head(columns[0], _to_row(columns[1:])) if columns else None
+        return _Head(columns[0], to_row(columns[1:])) if columns else None
 
     # -- claims, opening, closing ---------------------------------------------------------------------
 
@@ -502,38 +451,39 @@ class SqliteJournal:
         if self._format() == 0 and not self._is_read_only:
             with self._transaction():
                 if self._format() == 0:  # no other process created the tables meanwhile
-                    for statement in (_SCHEMA + _APPROVALS).split(";")[:-1]:
+                    for statement in (SCHEMA + APPROVALS).split(";")[:-1]:
                         self._writer.execute(statement)
                     self._writer.execute(f"PRAGMA user_version = {FORMAT}")
-        while not self._is_read_only and (version := self._format()) in _UPGRADES:
+        while not self._is_read_only and (version := self._format()) in UPGRADES:
             with self._transaction():
                 if self._format() == version:  # no other process upgraded it meanwhile
-                    for statement in (_UPGRADES[version] + _APPROVALS).split(";")[:-1]:
+                    for statement in (UPGRADES[version] + APPROVALS).split(";")[:-1]:
                         self._writer.execute(statement)
                     self._rebuild_rows()
                     self._writer.execute(f"PRAGMA user_version = {FORMAT}")
-        if self._format() not in _COLUMNS:
+        if self._format() not in COLUMNS:
             raise StoreUnavailable(
                 f"`{self.path}` has format {self._format()}; this release reads formats up to {FORMAT}",
                 hint="Use the release of Reyn that wrote it, or a newer one.",
             )
-        self._columns = _COLUMNS[self._format()]
+        self._columns = COLUMNS[self._format()]
 
     def _rebuild_rows(self) -> None:
         """Derive the list of runs again: an earlier release folded some events differently."""
-        self._columns = _ROW
+        self._columns = ROW
         for (run_id,) in self._writer.execute("SELECT run_id FROM runs ORDER BY id").fetchall():
             head = self._head(self._writer, run_id)
             assert head is not None
-            with suppress(EventInvalid):  # `verify` reports a damaged run
+            with suppress(EventInvalid, HistoryInvalid):  # `verify` reports a damaged run
                 row = rebuild(self._all_events(run_id))
                 if row is not None:
                     self._update_row(head, row)
 
     def _all_events(self, run_id: str) -> Iterator[Event]:
-        """The events of a run and its origins, inside the transaction of an upgrade."""
+        """The events of a run and its origins, as the writing connection sees them inside its transaction."""
         head = self._head(self._writer, run_id)
-        assert head is not None
+        if head is None:
+            return
         if head.row.fork_of:
             yield from islice(self._all_events(head.row.fork_of), head.row.fork_seq)
         found = self._writer.execute(
@@ -557,6 +507,21 @@ class SqliteJournal:
                 os.close(handle)
 
 
+def _restrict(folder: Path, database: Path) -> None:
+    """Create the folder and the database if needed, and keep other users out of both.
+
+    SQLite creates its other files with the mode of the database. Files of another user are left as they are.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    for path in (folder, *(database.with_name(f"{database.name}{suffix}") for suffix in ("", "-wal", "-shm"))):
+        with suppress(FileNotFoundError):
+            status = path.stat()
+            if stat.S_IMODE(status.st_mode) & _OTHERS and status.st_uid == os.geteuid():
+                path.chmod(stat.S_IMODE(status.st_mode) & ~_OTHERS)
+
+
 def _is_valid(page: list[Any]) -> bool:
     """Whether the rows have the types of their columns. In a damaged database they may have any, or repeat."""
     numbers, times, _, versions, raws, hashes = zip(*page, strict=True)
@@ -566,28 +531,6 @@ def _is_valid(page: list[Any]) -> bool:
 
 def _check(batch: Batch, head: _Head | None) -> list[Body]:
     return check_batch(batch, head.row.seq if head else 0, head.row.hash if head else GENESIS)
-
-
-def _column_value(row: RunRow, name: str) -> Any:
-    """Return a field of a row as it is stored in its column."""
-    value = getattr(row, name)
-    if name == "hash":
-        return bytes.fromhex(value)
-    if name == "wait":
-        return "" if value is None else canonical(value).decode()
-    return value
-
-
-def _to_row(columns: tuple[Any, ...]) -> RunRow:
-    fields = dict(zip(_FIELDS, columns, strict=True))
-    if not isinstance(fields["hash"], bytes):
-        raise sqlite3.DatabaseError(f"the row of run {fields['run_id']!r} has no hash")
-    fields["hash"] = fields["hash"].hex()
-    try:
-        fields["wait"] = msgspec.json.decode(fields["wait"]) if fields["wait"] else None
-        return msgspec.convert(fields, RunRow)
-    except (msgspec.MsgspecError, TypeError) as error:
-        raise sqlite3.DatabaseError(f"the row of run {fields['run_id']!r} is invalid: {error}") from error
 
 
 @contextmanager

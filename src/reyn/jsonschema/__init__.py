@@ -5,6 +5,23 @@ the default mode. `references` and `flattening` simplify schemas for engines tha
 """
 
 from reyn.jsonschema.lenient import lenient
-from reyn.jsonschema.validation import DRAFT_7, Schema, SchemaError, SchemaInvalid, Validator, compile_schema
+from reyn.jsonschema.validation import (
+    DRAFT_7,
+    ReferencesExpand,
+    Schema,
+    SchemaError,
+    SchemaInvalid,
+    Validator,
+    compile_schema,
+)
 
-__all__ = ["DRAFT_7", "Schema", "SchemaError", "SchemaInvalid", "Validator", "compile_schema", "lenient"]
+__all__ = [
+    "DRAFT_7",
+    "ReferencesExpand",
+    "Schema",
+    "SchemaError",
+    "SchemaInvalid",
+    "Validator",
+    "compile_schema",
+    "lenient",
+]

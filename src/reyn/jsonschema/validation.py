@@ -12,9 +12,13 @@ from typing import Any, NamedTuple
 import jsonschema_rs
 import msgspec
 
+from reyn.jsonschema.expansion import oversized_part
+
 Schema = dict[str, Any] | bool
 
 _MAX_ERRORS = 200
+MAX_EXPANDED = 10_000
+"""Schemas that references may expand to. The time and memory of validation grow with it."""
 _MAX_VALUE_LENGTH = 200
 _TYPES = "string, number, integer, boolean, array, object and null"
 
@@ -29,6 +33,10 @@ class SchemaInvalid(ValueError):
     def __init__(self, message: str, place: tuple[str | int, ...] = ()) -> None:
         super().__init__(message)
         self.place = place
+
+
+class ReferencesExpand(SchemaInvalid):
+    """The references of the schema expand to too many schemas."""
 
 
 class SchemaError(NamedTuple):
@@ -50,6 +58,7 @@ class Validator:
         draft = schema.get("$schema") if isinstance(schema, dict) else None
         if draft is not None and (not isinstance(draft, str) or draft.rstrip("#") not in _DRAFTS):
             raise SchemaInvalid(f"`$schema` {draft!r} is neither draft 7 nor 2020-12", ("$schema",))
+        _check_references(schema)
         try:
             self._compiled = jsonschema_rs.validator_for(schema, retriever=_refuse)
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
@@ -112,9 +121,27 @@ def compile_schema(schema: Schema) -> Validator:
     return Validator(schema)
 
 
+def _check_references(schema: Schema) -> None:
+    """Raise `ReferencesExpand` if following the references would never end in practice."""
+    if not isinstance(schema, dict) or not _mentions_reference(schema):
+        return
+    place = oversized_part(schema, MAX_EXPANDED)
+    if place is not None:
+        message = f"its references expand to more than {MAX_EXPANDED} schemas; refer to each definition less often"
+        raise ReferencesExpand(message, place)
+
+
+def _mentions_reference(schema: dict[str, Any]) -> bool:
+    try:
+        text = msgspec.json.encode(schema)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):  # not JSON; the compiler says what is wrong
+        return False
+    return b'Ref"' in text or b'$ref"' in text
+
+
 def _explain_invalid(schema: Schema, error: Exception) -> SchemaInvalid:
     """Name the keyword whose value is invalid, or the reference that leads nowhere."""
-    message = str(getattr(error, "message", error)).splitlines()[0]
+    message = str(getattr(error, "message", error)).partition("\n")[0]
     if not isinstance(error, jsonschema_rs.ValidationError) or error.kind.name == "$ref":
         return SchemaInvalid(f"{message}. Use references inside the schema, such as `#/$defs/NAME`")
     place = tuple(error.instance_path)

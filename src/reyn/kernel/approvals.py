@@ -229,7 +229,7 @@ def beginning(preview: str) -> str:
         return preview
     return (
         f"{preview[:MAX_CHARACTERS]}\n[truncated: the first {MAX_CHARACTERS:,} of {len(preview):,} characters; "
-        "`reyn answer RUN --show` prints all]\n"
+        "show the whole before you decide]\n"
     )
 
 

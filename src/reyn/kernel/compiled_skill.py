@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn import models
-from reyn.context import choose_context, closing_text, exchanges, stable_frame, static_text
+from reyn.context import choose_context, closing_text, stable_frame, static_text
 from reyn.contract import Contract, candidates_of, offered_ops, with_truncated_reads
 from reyn.journal import Blob, kinds, ordered
 from reyn.jsonschema import compile_schema, lenient
@@ -91,8 +91,7 @@ class TurnSpec:
         self.closing = closing_text(self.frame, form)
         self.stable = Blob.of(static_text(self.frame, form, asks_handoff=asks_handoff).encode())
         self.schema = Blob.of(ordered(self.contract.schema))
-        system = kinds.FrameMessage("system", (kinds.Part(blob=self.stable.hash),))
-        self.static = (system, *exchanges(self.frame, form))
+        self.system = kinds.FrameMessage("system", (kinds.Part(blob=self.stable.hash),))
 
 
 class CompiledPhase(RunContext):
@@ -123,7 +122,7 @@ class CompiledPhase(RunContext):
     def remaining_visits(self, state: RunState) -> dict[str, int]:
         """Return how often each candidate that was visited before can still be visited."""
         left = visits_left(state, self.skill, self.settings, self.name)
-        return {name: count for name, count in left.items() if count and state.visits_of(name)}
+        return {name: count for name, count in left.items() if count > 0 and state.visits_of(name)}
 
     @cached_property
     def definition(self) -> Phase:
@@ -194,7 +193,7 @@ class CompiledSkill(RunContext):
         """
         cap = limit_of(state, self.settings, "max_phase_visits")
         left = visits_left(state, self.skill, self.settings, name)
-        used_up = frozenset(successor for successor, count in left.items() if not count)
+        used_up = frozenset(successor for successor, count in left.items() if count <= 0)
         key = (name, cap, used_up)
         if key not in self._phases:
             self._phases[key] = CompiledPhase(self.skill, self.settings, self.vocabulary, name, cap, used_up)

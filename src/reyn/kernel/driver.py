@@ -136,7 +136,7 @@ class Driver:
             if effect.is_unsafe and self.tape.state.recovery.unknown_outcome == effect.key:
                 return UNKNOWN_OUTCOME
             known = effect.outcomes + effect.failures
-            outcome = self.tape.recall(known, effect.key) or await self._perform(effect)
+            outcome = self.tape.recall(known, effect) or await self._perform(effect)
             if outcome is None:
                 continue
             if isinstance(outcome, effect.outcomes):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 import msgspec
 
-from reyn.journal import kinds
+from reyn.journal import canonical, digest, kinds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -46,6 +46,10 @@ class Effect(Generic[R]):
         """Return the result for a recorded outcome, the same whether it was just performed or recalled."""
         return cast("R", outcome)
 
+    def mismatch(self, outcome: Body) -> str:
+        """Return why a recorded outcome cannot be one of this effect; empty if it can."""
+        return ""
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -72,7 +76,6 @@ class CallModel(Effect[Reply]):
     """Hash of the input artifact."""
     candidates: tuple[Candidate, ...] = ()
     form: kinds.AnswerForm = "full"
-    static_messages: int = 1
 
     outcomes = (kinds.LlmResponded,)
     failures = (kinds.LlmFailed,)
@@ -93,6 +96,15 @@ class PlanOp(Effect[kinds.OpStarted | kinds.PermissionDenied | kinds.ApprovalReq
     outcomes = (kinds.OpStarted, kinds.PermissionDenied, kinds.ApprovalRequired)
     needs_intent = False
 
+    def mismatch(self, outcome: Body) -> str:
+        """The recorded arguments must be those that the model or the step gave."""
+        if isinstance(outcome, kinds.OpStarted) and outcome.op_kind != self.args["kind"]:
+            return f"an op of kind `{outcome.op_kind}` is recorded for one of kind `{self.args['kind']}`"
+        recorded = outcome.args if isinstance(outcome, kinds.OpStarted | kinds.ApprovalRequired) else None
+        if recorded is not None and recorded != digest(canonical(self.args)):
+            return f"the recorded arguments of op `{self.key}` are not those that it was given"
+        return ""
+
 
 class Expired:
     """Returned instead of an answer: the question expired."""
@@ -109,7 +121,7 @@ UNKNOWN_OUTCOME = UnknownOutcome()
 
 
 @dataclass(frozen=True)
-class PerformOp(Effect[kinds.OpCompleted | UnknownOutcome]):
+class PerformOp(Effect[kinds.OpCompleted | kinds.PermissionDenied | UnknownOutcome]):
     """Execute a planned op.
 
     `answer` is the answer to the op's request. `resolution` is the operator's decision on an unsafe intent whose
@@ -124,7 +136,7 @@ class PerformOp(Effect[kinds.OpCompleted | UnknownOutcome]):
     resolution: str = ""
     needs_intent: bool = True
 
-    outcomes = (kinds.OpCompleted,)
+    outcomes = (kinds.OpCompleted, kinds.PermissionDenied)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from reyn.journal import kinds
 from reyn.kernel.effects import Pause
-from reyn.skills import successors
+from reyn.skills.values import END
 
 if TYPE_CHECKING:
     from reyn.config import Limits, RunSettings
@@ -55,10 +55,11 @@ def visits_left(state: RunState, skill: Skill, settings: RunSettings, phase: str
     cap = limit_of(state, settings, "max_phase_visits")
     if cap is None:
         return {}
-    return {
-        name: max(0, cap - state.visits_of(name) - (name == phase and not state.visit.is_open))
-        for name in successors(skill, phase)
-    }
+    visits = state.history.visits
+    left = {name: cap - visits.get(name, 0) for name in skill.graph.get(phase, ()) if name != END}
+    if phase in left and not state.visit.is_open:
+        left[phase] -= 1
+    return left
 
 
 def repeated_failure(state: RunState, settings: RunSettings, op: str, times: int) -> kinds.LimitReached | None:

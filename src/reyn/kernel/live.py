@@ -226,10 +226,11 @@ class LiveWorld:
             self.warnings.append(f"the question could not be asked: {type(error).__name__}: {error}")
         if error is not None or isinstance(asking.result(), Later):
             return False
-        reason = answer_error(wait, wait.id, asking.result())
+        answer = self._roster.scrub_value(asking.result())
+        reason = answer_error(wait, wait.id, answer)
         if not reason:
             by = self._people.name if isinstance(self._people, NamedPeople) else ""
-            self._journal.post(state.run_id, Answer(wait.id, asking.result(), by))
+            self._journal.post(state.run_id, Answer(wait.id, answer, by))
             return True
         self._invalid_answers += 1
         self.warnings.append(f"an answer to `{wait.id}` was rejected: {reason}")

@@ -80,7 +80,6 @@ async def ask(
         input_hash,
         spec.candidates,
         spec.form,
-        len(spec.static),
     )
 
 
@@ -106,7 +105,9 @@ class LlmCallRecorder:
         """Call the model; return the outcome. `record` makes retries and switches durable before they happen."""
         on_delta = self._on_delta
         request = ModelRequest(
-            messages=tuple(Message(m.role, message_text(m, tape.content, call.results)) for m in call.messages),
+            messages=tuple(
+                Message(m.role, self._roster.scrub(message_text(m, tape.content, call.results))) for m in call.messages
+            ),
             contract=call.contract,
             run_id=tape.run_id,
             call=call.key,
@@ -117,7 +118,6 @@ class LlmCallRecorder:
             input=msgspec.json.decode(tape.content(call.input)) if call.input else None,
             candidates=call.candidates,
             answer_form=call.form,
-            static_messages=call.static_messages,
         )
         if self._roster.is_overridden:
             name = tape.state.models.name

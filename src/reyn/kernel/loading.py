@@ -83,6 +83,7 @@ def start_event(
     answer_form: kinds.AnswerForm = "full",
     rerun_of: str | None = None,
     source: str | None = None,
+    imported: bool = False,
     requests: str | None = None,
     summaries: Blob | None = None,
 ) -> tuple[kinds.RunStarted, tuple[Blob, ...]]:
@@ -104,6 +105,7 @@ def start_event(
         ops=specs.hash,
         rerun_of=rerun_of,
         source=source,
+        imported=imported,
         requests=requests,
         summaries=summaries.hash if summaries else None,
     )
@@ -125,7 +127,7 @@ def unpin_ops(content: bytes) -> Vocabulary:
     """
     try:
         specs = msgspec.json.decode(content, type=tuple[OpSpec, ...])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RunBlocked(f"the run's copy of its op specifications cannot be read: {error}") from error
     return Vocabulary(specs, STEPS, PERMISSIONS)
 

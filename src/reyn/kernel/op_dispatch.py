@@ -115,10 +115,12 @@ async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tap
         resolution = await _ask_operator(call, attempts, args, tape)
         # If it is performed again, it can be interrupted again; an outcome that the operator confirms is only recorded.
         completed = await PerformOp(call, args, started, answer, resolution == "again", resolution)
-    if started.changes and not completed.changed:
-        changes = ()
-    for change in started.changes if completed.changed else ():
-        tape.emit(kinds.WorkspaceUpdated(call, change))
+    if isinstance(completed, kinds.PermissionDenied):  # its result holds a secret
+        return OpOutcome(kind, "denied", completed.result, 0, () if started.changes else changes)
+    if started.changes:
+        changes = started.changes[: completed.applied] if completed.changed else ()
+        for change in changes:
+            tape.emit(kinds.WorkspaceUpdated(call, change))
     asked_user = isinstance(request, kinds.AskRequest)
     return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes, asked_user)
 

@@ -7,55 +7,94 @@ from __future__ import annotations
 
 import os
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.journal import Blob, canonical, digest, kinds
+from reyn.errors import RunBlocked
+from reyn.journal import Blob, canonical, digest, encode, kinds
 from reyn.journal.registry import op_event
 from reyn.jsonschema import compile_schema
 from reyn.ops import Call, Denied, Env, Plan
+from reyn.ops.budget import Budget, BudgetExceeded, Budgets
 from reyn.ops.execution import apply_changes, perform_op, plan_op
 from reyn.ops.preview import preview
 from reyn.permissions import Gate, Policy, recorded_requests
-from reyn.secrets.file import secrets_path
+from reyn.private_files import user_folder
 from reyn.workspace import Roots
 from reyn.workspace.restore import Files, restore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    from reyn.config import RunSettings
     from reyn.journal import Approval, Body
     from reyn.kernel.compiled_skill import CompiledSkill
     from reyn.kernel.effects import PerformOp, PlanOp, Restore
+    from reyn.kernel.run_state import RunState
     from reyn.kernel.tape import Tape
     from reyn.ops import Op, OpTable, Result
+    from reyn.secrets import Scrubber
+    from reyn.workspace import Location
 
     SkillCompiler = Callable[[kinds.RunStarted, Callable[[str], bytes]], CompiledSkill]
     OutcomeEvent = tuple[Body, tuple[Blob, ...]]
 
+_MAX_BUDGETS = 1_000
+"""Runs whose budgets are counted at a time; those of an older one start anew."""
 _APPROVED = " (approved)"
 """Ends the rule of an op that a person approved."""
+_SECRETS = "default: no secret in an op"
 
 
 def roots_of(root: Path, state: Path, workspace: str) -> Roots:
     """Return the folders of a run: project, state directory, workspace.
 
-    The operator's secrets are excluded, because they may be inside the project if that is the home directory.
+    The user's configuration and secrets are excluded: they are inside the project if that is the home directory.
     """
-    return Roots(root, state, state / "workspace" / workspace, (secrets_path(os.environ).parent,))
+    try:
+        hidden: tuple[Path, ...] = (user_folder(os.environ),)
+    except RuntimeError:  # there is no home directory
+        hidden = ()
+    return Roots(root, state, state / "workspace" / workspace, hidden)
 
 
 def requests_above(started: kinds.RunStarted, content: Callable[[str], bytes]) -> list[dict[str, Any]]:
     """Return what the skills of the runs above a sub-run request."""
     if started.requests is None:
         return []
-    return msgspec.json.decode(content(started.requests), type=list[dict[str, Any]])
+    try:
+        return msgspec.json.decode(content(started.requests), type=list[dict[str, Any]])
+    except msgspec.MsgspecError as error:
+        raise RunBlocked(f"the run's copy of the requests above it cannot be read: {error}") from error
+
+
+def decide_restore(gates: Iterable[Gate], location: Location) -> tuple[str, str]:
+    """Return the rule that decides about restoring a file, and the reason if one of the gates denies it.
+
+    A rule that asks allows it: a person approved the change that is reverted, or runs the undo.
+    """
+    rule = ""
+    for gate in gates:
+        verdict = gate.write(location)
+        if isinstance(verdict, Denied):
+            return verdict.rule, verdict.reason
+        rule = verdict.rule
+    return rule, ""
+
+
+def _without_skill_grants(policy: Policy) -> Policy:
+    """Return the rules for a skill that came from elsewhere: grants to a skill of that name are not for it."""
+    rules = tuple(rule for rule in policy.rules if not (rule.skills and rule.effect == "allow"))
+    return msgspec.structs.replace(policy, rules=rules)
 
 
 class OpPerformer:
-    """Performs the ops of all runs of a runtime."""
+    """Performs the ops of all runs of a runtime.
+
+    An op whose arguments, files or result hold a known secret is denied, and none of its content is recorded.
+    """
 
     def __init__(
         self,
@@ -65,15 +104,18 @@ class OpPerformer:
         policy: Policy,
         approvals: Callable[[], list[Approval]],
         compile_skill: SkillCompiler,
+        secrets: Callable[[], Scrubber],
     ) -> None:
+        self._secrets = secrets
         self._root = root
         self._state = state
         self._ops = ops
         self._policy = policy
         self._approvals = approvals
         self._compile_skill = compile_skill
-        self._gates: dict[tuple[str, str, str | None], Gate] = {}
-        self._unchanged: dict[tuple[str | None, str], bool] = {}
+        self._gates: dict[tuple[str, str, str | None, bool], Gate] = {}
+        self._offers: dict[tuple[str | None, str], _Offered] = {}
+        self._budgets: dict[str, tuple[int, Budget]] = {}
 
     def is_foreign(self, effect: PlanOp | PerformOp) -> bool:
         """Whether an effect runs code from outside the package."""
@@ -84,7 +126,19 @@ class OpPerformer:
     def plan(self, effect: PlanOp, tape: Tape) -> OutcomeEvent:
         """Check permissions and plan the op, including the before-images of the files that it changes."""
         call, args = _call(effect, tape), Blob.of(canonical(effect.args))
-        plan = self._plan(call, tape)
+        known = self._secrets()
+        if handle := known.find(args.content):
+            return _withheld(effect, call, handle, "its arguments hold")
+        planned, blobs = self._planned(effect, call, args, tape)
+        if not known.is_empty:
+            for content in (encode(planned), *(blob.content for blob in blobs if blob.hash != args.hash)):
+                if handle := known.find(content):
+                    what = "a file that it changes, or its result, holds"
+                    return _withheld(effect, call, handle, what)
+        return planned, blobs
+
+    def _planned(self, effect: PlanOp, call: Call, args: Blob, tape: Tape) -> OutcomeEvent:
+        plan = self._within_budget(self._plan(call, tape), call, tape)
         if isinstance(plan, Denied):
             result = Blob.of(canonical(call.denied(plan)))
             denied = kinds.PermissionDenied(effect.key, call.op or "", plan.rule, plan.reason, result.hash, call.kind)
@@ -110,58 +164,84 @@ class OpPerformer:
         )
         return started, (args, *((known,) if known else ()), *plan.blobs)
 
+    def _within_budget(self, plan: Plan | Denied, call: Call, tape: Tape) -> Plan | Denied:
+        """Return a plan whose contents may be recorded, or one that is complete with an error result."""
+        if not isinstance(plan, Plan) or not plan.blobs:
+            return plan
+        try:
+            self._budget(tape).add_recorded(plan.blobs)
+        except BudgetExceeded as error:
+            return Plan(plan.rule, result=call.failed(error))
+        return plan
+
+    def _budget(self, tape: Tape) -> Budget:
+        """Return what the ops of the visit in progress have used."""
+        visit = tape.state.history.total_steps
+        found = self._budgets.get(tape.run_id)
+        if found is None or found[0] != visit:
+            sizes = self._settings(tape).sizes
+            most = Budgets(sizes.visit_read_bytes, sizes.visit_matched_bytes, sizes.visit_recorded_bytes)
+            while len(self._budgets) >= _MAX_BUDGETS:
+                del self._budgets[next(iter(self._budgets))]
+            found = self._budgets[tape.run_id] = (visit, Budget(most))
+        return found[1]
+
+    def _settings(self, tape: Tape) -> RunSettings:
+        assert tape.state.started is not None
+        return self._compile_skill(tape.state.started, tape.content).settings
+
     def _standing(self, call: Call, rule: str, tape: Tape) -> Approval | None:
         """Return the standing approval that covers an action."""
         started = tape.state.started
         assert started is not None
+        if started.imported:  # its skill is new here, whatever its hash
+            return None
         op = f"{call.kind} {call.op or ''}".strip()
         return next((one for one in self._approvals() if one.covers(started.skill_hash, op, rule)), None)
 
     def _plan(self, call: Call, tape: Tape) -> Plan | Denied:
-        op = self._ops.get(call.kind)
+        kind = call.kind
+        op = self._ops.get(kind)
         if op is None:
-            return Plan(result=call.error(f"the op kind `{call.kind}` is not installed"))
-        if wrong := self._changed_since(op, call, tape):
+            return Plan(result=call.error(f"the op kind `{kind}` is not installed"))
+        offered = self._offered(op, kind, tape)
+        if not offered.is_unchanged and (wrong := _rejected_now(op, call)):
             return Plan(result=call.error(wrong))
-        started = tape.state.started
-        assert started is not None
-        offered = self._compile_skill(started, tape.content).vocabulary.op(call.kind)
-        needed = [offered.permission] if offered is not None and offered.permission else []
-        is_foreign = self._ops.is_foreign(call.kind)
-        return plan_op(op, call, self._env(tape), permissions=needed, is_foreign=is_foreign)
+        is_foreign = self._ops.is_foreign(kind)
+        return plan_op(op, call, self._env(tape), permissions=offered.permissions, is_foreign=is_foreign)
 
-    def _changed_since(self, op: Op, call: Call, tape: Tape) -> str:
-        """Return why an op that has changed since the run started does not accept these arguments any more."""
+    def _offered(self, op: Op, kind: str, tape: Tape) -> _Offered:
+        """Compare an op with what the run was offered when it started."""
         started = tape.state.started
         assert started is not None
-        key = (started.ops, call.kind)
-        if key not in self._unchanged:
-            offered = self._compile_skill(started, tape.content).vocabulary.op(call.kind)
-            self._unchanged[key] = offered is None or offered == op.spec
-        if self._unchanged[key]:
-            return ""
-        form = op.spec.form(call.op) or op.spec.form(None)
-        wrong = compile_schema(form.arguments).first_error(call.args) if form else None
-        if form is not None and wrong is None:
-            return ""
-        why = f": {wrong.path('')} {wrong.message}" if wrong else ""
-        return f"the op `{call.kind}` has changed since the run started and does not accept this call{why}"
+        key = (started.ops, kind)
+        found = self._offers.get(key)
+        if found is None:
+            spec = self._compile_skill(started, tape.content).vocabulary.op(kind)
+            permissions = (spec.permission,) if spec is not None and spec.permission else ()
+            found = self._offers[key] = _Offered(spec is None or spec == op.spec, permissions)
+        return found
 
     # -- performing -----------------------------------------------------------------------------------
 
     async def perform(self, effect: PerformOp, tape: Tape) -> OutcomeEvent:
         """Perform a planned op. After a crash this may happen again; a change that took effect is left as it is."""
-        call, started = _call(effect, tape), effect.started
+        call = _call(effect, tape)
+        outcome, blobs = await self._performed(effect, call, tape)
+        if not effect.started.changes:
+            for blob in blobs:
+                if handle := self._secrets().find(blob.content):
+                    return _withheld(effect, call, handle, "its result holds")
+        return outcome, blobs
+
+    async def _performed(self, effect: PerformOp, call: Call, tape: Tape) -> OutcomeEvent:
+        started = effect.started
         known = Blob(started.result, tape.content(started.result)) if started.result else None
         if effect.resolution in ("done", "failed"):
             return self._resolved(effect, call, known)
         approved = started.rule.removesuffix(_APPROVED) if started.rule.endswith(_APPROVED) else ""
         if started.changes:
-            conflict = apply_changes(call, started.changes, self._env(tape), approved=approved)
-            if conflict is None:
-                assert known is not None
-                return _outcome(effect, call, "ok", known, changed=True), ()
-            return _completed(effect, call, conflict)
+            return self._changed(effect, call, known, approved=approved, tape=tape)
         if known is not None and started.request is None:
             status = msgspec.json.decode(known.content, type=_Status).status
             return _outcome(effect, call, status, known), ()
@@ -170,8 +250,27 @@ class OpPerformer:
         if op is None:
             return _completed(effect, call, call.error(f"the op kind `{call.kind}` is not installed"))
         is_foreign = self._ops.is_foreign(call.kind)
-        result = await perform_op(op, call, plan, self._env(tape), is_foreign=is_foreign)
-        return _completed(effect, call, result)
+        env = self._env(tape)
+        result = await perform_op(op, call, plan, env, is_foreign=is_foreign)
+        content = Blob.of(canonical(result))
+        try:
+            env.budget.add_recorded((content,))
+        except BudgetExceeded as error:
+            result = call.failed(error)
+            content = Blob.of(canonical(result))
+        return _outcome(effect, call, result["status"], content), (content,)
+
+    def _changed(self, effect: PerformOp, call: Call, known: Blob | None, *, approved: str, tape: Tape) -> OutcomeEvent:
+        """Apply the planned changes; record each that is in its file, whatever the result says."""
+        assert known is not None
+        changes = effect.started.changes
+        applied = apply_changes(call, changes, self._env(tape), approved=approved)
+        if applied.problem is not None:
+            return _completed(effect, call, applied.problem, applied=applied.changes)
+        if applied.note:
+            planned: Result = msgspec.json.decode(known.content)
+            return _completed(effect, call, planned | {"note": applied.note}, applied=len(changes))
+        return _outcome(effect, call, "ok", known, applied=len(changes)), ()
 
     def _resolved(self, effect: PerformOp, call: Call, known: Blob | None) -> OutcomeEvent:
         """Return the outcome that the operator confirmed for an intent whose outcome is unknown."""
@@ -180,29 +279,57 @@ class OpPerformer:
         else:
             planned: Result = msgspec.json.decode(known.content) if known else call.ok()
             result = planned | {"note": "the op took effect, as an operator confirmed"}
-        return _completed(effect, call, result, changed=bool(effect.started.changes) and effect.resolution == "done")
+        applied = len(effect.started.changes) if effect.resolution == "done" else 0
+        return _completed(effect, call, result, applied=applied)
 
     def restore(self, effect: Restore, tape: Tape) -> OutcomeEvent:
+        """Restore the files of a failed visit, within what the run may write now."""
         env = self._env(tape)
-        files = Files(env.roots, env.content, env.file_bytes)
-        restored, left = restore(effect.changes, f"{tape.run_id}/{effect.key}", files)
-        return kinds.WorkspaceRestored(effect.key, restored, left), ()
+        files = Files(env.roots, env.content, env.file_bytes, lambda location: decide_restore([env.gate], location))
+        done = restore(effect.changes, f"{tape.run_id}/{effect.key}", files)
+        return kinds.WorkspaceRestored(effect.key, done.restored, done.left, done.verdicts), ()
 
     def _env(self, tape: Tape) -> Env:
         state = tape.state
         assert state.started is not None
-        skill = self._compile_skill(state.started, tape.content)
-        key = (state.workspace, state.started.skill_hash, state.started.requests)
+        sizes = self._compile_skill(state.started, tape.content).settings.sizes
+        gate = self.gate_of(state, tape.content)
+        truncated = MappingProxyType(state.truncated)
+        return Env(gate.roots, gate, tape.content, truncated, sizes.file_bytes, self._budget(tape))
+
+    def gate_of(self, state: RunState, content: Callable[[str], bytes]) -> Gate:
+        """Return the gate of a run: what its skill and the skills above it request, within today's rules."""
+        started = state.started
+        assert started is not None
+        key = (state.workspace, started.skill_hash, started.requests, started.imported)
         gate = self._gates.get(key)
         if gate is None:
-            requests = (skill.skill.permissions, *requests_above(state.started, tape.content))
+            skill = self._compile_skill(started, content).skill
+            requests = (skill.permissions, *requests_above(started, content))
             gate = self._gates[key] = Gate(
                 roots_of(self._root, self._state, state.workspace),
-                self._policy,
+                _without_skill_grants(self._policy) if started.imported else self._policy,
                 tuple(map(recorded_requests, requests)),
-                skill.skill.name,
+                skill.name,
             )
-        return Env(gate.roots, gate, tape.content, MappingProxyType(state.truncated), skill.settings.sizes.file_bytes)
+        return gate
+
+
+class _Offered(NamedTuple):
+    """An op kind as a run was offered it: whether it is the same today, and the permissions that it needed."""
+
+    is_unchanged: bool
+    permissions: tuple[str, ...]
+
+
+def _rejected_now(op: Op, call: Call) -> str:
+    """Return why an op that has changed since the run started does not accept these arguments any more."""
+    form = op.spec.form(call.op) or op.spec.form(None)
+    wrong = compile_schema(form.arguments).first_error(call.args) if form else None
+    if form is not None and wrong is None:
+        return ""
+    why = f": {wrong.path('')} {wrong.message}" if wrong else ""
+    return f"the op `{call.kind}` has changed since the run started and does not accept this call{why}"
 
 
 def _digest(call: Call, plan: Plan) -> str:
@@ -217,15 +344,26 @@ def _call(effect: PlanOp | PerformOp, tape: Tape) -> Call:
     return Call(f"{tape.run_id}/{effect.key}", effect.args)
 
 
-def _completed(effect: PerformOp, call: Call, result: Result, *, changed: bool = False) -> OutcomeEvent:
+def _withheld(effect: PlanOp | PerformOp, call: Call, handle: str, what: str) -> OutcomeEvent:
+    """Return the denial of an op that holds a secret. It names the secret, and repeats nothing of the op."""
+    denied = Denied(_SECRETS, f"{what} the value of `{handle}`; nothing of it was recorded")
+    result = Blob.of(canonical(call.denied(denied)))
+    event = kinds.PermissionDenied(effect.key, call.op or "", denied.rule, denied.reason, result.hash, call.kind)
+    return event, (result,)
+
+
+def _completed(effect: PerformOp, call: Call, result: Result, *, applied: int = 0) -> OutcomeEvent:
     content = Blob.of(canonical(result))
-    return _outcome(effect, call, result["status"], content, changed=changed), (content,)
+    return _outcome(effect, call, result["status"], content, applied=applied), (content,)
 
 
 def _outcome(
-    effect: PerformOp, call: Call, status: kinds.OpStatus, result: Blob, *, changed: bool = False
+    effect: PerformOp, call: Call, status: kinds.OpStatus, result: Blob, *, applied: int = 0
 ) -> kinds.OpCompleted:
-    return op_event(kinds.OpCompleted, call.kind)(effect.key, status, result.hash, len(result.content), changed)
+    """Return the event. `applied` counts the planned changes that are in their files, or may be."""
+    partly = applied if 0 < applied < len(effect.started.changes) else None
+    completed = op_event(kinds.OpCompleted, call.kind)
+    return completed(effect.key, status, result.hash, len(result.content), applied > 0, partly)
 
 
 class _Status(msgspec.Struct):

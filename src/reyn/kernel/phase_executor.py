@@ -162,7 +162,7 @@ async def _more_visits(phase: CompiledPhase, rejections: str, tape: Tape) -> Com
     """Stop the run: the model insists on a phase whose visits are used up. Return the phase as it is after a raise."""
     names = " and ".join(f"`{name}`" for name in sorted(phase.used_up))
     cap = limit_of(tape.state, phase.settings, "max_phase_visits") or 0
-    reason = f"{rejections}; {names} reached `max_phase_visits`, which is {cap}"
+    reason = f"{names} reached `max_phase_visits`, which is {cap}; {rejections}"
     tape.emit(kinds.LimitReached("max_phase_visits", cap, phase.name, reason))
     await Pause()
     return phase.recompiled(tape.state)
@@ -196,7 +196,7 @@ def _frame(
         tuple(one for one in (entry.repeated, failure) if one is not None),
         handoff,
     )
-    return (*spec.static, turn_message(turn, spec.closing))
+    return (spec.system, turn_message(turn, spec.closing))
 
 
 async def _run_ops(

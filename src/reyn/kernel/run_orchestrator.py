@@ -71,13 +71,13 @@ def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
         reason = f"phase `{phase}` was visited {often}, the maximum that `max_phase_visits` allows"
         return kinds.LimitReached("max_phase_visits", cap, phase, reason)
     left = visits_left(state, skill, settings, phase)
-    if left and not is_skill_node(phase) and not any(left.values()) and not may_finish(skill, phase):
+    if left and max(left.values()) <= 0 and not is_skill_node(phase) and not may_finish(skill, phase):
         names = " and ".join(f"`{name}`" for name in left)
         reason = f"phase `{phase}` has no successor left: {names} reached `max_phase_visits`, which is {cap}"
         return kinds.LimitReached("max_phase_visits", cap or 0, phase, reason)
     artifact, history = state.visit.input, state.history
     assert artifact is not None
-    next_phase, times = history.times_decided(phase, artifact.hash)
+    next_phase, repeats = history.times_decided(phase, artifact.hash)
     return Visit(
         phase,
         artifact,
@@ -86,7 +86,7 @@ def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
         (*history.path, phase)[-PATH_LENGTH:],
         state.visit.rollback,
         history.latest,
-        Repetition("decision", next_phase or "", times) if times > 1 else None,
+        Repetition("decision", next_phase or "", repeats) if repeats > 1 else None,
     )
 
 

@@ -6,13 +6,13 @@ reason, phase, open question) is folded in `reyn.journal.lifecycle`, which the l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from reyn.context.frame import PATH_LENGTH
-from reyn.errors import ChainBroken
+from reyn.errors import ChainBroken, HistoryInvalid
 from reyn.journal import decode, digest, kinds
 from reyn.journal.lifecycle import Lifecycle, advance
 
@@ -21,12 +21,16 @@ if TYPE_CHECKING:
 
     from reyn.journal import Body, Event
 
+K = TypeVar("K")
+V = TypeVar("V")
 TRAIL_LENGTH = PATH_LENGTH
 """The number of completed visits that a rollback can return to; bounded to keep the cost of a visit constant."""
 MAX_WARNINGS = 50
 """The number of warnings in the state; the journal has all of them."""
-MAX_DECISIONS = 50
-"""The number of recent decisions among which repeated ones are found."""
+MAX_DECISIONS = 40
+"""The number of recent inputs of phases for which repeated decisions are found."""
+MAX_OUTCOMES = 5
+"""The number of recent decisions for one input."""
 MAX_SUB_RUNS = 10
 """The number of sub-runs of a visit whose summaries are part of its handoff."""
 MAX_TRUNCATED = 200
@@ -44,10 +48,8 @@ class CompletedVisit(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What a visit decided, and what it decided from. `ops` is the digest of its ops and their results."""
+    """What a visit decided. `artifact` is a hash; `ops` is the digest of the visit's ops and their results."""
 
-    phase: str
-    input: str
     next_phase: str | None
     artifact: str
     ops: str
@@ -85,8 +87,8 @@ class History(msgspec.Struct, frozen=True):
     total_steps: int = 0
     latest: dict[str, str] = {}
     """The hash of the latest artifact of each type; the run's input counts."""
-    decisions: dict[Decision, int] = {}
-    """How often each of the last decisions was made."""
+    decisions: dict[tuple[str, str], dict[Decision, int]] = {}
+    """How often each of the last decisions was made, by phase and hash of its input."""
     repeats: int = 0
     """How often the decision of the last visit was made, until the next visit starts."""
     handoffs: dict[str, str] = {}
@@ -94,9 +96,11 @@ class History(msgspec.Struct, frozen=True):
 
     def times_decided(self, phase: str, input: str) -> tuple[str | None, int]:
         """Return the next phase of the decision that a phase made most often for an input, and how often."""
-        made = [(count, one) for one, count in self.decisions.items() if (one.phase, one.input) == (phase, input)]
-        times, decision = max(made, key=lambda entry: entry[0], default=(0, None))
-        return (decision.next_phase if decision else None), times
+        made = self.decisions.get((phase, input))
+        if made is None:
+            return None, 0
+        decision = max(made, key=made.__getitem__)
+        return decision.next_phase, made[decision]
 
     def ordinal(self, phase: str) -> int:
         """Return the rank of a phase by first visit; a phase that was not visited comes next."""
@@ -153,6 +157,9 @@ class Recovery(msgspec.Struct, frozen=True):
     """An intent that an earlier driver left open: whether it took effect is unknown."""
 
 
+_SETTLED = Recovery()
+
+
 class RunState(Lifecycle, frozen=True, kw_only=True):
     """An immutable snapshot of a run."""
 
@@ -203,7 +210,13 @@ EMPTY = RunState()
 
 
 def apply(state: RunState, body: Body, ts: int) -> RunState:
-    """Return the state after one more event. Total: every event has a meaning in every state."""
+    """Return the state after one more event.
+
+    Raises:
+        HistoryInvalid: No run records this event in this state; the journal or archive was forged or damaged.
+    """
+    if state.started is None and not isinstance(body, kinds.RunStarted):
+        raise HistoryInvalid(f"`{body.kind}` comes before `run_started`")
     if body.origin != "derived":
         state = _count_time(state, body, ts)
     rule = _RULES.get(body.base)
@@ -255,9 +268,14 @@ def on_run_started(state: RunState, body: kinds.RunStarted) -> RunState:
 
 
 def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
-    """Continue from the origin under a new id and with a new workspace."""
+    """Continue from the origin under a new id and with a new workspace.
+
+    Answers of the origin do not count: they must not decide a question of the fork. Nothing that an imported run
+    configured or intended counts either: its settings, raised limits, open intents and the path of its skill.
+    """
     origin = state.started
     assert origin is not None
+    is_imported = body.settings is not None
     started = replace(
         origin,
         run_id=body.run_id,
@@ -266,6 +284,9 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
         input=body.input if body.input and not state.history.total_steps else origin.input,
         rules=body.rules or origin.rules,
         ops=body.ops or origin.ops,
+        settings=body.settings or origin.settings,
+        source=None if is_imported else origin.source,
+        imported=body.imported or origin.imported,
         parent=None,
         workspace=None,
     )
@@ -286,8 +307,13 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
             state.models,
             name=body.model or state.models.name,
             form=body.answer_form or state.models.form,
+            switched={} if is_imported else state.models.switched,
             answers=state.models.answers + answered_before,
         ),
+        raised={} if is_imported else state.raised,
+        recovery=_SETTLED if is_imported else state.recovery,
+        last_answer=None,
+        expired=None,
     )
 
 
@@ -373,7 +399,7 @@ def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
         history=replace(
             history,
             repeats=0,
-            visits={**history.visits, body.phase: body.visit},
+            visits={**history.visits, body.phase: state.visits_of(body.phase) + 1},
             path=(*history.path, body.phase)[-PATH_LENGTH:],
             total_steps=history.total_steps + 1,
         ),
@@ -428,13 +454,14 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
     if body.type == "abort":
         return closed
     artifact, rollback = state.output.artifact, state.visit.rollback
-    assert artifact is not None
+    if artifact is None:
+        raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}` comes without an artifact")
     if rollback is not None and artifact.hash == rollback.rejected.hash:
         reason = f"no progress: after a rollback, phase `{body.phase}` produced the same artifact again"
         return replace(closed, ending=Ending("no_progress", reason))
     if body.type == "finish":
         return replace(closed, visit=replace(closed.visit, rollback=None), ending=Ending("finish"))
-    assert state.visit.input is not None
+    assert state.visit.input is not None  # since `run_started`
     completed = CompletedVisit(body.phase, state.visit.input, artifact, state.visit.latest, state.visit.handoffs)
     trail = (*state.history.trail, completed)[-TRAIL_LENGTH:]
     return replace(
@@ -448,13 +475,22 @@ def _count_decision(history: History, completed: CompletedVisit, next_phase: str
     """Count how often the same decision was made. An answer of the user is progress, whatever the model made of it."""
     if visit.is_answered:
         return history
-    decision = Decision(completed.phase, completed.input.hash, next_phase, completed.artifact.hash, visit.ops)
-    decisions = {**history.decisions}
-    count = decisions.pop(decision, 0) + 1
-    decisions[decision] = count  # the oldest comes first
-    if len(decisions) > MAX_DECISIONS:
-        del decisions[next(iter(decisions))]
+    key = (completed.phase, completed.input.hash)
+    decision = Decision(next_phase, completed.artifact.hash, visit.ops)
+    made = history.decisions.get(key, {})
+    count = made.get(decision, 0) + 1
+    decisions = _with_latest(history.decisions, key, _with_latest(made, decision, count, MAX_OUTCOMES), MAX_DECISIONS)
     return replace(history, decisions=decisions, repeats=count)
+
+
+def _with_latest(table: dict[K, V], key: K, value: V, limit: int) -> dict[K, V]:
+    """Return a table with one more entry, or a newer one, without the oldest entry beyond the limit."""
+    table = {**table}
+    table.pop(key, None)
+    table[key] = value
+    if len(table) > limit:
+        del table[next(iter(table))]
+    return table
 
 
 def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:
@@ -476,6 +512,8 @@ def on_phase_rolled_back(state: RunState, body: kinds.PhaseRolledBack) -> RunSta
 
 
 def on_postprocessor_started(state: RunState, body: kinds.PostprocessorStarted) -> RunState:
+    if state.output.artifact is None:
+        raise HistoryInvalid(f"`{body.kind}` comes without an artifact")
     return replace(
         state,
         visit=replace(state.visit, is_open=True, started_after=state.active),
@@ -492,13 +530,13 @@ def on_postprocessor_completed(state: RunState, body: kinds.PostprocessorComplet
 
 
 def on_postprocessor_failed(state: RunState, body: kinds.PostprocessorFailed) -> RunState:
+    if state.output.artifact is None:
+        raise HistoryInvalid(f"`{body.kind}` comes without an artifact")
     ending = Ending("post_failure", body.reason, body.code)
     return replace(state, visit=replace(state.visit, is_open=False), ending=ending)
 
 
 # -- effects ------------------------------------------------------------------------------------------
-
-_SETTLED = Recovery()
 
 
 def on_intent(state: RunState, body: Any) -> RunState:
@@ -538,6 +576,9 @@ def on_sub_run_completed(state: RunState, body: kinds.SubRunCompleted) -> RunSta
 def on_workspace_restored(state: RunState, body: kinds.WorkspaceRestored) -> RunState:
     for path in body.left:
         state = _warn(state, f"`{path}` was not restored: another program changed it, or it cannot be written")
+    for verdict in body.verdicts:
+        if verdict.reason:
+            state = _warn(state, f"`{verdict.path}` was not restored: {verdict.reason} ({verdict.rule})")
     return replace(state, recovery=_SETTLED)
 
 
@@ -571,6 +612,7 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.OpStarted: on_op_started,
     kinds.RequestFulfilled: on_intent,
     kinds.OpCompleted: on_op_completed,
+    kinds.PermissionDenied: on_outcome,
     kinds.SubRunStarted: on_intent,
     kinds.SubRunStopped: on_sub_run_stopped,
     kinds.SubRunCompleted: on_sub_run_completed,

@@ -99,12 +99,19 @@ class VerifyReport(msgspec.Struct, frozen=True):
     events: int
     blobs: int
     head: str
+    """The hash of the last event. Note it elsewhere to compare with it later."""
+    sub_runs: int = 0
+    """Sub-runs whose results the run took; each still has the events that it had then, and was verified as well."""
+    noted_at: int | None = None
+    """The event with the hash to compare with; the events after it were appended since."""
 
 
 def display_status(row: RunRow, *, is_claimed: bool) -> str:
     """Return the status that users see: interrupted if no process executes the run, blocked if its rules are not
-    supported."""
+    supported. That of an imported run is what it was elsewhere."""
     assert row.status is not None
+    if row.imported:
+        return f"{row.status} (imported)"
     if row.status not in ("running", "limited", "failed", "waiting"):
         return row.status
     if row.rules not in SUPPORTED_RULES:

@@ -21,7 +21,7 @@ from reyn.errors import (
     StepFailed,
     SubRunFailed,
 )
-from reyn.journal import ENDED, Blob, RaiseLimit, canonical, kinds
+from reyn.journal import ENDED, Blob, RaiseLimit, canonical, decode, kinds
 from reyn.kernel import versions
 from reyn.kernel.changes import unreverted_changes
 from reyn.kernel.handoffs import summarize
@@ -130,7 +130,9 @@ class SubRuns:
         body = self._outcome(started, state)
         body = replace(body, active=max(0, state.active - before))
         if isinstance(body, kinds.SubRunCompleted):
-            body = replace(body, changes=self._shared_changes(started, state))
+            row = self._journal.find(started.run)
+            assert row is not None
+            body = replace(body, changes=self._shared_changes(started, state), head=row.hash)
         return body, ()
 
     def _shared_changes(self, started: kinds.SubRunStarted, state: RunState) -> tuple[kinds.Change, ...]:
@@ -148,9 +150,7 @@ class SubRuns:
         if self._journal.find(started.run) is None:
             return await self._execute_run(self._new_tape(started, tape, allowed), None)
         loaded = load_run(self._journal, started.run)
-        parent = loaded.started.parent
-        if parent is None or (parent.run, parent.call) != (tape.run_id, started.call):
-            raise RunKeyTaken(f"run `{started.run}` exists and was not started by this call")
+        self._check_own(started, tape)
         if loaded.state.status in ENDED or _is_final(loaded.state):
             return loaded.state
         skill = self._compile_skill(loaded.started, self._journal.blob)
@@ -159,6 +159,30 @@ class SubRuns:
             self._journal.post(started.run, RaiseLimit(name, value))
         resumption = Resumption(self._ids.new(), retry=loaded.state.status == "failed")
         return await self._execute_run(loaded.tape, resumption)
+
+    def _check_own(self, intent: kinds.SubRunStarted, tape: Tape) -> None:
+        """Check that an existing run is the one that this call started, and not one that was put in its place.
+
+        Raises:
+            RunKeyTaken: The run was imported, or has another parent, skill, input or workspace.
+        """
+        row = self._journal.find(intent.run)
+        if row is not None and row.imported:
+            raise RunKeyTaken(f"run `{intent.run}` exists and was imported from {row.imported}")
+        # The first event: an upgrade of the sub-run changes its skill later.
+        found = decode(next(iter(self._journal.read(intent.run))))
+        parent = found.parent if isinstance(found, kinds.RunStarted) else None
+        if (
+            not isinstance(found, kinds.RunStarted)
+            or parent is None
+            or (parent.run, parent.call) != (tape.run_id, intent.call)
+        ):
+            raise RunKeyTaken(f"run `{intent.run}` exists and was not started by this call")
+        workspace = tape.state.workspace if intent.shares_workspace else None
+        if (found.skill_hash, found.input, found.workspace) != (intent.skill_hash, intent.input, workspace):
+            raise RunKeyTaken(
+                f"run `{intent.run}` exists with another skill, input or workspace than this call started"
+            )
 
     def _new_tape(self, started: kinds.SubRunStarted, tape: Tape, settings: RunSettings) -> Tape:
         parent_started = tape.state.started
@@ -188,6 +212,7 @@ class SubRuns:
                 ops=started.ops,
                 parent=parent,
                 workspace=tape.state.workspace if started.shares_workspace else None,
+                imported=parent_started.imported,
             ),
             (pinned, requests),
             now=self._clock.now(),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
     from reyn.journal import Journal
+    from reyn.kernel.effects import Effect
 
     Append = Callable[[str, int, Sequence[Event], Sequence[Blob]], Awaitable[int]]
 
@@ -72,13 +73,15 @@ class Tape:
         """The next recorded event; `None` after the last one."""
         return self._next
 
-    def recall(self, outcomes: tuple[type[Body], ...], key: str) -> Body | None:
+    def recall(self, outcomes: tuple[type[Body], ...], effect: Effect[Any]) -> Body | None:
         """Return the recorded outcome of an effect; `None` if the recording ends here."""
         if self._next is None:
             return None
         body = decode(self._next)
-        if not isinstance(body, outcomes) or body.call != key:  # type: ignore[attr-defined]  # every outcome has it
-            raise self._mismatch(f"an outcome of `{key}`")
+        if not isinstance(body, outcomes) or body.call != effect.key:  # type: ignore[attr-defined]  # every outcome has it
+            raise self._mismatch(f"an outcome of `{effect.key}`")
+        if wrong := effect.mismatch(body):
+            raise ReplayMismatch(f"event {self._next.seq}: {wrong}", seq=self._next.seq, kind=self._next.kind)
         return self._take(body)
 
     def ensure_at_end(self, expected: str) -> None:

@@ -18,12 +18,14 @@ import yaml
 from msgspec.structs import replace
 
 from reyn.contract import candidates_of
+from reyn.documents import DocumentError, read_raw
 from reyn.errors import FixImpossible
 from reyn.lint.edits import rewrite_front_matter, write_edge_texts
 from reyn.ops import standard_ops
 from reyn.skills import USER_MESSAGE, pin, read_skill
 from reyn.skills.dialect import data_schema, is_wrapped
 from reyn.skills.values import END
+from reyn.workspace.writing import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -61,21 +63,21 @@ def fix_skill(folder: Path, library: Library) -> list[str]:
         text = _rewrite_markdown(text, file, unsafe) if is_older else text
         return _add_edge_texts(text, texts) if file == "skill.md" else text
 
-    rewritten = {file: text for file in files if (text := _rewrite(paths[file], file, rewrite)) is not None}
+    rewritten = {file: text for file in files if (text := _rewrite(paths[file], file, folder, rewrite)) is not None}
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / folder.name
         modules = {path.name: path for path in folder.glob("*.py") if path.is_file()}
         for file, path in (paths | modules).items():
             target = copy / file
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(rewritten.get(file) or path.read_bytes())
+            target.write_bytes(rewritten.get(file) or _read(path, file, folder))
         after = read_skill(copy, standard_ops().vocabulary, library)
     if not _are_equal(before.skill, after.skill) or after.folder.is_older:
         problems = [f"{finding.file}:{finding.line}: {finding.message}" for finding in after.findings[:3]]
         reason = "; ".join(problems) or "its value would change"
         raise FixImpossible(f"skill `{folder.name}` cannot be rewritten without changing it: {reason}")
     for file, content in rewritten.items():
-        _write_atomically(paths[file], content)
+        replace_file(_resolved(paths[file], folder), [content])
     return sorted(rewritten)
 
 
@@ -118,15 +120,24 @@ def _unsafe_calls(skill: Skill) -> Iterator[tuple[str, str]]:
             yield str(entry.get("module")), str(entry.get("function"))
 
 
-def _write_atomically(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.write_bytes(content)
-    temporary.replace(path)
+def _read(path: Path, file: str, folder: Path) -> bytes:
+    try:
+        return read_raw(path, file, inside=folder)
+    except DocumentError as error:
+        raise FixImpossible(f"`{file}` cannot be read: {error.finding.message}") from error
 
 
-def _rewrite(path: Path, file: str, rewrite: Callable[[str, str], str | None]) -> bytes | None:
+def _resolved(path: Path, folder: Path) -> Path:
+    """Return where a file of the skill is. It was read there: a link that leads out of the folder is refused before."""
+    resolved = path.resolve()
+    if not resolved.is_relative_to(folder.resolve()):
+        raise FixImpossible(f"`{path.name}` leads out of the skill's folder")
+    return resolved
+
+
+def _rewrite(path: Path, file: str, folder: Path, rewrite: Callable[[str, str], str | None]) -> bytes | None:
     """Return the new content of a file, or `None` if it does not change; line ends and byte-order marks stay."""
-    raw = path.read_bytes()
+    raw = _read(path, file, folder)
     text = raw.decode("utf-8-sig")
     old = text.replace("\r\n", "\n")
     try:

@@ -20,7 +20,12 @@ INSTANT_ADAPTERS = ("scripted", "recorded")
 
 
 def open_model(
-    name: str, settings: ModelSettings, root: Path, journal: Journal, secrets: Callable[[], Secrets]
+    name: str,
+    settings: ModelSettings,
+    root: Path,
+    journal: Journal,
+    secrets: Callable[[], Secrets],
+    may_bind: Callable[[str, str], bool],
 ) -> Model:
     """Open the model that `settings.model` names.
 
@@ -32,6 +37,7 @@ def open_model(
         root: The project's folder.
         journal: The journal for `recorded` models.
         secrets: Opens the secrets; called when a key is needed.
+        may_bind: Whether the first use of a secret may bind it to an origin.
 
     Raises:
         ModelUnknown: If no adapter matches.
@@ -53,5 +59,5 @@ def open_model(
         case "openai" if rest:
             from reyn.models.openai import OpenAIModel
 
-            return OpenAIModel(name, rest, settings, secrets)
+            return OpenAIModel(name, rest, settings, secrets, may_bind)
     raise ModelUnknown(f"unknown model `{settings.model}`" if settings.model else "no model is configured")

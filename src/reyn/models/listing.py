@@ -1,11 +1,10 @@
 """List the configured and the pullable models with their availability.
 
-No model is loaded. Servers are asked for their list of models, but only those that the configuration names.
+No model is loaded and no server is contacted: a server counts as available if its key exists and may be sent to it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,17 +12,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.config import ModelSettings
-from reyn.errors import KeyRejected, ModelUnknown, ReynError
+from reyn.errors import ModelNotInstalled, ModelUnknown, ReynError
 from reyn.models.roster import Roster
 from reyn.models.weights import DEFAULT_WEIGHTS, KNOWN_WEIGHTS, is_gguf, weights_path
-from reyn.secrets import open_secrets
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reyn.config import Config
     from reyn.journal import Journal
-    from reyn.models.openai import OpenAIModel
-
-_TIMEOUT_SECONDS = 5
+    from reyn.secrets import Secrets
 
 
 class ModelStatus(msgspec.Struct, frozen=True):
@@ -32,23 +30,27 @@ class ModelStatus(msgspec.Struct, frozen=True):
     Attributes:
         model: Adapter and model, such as `openai:NAME`.
         names: The names that the configuration gives it.
-        is_reachable: Whether it can be used now.
+        is_available: Whether nothing on this machine is missing; servers are not contacted.
         modes: Its output modes, the preferred one first.
         why: The reason if it cannot be used.
         details: Further facts, such as `base_url` or `license`.
+        code: The code of the error that `why` describes, if there is one.
     """
 
     model: str
     names: tuple[str, ...]
-    is_reachable: bool
+    is_available: bool
     modes: tuple[str, ...]
     why: str = ""
     details: dict[str, Any] = {}
+    code: str = ""
 
 
-async def list_models(config: Config, root: Path, journal: Journal) -> list[ModelStatus]:
+def list_models(
+    config: Config, root: Path, journal: Journal, secrets: Secrets, may_bind: Callable[[str, str], bool]
+) -> list[ModelStatus]:
     """Return the default model, the configured models with their fallbacks, and the pullable models."""
-    roster = Roster(config.models, root, lambda: journal, open_secrets)
+    roster = Roster(config.models, root, lambda: journal, lambda: secrets)
     configured: dict[str, tuple[ModelSettings, list[str]]] = {}
     unknown: list[ModelStatus] = []
     queue = [(config.model, "model")] if config.model else []
@@ -57,26 +59,32 @@ async def list_models(config: Config, root: Path, journal: Journal) -> list[Mode
         try:
             settings = roster.resolve(name)[1]
         except ModelUnknown as error:
-            unknown.append(ModelStatus(name, (label,), is_reachable=False, modes=(), why=error.message))
+            unknown.append(ModelStatus(name, (label,), is_available=False, modes=(), why=error.message))
             continue
         labels = configured.setdefault(msgspec.json.encode(settings).decode(), (settings, []))[1]
         labels += [label] if label and label not in labels else []
         seen = {other for other, _ in queue}
         queue += [(other, "") for other in settings.fallback if other not in seen]
-    checks = (_check(settings, labels, root, journal) for settings, labels in configured.values())
-    models = [*await asyncio.gather(*checks), *unknown]
+    models = [_check(*entry, root, journal, secrets, may_bind) for entry in configured.values()] + unknown
     if not any(model.model in ("local", f"local:{DEFAULT_WEIGHTS}") for model in models):
         models.append(_check_local(ModelSettings(model="local"), [], root))
     return models
 
 
-async def _check(settings: ModelSettings, names: list[str], root: Path, journal: Journal) -> ModelStatus:
+def _check(
+    settings: ModelSettings,
+    names: list[str],
+    root: Path,
+    journal: Journal,
+    secrets: Secrets,
+    may_bind: Callable[[str, str], bool],
+) -> ModelStatus:
     adapter, _, rest = settings.model.partition(":")
     match adapter:
         case "local":
             return _check_local(settings, names, root)
         case "openai":
-            return await _check_openai(settings, names, rest)
+            return _check_openai(settings, names, rest, secrets, may_bind)
         case "scripted":
             reason = "" if (root / rest).is_file() else f"file not found: `{rest}`"
             return ModelStatus(settings.model, tuple(names), not reason, ("free",), reason)
@@ -84,7 +92,7 @@ async def _check(settings: ModelSettings, names: list[str], root: Path, journal:
             reason = "" if journal.find(rest) is not None else f"run not found: `{rest}`"
             return ModelStatus(settings.model, tuple(names), not reason, ("free",), reason)
     reason = f"unknown adapter `{adapter}`"
-    return ModelStatus(settings.model, tuple(names), is_reachable=False, modes=(), why=reason)
+    return ModelStatus(settings.model, tuple(names), is_available=False, modes=(), why=reason)
 
 
 def _check_local(settings: ModelSettings, names: list[str], root: Path) -> ModelStatus:
@@ -102,34 +110,24 @@ def _check_local(settings: ModelSettings, names: list[str], root: Path) -> Model
         reason = "the extra `local` is not installed: pip install 'reyn[local]'"
     modes = ("grammar", "free") if settings.mode == "auto" else (settings.mode,)
     details: dict[str, Any] = {"about": known.about, "license": known.license} if known else {}
-    return ModelStatus(settings.model, tuple(names), not reason, modes, reason, details)
+    code = ModelNotInstalled.code if reason else ""
+    return ModelStatus(settings.model, tuple(names), not reason, modes, reason, details, code)
 
 
-async def _check_openai(settings: ModelSettings, names: list[str], name: str) -> ModelStatus:
+def _check_openai(
+    settings: ModelSettings, names: list[str], name: str, secrets: Secrets, may_bind: Callable[[str, str], bool]
+) -> ModelStatus:
     from reyn.models.openai import OpenAIModel
 
-    secrets = open_secrets()
     label = next((each for each in names if each != "model"), settings.model)
     try:
-        model = OpenAIModel(label, name, settings, lambda: secrets)
+        model = OpenAIModel(label, name, settings, lambda: secrets, may_bind)
     except ReynError as error:
-        return ModelStatus(settings.model, tuple(names), is_reachable=False, modes=(), why=error.message)
-    reason = secrets.scrubber.scrub(await _server_fault(model, name))
-    details = model.describe()
-    return ModelStatus(settings.model, tuple(names), not reason, tuple(details.pop("modes")), reason, details)
-
-
-async def _server_fault(model: OpenAIModel, name: str) -> str:
-    """Return why a server cannot be used; empty if it offers the model or does not list its models."""
+        return ModelStatus(settings.model, tuple(names), is_available=False, modes=(), why=error.message)
+    details, reason, code = model.describe(), "", ""
     try:
-        async with asyncio.timeout(_TIMEOUT_SECONDS):
-            offered = await model.list_models()
-    except KeyRejected as error:
-        return f"{error.message}. {error.hint}"
+        model.check_key()
     except ReynError as error:
-        return error.message
-    except TimeoutError:
-        return f"no answer within {_TIMEOUT_SECONDS} seconds"
-    finally:
-        await model.aclose()
-    return "" if not offered or name in offered else f"the server does not offer the model `{name}`"
+        reason, code = f"{error.message}. {error.hint}", error.code
+    modes = tuple(details.pop("modes"))
+    return ModelStatus(settings.model, tuple(names), not reason, modes, reason, details, code)

@@ -45,6 +45,9 @@ _CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 _BATCH_TOKENS = 32
 """Prompt tokens per batch. A call can be cancelled between batches; larger ones are not faster on a CPU."""
 
+REASON = "This is about "
+"""How the grammar makes a reason begin. A small model that may begin as it likes copies the first choice that it has
+read; one that has to paraphrase the input then chooses by that."""
 _TOP_TOKENS = 20
 """Token probabilities to ask for; more labels than this are not told apart."""
 _ANSWER_KEYS = ("grammar", "logprobs", "top_logprobs")
@@ -117,9 +120,9 @@ class LocalModel:
             "messages": [
                 {
                     "role": message.role,
-                    "content": message.text if number < request.static_messages else _defuse(message.text),
+                    "content": message.text if message.role == "system" else _defuse(message.text),
                 }
-                for number, message in enumerate(request.messages)
+                for message in request.messages
             ],
             "max_tokens": self._settings.max_tokens,
             "cache_prompt": True,
@@ -132,13 +135,15 @@ class LocalModel:
         labels: tuple[str, ...] = ()
         if mode == "grammar":
             measures = request.answer_form == "short"
-            schema = decoding_schema(request.contract, is_small=self._is_small, asks_confidence=not measures)
+            schema = decoding_schema(
+                request.contract, is_small=self._is_small, asks_confidence=not measures, reason_begins=REASON
+            )
             body["grammar"] = _grammar(schema)
             if measures:
                 labels = (*(candidate.label for candidate in request.candidates), "abort")
                 body |= {"logprobs": True, "top_logprobs": _TOP_TOKENS}
         try:
-            return engine.generate(body, cancelled, mode, on_delta, labels, request.static_messages)
+            return engine.generate(body, cancelled, mode, on_delta, labels)
         except SchemaRejected as error:
             if self._settings.mode == "auto":
                 self._rejected_contracts.add(contract)
@@ -183,10 +188,9 @@ class _Engine:
         mode: OutputMode,
         on_delta: Callable[[str], None] | None,
         labels: tuple[str, ...] = (),
-        static_messages: int = 1,
     ) -> ModelReply:
         """Generate an answer, and measure the probability of its choice among `labels`."""
-        tokens_read = self._prepare(body, static_messages, cancelled)
+        tokens_read = self._prepare(body, cancelled)
         return self._complete(body, cancelled, on_delta).reply(mode, tokens_read, labels)
 
     def _complete(
@@ -201,24 +205,23 @@ class _Engine:
             raise _engine_error(f"the local model failed: {error}") from error
         return answer
 
-    def _prepare(self, body: dict[str, Any], count: int, cancelled: threading.Event) -> int:
-        """Load the state after the static messages from memory or the cache, or read them now.
+    def _prepare(self, body: dict[str, Any], cancelled: threading.Event) -> int:
+        """Load the state after the static message from memory or the cache, or read the message now.
 
         Returns:
             The number of tokens that had to be read.
         """
-        static = body["messages"][:count]
-        text = static[0]["content"] if count == 1 else json.dumps(static)
-        if static[0]["role"] != "system" or text == self._static_text:
+        first = body["messages"][0]
+        if first["role"] != "system" or first["content"] == self._static_text:
             return 0
-        self._static_text = ""
+        self._static_text, text = "", first["content"]
         file = self._cache.find(text)
         if file is not None and self._slot("restore", file):
             self._static_text = text
             return 0
         unconstrained = {key: value for key, value in body.items() if key not in _ANSWER_KEYS}
         try:
-            answer = self._complete(unconstrained | {"messages": static, "max_tokens": 1}, cancelled)
+            answer = self._complete(unconstrained | {"messages": [first], "max_tokens": 1}, cancelled)
         except ModelBroken:
             return 0  # a chat template may require a user message; the call itself reports real errors
         if answer.is_finished and not cancelled.is_set():

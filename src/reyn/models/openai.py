@@ -14,6 +14,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
+from reyn.config.values import OPENAI_URL
 from reyn.errors import (
     ConfigError,
     KeyRejected,
@@ -31,16 +32,17 @@ from reyn.errors import (
 from reyn.journal.kinds import Usage
 from reyn.models.decoding import decoding_schema
 from reyn.models.protocol import ModelReply
-from reyn.models.streaming import EMPTY_DELTA, content_type, limit_error_body, read_chunks
+from reyn.models.sdk_logs import scrub_logs
+from reyn.models.streaming import EMPTY_DELTA, ENCODINGS, content_type, limit_body, read_chunks
+from reyn.secrets import origin_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from reyn.config import ModelSettings
     from reyn.models.protocol import ModelRequest, OutputMode
-    from reyn.secrets import Secrets
+    from reyn.secrets import Scrubber, Secrets
 
-_OPENAI_URL = "https://api.openai.com/v1"
 _OPENAI_VARIABLE = "OPENAI_API_KEY"
 _MODES: tuple[OutputMode, ...] = ("json_schema", "json_object", "free")
 _MAX_ANSWER_LENGTH = 2_000_000
@@ -65,12 +67,20 @@ class OpenAIModel:
 
     takes_time = True
 
-    def __init__(self, name: str, model: str, settings: ModelSettings, secrets: Callable[[], Secrets]) -> None:
+    def __init__(
+        self,
+        name: str,
+        model: str,
+        settings: ModelSettings,
+        secrets: Callable[[], Secrets],
+        may_bind: Callable[[str, str], bool] = lambda *_: True,
+    ) -> None:
         self._sdk = _import_sdk()  # takes a second, which must not count against the timeout of a call
         self.name = name
         self._model = model
         self._settings = settings
         self._secrets = secrets
+        self._may_bind = may_bind
         # OpenAI rejects `anyOf` at the root of a schema, and its newer models reject `max_tokens`; most other servers
         # know only `max_tokens`.
         is_openai = settings.base_url is None
@@ -80,6 +90,7 @@ class OpenAIModel:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_key_rejected = False
         self._scrub: Callable[[str], str] = str
+        self._scrubber: Scrubber | None = None
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Send one request and read the streamed answer to its end."""
@@ -124,17 +135,21 @@ class OpenAIModel:
             timeout=self._sdk.Timeout(timeout, connect=min(_CONNECT_SECONDS, timeout)),
             # Proxies of the environment do not apply to servers on this machine.
             http_client=self._sdk.DefaultAsyncHttpxClient(
-                trust_env=not _is_loopback(self._base_url), event_hooks={"response": [limit_error_body]}
+                trust_env=not _is_loopback(self._base_url),
+                headers={"Accept-Encoding": ENCODINGS},
+                event_hooks={"response": [limit_body]},
             ),
         )
         # The SDK reads these from the environment; only the project's configuration counts.
         client.organization = client.project = None
         client._custom_headers = {}  # noqa: SLF001 - no public way to clear them
+        if self._scrubber is not None:
+            scrub_logs(self._scrubber)  # the SDK has imported the HTTP libraries by now
         return client
 
     @property
     def _base_url(self) -> str:
-        return self._settings.base_url or _OPENAI_URL
+        return self._settings.base_url or OPENAI_URL
 
     def _key(self) -> str:
         handle = self._settings.key
@@ -144,10 +159,13 @@ class OpenAIModel:
             return _NO_KEY
         try:
             secrets = self._secrets()
-            key = secrets.resolve(handle)
+            key = secrets.resolve_for(
+                handle, self._base_url, may_bind=self._may_bind(handle, origin_of(self._base_url))
+            )
         except ConfigError as error:
             raise KeyRejected(f"no API key for model `{self.name}`: {error.message}", hint=error.hint) from error
         self._scrub = secrets.scrubber.scrub
+        self._scrubber = secrets.scrubber
         if not (key.isascii() and key.isprintable() and " " not in key):
             message = f"the API key of model `{self.name}` contains whitespace or non-ASCII characters"
             raise KeyRejected(message, hint=f"Store it again without them, and check `{handle}`.")
@@ -328,17 +346,23 @@ class OpenAIModel:
         modes = list(_MODES) if self._settings.mode == "auto" else [self._settings.mode]
         return {"base_url": self._base_url, "key": self._settings.key, "modes": modes}
 
-    async def list_models(self) -> list[str]:
-        """Return the names of the models that the server offers; empty if it does not list them."""
-        client = self._connect()
+    def check_key(self) -> None:
+        """Check, without reading it and without a connection, that there is a key and that the server may have it.
+
+        Raises:
+            ModelError: Why the model cannot be used.
+        """
+        handle = self._settings.key
+        if not handle:
+            if self._settings.base_url is None:
+                raise KeyRejected(f"no API key for model `{self.name}`", hint=self._missing_key_hint())
+            return
         try:
-            page = await client.get("/models", options={"follow_redirects": False}, cast_to=object)
-        except self._sdk.NotFoundError:
-            return []
-        except Exception as error:  # noqa: BLE001 - third-party code
-            raise self._request_error(error, self._format) from None
-        data = page.get("data") if isinstance(page, dict) else None
-        return [str(model.get("id")) for model in data if isinstance(model, dict)] if isinstance(data, list) else []
+            self._secrets().check_present(handle)
+            origin = origin_of(self._base_url)
+            self._secrets().check_origin(handle, origin, may_bind=self._may_bind(handle, origin))
+        except ConfigError as error:
+            raise KeyRejected(f"no API key for model `{self.name}`: {error.message}", hint=error.hint) from error
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -48,7 +48,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
     `candidates`, which contain the same facts as values.
 
     Attributes:
-        messages: The prompt.
+        messages: The prompt. The system message is the same in every visit of the phase; cache it.
         contract: JSON Schema of the answer. Constrain your output to it if you can; the OS checks every answer.
         run_id: The run that calls.
         call: The id of the call within the run, unchanged when the call is repeated after a crash.
@@ -59,7 +59,6 @@ class ModelRequest(msgspec.Struct, frozen=True):
         input: The input artifact, `{"type": …, "data": …}`, after preprocessing and without truncation.
         candidates: The exits that the model may choose.
         answer_form: The form that `messages` and `contract` ask for.
-        static_messages: The number of first messages that are the same in every visit of the phase; cache them.
     """
 
     messages: tuple[Message, ...]
@@ -73,7 +72,6 @@ class ModelRequest(msgspec.Struct, frozen=True):
     input: Any = None
     candidates: tuple[Candidate, ...] = ()
     answer_form: AnswerForm = "full"
-    static_messages: int = 1
 
 
 OutputMode = Literal["grammar", "json_schema", "json_object", "free"]

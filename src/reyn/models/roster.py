@@ -6,7 +6,7 @@ A model that the caller passes to the runtime replaces all of them. Retries and 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reyn.config import ModelSettings
 from reyn.documents import nearest
@@ -22,9 +22,14 @@ if TYPE_CHECKING:
     from reyn.models.protocol import Model
     from reyn.secrets import Secrets
 
+    MayBind = Callable[[str, str], bool]
+
 
 class Roster:
-    """The configured models, or one `override` that answers for every name."""
+    """The configured models, or one `override` that answers for every name.
+
+    `may_bind` tells whether the first use of a secret (a handle) may bind it to an origin.
+    """
 
     def __init__(
         self,
@@ -33,11 +38,13 @@ class Roster:
         journal: Callable[[], Journal],
         secrets: Callable[[], Secrets],
         override: Model | None = None,
+        may_bind: MayBind = lambda *_: True,
     ) -> None:
         self._names = names
         self._root = root
         self._open_journal = journal
         self._open_secrets = secrets
+        self._may_bind = may_bind
         self._secrets: Secrets | None = None
         self._override = override
         self._override_takes_time = override is not None and takes_time(override)
@@ -63,7 +70,9 @@ class Roster:
             from reyn.models.catalog import open_model
 
             try:
-                self._opened[key] = open_model(key, settings, self._root, self._open_journal(), self.secrets)
+                self._opened[key] = open_model(
+                    key, settings, self._root, self._open_journal(), self.secrets, self._may_bind
+                )
             except ModelUnknown as error:
                 raise ModelUnknown(error.message, hint=nearest(name, self._names) or None) from error
         return self._opened[key]
@@ -138,6 +147,10 @@ class Roster:
     def scrub(self, text: str) -> str:
         """Replace the values of secrets in a text. Secrets that no model has opened cannot occur in it."""
         return text if self._secrets is None else self._secrets.scrubber.scrub(text)
+
+    def scrub_value(self, value: Any) -> Any:
+        """Replace the values of secrets in a JSON value."""
+        return value if self._secrets is None else self._secrets.scrubber.scrub_value(value)
 
     def split(self, text: str) -> tuple[str, str]:
         """Split streamed text into a scrubbed part and a rest that may be the beginning of a secret."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import json
+import zlib
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -112,26 +113,69 @@ def _check_length(length: int) -> None:
         raise ResponseIncomplete(f"the response exceeds {_MAX_BYTES} bytes")
 
 
-async def limit_error_body(response: Any) -> None:
-    """Limit how much of an error response is read. A response hook of the HTTP client."""
-    if response.status_code < 400:
-        return
+ENCODINGS = "gzip, deflate"
+"""The content encodings that requests accept."""
+_WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 47}
+_CHUNK = 65_536
+
+
+async def limit_body(response: Any) -> None:
+    """Limit how much of a response is read and decoded. A response hook of the HTTP client.
+
+    The client decodes a chunk as a whole and any number of encodings in turn, so that a few kilobytes can become
+    gigabytes. Here one encoding is decoded in steps, up to the limit; a body in any other encoding is not read.
+    """
+    is_error = response.status_code >= 400
+    encoding = response.headers.get("content-encoding", "identity").strip().lower() or "identity"
+    if not is_error and encoding == "identity" and content_type(response).startswith("text/event-stream"):
+        return  # `read_chunks` limits it, and this is what costs time
     stream = response.stream
     [base_class] = [base for base in type(stream).__mro__ if base.__name__ == "AsyncByteStream"]
+    if "content-encoding" in response.headers:
+        del response.headers["content-encoding"]  # what follows is decoded
 
     class LimitedStream(base_class):  # type: ignore[misc, valid-type]  # the class differs between SDK versions
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            left = _MAX_ERROR_BYTES
-            async for content in stream:
-                yield content[:left]
-                left -= len(content)
-                if left <= 0:
-                    return
+            left = _MAX_ERROR_BYTES if is_error else _MAX_BYTES
+            try:
+                async for content in _decoded(stream, encoding):
+                    if len(content) > left and not is_error:
+                        raise ResponseIncomplete(f"the response exceeds {_MAX_BYTES} bytes")
+                    yield content[:left]
+                    left -= len(content)
+                    if left <= 0 and is_error:
+                        return
+            except _Undecodable as error:
+                if not is_error:  # the status of an error says enough
+                    raise ResponseIncomplete(f"the response cannot be decoded: {error}") from error
 
         async def aclose(self) -> None:
             await stream.aclose()
 
     response.stream = LimitedStream()
+
+
+class _Undecodable(ValueError):
+    """The content encoding was not requested, or the content does not have it."""
+
+
+async def _decoded(stream: AsyncIterator[bytes], encoding: str) -> AsyncIterator[bytes]:
+    """Yield the decoded content in pieces of bounded size."""
+    if encoding == "identity":
+        async for content in stream:
+            yield content
+        return
+    if encoding not in _WINDOW_BITS:
+        raise _Undecodable(f"content encoding {encoding[:40]!r}")
+    decoder = zlib.decompressobj(_WINDOW_BITS[encoding])
+    async for content in stream:
+        while content:
+            try:
+                yield decoder.decompress(content, _CHUNK)
+            except zlib.error as error:
+                raise _Undecodable(f"not valid {encoding}: {error}") from error
+            content = decoder.unconsumed_tail
+    yield decoder.flush()
 
 
 async def _lines(contents: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

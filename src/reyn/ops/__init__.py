@@ -5,7 +5,8 @@ To add a kind, write one module with such an object and register it. `reyn.permi
 """
 
 from reyn.journal.kinds import AskRequest, RunRequest
-from reyn.ops.op import Call, Env, Op, OpFailed, Plan, Result, RunOutcome
+from reyn.ops.budget import OpFailed
+from reyn.ops.op import Call, DerivableChanges, Env, Op, Plan, Result, RunOutcome
 from reyn.ops.table import OpTable, standard_ops
 from reyn.ops.writing import plan_write
 from reyn.permissions import Denied
@@ -15,6 +16,7 @@ __all__ = [
     "AskRequest",
     "Call",
     "Denied",
+    "DerivableChanges",
     "Env",
     "Op",
     "OpFailed",

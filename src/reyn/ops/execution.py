@@ -7,7 +7,7 @@ outside the package are also checked against what they promise.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.ops.op import Call, Env, Op, Plan, Result
 from reyn.permissions import Denied, NeedsApproval, refusal
 from reyn.vocabulary.schemas import STATUSES
-from reyn.workspace import Change, apply_change, locate
+from reyn.workspace import Change, ChangeUncertain, apply_change, locate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -76,22 +76,46 @@ def _raise_if_interrupted() -> None:
         raise asyncio.CancelledError
 
 
-def apply_changes(call: Call, changes: Sequence[Change], env: Env, *, approved: str = "") -> Result | None:
-    """Apply the changes of a plan. Returns a result only if one could not be applied.
+class Applied(NamedTuple):
+    """What became of the changes of a plan.
+
+    Attributes:
+        changes: How many of the changes, in order, are in their files, or may be.
+        problem: The result, if not all of them were applied.
+        note: What the model should know although all of them were applied.
+    """
+
+    changes: int
+    problem: Result | None = None
+    note: str = ""
+
+
+_UNCONFIRMED = "the change was made, but the system reported an error: it may be lost if the machine fails now"
+
+
+def apply_changes(call: Call, changes: Sequence[Change], env: Env, *, approved: str = "") -> Applied:
+    """Apply the changes of a plan, in order, up to the first that cannot be applied.
 
     Safe to repeat after a crash: a change that took effect is not applied twice.
     """
+    count, note = 0, ""
     try:
         for change in changes:
             location = locate(change.path, env.roots)
             verdict = env.gate.write(location)
             if refused := refusal(verdict, approved=approved):
-                return call.denied(refused)
-            if apply_change(change, env.roots, env.content, call.key, location) == "conflict":
-                return call.error(f"`{change.path}` was changed by another program and left as it is; read it again")
+                return Applied(count, call.denied(refused))
+            outcome = apply_change(change, env.roots, env.content, call.key, location)
+            if outcome == "conflict":
+                message = f"`{change.path}` was changed by another program and left as it is; read it again"
+                return Applied(count, call.error(message))
+            note = _UNCONFIRMED if outcome == "unconfirmed" else note
+            count += 1
+    except ChangeUncertain as error:
+        return Applied(count + 1, failed(call, error))
     except Exception as error:  # noqa: BLE001 - becomes the result
-        return failed(call, error)
-    return None
+        return Applied(count, failed(call, error))
+    return Applied(count, note=note)
 
 
 # -- checks -------------------------------------------------------------------------------------------------

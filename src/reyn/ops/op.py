@@ -16,6 +16,7 @@ import msgspec
 
 from reyn.journal import Blob
 from reyn.journal.kinds import AskRequest, RunRequest
+from reyn.ops.budget import Budget, OpFailed
 from reyn.permissions import Denied, Gate, NeedsApproval
 from reyn.workspace import Change, FileError, PathInvalid, Roots
 
@@ -24,14 +25,6 @@ if TYPE_CHECKING:
 
 Result = dict[str, Any]
 """The result envelope: `kind`, `op` if the kind has several forms, `status`, and the fields of the form."""
-
-
-class OpFailed(Exception):
-    """The op cannot be executed as requested. `fields` are added to the error result."""
-
-    def __init__(self, message: str, **fields: Any) -> None:
-        super().__init__(message)
-        self.fields = fields
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -71,8 +64,10 @@ class Call(msgspec.Struct, frozen=True):
         return self._result("denied", error=verdict.reason, rule=verdict.rule)
 
     def _result(self, status: str, **fields: Any) -> Result:
-        op = {"op": self.op} if self.op is not None else {}
-        return {"kind": self.kind, **op, "status": status, **fields}
+        op = self.args.get("op")
+        if op is None:
+            return {"kind": self.kind, "status": status, **fields}
+        return {"kind": self.kind, "op": op, "status": status, **fields}
 
     def failed(self, error: BaseException) -> Result:
         """Return the error result for an exception, without the path of an `OSError`."""
@@ -103,6 +98,7 @@ class Env(msgspec.Struct, frozen=True):
         content: Returns recorded content by its hash.
         full_content: Hashes of contents that were truncated in a frame, by the name after `workspace:.full/`.
         file_bytes: The maximum size of a file to read or write.
+        budget: What the ops of the visit may still read and search.
     """
 
     roots: Roots
@@ -110,6 +106,7 @@ class Env(msgspec.Struct, frozen=True):
     content: Callable[[str], bytes]
     full_content: Mapping[str, str]
     file_bytes: int
+    budget: Budget = msgspec.field(default_factory=Budget)
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -164,4 +161,26 @@ class Op(Protocol):
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         """Execute the op and return its result envelope."""
+        ...
+
+
+@runtime_checkable
+class DerivableChanges(Protocol):
+    """An op whose changes of files follow from its arguments and the files before, so that a replay can check them."""
+
+    def changes_error(
+        self,
+        call: Call,
+        changes: tuple[Change, ...],
+        content: Callable[[str], bytes],
+        resolve: Callable[[str], str],
+    ) -> str:
+        """Return why recorded changes do not follow from the arguments of a call; empty if they do.
+
+        Args:
+            call: The call with its recorded arguments.
+            changes: The recorded changes.
+            content: Returns recorded content by its hash.
+            resolve: Follows the symbolic links of a path in the project.
+        """
         ...

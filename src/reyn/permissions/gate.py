@@ -93,7 +93,7 @@ class Gate(msgspec.Struct, frozen=True):
         if (zone := self._zone(access, location)) is not None:
             return NeedsApproval(rule.text, zone.rule) if rule is not None and rule.effect == "ask" else zone
         if not all(requests.covers(key, location) for requests in self.requests):
-            return Denied(f"default: no {access} outside the zones", self._how_to(access, location))
+            return Denied(f"default: no {access} outside the zones", self._noted(self._how_to(access, location)))
         return self._granted(rule, key, f"{key}: [{{allow: {location.display_path}}}]")
 
     def _zone(self, access: Access, location: Location) -> Allowed | None:
@@ -108,10 +108,13 @@ class Gate(msgspec.Struct, frozen=True):
     def _granted(self, rule: Rule | None, key: str, line: str) -> Verdict:
         if rule is None:
             reason = f"the operator must grant it: add `{line}` under `permissions` in reyn.yaml"
-            return Denied("default: no grant", reason)
+            return Denied("default: no grant", self._noted(reason))
         if rule.effect == "ask":
             return NeedsApproval(rule.text, f"the operator wants to be asked about `{key}`")
         return Allowed(rule.text)
+
+    def _noted(self, reason: str) -> str:
+        return f"{reason.rstrip('.')}. {self.policy.note}" if self.policy.note else reason
 
     def _how_to(self, access: Access, location: Location) -> str:
         zones = ", ".join(f"`{pattern.text}`" for pattern in self.policy.zone(access))

@@ -19,27 +19,36 @@ if TYPE_CHECKING:
     from reyn.config import Config
     from reyn.documents import Document
     from reyn.permissions.rules import Rule
+    from reyn.permissions.trust import ProjectTrust
 
 
-def policy_of(config: Config, known: Iterable[str], root: Path | None = None) -> Policy:
+def policy_of(
+    config: Config, known: Iterable[str], root: Path | None = None, trust: ProjectTrust | None = None
+) -> Policy:
     """Return the policy of a configuration.
 
     Args:
         config: The configuration.
         known: The permission keys that exist.
         root: The project, whose files tell where a wrong rule is.
+        trust: Whether the project is trusted; by default it is.
+
+    Grants that are ignored because the project is not trusted are checked, too.
 
     Raises:
         ConfigInvalid: names the rule or zone that is wrong.
     """
     try:
-        rules = parse_rules(config.permissions, known)
+        capabilities = tuple(known)
+        rules = parse_rules(config.permissions, capabilities)
+        parse_rules(trust.ignored_permissions if trust else {}, capabilities)
         zones = [tuple(_zone(text, key) for text in getattr(config.files, key)) for key in ("read", "write")]
     except RuleError as error:
-        findings = list(_findings(root, known)) if root is not None else []
+        findings = list(_findings(root, capabilities)) if root is not None else []
         fallback = Finding("configuration", 1, 1, CODE, _message(error), error.fix)
         raise ConfigInvalid("the configuration has errors:", findings or [fallback]) from error
-    return Policy(rules, *zones)
+    note = "Settings of this project are ignored because the operator has not trusted it."
+    return Policy(rules, zones[0], zones[1], note if trust is not None and trust.ignored else "")
 
 
 def _zone(text: str, key: str) -> PathPattern:

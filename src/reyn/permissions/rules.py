@@ -86,6 +86,8 @@ class Policy(msgspec.Struct, frozen=True):
     rules: tuple[Rule, ...] = ()
     read_zone: tuple[PathPattern, ...] = (PathPattern.parse("./"),)
     write_zone: tuple[PathPattern, ...] = (PathPattern.parse("output/"),)
+    note: str = ""
+    """Added to the reason of a denial: why settings of the project are ignored."""
 
     def decide(self, capability: str, skill: str, target: Target) -> Rule | None:
         """Return the rule that decides, or `None` if no rule matches."""

@@ -1,41 +1,55 @@
-"""Export runs to an archive and import them again.
+"""The archive format: write runs as JSON lines, and read them again.
 
-An archive is JSON lines: a header, one line per event and per content, and a checksum (`seal`) of all lines before it.
-Imported events pass the same checks as appended ones.
+An archive has a header, one line per event and per content, and a checksum (`seal`) of all lines before it. Whoever
+writes an archive can compute every hash in it; `reyn.runs.importing` decides what is stored.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import io
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.errors import ArchiveInvalid, JournalError, RunKeyTaken
-from reyn.journal import Blob, Event, decode, digest, kinds
+from reyn.errors import ArchiveInvalid, ArchiveTooLarge, JournalError
+from reyn.journal import GENESIS, Blob, Event, digest, kinds
 from reyn.journal.event import link
-from reyn.journal.port import is_run_id
-from reyn.journal.registry import content_hashes, decode_stored
+from reyn.journal.kinds.shapes import Count
+from reyn.journal.registry import content_hashes, decode, decode_stored
+from reyn.runs.family import descendants, lineage, root_run
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
-    from reyn.journal import Journal
+    from reyn.journal import Journal, RunRow
 
 FORMAT = 1
+_NO_DATA = msgspec.Raw()
+_GZIP = b"\x1f\x8b"
+_TOO_LONG = "Pass an exported file."
 
 
-class ImportReport(msgspec.Struct, frozen=True):
-    """The runs that were imported, and those that existed already and are identical."""
+class ImportLimits(msgspec.Struct, frozen=True):
+    """The largest archive that an import reads. It is checked as a whole, so it has to fit into memory."""
 
-    imported: tuple[str, ...]
-    known: tuple[str, ...]
+    bytes: int = 256 << 20
+    """All lines together."""
+    line_bytes: int = 96 << 20
+    content_bytes: int = 64 << 20
+    runs: int = 10_000
+    events: int = 500_000
+
+
+# -- export -------------------------------------------------------------------------------------------
 
 
 def export_runs(journal: Journal, run_id: str) -> Iterator[bytes]:
-    """Yield the lines of an archive: the origins of a fork, the run, its sub-runs."""
-    runs = _export_order(journal, run_id)
+    """Yield the lines of an archive: the family of a run, and the families of the runs that it was forked from."""
+    row = journal.find(run_id)
+    assert row is not None
+    runs = _export_order(journal, row, set())
     checksum = hashlib.sha256()
     header = {"reyn_export": FORMAT, "run": run_id, "runs": runs}
     for line in (_line(header), *_lines(journal, runs)):
@@ -44,14 +58,19 @@ def export_runs(journal: Journal, run_id: str) -> Iterator[bytes]:
     yield _line({"seal": checksum.hexdigest()})
 
 
-def _export_order(journal: Journal, run_id: str) -> list[str]:
-    """Return the ids of a run's origins, the run and its sub-runs, each after the runs that it needs."""
-    row = journal.find(run_id)
-    assert row is not None
-    before = _export_order(journal, row.fork_of) if row.fork_of else []
-    below = [child.run_id for child in journal.runs(f"{run_id}.") if child.parent == run_id]
-    after = [name for child in sorted(below) for name in _export_order(journal, child)]
-    return list(dict.fromkeys([*before, run_id, *after]))
+def _export_order(journal: Journal, row: RunRow, seen: set[str]) -> list[str]:
+    """Return the ids of a family, after the families that its runs were forked from; parents before sub-runs."""
+    root = root_run(journal, row)
+    if root.run_id in seen:
+        return []
+    seen.add(root.run_id)
+    # A sub-run whose parent was deleted by an earlier release is found by its own lineage only.
+    family = {one.run_id: one for one in (*reversed(lineage(journal, row)), *descendants(journal, root.run_id))}
+    before: list[str] = []
+    for one in family.values():
+        if one.fork_of and (origin := journal.find(one.fork_of)) is not None:
+            before += _export_order(journal, origin, seen)
+    return [*before, *family]
 
 
 def _lines(journal: Journal, runs: list[str]) -> Iterator[bytes]:
@@ -81,173 +100,160 @@ def _line(value: Any) -> bytes:
     return msgspec.json.encode(value) + b"\n"
 
 
-# -- import -------------------------------------------------------------------------------------------
-
-
-class _Entry(msgspec.Struct, forbid_unknown_fields=True):
-    run: str
-    seq: int
-    ts: int
-    kind: str
-    v: int
-    data: msgspec.Raw
-    hash: str
-
-
-class _Content(msgspec.Struct, forbid_unknown_fields=True):
-    blob: str
-    text: str | None = None
-    base64: str | None = None
-
-
-class _Header(msgspec.Struct, forbid_unknown_fields=True):
-    reyn_export: int
-    run: str
-    runs: list[str]
+# -- reading ------------------------------------------------------------------------------------------
 
 
 class Archive(NamedTuple):
-    """The contents of an archive."""
+    """The contents of an archive. Runs are in the order of its header."""
 
     runs: list[str]
     events: dict[str, list[Event]]
     blobs: dict[str, Blob]
 
 
-def import_runs(journal: Journal, archive: Archive) -> ImportReport:
-    """Store the runs of an archive. A run that exists already must be the same.
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    """The fields of every kind of line. The data of an event is not decoded: its hash covers the bytes as written."""
+
+    reyn_export: int | None = None
+    run: str | None = None
+    runs: list[str] | None = None
+    seq: Count | None = None
+    ts: int | None = None
+    kind: str | None = None
+    v: Count | None = None
+    data: msgspec.Raw = _NO_DATA
+    hash: str | None = None
+    blob: str | None = None
+    text: str | None = None
+    base64: str | None = None
+    seal: str | None = None
+
+
+_EVENT = {"run", "seq", "ts", "kind", "v", "data", "hash"}
+_HEADER = {"reyn_export", "run", "runs"}
+
+
+def bounded_lines(source: Iterable[bytes], limits: ImportLimits) -> Iterator[bytes]:
+    """Yield the lines of a file or an iterable; a file is never read beyond the limits, whatever it contains.
 
     Raises:
-        ArchiveInvalid: A run refers to content that the archive does not have, or the journal refuses it.
-        RunKeyTaken: A different run with the same id exists.
+        ArchiveTooLarge: A line, or all of them, are larger than the limits.
     """
-    runs, events, blobs = archive
-    known = [run for run in runs if _is_known(journal, run, events[run])]
-    imported = [run for run in runs if run not in known]
-    for run in imported:
-        needed = {name for event in events[run] for name in content_hashes(decode_stored(event))}
-        missing = needed - blobs.keys()
-        if missing:
-            raise ArchiveInvalid(
-                f"run `{run}` refers to content `{min(missing)[:12]}…`, which the archive does not contain"
-            )
-    for run in imported:
-        needed = {name for event in events[run] for name in content_hashes(decode_stored(event))}
-        try:
-            journal.append(run, events[run][0].seq - 1, events[run], [blobs[name] for name in sorted(needed)])
-        except JournalError as error:
-            raise ArchiveInvalid(f"run `{run}` cannot be stored: {error.message}") from error
-    return ImportReport(tuple(imported), tuple(known))
+    total = 0
+    for line in _file_lines(source, limits.line_bytes) if isinstance(source, io.IOBase) else source:
+        total += len(line)
+        if len(line) > limits.line_bytes:
+            raise ArchiveTooLarge(f"a line is longer than {limits.line_bytes:,} bytes", hint=_TOO_LONG)
+        if total > limits.bytes:
+            raise ArchiveTooLarge(f"the archive is larger than {limits.bytes:,} bytes")
+        yield line
 
 
-def read_archive(lines: Iterable[bytes]) -> Archive:
-    """Read an archive and check all of it: checksum, hashes of events and contents, names of runs.
+def _file_lines(file: io.IOBase, most: int) -> Iterator[bytes]:
+    while line := file.readline(most + 1):
+        yield bytes(line)
+
+
+def read_archive(source: Iterable[bytes], limits: ImportLimits) -> Archive:
+    """Read an archive and check its own consistency: checksum, hash chains, hashes of contents.
 
     Raises:
         ArchiveInvalid: The archive is damaged, incomplete, or of an unknown format.
+        ArchiveTooLarge: The archive exceeds a limit.
     """
     events: dict[str, list[Event]] = {}
     blobs: dict[str, Blob] = {}
-    header: _Header | None = None
-    checksum, is_complete = hashlib.sha256(), False
-    for number, line in enumerate(lines, start=1):
+    runs: list[str] | None = None
+    checksum, is_complete, count = hashlib.sha256(), False, 0
+    for number, line in enumerate(bounded_lines(source, limits), start=1):
         if is_complete:
             raise ArchiveInvalid(f"line {number}: unexpected data after the checksum")
-        value = _parse(line, number)
-        if header is None:
-            header = _convert(value, _Header, number)
-            if header.reyn_export != FORMAT:
-                raise ArchiveInvalid(f"the archive has format {header.reyn_export}; this version reads format {FORMAT}")
-        elif "seal" in value:
-            is_complete = value["seal"] == checksum.hexdigest()
+        fields = _parse(line, number)
+        if runs is None:
+            runs = _header(fields, number, limits)
+        elif fields.seal is not None:
+            is_complete = fields.seal == checksum.hexdigest()
             if not is_complete:
                 raise ArchiveInvalid("the checksum does not match: the archive was modified or is damaged")
-        elif "blob" in value:
-            blob = _to_blob(_convert(value, _Content, number), number)
+        elif fields.blob is not None:
+            blob = _to_blob(fields, number, limits)
             blobs[blob.hash] = blob
         else:
-            _add_event(_entry(line, number), events, number)
+            count += 1
+            if count > limits.events:
+                raise ArchiveTooLarge(f"the archive has more than {limits.events:,} events")
+            _add_event(fields, events, number)
         checksum.update(line)
-    if header is None or not is_complete:
+    if runs is None or not is_complete:
         raise ArchiveInvalid("the archive has no checksum at its end: it is incomplete")
-    if set(header.runs) != events.keys() or len(header.runs) != len(events):
+    if set(runs) != events.keys() or len(runs) != len(events):
         raise ArchiveInvalid("the header lists other runs than the archive contains")
-    for run, own in events.items():
-        _check_names(run, own, events)
-    return Archive(header.runs, events, blobs)
+    return Archive(runs, events, blobs)
 
 
-def _check_names(run: str, own: list[Event], known: Container[str]) -> None:
-    """Check that the first event names the run, and that the run only shares workspaces of runs in the archive."""
+def _parse(line: bytes, number: int) -> _Line:
     try:
-        opening = decode(own[0])
-    except JournalError as error:
-        raise ArchiveInvalid(f"run `{run}`: {error.message}") from error
-    named = opening.run_id if isinstance(opening, kinds.RunStarted | kinds.RunForked) else None
-    if named != run or not is_run_id(run):
-        raise ArchiveInvalid(f"`{run}` is not a valid run id, or its first event names another run")
-    shared = opening.workspace if isinstance(opening, kinds.RunStarted) else None
-    if shared is not None and shared not in known:
-        raise ArchiveInvalid(f"run `{run}` shares the workspace of `{shared}`, which the archive does not contain")
-
-
-def _parse(line: bytes, number: int) -> dict[str, Any]:
-    try:
-        value = msgspec.json.decode(line)
+        return msgspec.json.decode(line, type=_Line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ArchiveInvalid(f"line {number} is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise ArchiveInvalid(f"line {number} is not an object")
-    return value
+        hint = "The file is compressed; decompress it first." if line.startswith(_GZIP) else None
+        raise ArchiveInvalid(f"line {number} is not a line of an archive: {str(error)[:200]}", hint=hint) from error
 
 
-def _convert(value: dict[str, Any], shape: Any, number: int) -> Any:
+def _has(fields: _Line, names: set[str]) -> bool:
+    present = {name for name in fields.__struct_fields__ if getattr(fields, name) not in (None, _NO_DATA)}
+    return present == names
+
+
+def _header(fields: _Line, number: int, limits: ImportLimits) -> list[str]:
+    if not _has(fields, _HEADER) or fields.runs is None:
+        raise ArchiveInvalid(f"line {number}: the archive does not begin with a header")
+    if fields.reyn_export != FORMAT:
+        raise ArchiveInvalid(f"the archive has format {fields.reyn_export}; this version reads format {FORMAT}")
+    if len(fields.runs) > limits.runs:
+        raise ArchiveTooLarge(f"the archive lists {len(fields.runs):,} runs; {limits.runs:,} is the maximum")
+    return fields.runs
+
+
+def _to_blob(fields: _Line, number: int, limits: ImportLimits) -> Blob:
+    if not (_has(fields, {"blob", "text"}) or _has(fields, {"blob", "base64"})) or fields.blob is None:
+        raise ArchiveInvalid(f"line {number}: a content has a hash, and `text` or `base64`")
     try:
-        return msgspec.convert(value, shape)
-    except msgspec.ValidationError as error:
-        raise ArchiveInvalid(f"line {number}: {error}") from error
-
-
-def _entry(line: bytes, number: int) -> _Entry:
-    """Decode an event but not its data, because the hash covers the bytes of the data as written."""
-    try:
-        return msgspec.json.decode(line, type=_Entry)
-    except msgspec.MsgspecError as error:
-        raise ArchiveInvalid(f"line {number}: {error}") from error
-
-
-def _to_blob(line: _Content, number: int) -> Blob:
-    try:
-        content = line.text.encode() if line.text is not None else base64.b64decode(line.base64 or "", validate=True)
-    except (ValueError, UnicodeEncodeError) as error:
+        if fields.text is not None:
+            content = fields.text.encode()
+        else:
+            content = base64.b64decode(fields.base64 or "", validate=True)
+    except ValueError as error:
         raise ArchiveInvalid(f"line {number}: invalid content: {error}") from error
-    if digest(content) != line.blob:
+    if len(content) > limits.content_bytes:
+        raise ArchiveTooLarge(f"line {number}: a content is larger than {limits.content_bytes:,} bytes")
+    if digest(content) != fields.blob:
         raise ArchiveInvalid(f"line {number}: the content does not match its hash")
-    return Blob(line.blob, content)
+    return Blob(fields.blob, content)
 
 
-def _add_event(entry: _Entry, events: dict[str, list[Event]], number: int) -> None:
+def _add_event(fields: _Line, events: dict[str, list[Event]], number: int) -> None:
+    if not _has(fields, _EVENT):
+        raise ArchiveInvalid(f"line {number}: an event has exactly the fields {', '.join(sorted(_EVENT))}")
+    entry: Any = fields
     raw = bytes(entry.data)
     own = events.setdefault(entry.run, [])
-    prev = own[-1].hash if own else _first_prev(entry, raw)
-    if link(entry.seq, entry.ts, entry.kind, entry.v, raw, prev) != entry.hash:
-        raise ArchiveInvalid(f"line {number}: event {entry.seq} of run `{entry.run}` does not match its hash")
+    prev = own[-1].hash if own else _first_prev(entry, raw, number)
+    try:
+        hashed = link(entry.seq, entry.ts, entry.kind, entry.v, raw, prev)
+    except UnicodeEncodeError as error:
+        raise ArchiveInvalid(f"line {number}: {error}") from error
+    if hashed != entry.hash:
+        raise ArchiveInvalid(f"line {number}: event {entry.seq} of run `{entry.run[:200]}` does not match its hash")
     own.append(Event(entry.seq, entry.run, entry.ts, entry.kind, entry.v, raw, prev, entry.hash))
 
 
-def _first_prev(entry: _Entry, raw: bytes) -> str:
-    if entry.kind == kinds.RunForked.kind:
-        try:
-            return msgspec.json.decode(raw, type=kinds.RunForked).point.hash
-        except msgspec.MsgspecError as error:
-            raise ArchiveInvalid(f"run `{entry.run}` has an invalid fork event: {error}") from error
-    return "0" * 64
-
-
-def _is_known(journal: Journal, run: str, events: list[Event]) -> bool:
-    row = journal.find(run)
-    if row is None:
-        return False
-    if (row.seq, row.hash) != (events[-1].seq, events[-1].hash):
-        raise RunKeyTaken(f"a different run `{run}` exists already", hint="Import the archive into another project.")
-    return True
+def _first_prev(entry: Any, raw: bytes, number: int) -> str:
+    """Return the hash before the first event of a run: that of the fork point, if it is a fork."""
+    if entry.kind != kinds.RunForked.kind:
+        return GENESIS
+    try:
+        forked = decode(Event(entry.seq, entry.run, entry.ts, entry.kind, entry.v, raw, "", entry.hash))
+    except JournalError as error:
+        raise ArchiveInvalid(f"line {number}: {error.message}") from error
+    assert isinstance(forked, kinds.RunForked)
+    return forked.point.hash

@@ -5,6 +5,7 @@ A run can continue between two visits, or from an open request to its model. The
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -14,16 +15,17 @@ from reyn.journal import Blob, Event, canonical, decode, encode, kinds, link
 from reyn.kernel import versions
 from reyn.kernel.inputs import to_artifact
 from reyn.kernel.run_state import EMPTY, RunState, apply
+from reyn.permissions import Denied
 from reyn.skills import pin
-from reyn.workspace import Change, apply_change
+from reyn.workspace import Change, FileError, PathInvalid, apply_change, locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from reyn.journal import Journal
     from reyn.kernel.compiled_skill import CompiledSkill
+    from reyn.permissions import Gate
     from reyn.skills import Skill
-    from reyn.workspace import Roots
 
 
 class ForkPoint(NamedTuple):
@@ -79,11 +81,16 @@ def workspace_files(events: Iterable[Event]) -> dict[str, str | None]:
     return {path: content for path, content in files.items() if path.startswith("workspace:")}
 
 
-def write_files(files: dict[str, str | None], roots: Roots, content: Callable[[str], bytes], token: str) -> None:
-    """Write workspace files; leave existing ones as they are."""
+def write_files(files: dict[str, str | None], gate: Gate, content: Callable[[str], bytes], token: str) -> None:
+    """Write workspace files that the gate allows; leave existing ones as they are."""
     for path, name in files.items():
-        if name is not None:
-            apply_change(Change(path, None, name), roots, content, f"{token}.{path}")
+        if name is None:
+            continue
+        # A forged record may name any path; a file that cannot be recreated is left out.
+        with suppress(FileError, PathInvalid):
+            location = locate(path, gate.roots)
+            if location.zone == "workspace" and not isinstance(gate.write(location), Denied):
+                apply_change(Change(path, None, name), gate.roots, content, f"{token}.{path}", location)
 
 
 def fork_input(
@@ -122,8 +129,20 @@ def fork_event(
     artifact: dict[str, Any] | None,
     skill: Skill | None,
     specs: Blob | None,
+    settings: Blob | None = None,
 ) -> tuple[kinds.RunForked, tuple[Blob, ...]]:
-    """Return the first event of a fork, and the content that it refers to."""
+    """Return the first event of a fork, and the content that it refers to.
+
+    Args:
+        run_id: The id of the fork.
+        origin: The run that it continues.
+        point: The event that it continues from.
+        model: The model to call from there on; `None` for that of the origin.
+        artifact: The new input of the next phase, if it changes.
+        skill: The skill to continue with, if it changes.
+        specs: The op specifications to continue with, if they change.
+        settings: The project's own settings; only for a fork of an imported run.
+    """
     content = Blob.of(canonical(artifact)) if artifact is not None else None
     copy = pin(skill) if skill is not None else None
     started = point.state.started
@@ -138,8 +157,10 @@ def fork_event(
         None if started.rules == versions.RULES else versions.RULES,
         None if point.state.wording == versions.WORDING else versions.WORDING,
         specs.hash if specs is not None else None,
+        settings.hash if settings is not None else None,
+        imported=settings is not None,
     )
-    return forked, tuple(blob for blob in (content, copy, specs) if blob is not None)
+    return forked, tuple(blob for blob in (content, copy, specs, settings) if blob is not None)
 
 
 def append_fork_event(

@@ -62,7 +62,7 @@ def frame_sections(
         if number == turn:
             sections += _turn_sections(message, frame, content)
             continue
-        name = "system" if message.role == "system" else "examples" if number < turn else "correction"
+        name = "system" if number < turn else "correction"
         tokens = estimate_tokens(message_text(message, content, frame.results))
         if sections and sections[-1].name == name:
             tokens += sections.pop().tokens

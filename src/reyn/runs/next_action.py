@@ -26,6 +26,8 @@ def next_action(journal: Journal, row: RunRow) -> NextAction | None:
     root = root_run(journal, row)
     if root.run_id != row.run_id:  # a sub-run continues with its root run, and only while that one needs it
         return None if row.status in ENDED else next_action(journal, root)
+    if row.imported:
+        return None if row.status == "finished" else NextAction("fork", row.run_id)
     run, is_claimed = row.run_id, journal.is_claimed(row.run_id)
     match display_status(row, is_claimed=is_claimed):
         case "aborted" | "cancelled" | "blocked":

@@ -134,7 +134,7 @@ class _Preview:
         [built] = [body for body in self._bodies() if isinstance(body, kinds.FrameBuilt)]
         spec = phase.turn_spec(built.form, acting=turns > 0, is_truncated=bool(whole))
         remaining = turns if phase.ops else MAX_TRUNCATED_READS if whole else None
-        assert spec.static == built.messages[:-1]
+        assert spec.system == built.messages[0]
         read = tuple(entry.latest.values())
         blobs = [part.blob for part in built.messages[-1].parts if part.blob is not None]
         applied = [body for body in self._bodies() if isinstance(body, kinds.ContextBudgetApplied)]

@@ -53,7 +53,7 @@ class PostedAnswer(msgspec.Struct, frozen=True):
 
 
 def open_question(journal: Journal, row: RunRow) -> Question | None:
-    """Return the open question of a run or of one of its descendants."""
+    """Return the open question of a run or of one of its descendants. An imported run cannot be answered."""
     asking = _asking_run(journal, row)
     if asking is None:
         return None
@@ -77,7 +77,7 @@ def question_text(journal: Journal, question: Question) -> str:
 
 
 def _asking_run(journal: Journal, row: RunRow) -> RunRow | None:
-    if row.status in ENDED:
+    if row.status in ENDED or row.imported:
         return None
     rows = [row] if _is_own(row) else descendants(journal, row.run_id)
     return next((run for run in rows if run.status == "waiting" and _is_own(run)), None)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from itertools import chain, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from reyn.errors import ChainBroken, ReplayMismatch, RunNotFound
+import msgspec
+from msgspec.structs import replace
+
+from reyn.errors import ChainBroken, HeadMismatch, ReplayMismatch, RunNotFound
 from reyn.journal import GENESIS, decode, kinds
 from reyn.journal.projections import project
 from reyn.journal.registry import content_hashes, decode_stored
@@ -15,9 +18,10 @@ from reyn.kernel.run_state import EMPTY, apply
 from reyn.kernel.runtime_types import ReplayReport, VerifyReport
 from reyn.kernel.tape import Tape
 from reyn.kernel.versions import SUPPORTED_RULES
+from reyn.ops import Call, DerivableChanges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from reyn.journal import Body, Event, Journal, RunRow
     from reyn.kernel.compiled_skill import CompiledSkill
@@ -29,9 +33,14 @@ class Replayer:
     """Replays runs: no model, no effect, nothing written; only the recorded inputs and the rules."""
 
     def __init__(
-        self, journal: Journal, compile_skill: Callable[[kinds.RunStarted], CompiledSkill], ops: OpTable
+        self,
+        journal: Journal,
+        compile_skill: Callable[[kinds.RunStarted], CompiledSkill],
+        ops: OpTable,
+        resolve: Callable[[str], str],
     ) -> None:
         self._journal = journal
+        self._resolve = resolve
         self._compile_skill = compile_skill
         self._ops = ops
 
@@ -45,7 +54,9 @@ class Replayer:
             ReplayMismatch: names the first event that differs.
             RunBlocked: the run's rules are not supported.
         """
-        events = iter(self._journal.read(run_id))
+        head = _row(self._journal, run_id)
+        # A live run goes on meanwhile: the recording ends at the head that was read first.
+        events = self._checked(islice(self._journal.read(run_id), head.seq))
         last, state = self._start(run_id, events)
         tape = Tape(
             run_id,
@@ -58,10 +69,10 @@ class Replayer:
             is_read_only=True,
         )
         state = await Driver(tape, self._compile_skill, None).drive()
-        if (extra := tape.upcoming) is not None:
+        if (extra := tape.upcoming or _beyond(self._journal, head)) is not None:
             message = f"event {extra.seq} `{extra.kind}` is recorded; the rules derive no event after {tape.seq}"
             raise ReplayMismatch(message, seq=extra.seq, kind=extra.kind)
-        check_head(self._journal, run_id, tape.seq, tape.hash)
+        _check_head(head, tape.seq, tape.hash)
         assert state.status is not None
         assert state.started is not None
         missing = missing_ops(self._compile_skill(state.started).skill, self._ops)
@@ -69,6 +80,31 @@ class Replayer:
         return ReplayReport(
             run_id, tape.seq, state.history.total_steps, state.status, tape.reworded, inherited, missing
         )
+
+    def _checked(self, events: Iterable[Event]) -> Iterator[Event]:
+        """Yield the events; check that the changes of files which an op recorded follow from its arguments."""
+        for event in events:
+            is_intent = event.kind.endswith("_started") and event.v == kinds.OpStarted.version
+            body = decode(event) if is_intent else None
+            if isinstance(body, kinds.OpStarted) and body.changes:
+                wrong = self._unexplained(body)
+                if wrong:
+                    message = f"event {event.seq} `{event.kind}`: {wrong}"
+                    raise ReplayMismatch(message, seq=event.seq, kind=event.kind)
+            yield event
+
+    def _unexplained(self, started: kinds.OpStarted) -> str:
+        """Return why the changes of an op do not follow from its arguments; empty if they do, or if nobody can tell."""
+        op: object = self._ops.get(started.op_kind)
+        if isinstance(op, DerivableChanges):
+            try:
+                call = Call(started.call, msgspec.json.decode(self._journal.blob(started.args), type=dict[str, Any]))
+                return op.changes_error(call, started.changes, self._journal.blob, self._resolve)
+            except (msgspec.MsgspecError, LookupError, ValueError, TypeError, AttributeError):
+                return "its arguments are malformed"
+        if op is not None and not self._ops.is_foreign(started.op_kind):
+            return f"an op of kind `{started.op_kind}` changes no files"
+        return ""
 
     def _start(self, run_id: str, events: Iterator[Event]) -> tuple[Event, RunState]:
         """Fold the first event, or of a fork that moved to supported rules, everything up to the fork."""
@@ -95,36 +131,79 @@ class Replayer:
         return 0
 
 
-def check_head(journal: Journal, run_id: str, seq: int, head: str) -> None:
-    """Check that the events end at the run's head; otherwise the last ones are missing."""
+def _row(journal: Journal, run_id: str) -> RunRow:
     row = journal.find(run_id)
     if row is None:
         raise RunNotFound(f"no run `{run_id}`")
+    return row
+
+
+def _beyond(journal: Journal, row: RunRow) -> Event | None:
+    """Return an event behind the head of a run that the run did not append: an append moves the head as well."""
+    extra = next(iter(journal.read(row.run_id, row.seq)), None)
+    now = journal.find(row.run_id)
+    return extra if extra is not None and now is not None and now.seq < extra.seq else None
+
+
+def _check_head(row: RunRow, seq: int, head: str) -> None:
+    """Check that the events end at the run's head; otherwise the last ones are missing."""
     if (row.seq, row.hash) != (seq, head):
-        raise ChainBroken(f"event {seq + 1} of run `{run_id}` is missing: its head is event {row.seq}")
+        raise ChainBroken(f"event {seq + 1} of run `{row.run_id}` is missing: its head is event {row.seq}")
 
 
-def verify(journal: Journal, run_id: str) -> VerifyReport:
-    """Check the hashes of all events and contents of a run.
+def verify(journal: Journal, run_id: str, noted: str | None = None) -> VerifyReport:
+    """Check the hashes of all events and contents of a run, and of the sub-runs whose results it took.
+
+    A live run may go on meanwhile; what it has recorded when this begins is verified.
+
+    Args:
+        journal: The journal of the run.
+        run_id: The run.
+        noted: The hash of an event of the run that was noted elsewhere.
 
     Raises:
-        ChainBroken: names the first event that is wrong.
+        ChainBroken: names the first event that is wrong, or a sub-run that is not the one whose result was taken.
         BlobMissing: names the first content that is missing or damaged.
+        HeadMismatch: no event has the noted hash.
     """
-    head, count, seen = GENESIS, 0, set[str]()
+    expected = _row(journal, run_id)
+    head, count, seen, noted_at = GENESIS, 0, set[str](), None
     row: RunRow | None = None
-    for event in check_chain(journal.read(run_id)):
+    children: dict[str, str] = {}
+    for event in check_chain(islice(journal.read(run_id), expected.seq)):
         body = decode(event)
         row = _advance_row(row, event, body)
         for name in content_hashes(decode_stored(event)):
             if name not in seen:
                 journal.blob(name)
                 seen.add(name)
+        if isinstance(body, kinds.SubRunCompleted) and body.head is not None:
+            if body.run != f"{event.run_id}.{body.call}":
+                raise ChainBroken(f"event {event.seq} of run `{run_id}` names `{body.run}` as its sub-run {body.call}")
+            children[body.run] = body.head
         head, count = event.hash, event.seq
-    check_head(journal, run_id, count, head)
-    if row not in journal.runs(run_id):
+        noted_at = event.seq if event.hash == noted else noted_at
+    _check_head(expected, count, head)
+    if (extra := _beyond(journal, expected)) is not None:
+        raise ChainBroken(f"event {extra.seq} of run `{run_id}` is behind its head, event {count}")
+    if row is None or replace(row, imported=expected.imported) != expected:
         raise ChainBroken(f"the row of run `{run_id}` in the list of runs does not match its {count} events")
-    return VerifyReport(run_id, count, len(seen), head)
+    for child, taken in children.items():
+        _verify_child(journal, run_id, child, taken)
+    if noted is not None and noted_at is None:
+        raise HeadMismatch(f"no event of run `{run_id}` has the hash `{noted}`; its head is `{head}`")
+    return VerifyReport(run_id, count, len(seen), head, len(children), noted_at)
+
+
+def _verify_child(journal: Journal, parent: str, child: str, taken: str) -> None:
+    """Check a sub-run, and that it still has the events that it had when its parent took its result."""
+    if journal.find(child) is None:
+        raise ChainBroken(f"sub-run `{child}` of run `{parent}` is missing")
+    try:
+        verify(journal, child, taken)
+    except HeadMismatch as error:
+        message = f"sub-run `{child}` is not the one whose result run `{parent}` took: none of its events has the hash"
+        raise ChainBroken(f"{message} `{taken}`") from error
 
 
 def _advance_row(row: RunRow | None, event: Event, body: Body) -> RunRow:

@@ -6,33 +6,60 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace
+
+from reyn.errors import RunBlocked
 from reyn.journal import kinds
 from reyn.kernel.changes import timestamped_changes
 from reyn.kernel.loading import load_head
-from reyn.kernel.op_performer import roots_of
+from reyn.kernel.op_performer import decide_restore, roots_of
 from reyn.kernel.run_state import fold
+from reyn.permissions import Gate, Policy
 from reyn.runs.family import descendants
 from reyn.runs.fork import workspace_files, write_files
 from reyn.runs.undo import UndoReport, changed_files, created_files, own_events, reverted_changes
-from reyn.workspace.restore import Files, preview_restore, restore
+from reyn.workspace.restore import Files, Restored, preview_restore, restore
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from reyn.journal import Event, Journal
     from reyn.kernel.ports import Clock
+    from reyn.kernel.run_state import RunState
+    from reyn.workspace import Location
+
+    GateOf = Callable[[RunState, Callable[[str], bytes]], Gate]
+
+
+class _Made(NamedTuple):
+    """A change, the run whose workspace it applies to, and the gate of the run that made it."""
+
+    workspace: str
+    change: kinds.Change
+    gate: Gate
 
 
 class RunFiles:
-    def __init__(self, root: Path, state: Path, journal: Journal, clock: Clock, file_bytes: int) -> None:
+    def __init__(
+        self,
+        root: Path,
+        state: Path,
+        journal: Journal,
+        clock: Clock,
+        file_bytes: int,
+        policy: Policy,
+        gate_of: GateOf,
+    ) -> None:
         self._root = root
         self._state = state
         self._journal = journal
         self._clock = clock
         self._file_bytes = file_bytes
+        self._policy = policy
+        self._gate_of = gate_of
 
     def recreate_workspace(self, run_id: str, origin: str, until: Event) -> None:
         """Write the workspace files of `origin`, as they were at an event, into the workspace of a run.
@@ -45,77 +72,90 @@ class RunFiles:
             if fold(shared).workspace == origin:
                 events += [(event.ts, event.seq, event) for event in shared if event.ts <= until.ts]
         ordered = [event for _, _, event in sorted(events, key=lambda entry: entry[:2])]
-        write_files(workspace_files(ordered), roots_of(self._root, self._state, run_id), self._journal.blob, run_id)
+        gate = replace(self._gate(origin), roots=roots_of(self._root, self._state, run_id))
+        write_files(workspace_files(ordered), gate, self._journal.blob, run_id)
+
+    def _gate(self, run_id: str) -> Gate:
+        """Return what a run may do now; without its own copies, what a skill without requests may do."""
+        state = fold(self._journal.read(run_id))
+        try:
+            return self._gate_of(state, self._journal.blob)
+        except RunBlocked:
+            return Gate(roots_of(self._root, self._state, state.workspace), self._policy)
 
     def changed_files(self, runs: Sequence[str]) -> dict[str, str]:
         """Return the files that some runs changed: `new`, `changed` or `deleted` by path."""
-        return changed_files(change for _, change in reversed(self._changes(runs)))
+        return changed_files(change for _, _, change in reversed(self._changes(runs)))
 
     def undo(self, runs: Sequence[str], *, dry_run: bool) -> UndoReport:
-        """Restore the files that some runs changed, newest change first; leave files that were changed since."""
+        """Restore the files that some runs changed, newest change first; leave files that were changed since.
+
+        Each file passes the gates of the runs that changed it, with today's rules.
+        """
         with ExitStack() as claims:
             for name in runs:
                 claims.enter_context(self._journal.claim(name))
-            changes = self._changes(runs)
+            gates = {name: self._gate(name) for name in runs}
+            changes = [_Made(workspace, change, gates[name]) for name, workspace, change in self._changes(runs)]
             if dry_run or not changes:
                 return self._preview(runs[0], changes)
             return self._undo(runs[0], changes)
 
-    def _changes(self, runs: Sequence[str]) -> list[tuple[str, kinds.Change]]:
-        """Return the unreverted changes, newest first, each with the run whose workspace it applies to."""
+    def _changes(self, runs: Sequence[str]) -> list[tuple[str, str, kinds.Change]]:
+        """Return the unreverted changes, newest first, each with its run and the run whose workspace it applies to."""
         entries, reverted = [], list[tuple[tuple[int, int], kinds.Change]]()
         for name in runs:
             events = list(own_events(name, self._journal.read))
             workspace = fold(self._journal.read(name)).workspace
-            entries += [(at, workspace, change) for at, change in timestamped_changes(events)]
+            entries += [(at, name, workspace, change) for at, change in timestamped_changes(events)]
             reverted += reverted_changes(events)
-        entries = [entry for entry in entries if not any(entry[2] == old and entry[0] < at for at, old in reverted)]
-        return [
-            (workspace, change) for _, workspace, change in sorted(entries, key=lambda entry: entry[0], reverse=True)
-        ]
+        entries = [entry for entry in entries if not any(entry[3] == old and entry[0] < at for at, old in reverted)]
+        return [entry[1:] for entry in sorted(entries, key=lambda entry: entry[0], reverse=True)]
 
-    def _preview(self, run_id: str, changes: list[tuple[str, kinds.Change]]) -> UndoReport:
-        restored: list[str] = []
-        left: list[str] = []
-        for workspace, own in _by_workspace(changes):
-            restorable, skipped = preview_restore(own, self._in(workspace))
-            restored, left = [*restored, *restorable], [*left, *skipped]
-        return _report(run_id, changes, restored, left, is_dry=True)
+    def _preview(self, run_id: str, changes: list[_Made]) -> UndoReport:
+        done = [preview_restore(own, files) for _, own, files in self._by_workspace(changes)]
+        return _report(run_id, changes, done, is_dry=True)
 
-    def _undo(self, run_id: str, changes: list[tuple[str, kinds.Change]]) -> UndoReport:
+    def _undo(self, run_id: str, changes: list[_Made]) -> UndoReport:
         """Restore the files; record intent and outcome in the journal of the run."""
         _, tape = load_head(self._journal, run_id)
-        tape.record(kinds.UndoStarted(tuple(change for _, change in changes)), self._clock.now())
+        tape.record(kinds.UndoStarted(tuple(made.change for made in changes)), self._clock.now())
         tape.flush_now(self._journal)
-        restored: list[str] = []
-        left: list[str] = []
-        for workspace, own in _by_workspace(changes):
-            # An undo that is repeated after a crash uses the same token, so it finds its own temporary files.
-            done, skipped = restore(own, f"{run_id}/undo/{workspace}", self._in(workspace))
-            restored, left = [*restored, *done], [*left, *skipped]
-        report = _report(run_id, changes, restored, left)
-        tape.record(kinds.UndoCompleted(report.restored, report.left), self._clock.now())
+        # An undo that is repeated after a crash uses the same token, so it finds its own temporary files.
+        done = [restore(own, f"{run_id}/undo/{name}", files) for name, own, files in self._by_workspace(changes)]
+        report = _report(run_id, changes, done)
+        tape.record(kinds.UndoCompleted(report.restored, report.left, report.verdicts), self._clock.now())
         tape.flush_now(self._journal)
         return report
 
-    def _in(self, workspace: str) -> Files:
-        return Files(roots_of(self._root, self._state, workspace), self._journal.blob, self._file_bytes)
+    def _by_workspace(self, changes: list[_Made]) -> list[tuple[str, tuple[kinds.Change, ...], Files]]:
+        """Group changes by workspace. Project files are one group, whichever run changed them."""
+        groups: dict[str, list[_Made]] = {}
+        for made in changes:
+            own = made.workspace if made.change.path.startswith("workspace:") else ""
+            groups.setdefault(own, []).append(made)
+        first = changes[0].workspace if changes else ""
+        return [
+            (name or first, tuple(made.change for made in group), self._files(name or first, group))
+            for name, group in groups.items()
+        ]
+
+    def _files(self, workspace: str, group: list[_Made]) -> Files:
+        gates, every = dict[str, list[Gate]](), [made.gate for made in group]
+        for made in group:
+            gates.setdefault(made.change.path, []).append(made.gate)
+
+        def decide(location: Location) -> tuple[str, str]:
+            return decide_restore(gates.get(location.display_path, every), location)
+
+        roots = roots_of(self._root, self._state, workspace)
+        return Files(roots, self._journal.blob, self._file_bytes, decide)
 
 
-def _report(
-    run_id: str, changes: list[tuple[str, kinds.Change]], restored: list[str], left: list[str], *, is_dry: bool = False
-) -> UndoReport:
-    new = created_files(change for _, change in changes)
-    unique = tuple(dict.fromkeys(restored))
-    deleted = tuple(path for path in unique if path in new)
-    return UndoReport(run_id, unique, tuple(dict.fromkeys(left)), is_dry=is_dry, deleted=deleted)
-
-
-def _by_workspace(changes: list[tuple[str, kinds.Change]]) -> list[tuple[str, tuple[kinds.Change, ...]]]:
-    """Group changes by workspace. Project files are one group, whichever run changed them."""
-    groups: dict[str, list[kinds.Change]] = {}
-    for workspace, change in changes:
-        own = workspace if change.path.startswith("workspace:") else ""
-        groups.setdefault(own, []).append(change)
-    first = changes[0][0] if changes else ""
-    return [(name or first, tuple(group)) for name, group in groups.items()]
+def _report(run_id: str, changes: list[_Made], done: list[Restored], *, is_dry: bool = False) -> UndoReport:
+    new = created_files(made.change for made in changes)
+    restored = tuple(dict.fromkeys(path for one in done for path in one.restored))
+    left = tuple(dict.fromkeys(path for one in done for path in one.left))
+    deleted = tuple(path for path in restored if path in new)
+    verdicts = tuple(verdict for one in done for verdict in one.verdicts)
+    return UndoReport(run_id, restored, left, is_dry=is_dry, deleted=deleted, verdicts=verdicts)

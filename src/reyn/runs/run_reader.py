@@ -40,8 +40,16 @@ _CACHED_SKILLS = 64
 class RunReader:
     """The recorded runs of one journal. `OSRuntime` has most of these methods and documents them."""
 
-    def __init__(self, journal: Journal, ops: OpTable) -> None:
+    def __init__(self, journal: Journal, ops: OpTable, resolve: Callable[[str], str] = str) -> None:
+        """Read the runs of a journal.
+
+        Args:
+            journal: The journal.
+            ops: The installed ops.
+            resolve: Follows the symbolic links of a path in the project; by default paths are taken as they are.
+        """
         self.journal = journal
+        self._resolve = resolve
         self._ops = ops
         self._skills: dict[tuple[str, str, str | None], CompiledSkill] = {}
 
@@ -82,10 +90,10 @@ class RunReader:
         return self.to_result(self.state(run))
 
     async def replay(self, run: str) -> ReplayReport:
-        return await Replayer(self.journal, self.compile_skill, self._ops).replay(self.find(run).run_id)
+        return await Replayer(self.journal, self.compile_skill, self._ops, self._resolve).replay(self.find(run).run_id)
 
-    def verify(self, run: str) -> VerifyReport:
-        return verify(self.journal, self.find(run).run_id)
+    def verify(self, run: str, head: str | None = None) -> VerifyReport:
+        return verify(self.journal, self.find(run).run_id, head)
 
     def diff(self, a: str, b: str) -> DiffReport:
         return compare(self._side(a), self._side(b), self.journal.blob)
@@ -156,5 +164,5 @@ class RunReader:
 def _to_settings(content: bytes) -> RunSettings:
     try:
         return msgspec.json.decode(content, type=RunSettings)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RunBlocked(f"the run's own copy of its settings cannot be read: {error}") from error

@@ -24,6 +24,12 @@ class UndoReport(msgspec.Struct, frozen=True):
     is_dry: bool = False
     deleted: tuple[str, ...] = ()
     """Those of `restored` that the run had created."""
+    verdicts: tuple[kinds.RestoreVerdict, ...] = ()
+    """The decisions of the permission gate, one per file. A file with a `reason` was denied and stays as it is."""
+
+    @property
+    def denied(self) -> tuple[kinds.RestoreVerdict, ...]:
+        return tuple(verdict for verdict in self.verdicts if verdict.reason)
 
 
 def reverted_changes(events: Iterable[Event]) -> Iterator[tuple[tuple[int, int], kinds.Change]]:

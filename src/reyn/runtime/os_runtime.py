@@ -9,6 +9,7 @@ It connects the packages below it and implements no rules of its own.
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.config import RunSettings, load_config
+from reyn.config import ModelSettings, RunSettings, user_config
 from reyn.errors import (
     ApprovalUnknown,
     ProjectNotFound,
@@ -25,6 +26,7 @@ from reyn.errors import (
     RunIdInvalid,
     RunKeyTaken,
     RunNotResumable,
+    SecretStoreUnavailable,
     SkillInvalid,
 )
 from reyn.journal import ENDED, Blob, Cancel, MemoryJournal, RaiseLimit, canonical, kinds
@@ -36,7 +38,7 @@ from reyn.kernel.driver import Driver
 from reyn.kernel.inputs import check_supported, missing_class_warnings, to_artifact
 from reyn.kernel.live import InboxPolling, LiveWorld, inbox_events
 from reyn.kernel.loading import Resumption, check_ops, load_head, load_run, new_tape, pin_ops, start_event
-from reyn.kernel.op_performer import OpPerformer, requests_above
+from reyn.kernel.op_performer import OpPerformer, requests_above, roots_of
 from reyn.kernel.ports import SystemClock, TimedIds, Unattended
 from reyn.kernel.run_state import fold
 from reyn.kernel.sub_runs import SubRuns
@@ -48,9 +50,11 @@ from reyn.ops import standard_ops
 from reyn.permissions import RuleError, parse_requests
 from reyn.permissions.explain import explain_requests, ungranted
 from reyn.permissions.policy import policy_of
-from reyn.runs.archive import import_runs, read_archive
+from reyn.permissions.trust import ProjectTrust, load_project
+from reyn.runs.archive import ImportLimits, read_archive
 from reyn.runs.family import descendants, root_run
 from reyn.runs.fork import append_fork_event, find_fork_point, fork_event, fork_input
+from reyn.runs.importing import check_archive, check_not_imported, import_runs
 from reyn.runs.next_action import next_action
 from reyn.runs.preview import preview_frame
 from reyn.runs.prune import PruneReport, prune
@@ -62,6 +66,7 @@ from reyn.runtime.permissions import Explainer
 from reyn.runtime.stream import RunStream
 from reyn.skills import Library, load_skill, pin, read_skill, unpin
 from reyn.skills.resolve import is_path
+from reyn.workspace import PathInvalid, locate
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
@@ -83,18 +88,19 @@ if TYPE_CHECKING:
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op
     from reyn.permissions import Policy
-    from reyn.runs.archive import ImportReport
     from reyn.runs.diff import DiffReport
     from reyn.runs.fork import ForkPoint
+    from reyn.runs.importing import ImportReport
     from reyn.runs.questions import PostedAnswer, Question
     from reyn.runs.undo import UndoReport
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
-    from reyn.secrets import Secrets
+    from reyn.secrets import Scrubber, Secrets
     from reyn.skills import Skill
 
 STATE = ".reyn"
 """The folder below the project's root where Reyn keeps its state."""
 DATABASE = "journal.db"
+_IMPORT_LIMITS = ImportLimits()
 
 
 class _Observers(NamedTuple):
@@ -122,9 +128,11 @@ class OSRuntime:
         ids: Ids | None = None,
         people: People | None = None,
         ops: Iterable[Op] = (),
+        trust: ProjectTrust | None = None,
     ) -> None:
         self.root = root
         self.config = config
+        self.trust = trust or ProjectTrust(str(root))
         self.ops = standard_ops().with_ops(*ops)
         self.library = Library(root)
         self.people: People = people or Unattended()
@@ -135,6 +143,8 @@ class OSRuntime:
         self._executing: set[asyncio.Task[Any]] = set()
         self._polling = InboxPolling()
         self._cached_reader: RunReader | None = None
+        self._has_learned = False
+        self._has_learned_keys = False
 
     @classmethod
     def open(
@@ -147,9 +157,13 @@ class OSRuntime:
         ids: Ids | None = None,
         people: People | None = None,
         ops: Iterable[Op] = (),
+        trust: bool | None = None,
         **settings: Any,
     ) -> Self:
         """Open a project.
+
+        Settings in the project's files that need trust have no effect unless the project is trusted: wider file zones,
+        grants, secrets that are sent to a new origin. `trust` of the runtime tells which ones were ignored.
 
         Args:
             root: The project's folder.
@@ -159,6 +173,7 @@ class OSRuntime:
             ids: The source of run ids.
             people: Answers the questions of runs; by default every question waits.
             ops: Op kinds to register besides the built-in and installed ones.
+            trust: Whether this program vouches for the project; by default the decision that `reyn trust` stored.
             **settings: Keys of the configuration to override.
         """
         folder = Path(root).resolve()
@@ -166,8 +181,18 @@ class OSRuntime:
             raise ProjectNotFound(f"no folder `{root}`")
         if isinstance(model, str):
             settings["model"], model = model, None
-        config = load_config(folder, settings)
-        return cls(folder, config, journal=journal, model=model, clock=clock, ids=ids, people=people, ops=ops)
+        loaded = load_project(folder, settings, trust=trust)
+        return cls(
+            folder,
+            loaded.config,
+            journal=journal,
+            model=model,
+            clock=clock,
+            ids=ids,
+            people=people,
+            ops=ops,
+            trust=loaded.trust,
+        )
 
     @cached_property
     def journal(self) -> Journal:
@@ -181,7 +206,7 @@ class OSRuntime:
     @cached_property
     def _policy(self) -> Policy:
         """The operator's rules and zones. Today's configuration holds for every run, whenever it was started."""
-        return policy_of(self.config, self.ops.vocabulary.permission_keys, self.root)
+        return policy_of(self.config, self.ops.vocabulary.permission_keys, self.root, self.trust)
 
     @property
     def _existing_journal(self) -> Journal:
@@ -196,8 +221,15 @@ class OSRuntime:
     def _reader(self) -> RunReader:
         journal = self._existing_journal
         if self._cached_reader is None or self._cached_reader.journal is not journal:
-            self._cached_reader = RunReader(journal, self.ops)
+            self._cached_reader = RunReader(journal, self.ops, self._resolve_links)
         return self._cached_reader
+
+    def _resolve_links(self, path: str) -> str:
+        """Return the path that a change of a file records for the path in an op's arguments."""
+        try:
+            return locate(path, roots_of(self.root, self.root / STATE, "")).display_path
+        except PathInvalid:
+            return path
 
     @cached_property
     def _commits(self) -> SharedCommits:
@@ -226,17 +258,17 @@ class OSRuntime:
             listener: Called with every event once it is durable.
             on_delta: Called with every piece of a model's answer as it arrives.
         """
-        observers = _Observers(listener, on_delta)
+        observers, value = _Observers(listener, on_delta), self._scrub(input)
         name = _checked_id(self._ids.new() if run_id is None else run_id)
 
         async def again() -> RunResult:
-            return await self._run_again(name, skill, input, observers)
+            return await self._run_again(name, skill, value, observers)
 
         if run_id is not None and self.is_recorded(name):
             return await self._claim_and_execute(name, again, observers)
         loaded = self.load(skill)
         settings = self._run_settings()
-        artifact = Blob.of(canonical(to_artifact(input, loaded, strict=settings.strict)))
+        artifact = Blob.of(canonical(to_artifact(value, loaded, strict=settings.strict)))
         model = self._roster.ready(self.config.model)
 
         async def start() -> RunResult:
@@ -329,6 +361,7 @@ class OSRuntime:
         upgrade: bool = False,
     ) -> RunResult:
         """Continue a run whose claim is held."""
+        check_not_imported(self.find(run_id), "resumed")
         loaded, raised = load_run(self.journal, run_id), raised or {}
         if has_ended(loaded.state, retry=retry, raised=raised):
             return self._reader.to_result(loaded.state)
@@ -418,6 +451,7 @@ class OSRuntime:
 
     async def _run_again(self, run_id: str, skill: str, input: Any, observers: _Observers) -> RunResult:
         """Continue the run of a key if it was interrupted, else return its result. Uses the run's own copies."""
+        check_not_imported(self.find(run_id), "continued")
         loaded = load_run(self.journal, run_id)
         if not self._is_skill_of(loaded.started, skill):
             raise RunKeyTaken(f"run `{run_id}` is a run of skill `{loaded.started.skill}`, not of `{skill}`")
@@ -450,6 +484,18 @@ class OSRuntime:
         )
         return await self._execute(loaded.tape, self._world(opened, resumption, observers))
 
+    @cached_property
+    def _op_performer(self) -> OpPerformer:
+        return OpPerformer(
+            self.root,
+            self.root / STATE,
+            self.ops,
+            self._policy,
+            self.journal.approvals,
+            self._reader.compile_skill,
+            self._all_secrets,
+        )
+
     def _is_expired(self, wait: kinds.Wait | None) -> bool:
         return wait is not None and wait.is_expired(self._clock.now())
 
@@ -467,16 +513,14 @@ class OSRuntime:
         sub_runs = SubRuns(
             self.journal, self._clock, self._ids, self.ops, self.load, self._reader.compile_skill, execute_run
         )
-        ops = OpPerformer(
-            self.root, self.root / STATE, self.ops, self._policy, self.journal.approvals, self._reader.compile_skill
-        )
+        self._learn_secrets()
         return LiveWorld(
             self.journal,
             self._commits,
             model,
             self._roster,
             self._clock,
-            ops,
+            self._op_performer,
             sub_runs,
             self.people,
             self._polling,
@@ -494,14 +538,20 @@ class OSRuntime:
             self._polling.notify(tape.run_id)
         assert state.started is not None
         compiled = self._reader.compile_skill(state.started, tape.content)
-        return self._reader.to_result(
-            state,
-            (
-                *self._ungranted(state.started, tape.content),
-                *missing_class_warnings(compiled.skill, compiled.settings),
-                *world.warnings,
-            ),
+        warnings = (
+            *self._own_warnings(),
+            *self._ungranted(state.started, tape.content),
+            *missing_class_warnings(compiled.skill, compiled.settings),
+            *world.warnings,
         )
+        return self._reader.to_result(state, warnings)
+
+    def _own_warnings(self) -> Iterator[str]:
+        """Yield what the caller should know about every run of this runtime."""
+        if self.trust.warning:
+            yield self.trust.warning
+        for name, why in self._roster.secrets().unreadable.items():
+            yield f"`{name}` cannot be read, so its values are not removed from what is recorded: {why}"
 
     # -- messages to a run ----------------------------------------------------------------------------
 
@@ -522,6 +572,8 @@ class OSRuntime:
             AnswerInvalid: The answer does not match the schema of the question.
         """
         row = self.find(run)
+        check_not_imported(row, "answered")
+        value = self._scrub(value)
         posted = post_answer(self.journal, row, wait, value, now=self._clock.now(), is_text=is_text, by=by)
         self._polling.notify(posted.run_id)
         return posted
@@ -541,6 +593,7 @@ class OSRuntime:
     def cancel(self, run: str, reason: str = "") -> None:
         """End a run and its descendants. A process that executes the run stops before the run's next effect."""
         row = self.find(run)
+        check_not_imported(row, "cancelled: it is never executed here")
         if row.status in ENDED:
             raise RunNotResumable(f"run `{row.run_id}` is already {row.status}", hint="There is nothing to cancel.")
         family = [run.run_id for run in (row, *descendants(self.journal, row.run_id)) if run.status not in ENDED]
@@ -586,6 +639,8 @@ class OSRuntime:
     ) -> RunResult:
         """Start a run that continues from an event of another run, and execute it. The other run stays as it is.
 
+        An imported run is continued between two visits, with the settings and the model of this project.
+
         Args:
             run: The run to fork.
             at: The sequence number of the event; by default the last one from which a run can continue.
@@ -600,9 +655,13 @@ class OSRuntime:
         changes = input is not None or skill is not None
         point = find_fork_point(row.run_id, self.journal.read(row.run_id), at, between_visits=changes)
         assert point.state.started is not None
-        if point.state.started.rules not in SUPPORTED_RULES:  # a visit under those rules cannot be executed again
+        # A visit under other rules cannot be executed again. Nothing that an imported run intended is performed, not
+        # even its open request to a model.
+        if point.state.started.rules not in SUPPORTED_RULES or self._is_imported(point):
             point = find_fork_point(row.run_id, self.journal.read(row.run_id), at, between_visits=True)
-        forked, blobs = self._forked(name, row.run_id, point, model, input, skill)
+        if self._is_imported(point):
+            model = model or self.config.model
+        forked, blobs = self._forked(name, row.run_id, point, model, self._scrub(input), skill)
         opened = self._roster.ready(model or point.state.models.name)
         if forked.model is not None:
             form = self._roster.answer_form(opened)
@@ -620,16 +679,30 @@ class OSRuntime:
     def _forked(
         self, name: str, origin: str, point: ForkPoint, model: str | None, input: Any, skill: str | None
     ) -> tuple[kinds.RunForked, tuple[Blob, ...]]:
-        """Return the first event of a fork, after validating a new input or a new skill."""
+        """Return the first event of a fork, after validating a new input or a new skill.
+
+        A fork of an imported run has the settings and op specifications of this project.
+        """
         assert point.state.started is not None
         loaded = self.load(skill) if skill is not None else None
         recorded = self._reader.compile_skill(point.state.started)
-        current = CompiledSkill(loaded or recorded.skill, recorded.settings, self.ops.vocabulary)
-        artifact = fork_input(point, current, input, self.journal.blob, is_new_skill=loaded is not None)
+        is_imported = self._is_imported(point)
+        settings = self._run_settings() if is_imported else recorded.settings
+        current = CompiledSkill(loaded or recorded.skill, settings, self.ops.vocabulary)
+        if is_imported:
+            check_supported(current.skill, self.ops.vocabulary)
+        is_new = loaded is not None or is_imported
+        artifact = fork_input(point, current, input, self.journal.blob, is_new_skill=is_new)
         check_ops(name, current.skill, self.ops)
-        is_new = loaded is not None or point.state.started.ops is None
+        is_new = is_new or point.state.started.ops is None
         specs = pin_ops(current.skill, self.ops.vocabulary) if is_new else None
-        return fork_event(name, origin, point, model, artifact, loaded, specs)
+        pinned = Blob.of(canonical(settings)) if is_imported else None
+        return fork_event(name, origin, point, model, artifact, loaded, specs, pinned)
+
+    def _is_imported(self, point: ForkPoint) -> bool:
+        """Whether the event that a fork continues from was imported; a fork of an imported run inherits such events."""
+        row = self.journal.find(point.event.run_id)
+        return row is not None and bool(row.imported)
 
     async def rerun(
         self,
@@ -643,6 +716,8 @@ class OSRuntime:
     ) -> RunResult:
         """Start a run with the input, settings and skill of another one, and execute it.
 
+        An imported run is repeated with the settings and the model of this project.
+
         Args:
             run: The run to repeat.
             model: Call another model.
@@ -651,28 +726,35 @@ class OSRuntime:
             listener: Called with every event once it is durable.
             on_delta: Called with every piece of a model's answer as it arrives.
         """
-        state, name, observers = self.state(run), self._new_id(run_id), _Observers(listener, on_delta)
+        row, name, observers = self.find(run), self._new_id(run_id), _Observers(listener, on_delta)
+        state = self.state(row.run_id)
         assert state.started is not None
         started, recorded = state.started, self._reader.compile_skill(state.started)
-        skill = self.load(started.source or started.skill) if upgrade else recorded.skill
+        is_imported = bool(row.imported) or started.imported
+        source = None if is_imported else started.source
+        skill = self.load(source or started.skill) if upgrade else recorded.skill
+        settings = self._run_settings() if is_imported else recorded.settings
         artifact = Blob(started.input.hash, self.journal.blob(started.input.hash))
-        if upgrade:
-            to_artifact(msgspec.json.decode(artifact.content), skill, strict=recorded.settings.strict)
+        if is_imported:
+            check_supported(skill, self.ops.vocabulary)
+        if upgrade or is_imported:
+            to_artifact(msgspec.json.decode(artifact.content), skill, strict=settings.strict)
         check_ops(name, skill, self.ops)
-        opened = self._roster.ready(model or started.model)
+        opened = self._roster.ready(model or (self.config.model if is_imported else started.model))
         summaries = Blob(started.summaries, self.journal.blob(started.summaries)) if started.summaries else None
 
         async def start() -> RunResult:
             first, blobs = start_event(
                 name,
                 skill,
-                recorded.settings,
+                settings,
                 pin_ops(skill, self.ops.vocabulary),
                 artifact,
                 model=opened,
                 answer_form=self._roster.answer_form(opened),
                 rerun_of=started.run_id,
-                source=started.source,
+                source=source,
+                imported=is_imported,
                 requests=started.requests,
                 summaries=summaries,
             )
@@ -689,8 +771,12 @@ class OSRuntime:
     def undo(self, run: str, *, dry_run: bool = False) -> UndoReport:
         """Restore the files that a run and its descendants changed, newest change first.
 
-        A file that was changed since by anything else is left as it is.
+        A file that was changed since by anything else is left as it is, and so is one that the run may not write now.
+
+        Raises:
+            RunImported: The run was imported.
         """
+        check_not_imported(self.find(run), "undone: its changes were made elsewhere")
         family = self._reader.family(run)
         return self._files.undo(family, dry_run=dry_run)
 
@@ -724,14 +810,36 @@ class OSRuntime:
 
     @cached_property
     def _files(self) -> RunFiles:
-        sizes = self.config.sizes
-        return RunFiles(self.root, self.root / STATE, self.journal, self._clock, sizes.file_bytes)
+        return RunFiles(
+            self.root,
+            self.root / STATE,
+            self.journal,
+            self._clock,
+            self.config.sizes.file_bytes,
+            self._policy,
+            self._op_performer.gate_of,
+        )
 
-    def import_(self, lines: Iterable[bytes]) -> ImportReport:
-        """Import exported runs, all of them or none, and recreate their files."""
-        archive = read_archive(lines)
-        report = import_runs(self.journal, archive)
-        for run in (*report.imported, *report.known):
+    def import_(
+        self, lines: Iterable[bytes], *, origin: str = "an archive", limits: ImportLimits = _IMPORT_LIMITS
+    ) -> ImportReport:
+        """Import exported runs, all of them or none, and recreate the files of their workspaces.
+
+        Imported runs can be read, verified and replayed. `fork` and `rerun` continue them; nothing else does.
+
+        Args:
+            lines: The lines of an archive, or a binary file.
+            origin: Where the archive comes from; `RunRow.imported` shows it.
+            limits: The largest archive to read.
+
+        Raises:
+            ArchiveInvalid: The archive, or one of its runs, is invalid. Nothing was stored.
+            ArchiveTooLarge: The archive exceeds the limits. Nothing was stored.
+            RunKeyTaken: A different run with the same id exists. Nothing was stored.
+        """
+        checked = check_archive(read_archive(lines, limits), limits)
+        report = import_runs(self.journal, checked, origin)
+        for run in (*report.imported, *(run for run in report.known if self.find(run).imported)):
             events = list(self.journal.read(run))
             if fold(events).workspace == run:
                 self._files.recreate_workspace(run, run, events[-1])
@@ -804,9 +912,20 @@ class OSRuntime:
         """Derive a run again from its recorded inputs and compare every event."""
         return await self._reader.replay(run)
 
-    def verify(self, run: str) -> VerifyReport:
-        """Check the hashes of all events and contents of a run."""
-        return self._reader.verify(run)
+    def verify(self, run: str, *, head: str | None = None) -> VerifyReport:
+        """Check the hashes of all events and contents of a run, and of the sub-runs whose results it took.
+
+        Args:
+            run: The run.
+            head: The hash of an event of the run that was noted elsewhere. Whoever can write the journal can compute
+                all of its hashes, but not make another history end with this one.
+
+        Raises:
+            ChainBroken: An event is wrong or missing.
+            BlobMissing: Content is missing or damaged.
+            HeadMismatch: No event has the hash `head`.
+        """
+        return self._reader.verify(run, head)
 
     def diff(self, a: str, b: str) -> DiffReport:
         """Return the first decision in which two runs differ, and its cause."""
@@ -902,21 +1021,58 @@ class OSRuntime:
         forms = {name: self._roster.answer_form(name) for name in settings.classes.values()}
         return msgspec.structs.replace(settings, answer_forms=forms)
 
-    async def models(self) -> list[ModelStatus]:
-        """Return the configured models and those that can be pulled, with their availability. Loads no model."""
+    def models(self) -> list[ModelStatus]:
+        """Return the configured models and those that can be pulled, with their availability.
+
+        Loads no model and connects to no server.
+        """
         from reyn.models.listing import list_models
 
-        return await list_models(self.config, self.root, self._existing_journal)
+        return list_models(self.config, self.root, self._existing_journal, self.secrets, self.trust.may_bind)
 
     @cached_property
     def _roster(self) -> Roster:
-        return Roster(self.config.models, self.root, lambda: self._existing_journal, lambda: self.secrets, self._model)
+        return Roster(
+            self.config.models,
+            self.root,
+            lambda: self._existing_journal,
+            lambda: self.secrets,
+            self._model,
+            self.trust.may_bind,
+        )
 
     @cached_property
     def secrets(self) -> Secrets:
-        from reyn.secrets import open_secrets
+        from reyn.secrets import EnvironmentStore, Secrets, open_secrets
 
-        return open_secrets()
+        origins = user_config()
+        try:
+            return open_secrets(origins=origins)
+        except SecretStoreUnavailable:  # there is no home directory
+            return Secrets([], EnvironmentStore(os.environ), origins)
+
+    def _learn_secrets(self) -> None:
+        """Make the values outside the keyring known, so that they are scrubbed from everything that is recorded."""
+        if not self._has_learned:
+            self._has_learned = True
+            self._roster.secrets().learn()
+
+    def _all_secrets(self) -> Scrubber:
+        """Return a scrubber that also knows the keys of the configured models, which may be in the keyring.
+
+        They are read before the first op of this runtime: what an op reads may hold them.
+        """
+        secrets = self._roster.secrets()
+        if not self._has_learned_keys:
+            self._has_learned_keys = True
+            entries = self.config.models.values()
+            secrets.learn(entry.key for entry in entries if isinstance(entry, ModelSettings) and entry.key)
+        return secrets.scrubber
+
+    def _scrub(self, value: Any) -> Any:
+        """Replace the values of secrets in a JSON value that reaches a run from outside."""
+        self._learn_secrets()
+        return self._roster.secrets().scrubber.scrub_value(value)
 
     def _compiler_for(self, tape: Tape) -> Callable[[kinds.RunStarted], CompiledSkill]:
         """Return a compiler for a run whose copies may not be in the journal yet."""

@@ -201,7 +201,9 @@ class Explainer:
         error = OpRules(offered_ops(self._ops.vocabulary, (kind,))).first_error([args], "")
         if error is not None:
             where = error[0].removeprefix("$.control_ir[0]").lstrip(".")
-            raise InputInvalid(f"the op is invalid: {where} {error[1]}", hint=f"`reyn ops {kind}` documents the op.")
+            raise InputInvalid(
+                f"the op is invalid: {where} {error[1]}", hint=f"See the documentation of the op `{kind}`."
+            )
         gate = self._gate(skill)
         env = Env(gate.roots, gate, _no_content, MappingProxyType({}), self._config.sizes.file_bytes)
         plan = plan_op(implementation, Call(_NO_RUN, args), env, is_foreign=self._ops.is_foreign(kind))

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from reyn.journal import ENDED
+from reyn.runs.archive import ImportLimits
 from reyn.runtime.os_runtime import OSRuntime
 from reyn.runtime.stream import SyncRunStream
 
@@ -27,14 +28,17 @@ if TYPE_CHECKING:
     from reyn.models import Model
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable
-    from reyn.runs.archive import ImportReport
+    from reyn.permissions.trust import ProjectTrust
     from reyn.runs.diff import DiffReport
+    from reyn.runs.importing import ImportReport
     from reyn.runs.prune import PruneReport
     from reyn.runs.questions import PostedAnswer, Question
     from reyn.runs.undo import UndoReport
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
     from reyn.secrets import Secrets
     from reyn.skills import Library, Skill
+
+_IMPORT_LIMITS = ImportLimits()
 
 
 class SyncRuntime:
@@ -59,6 +63,7 @@ class SyncRuntime:
         ids: Ids | None = None,
         people: People | None = None,
         ops: Iterable[Op] = (),
+        trust: bool | None = None,
         **settings: Any,
     ) -> Self:
         """Open a project; see `OSRuntime.open`."""
@@ -71,6 +76,7 @@ class SyncRuntime:
                 ids=ids,
                 people=people,
                 ops=ops,
+                trust=trust,
                 **settings,
             )
         )
@@ -82,6 +88,10 @@ class SyncRuntime:
     @property
     def config(self) -> Config:
         return self.runtime.config
+
+    @property
+    def trust(self) -> ProjectTrust:
+        return self.runtime.trust
 
     @property
     def library(self) -> Library:
@@ -210,8 +220,10 @@ class SyncRuntime:
     ) -> PruneReport:
         return self.runtime.prune(older_than=older_than, statuses=statuses, dry_run=dry_run)
 
-    def import_(self, lines: Iterable[bytes]) -> ImportReport:
-        return self.runtime.import_(lines)
+    def import_(
+        self, lines: Iterable[bytes], *, origin: str = "an archive", limits: ImportLimits = _IMPORT_LIMITS
+    ) -> ImportReport:
+        return self.runtime.import_(lines, origin=origin, limits=limits)
 
     # -- reading runs ---------------------------------------------------------------------------------
 
@@ -260,8 +272,8 @@ class SyncRuntime:
     def replay(self, run: str) -> ReplayReport:
         return self._runner.run(self.runtime.replay(run))
 
-    def verify(self, run: str) -> VerifyReport:
-        return self.runtime.verify(run)
+    def verify(self, run: str, *, head: str | None = None) -> VerifyReport:
+        return self.runtime.verify(run, head=head)
 
     def diff(self, a: str, b: str) -> DiffReport:
         return self.runtime.diff(a, b)
@@ -293,7 +305,7 @@ class SyncRuntime:
         return self.runtime.first_frame(skill, input, phase=phase)
 
     def models(self) -> list[ModelStatus]:
-        return self._runner.run(self.runtime.models())
+        return self.runtime.models()
 
     # -- closing --------------------------------------------------------------------------------------
 

@@ -1,11 +1,13 @@
 """Secrets: stores, resolution of handles, and scrubbing of values from text.
 
 Configuration, frames, arguments and events contain handles (`secret://NAME`, `env://VARIABLE`). Code that needs a value
-calls `Secrets.resolve` immediately before use; from then on `Secrets.scrubber` replaces that value in any text.
+calls `Secrets.resolve_for` immediately before it sends it to a server; that checks the origins that the secret is bound
+to. `Secrets.scrubber` replaces known values in any text, and finds them.
 """
 
 from reyn.secrets.handles import handle_of, is_handle, name_of
 from reyn.secrets.keyring_store import KeyringStore
+from reyn.secrets.origins import MemoryOrigins, Origins, origin_of, validate_origin
 from reyn.secrets.port import Store
 from reyn.secrets.scrubber import Scrubber
 from reyn.secrets.secrets import SecretEntry, Secrets, StoreResult, open_secrets
@@ -15,7 +17,9 @@ __all__ = [
     "EnvironmentStore",
     "FileStore",
     "KeyringStore",
+    "MemoryOrigins",
     "MemoryStore",
+    "Origins",
     "Scrubber",
     "SecretEntry",
     "Secrets",
@@ -25,4 +29,6 @@ __all__ = [
     "is_handle",
     "name_of",
     "open_secrets",
+    "origin_of",
+    "validate_origin",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from functools import cached_property
 from threading import Lock
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from reyn.secrets.spellings import anchor_of, pattern_of, spellings, without_needless_escapes
 
@@ -48,6 +48,34 @@ class Scrubber:
                 text = plain
         return search.replace(text) if any(anchor in text for anchor in search.anchors) else text
 
+    def scrub_value(self, value: Any) -> Any:
+        """Return a JSON value with every known value replaced in its texts and keys."""
+        if not self._search.known:
+            return value
+        match value:
+            case str():
+                return self.scrub(value)
+            case dict():
+                return {self.scrub_value(key): self.scrub_value(inner) for key, inner in value.items()}
+            case list() | tuple():
+                return [self.scrub_value(inner) for inner in value]
+        return value
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether no value is known."""
+        return not self._search.known
+
+    def find(self, content: bytes) -> str:
+        """Return the handle of a known value that the content holds in any spelling; empty if there is none."""
+        search = self._search
+        if not search.known or (
+            b"\\u00" not in content and not any(anchor in content for anchor in search.byte_anchors)
+        ):
+            return ""
+        text = content.decode(errors="surrogateescape")
+        return search.find(text) or search.find(without_needless_escapes(text))
+
     def split(self, text: str) -> tuple[str, str]:
         """Split streamed text into a scrubbed part and a rest that may be the beginning of a value."""
         scrubbed = self.scrub(text)
@@ -74,6 +102,10 @@ class _Search:
 
     def replace(self, text: str) -> str:
         return self._pattern.sub(lambda match: self.handles[(match.lastindex or 1) - 1], text)
+
+    def find(self, text: str) -> str:
+        match = self._pattern.search(text) if any(anchor in text for anchor in self.anchors) else None
+        return self.handles[(match.lastindex or 1) - 1] if match else ""
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:

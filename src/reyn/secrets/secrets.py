@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from reyn.errors import SecretMissing, SecretStoreUnavailable
+from reyn.errors import (
+    ProjectUntrusted,
+    ReynError,
+    SecretMissing,
+    SecretRefused,
+    SecretStoreUnavailable,
+    UserConfigUnavailable,
+)
 from reyn.secrets.file import SecretsFile, secrets_path
 from reyn.secrets.handles import (
     handle_of,
@@ -18,14 +26,17 @@ from reyn.secrets.handles import (
     variable_of_handle,
 )
 from reyn.secrets.keyring_store import KeyringStore
+from reyn.secrets.origins import MemoryOrigins, Origins, origin_of
 from reyn.secrets.scrubber import Scrubber
 from reyn.secrets.stores import EnvironmentStore, FileStore, variable_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from reyn.secrets.port import Source, Store
+
+_logger = logging.getLogger("reyn.secrets")
 
 
 class SecretEntry(msgspec.Struct, frozen=True):
@@ -56,8 +67,16 @@ class Secrets:
     store and is removed from the others.
     """
 
-    def __init__(self, stores: Sequence[Store], environment: EnvironmentStore | None = None) -> None:
+    def __init__(
+        self,
+        stores: Sequence[Store],
+        environment: EnvironmentStore | None = None,
+        origins: Origins | None = None,
+    ) -> None:
         self.scrubber = Scrubber()
+        self.origins: Origins = origins or MemoryOrigins()
+        self.unreadable: dict[str, str] = {}
+        """Why secrets could not be read by `learn`, by handle or store."""
         self._stores = tuple(stores)
         self._environment = environment or EnvironmentStore({})
         self._sources: tuple[Source, ...] = (self._environment, *self._stores)
@@ -91,13 +110,97 @@ class Secrets:
         """
         if not is_variable_handle(handle):
             return self.get(name_of(handle))
+        value = self._variable(handle)
+        self.scrubber.add(handle, validate_value(handle, value))
+        return value
+
+    def _variable(self, handle: str) -> str:
         variable = variable_of_handle(handle)
         value = self._environment.variable(variable)
         if value is None:
             hint = f"Set `{variable}`, or store the value as a secret and refer to it as `secret://NAME`."
             raise SecretMissing(f"the environment variable `{variable}` is not set", hint=hint)
-        self.scrubber.add(handle, validate_value(handle, value))
         return value
+
+    @staticmethod
+    def _missing(name: str) -> SecretMissing:
+        hint = f"Store the secret `{name}`, or set the variable `{variable_of(name)}`."
+        return SecretMissing(f"no secret `{name}`", hint=hint)
+
+    def resolve_for(self, handle: str, url: str, *, may_bind: bool) -> str:
+        """Return the value of a secret in order to send it to a server.
+
+        Args:
+            handle: The secret.
+            url: The URL of the server.
+            may_bind: Whether a secret without any origin is bound to this one.
+
+        Raises:
+            SecretRefused: The secret is bound to other origins.
+            ProjectUntrusted: It is bound to none, and may not be bound to this one.
+            OriginInvalid: The URL has no usable origin.
+            SecretMissing: There is no value.
+        """
+        origin = origin_of(url)
+        self.check_origin(handle, origin, may_bind=may_bind)
+        value = self.resolve(handle)
+        if not self.origins.allowed(handle):
+            self._bind(handle, origin)
+        return value
+
+    def check_origin(self, handle: str, origin: str, *, may_bind: bool) -> None:
+        """Check that a secret may be sent to an origin, without reading its value; see `resolve_for`."""
+        allowed = self.origins.allowed(handle)
+        if origin in allowed:
+            return
+        if allowed:
+            message = f"`{handle}` may be sent to {', '.join(allowed)} only, not to {origin}"
+            raise SecretRefused(message, hint=f"Allow sending `{handle}` to {origin}, if that server may have it.")
+        if not may_bind:
+            message = f"`{handle}` is not sent to {origin}: the project is not trusted"
+            raise ProjectUntrusted(message, hint=f"Trust the project, or allow sending `{handle}` to {origin}.")
+
+    def _bind(self, handle: str, origin: str) -> None:
+        try:
+            self.origins.allow(handle, origin)
+        except UserConfigUnavailable as error:
+            _logger.warning("`%s` cannot be bound to %s: %s", handle, origin, error.message)
+
+    def learn(self, handles: Iterable[str] = ()) -> None:
+        """Make values known to the scrubber without using them.
+
+        These are all values outside the keyring, and those of the handles. A value that cannot be read is noted in
+        `unreadable`.
+        """
+        for source in self._sources:
+            if source.kind == "keyring":
+                continue
+            try:
+                for name in source.names():
+                    self._learn(handle_of(name))
+            except ReynError as error:
+                self.unreadable[source.kind] = error.message
+        for handle in handles:
+            self._learn(handle)
+
+    def _learn(self, handle: str) -> None:
+        try:
+            self.resolve(handle)
+        except SecretMissing:
+            return
+        except ReynError as error:
+            self.unreadable[handle] = error.message
+
+    def check_present(self, handle: str) -> None:
+        """Check that a secret exists, without reading its value.
+
+        Raises:
+            SecretMissing: There is none.
+        """
+        if is_variable_handle(handle):
+            self._variable(handle)
+        elif name_of(handle) not in self.names():
+            raise self._missing(name_of(handle))
 
     def has_variable(self, variable: str) -> bool:
         """Return whether an environment variable is set to a non-empty value."""
@@ -107,8 +210,7 @@ class Secrets:
         """Return the value of a stored secret by its name; see `resolve`."""
         value = self._find(validate_name(name))
         if value is None:
-            hint = f"Store the secret `{name}`, or set the variable `{variable_of(name)}`."
-            raise SecretMissing(f"no secret `{name}`", hint=hint)
+            raise self._missing(name)
         handle = handle_of(name)
         self.scrubber.add(handle, validate_value(handle, value))
         return value
@@ -153,8 +255,16 @@ class Secrets:
         return f"{target.place} ({'; '.join(skipped)})" if skipped else target.place
 
 
-def open_secrets(environ: Mapping[str, str] | None = None, home: Path | None = None) -> Secrets:
-    """Open the secrets of the current user: variables, the keyring if it works, and the secrets file."""
+def open_secrets(
+    environ: Mapping[str, str] | None = None, home: Path | None = None, *, origins: Origins | None = None
+) -> Secrets:
+    """Open the secrets of the current user: variables, the keyring if it works, and the secrets file.
+
+    Args:
+        environ: Environment variables; those of the process by default.
+        home: The home directory.
+        origins: Where the origins of secrets are stored; by default in memory.
+    """
     environ = os.environ if environ is None else environ
     file = SecretsFile(secrets_path(environ, home))
-    return Secrets([KeyringStore(file), FileStore(file)], EnvironmentStore(environ))
+    return Secrets([KeyringStore(file), FileStore(file)], EnvironmentStore(environ), origins)

@@ -90,7 +90,7 @@ class Artifacts:
         try:
             schema = self._compiled(schema)
         except SchemaInvalid as error:
-            self._report(document, codes.BAD_SCHEMA, f"invalid JSON Schema: {error}", *path, *error.place)
+            self._report(document, codes.schema_code(error), f"invalid JSON Schema: {error}", *path, *error.place)
             return None
         if not isinstance(schema, dict):
             return ArtifactType(name, schema, str(value.get("description") or ""))

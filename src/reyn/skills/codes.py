@@ -1,5 +1,7 @@
 """Codes of findings about skills; `reyn.errors.FINDINGS` describes each."""
 
+from reyn.jsonschema import ReferencesExpand, SchemaInvalid
+
 UNSUPPORTED = "RYN103"
 UNKNOWN_KEY = "RYN112"
 MISSING_KEY = "RYN113"
@@ -27,6 +29,7 @@ SKILL_CYCLE = "RYN134"
 OLDER_FORM = "RYN135"
 NAME_COLLISION = "RYN136"
 UNKNOWN_PERMISSION = "RYN137"
+TOO_MANY_REFERENCES = "RYN139"
 RESERVED_NAME = "RYN143"
 MISSING_EDGE_TEXT = "RYN144"
 EQUAL_EDGE_TEXTS = "RYN145"
@@ -34,3 +37,8 @@ UNPRODUCED_READ = "RYN146"
 UNKNOWN_HANDOFF_FIELD = "RYN151"
 UNPRODUCED_HANDOFF_FIELD = "RYN152"
 NARRATIVE_OMITTED = "RYN153"
+
+
+def schema_code(error: SchemaInvalid) -> str:
+    """Return the code for a schema that does not compile."""
+    return TOO_MANY_REFERENCES if isinstance(error, ReferencesExpand) else BAD_SCHEMA

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.documents import DocumentError, parse_front_matter, parse_yaml, read_text
+from reyn.documents import LINK_OUTSIDE, DocumentError, parse_front_matter, parse_yaml, read_text
+from reyn.errors import Finding
 from reyn.skills.codes import NAME_COLLISION
 from reyn.skills.dialect import is_older_form, modernize
 from reyn.skills.names import find_path, nfc
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reyn.documents import Document
-    from reyn.errors import Finding
 
 
 class SkillFolder:
@@ -111,7 +111,10 @@ class SkillFolder:
     def _parse(self, file: str, *, has_body: bool) -> Document:
         folder, path = self._locate(file) or (self.path, self.path / file)
         label = file if folder is self.path else f"{folder.name}/{file}"
-        text = read_text(path, label)
+        if folder is not self.path and not _is_inside_project(folder):
+            message = f"`{folder.name}` is a link that leads out of the project; `{label}` is not read"
+            raise DocumentError(Finding(label, 1, 1, LINK_OUTSIDE, message, "replace the link by a copy"))
+        text = read_text(path, label, inside=folder)
         parse = parse_front_matter if has_body else parse_yaml
         yaml_1_1 = self._yaml_1_1
         if folder is not self.path:
@@ -122,6 +125,11 @@ class SkillFolder:
         if not has_body:
             return document
         return _with_normalized_names(modernize(document) if yaml_1_1 else document)
+
+
+def _is_inside_project(shared: Path) -> bool:
+    """Return whether a shared folder, `reyn/shared`, is in the project it is named in."""
+    return shared.resolve().is_relative_to(shared.parents[1].resolve())
 
 
 def _with_normalized_names(document: Document) -> Document:

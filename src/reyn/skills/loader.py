@@ -395,7 +395,7 @@ class _Loader:
             compile_schema(section.output_schema)
         except SchemaInvalid as error:
             message = f"invalid JSON Schema: {error}"
-            self._report(part, codes.BAD_SCHEMA, message, "output_schema", *error.place)
+            self._report(part, codes.schema_code(error), message, "output_schema", *error.place)
             return None
         name = section.output_name or f"{front.name}_post"
         return ArtifactType(name, section.output_schema, section.output_description)

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import ast
 import unicodedata
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from reyn.documents import DocumentError, nearest, read_text
+from reyn.documents import LINK_OUTSIDE, DocumentError, nearest, read_text
 from reyn.skills import codes
 from reyn.skills.names import find_path
 
@@ -51,8 +50,11 @@ class Modules:
         sources = {name: source for name, source in self._sources.items() if source is not None}
         if sources:
             for path in sorted(self._folder.path.glob("*.py")):
-                with suppress(DocumentError):
-                    sources.setdefault(f"./{path.name}", read_text(path, path.name))
+                try:
+                    sources.setdefault(f"./{path.name}", read_text(path, path.name, inside=self._folder.path))
+                except DocumentError as error:
+                    if error.finding.code == LINK_OUTSIDE:
+                        self._folder.findings.append(error.finding)
         return dict(sorted(sources.items()))
 
     def _read(self, steps: Document, path: KeyPath, module: str) -> str | None:
@@ -66,7 +68,7 @@ class Modules:
             self._report(steps, codes.BAD_MODULE, f"`{module}` is outside the skill's folder", *path)
             return None
         try:
-            source = read_text(file, module)
+            source = read_text(file, module, inside=self._folder.path)
             ast.parse(source)
         except DocumentError as error:
             self._report(steps, codes.BAD_MODULE, f"`{module}`: {error.finding.message}", *path)

@@ -5,11 +5,20 @@ The copy is content-addressed. It keeps the author's order of phases and holds n
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from reyn.errors import RunBlocked
-from reyn.journal import Blob, ordered
-from reyn.skills.values import Skill
+from reyn.journal import Blob, check_json, ordered
+from reyn.jsonschema import compile_schema
+from reyn.skills.values import END, Iterate, PythonCall, Skill, Validate, is_skill_node, skill_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reyn.jsonschema import Schema
+    from reyn.skills.values import AnyStep
 
 Pin = Blob
 """A pinned skill: a blob whose hash identifies the skill."""
@@ -28,5 +37,57 @@ def unpin(content: bytes) -> Skill:
     """
     try:
         return msgspec.json.decode(content, type=Skill)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RunBlocked(f"the run's copy of its skill cannot be read: {error}") from error
+
+
+_MAX_NESTING = 40
+
+
+def check_pinned(skill: Skill) -> None:
+    """Check a pinned skill that the loader of this project never saw: its parts exist and its schemas are valid.
+
+    Raises:
+        RunBlocked: the skill is not one that a loader produces.
+    """
+    for member in (skill, *skill.skills.values()):
+        for node in (member.entry, *member.graph, *(name for names in member.graph.values() for name in names)):
+            is_known = skill_of(node) in skill.skills if is_skill_node(node) else node in member.phases
+            if node != END and not is_known:
+                raise RunBlocked(f"the copy of skill `{member.name}` has no phase or skill `{node}`")
+        if member.entry == END or any(not phase.inputs for phase in member.phases.values()):
+            raise RunBlocked(f"the copy of skill `{member.name}` has no entry, or a phase without input")
+        for schema in _schemas(member):
+            try:
+                check_json(schema)
+                compile_schema(schema)
+            except ValueError as error:  # `SchemaInvalid` is one
+                raise RunBlocked(f"the copy of skill `{member.name}` has an invalid schema: {error}") from error
+        _check_entry(skill, member)
+
+
+def _check_entry(skill: Skill, member: Skill) -> None:
+    """Check that the entry of a skill is a phase, or a skill whose entry is one, and so on."""
+    node = member.entry
+    for _ in range(_MAX_NESTING):
+        if not is_skill_node(node):
+            return
+        node = skill.skills[skill_of(node)].entry
+    raise RunBlocked(f"the copy of skill `{member.name}` has an entry that leads to no phase")
+
+
+def _schemas(skill: Skill) -> Iterator[Schema]:
+    yield skill.final_output.schema
+    for phase in skill.phases.values():
+        yield from (artifact.schema for artifact in phase.inputs)
+        yield from _step_schemas(phase.preprocessor)
+    if skill.postprocessor is not None:
+        yield skill.postprocessor.output.schema
+        yield from _step_schemas(skill.postprocessor.steps)
+
+
+def _step_schemas(steps: tuple[AnyStep, ...]) -> Iterator[Schema]:
+    for step in steps:
+        match step.apply if isinstance(step, Iterate) else step:
+            case Validate(schema=schema) | PythonCall(output_schema=schema):
+                yield schema

@@ -54,6 +54,10 @@ class Library:
         for parent in (*(self._root / "reyn" / shelf for shelf in SHELVES), STDLIB / "skills"):
             found = find_path(parent, name)
             if found is not None and (found / "skill.md").is_file():
+                if not self._is_inside(found, parent):
+                    place = f"`reyn/{parent.name}/{name}`"
+                    hint = f"Copy the folder, or use its path: `{found.resolve()}`."
+                    raise SkillNotFound(f"{place} is a link that leads out of the project; it is not read", hint=hint)
                 return found
         folders = ", ".join(f"`reyn/{shelf}/{name}/`" for shelf in SHELVES)
         guess = nearest(nfc(name), [known for known, _, _ in self])
@@ -61,6 +65,11 @@ class Library:
             f"no skill `{name}` in {folders} or the standard library",
             hint=guess or None,
         )
+
+    def _is_inside(self, skill: Path, parent: Path) -> bool:
+        """Return whether a skill that was found by name is in this project, or in the standard library."""
+        root = parent if parent.is_relative_to(STDLIB) else self._root
+        return skill.resolve().is_relative_to(root.resolve())
 
     def __iter__(self) -> Iterator[tuple[str, str, Path]]:
         """Yield every skill that can be found by name: name, shelf, folder."""
@@ -71,7 +80,7 @@ class Library:
         ):
             for child in sorted(folder.iterdir()) if folder.is_dir() else ():
                 name = nfc(child.name)
-                if (child / "skill.md").is_file() and name not in seen:
+                if (child / "skill.md").is_file() and name not in seen and self._is_inside(child, folder):
                     seen.add(name)
                     yield name, shelf, child
 

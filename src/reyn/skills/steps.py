@@ -9,7 +9,7 @@ import msgspec
 from reyn.documents import check_keys, nearest, usable_keys
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.skills import values
-from reyn.skills.codes import BAD_SCHEMA, BAD_STEP, MISSING_KEY, UNKNOWN_KEY, WRONG_VALUE
+from reyn.skills.codes import BAD_STEP, MISSING_KEY, UNKNOWN_KEY, WRONG_VALUE, schema_code
 from reyn.skills.front_matter import STEP_ARGUMENTS
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _check_schema(arguments: Document, key: str) -> list[Finding]:
     try:
         compile_schema(schema)
     except SchemaInvalid as error:
-        return [arguments.finding(BAD_SCHEMA, f"invalid JSON Schema: {error}", key, *error.place)]
+        return [arguments.finding(schema_code(error), f"invalid JSON Schema: {error}", key, *error.place)]
     return []
 
 

@@ -236,6 +236,44 @@ class JournalConformance:
             assert [found.run_id for found in journal.runs()] == ["a-2", "a-1"]
             assert [found.run_id for found in journal.runs("a-1")] == ["a-1"]
 
+    # -- importing ------------------------------------------------------------------------------------
+
+    def test_imported_runs_are_marked_and_may_be_forked_from_each_other(self) -> None:
+        with self.journal() as journal:
+            origin = chain_events("a", [run_started("a"), phase_started(1)])
+            point = kinds.ForkPoint("a", 1, origin[0].hash)
+            fork = chain_events("f", [kinds.RunForked("f", point)], origin[:1])
+            journal.append("own", 0, chain_events("own", [run_started("own")]), [CONTENT])
+            journal.import_runs([Batch("a", 0, origin, [CONTENT]), Batch("f", 1, fork)], "a file")
+            assert {row.run_id: row.imported for row in journal.runs()} == {"own": "", "a": "a file", "f": "a file"}
+            assert [*journal.read("f")] == [origin[0], *fork]
+            assert journal.blob(CONTENT.hash) == CONTENT.content
+            again = chain_events("g", [kinds.RunForked("g", point)], origin[:1])
+            journal.append("g", 1, again)
+            found = journal.find("g")
+            assert found is not None
+            assert found.imported == ""
+
+    def test_an_import_stores_all_runs_or_none(self) -> None:
+        with self.journal() as journal:
+            good = Batch("a", 0, chain_events("a", [run_started("a")]), [CONTENT, Blob.of(b"x" * 600_000)])
+            bad = Batch("b", 0, chain_events("b", [phase_started(1)]), [CONTENT])
+            with raises(EventInvalid):
+                journal.import_runs([good, bad], "a file")
+            assert journal.runs() == []
+            with raises(BlobMissing):
+                journal.blob(good.blobs[1].hash)
+            journal.append("b", 0, chain_events("b", [run_started("b")]), [CONTENT])
+            with raises(AppendConflict):
+                journal.import_runs([good, Batch("b", 0, chain_events("b", [run_started("b")]))], "a file")
+            assert [row.run_id for row in journal.runs()] == ["b"]
+
+    def test_an_impossible_time_is_rejected(self) -> None:
+        with self.journal() as journal:
+            for ts in (-1, 2**63, 2**80):
+                with raises(EventInvalid):
+                    journal.append("a", 0, chain_events("a", [run_started("a")], ts=ts), [CONTENT])
+
     # -- deleting -------------------------------------------------------------------------------------
 
     def test_a_deleted_run_is_gone_with_its_messages_and_content(self) -> None:

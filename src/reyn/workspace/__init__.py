@@ -5,12 +5,13 @@ This package keeps the state directory out of reach. All other permissions are d
 
 from reyn.journal.kinds import Change
 from reyn.workspace.changes import Outcome, apply_change, revert
-from reyn.workspace.files import FileError, Guard, Image, decode_text, kind_of, missing_folders, read
+from reyn.workspace.files import ChangeUncertain, FileError, Guard, Image, decode_text, kind_of, look, read
 from reyn.workspace.paths import Location, PathInvalid, Roots, Zone, locate
 from reyn.workspace.tree import entries_of, walk
 
 __all__ = [
     "Change",
+    "ChangeUncertain",
     "FileError",
     "Guard",
     "Image",
@@ -24,7 +25,7 @@ __all__ = [
     "entries_of",
     "kind_of",
     "locate",
-    "missing_folders",
+    "look",
     "read",
     "revert",
     "walk",

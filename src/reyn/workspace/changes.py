@@ -1,28 +1,46 @@
 """Apply and revert recorded changes of single files, atomically and idempotently.
 
 A `Change` refers to contents by hash, so the journal can record it before it is applied. It takes effect only if the
-file still is what it was when the change was planned; applying it a second time, after a crash, has no effect.
+file still is what it was when the change was planned; applying it a second time, after a crash, has no effect. A lock
+on the folder keeps other runs out between the look and the replacement.
 """
 
 from __future__ import annotations
 
+import errno
 import os
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from reyn.journal import digest
 from reyn.journal.kinds import Change
-from reyn.workspace.files import FileError, Fingerprint, FolderHandle, Guard, TranslateOSErrors, fingerprint, stat_stamp
+from reyn.workspace.files import (
+    ChangeUncertain,
+    FileError,
+    FolderHandle,
+    Guard,
+    base_of,
+    fingerprint,
+    open_below,
+    open_existing,
+    stat_stamp,
+    translated,
+)
+from reyn.workspace.locks import FolderLock
 from reyn.workspace.paths import Location, PathInvalid, Roots, locate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    from reyn.workspace.files import Fingerprint
 
 TEMPORARY = ".reyn-tmp-"
 """Name prefix of temporary files."""
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+"""Errors of `rmdir` that mean: there is nothing of ours to remove."""
 
-Outcome = Literal["done", "already", "conflict"]
+Outcome = Literal["done", "already", "unconfirmed", "conflict"]
 
 
 def apply_change(
@@ -39,30 +57,36 @@ def apply_change(
 
     Returns:
         `done`, `already` if the file was as after the change, or `conflict` if the file is neither as before nor as
-        after the change; a file in conflict is not touched.
+        after the change; a file in conflict is not touched. `unconfirmed` if the file is as after the change and the
+        system reported an error while it was made durable.
 
     Raises:
-        FileError: The path leads elsewhere than when it was recorded, or the file cannot be written.
+        FileError: The path leads elsewhere than when it was recorded, or the file cannot be written. The file is
+            unchanged, and folders created for it are removed.
+        ChangeUncertain: It failed, and it is unknown whether something was changed.
     """
     location = _resolve_recorded(change.path, roots, location)
-    with TranslateOSErrors(location):
-        guard = Guard(roots)
-        if change.before is None and change.after is not None:
-            _make_folders(location, change, guard)
-        try:
-            with FolderHandle(location.zone, location.parts[:-1], guard) as folder:
-                return _apply(_Target(folder, location, guard), change, content, token)
-        except FileNotFoundError:
-            return "already" if change.after is None else "conflict"
+    application = _Application(change, location, Guard(roots))
+    try:
+        outcome = application.run(content, token)
+        if outcome == "conflict":
+            application.remove_folders()
+    except (OSError, FileError) as error:
+        failure = error if isinstance(error, FileError) else translated(error, location)
+        return application.look_again(failure)
+    return outcome
 
 
 def revert(change: Change, roots: Roots, content: Callable[[str], bytes], token: str) -> Outcome:
-    """Apply a change backwards, and remove the folders that it created if they are empty."""
+    """Apply a change backwards, and remove the folders that it created if they are empty.
+
+    Raises:
+        FileError: As `apply_change`, or a folder cannot be removed. Reverting again continues.
+    """
     inverse = Change(change.path, change.after, change.before, change.mode)
     outcome = apply_change(inverse, roots, content, token)
     if outcome != "conflict":
-        for path in reversed(change.made):
-            _remove_empty(path, roots)
+        _remove_folders(change.made, roots)
     return outcome
 
 
@@ -77,100 +101,163 @@ def _resolve_recorded(path: str, roots: Roots, location: Location | None = None)
     return location
 
 
-class _Target(NamedTuple):
-    """A file to change, with the open descriptor of its folder."""
+class _Application:
+    """One attempt to apply a change, and how far it got."""
 
-    folder: int
-    location: Location
-    guard: Guard
+    def __init__(self, change: Change, location: Location, guard: Guard) -> None:
+        self.change = change
+        self.location = location
+        self.guard = guard
+        self.name = location.parts[-1]
+        self.made: list[str] = []
+        """Display paths of the folders that this attempt created."""
+        self.may_have_changed = False
 
-    @property
-    def name(self) -> str:
-        return self.location.parts[-1]
+    def run(self, content: Callable[[str], bytes], token: str) -> Outcome:
+        change = self.change
+        try:
+            folder = self._open_folder()
+        except FileNotFoundError:
+            return "already" if change.after is None else "conflict"
+        try:
+            with FolderLock(folder, self.location, self.guard.roots):
+                return self._apply(folder, content, token)
+        finally:
+            os.close(folder)
 
-
-def _apply(target: _Target, change: Change, content: Callable[[str], bytes], token: str) -> Outcome:
-    temporary = f"{TEMPORARY}{digest(token.encode())[:16]}"
-    _unlink(target.folder, temporary)
-    found = fingerprint(*target)
-    now = found.hash if found else None
-    if now == change.after:
-        # The process that applied it may have crashed before the fsync.
-        os.fsync(target.folder)
-        return "already"
-    if now != change.before:
-        return "conflict"
-    if change.after is None:
-        return _delete(target, found)
-    return _replace(target, found, temporary, content(change.after), change.mode)
-
-
-def _replace(
-    target: _Target, expected: Fingerprint | None, temporary: str, content: bytes, mode: int | None
-) -> Outcome:
-    try:
-        _write(target.folder, temporary, content, mode)
-        if _is_modified(target, expected):
-            _unlink(target.folder, temporary)
+    def _apply(self, folder: int, content: Callable[[str], bytes], token: str) -> Outcome:
+        change = self.change
+        temporary = f"{TEMPORARY}{digest(token.encode())[:16]}"
+        _unlink(folder, temporary)
+        found = fingerprint(folder, self.location, self.guard)
+        now = found.hash if found else None
+        if now == change.after:
+            # The process that applied it may have crashed before the fsync.
+            self.may_have_changed = True
+            os.fsync(folder)
+            return "already"
+        if now != change.before:
             return "conflict"
-        os.rename(temporary, target.name, src_dir_fd=target.folder, dst_dir_fd=target.folder)
-    except OSError:
-        _unlink(target.folder, temporary)
-        raise
-    os.fsync(target.folder)
-    return "done"
+        if change.after is None:
+            if self._is_modified(folder, found):
+                return "conflict"
+            self.may_have_changed = True
+            os.unlink(self.name, dir_fd=folder)
+        else:
+            try:
+                _write(folder, temporary, content(change.after), change.mode)
+                if self._is_modified(folder, found):
+                    _unlink(folder, temporary)
+                    return "conflict"
+                self.may_have_changed = True
+                os.rename(temporary, self.name, src_dir_fd=folder, dst_dir_fd=folder)
+            except OSError:
+                _unlink(folder, temporary)
+                raise
+        os.fsync(folder)
+        return "done"
 
+    def _is_modified(self, folder: int, expected: Fingerprint | None) -> bool:
+        """Whether the file changed since its fingerprint was taken."""
+        try:
+            status = os.stat(self.name, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return expected is not None
+        return expected is None or stat_stamp(status) != expected.stamp
 
-def _delete(target: _Target, expected: Fingerprint | None) -> Outcome:
-    if _is_modified(target, expected):
-        return "conflict"
-    os.unlink(target.name, dir_fd=target.folder)
-    os.fsync(target.folder)
-    return "done"
+    # -- folders --------------------------------------------------------------------------------------
 
+    def _open_folder(self) -> int:
+        """Open the folder of the file. For a new file, create the folders that are missing and make them durable.
 
-def _is_modified(target: _Target, expected: Fingerprint | None) -> bool:
-    """Whether the file changed since its fingerprint was taken."""
-    try:
-        status = os.stat(target.name, dir_fd=target.folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return expected is not None
-    return expected is None or stat_stamp(status) != expected.stamp
+        Folders in `change.made` may exist already: a crash came after `mkdir` and before the fsync.
+        """
+        location, change = self.location, self.change
+        folders = location.parts[:-1]
+        is_new = change.before is None and change.after is not None
+        if is_new and location.zone == "workspace":
+            _make_workspace(self.guard.roots)
+        handle, missing = open_existing(location.zone, folders, self.guard)
+        if not missing and not change.made:
+            return handle
+        if missing and not is_new:
+            os.close(handle)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        try:
+            for depth in range(len(folders) - missing, len(folders)):
+                self.made.append(location.upper(depth + 1).display_path)
+                _make_folder(handle, folders[depth])
+                above, handle = handle, open_below(handle, folders[depth], self.guard)
+                os.close(above)
+            if is_new:
+                self._sync_folders(max(missing, len(change.made)))
+        except BaseException:
+            os.close(handle)
+            raise
+        return handle
 
-
-def _make_folders(location: Location, change: Change, guard: Guard) -> None:
-    """Create the parent folders of a file and make them durable.
-
-    Folders in `change.made` may exist already: a crash came after `mkdir` and before the fsync.
-    """
-    if not change.made and _is_folder(location.above(), guard):
-        return
-    if location.zone == "workspace" and not guard.roots.workspace.is_dir():
-        _make_workspace(guard.roots)
-    folders = location.parts[:-1]
-    for depth, name in enumerate(folders):
-        with FolderHandle(location.zone, folders[:depth], guard) as above:
-            if _make_folder(above, name) or depth >= len(folders) - len(change.made):
+    def _sync_folders(self, count: int) -> None:
+        """Make the innermost folders durable, in the folders above them."""
+        folders = self.location.parts[:-1]
+        for depth in range(max(0, len(folders) - count), len(folders)):
+            with FolderHandle(self.location.zone, folders[:depth], self.guard) as above:
                 os.fsync(above)
 
+    # -- failures -------------------------------------------------------------------------------------
 
-def _is_folder(location: Location, guard: Guard) -> bool:
-    try:
-        with FolderHandle(location.zone, location.parts, guard):
-            return True
-    except FileNotFoundError:
-        return False
+    def look_again(self, failure: FileError) -> Outcome:
+        """Return the outcome of an attempt that failed, by looking at the file; raise the failure if it is unchanged.
+
+        A change that is in the file must be recorded, whatever the system said: it would be made twice, and `undo`
+        would not know of it.
+        """
+        if self.may_have_changed:
+            try:
+                now = self._current_hash()
+            except (OSError, FileError):
+                raise self._uncertain(failure) from failure
+            if now == self.change.after:
+                return "unconfirmed"
+            if now != self.change.before:
+                raise self._uncertain(failure) from failure
+        try:
+            self.remove_folders()
+        except FileError:
+            raise self._uncertain(failure) from failure
+        raise failure
+
+    def remove_folders(self) -> None:
+        """Remove the folders that were created for the file, if they are empty."""
+        folders = dict.fromkeys((*self.change.made, *self.made)) if self._creates else dict.fromkeys(self.made)
+        _remove_folders(sorted(folders, key=len), self.guard.roots)
+
+    @property
+    def _creates(self) -> bool:
+        return self.change.before is None
+
+    def _current_hash(self) -> str | None:
+        try:
+            with FolderHandle(self.location.zone, self.location.parts[:-1], self.guard) as folder:
+                found = fingerprint(folder, self.location, self.guard)
+        except FileNotFoundError:
+            return None
+        return found.hash if found else None
+
+    def _uncertain(self, failure: FileError) -> ChangeUncertain:
+        return ChangeUncertain(f"{failure}; it may have been changed nevertheless: read it before you try again")
 
 
-def _make_folder(above: int, name: str) -> bool:
+def _make_folder(above: int, name: str) -> None:
     try:
         os.mkdir(name, dir_fd=above)
     except FileExistsError:
-        return False
-    return True
+        return
 
 
 def _make_workspace(roots: Roots) -> None:
+    if os.path.isdir(roots.workspace_text):  # noqa: PTH112 - every write to a workspace comes here
+        return
+    roots.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     roots.workspace.mkdir(parents=True, exist_ok=True)
     for folder in (roots.workspace.parent, roots.workspace.parent.parent):
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -201,11 +288,30 @@ def _unlink(folder: int, name: str) -> None:
         return
 
 
-def _remove_empty(path: str, roots: Roots) -> None:
-    try:
-        location = _resolve_recorded(path, roots)
-        with FolderHandle(location.zone, location.parts[:-1], Guard(roots)) as above:
-            os.rmdir(location.parts[-1], dir_fd=above)
-            os.fsync(above)
-    except (OSError, FileError):
-        return
+def _remove_folders(paths: Iterable[str], roots: Roots) -> None:
+    """Remove folders, innermost first. One that is not empty, or that is something else now, stays.
+
+    Raises:
+        FileError: A folder that is ours cannot be removed.
+    """
+    failure: FileError | None = None
+    for path in reversed(tuple(paths)):
+        try:
+            location = _resolve_recorded(path, roots)
+        except FileError:
+            continue
+        try:
+            with FolderHandle(location.zone, location.parts[:-1], Guard(roots)) as above:
+                os.rmdir(location.parts[-1], dir_fd=above)
+                os.fsync(above)
+        except FileError:
+            continue
+        except OSError as error:
+            if error.errno not in _NOT_EMPTY and _exists(location, roots):
+                failure = failure or translated(error, location)
+    if failure is not None:
+        raise failure
+
+
+def _exists(location: Location, roots: Roots) -> bool:
+    return os.path.lexists(os.path.join(base_of(location.zone, roots), *location.parts))  # noqa: PTH118 - as above

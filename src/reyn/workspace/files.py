@@ -11,7 +11,6 @@ import errno
 import hashlib
 import os
 import stat
-from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -36,6 +35,10 @@ class FileError(Exception):
     """A file operation failed. The message is shown to the model, so it contains no path of this machine."""
 
 
+class ChangeUncertain(FileError):
+    """A change failed after it may have taken effect, and looking at the file does not tell."""
+
+
 class Image(msgspec.Struct, frozen=True):
     """The content and permission bits of a file at one moment."""
 
@@ -55,18 +58,18 @@ class Guard:
 
     def __init__(self, roots: Roots) -> None:
         self.roots = roots
-
-    @cached_property
-    def _hidden(self) -> frozenset[Identity]:
-        identities = set()
-        for folder in (self.roots.state, *self.roots.hidden):
-            with suppress(OSError):
-                identities.add(_identity(os.stat(folder)))  # noqa: PTH116 - half the cost of `Path.stat`
-        return frozenset(identities)
+        self._hidden: set[Identity] = set()
+        for folder in roots.hidden_texts:
+            try:
+                status = os.stat(folder)  # noqa: PTH116 - half the cost of `Path.stat`
+            except OSError:
+                continue
+            self._hidden.add((status.st_dev, status.st_ino))
 
     def check_folder(self, handle: int) -> None:
         """Raise `FileError` if an open folder is the state directory or another hidden folder."""
-        if _identity(os.fstat(handle)) in self._hidden:
+        status = os.fstat(handle)
+        if (status.st_dev, status.st_ino) in self._hidden:
             raise FileError("the state directory is out of reach")
 
     def check_file(self, status: os.stat_result, location: Location) -> None:
@@ -75,12 +78,13 @@ class Guard:
             kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a plain file"
             raise FileError(f"`{location.display_path}` is {kind}")
         if status.st_nlink > 1 and _identity(status) in self._records:
-            raise FileError(f"`{location.display_path}` is a file of the state directory, which is out of reach")
+            raise FileError(f"`{location.display_path}` is a file of the state directory or a secret: out of reach")
 
     @cached_property
     def _records(self) -> frozenset[Identity]:
-        """Device and inode of the files in the state directory, without those of the run's own workspace."""
-        return frozenset(_files_in(self.roots.state, skip=self.roots.workspace))
+        """Device and inode of the files in the hidden folders, without those of the run's own workspace."""
+        hidden = (self.roots.state, *self.roots.hidden)
+        return frozenset(one for folder in hidden for one in _files_in(folder, skip=self.roots.workspace))
 
 
 def read(location: Location, roots: Roots, limit_bytes: int, guard: Guard | None = None) -> Image | None:
@@ -89,23 +93,46 @@ def read(location: Location, roots: Roots, limit_bytes: int, guard: Guard | None
     Raises:
         FileError: The file is larger than `limit_bytes`, not a regular file, or cannot be read.
     """
-    guard = guard or Guard(roots)
+    return look(location, guard or Guard(roots), limit_bytes)[0]
+
+
+def look(location: Location, guard: Guard, limit_bytes: int) -> tuple[Image | None, tuple[str, ...]]:
+    """Return a file's content and mode, and the display paths of the folders above it to create, outermost first.
+
+    Raises:
+        FileError: As `read`.
+    """
     if not location.parts:
         raise FileError(f"`{location.display_path}` is a folder")
-    with TranslateOSErrors(location):
+    above = location.parts[:-1]
+    try:
         try:
-            with FolderHandle(location.zone, location.parts[:-1], guard) as folder:
-                handle, status = _open_file(folder, location, guard)
+            folder, missing = open_existing(location.zone, above, guard)
+        except FileNotFoundError:  # the workspace itself
+            return None, _paths_of(location, len(above))
+        try:
+            if missing:
+                return None, _paths_of(location, missing)
+            handle, status = _open_file(folder, location, guard)
         except FileNotFoundError:
-            return None
+            return None, ()
+        finally:
+            os.close(folder)
         try:
             # Reading one byte beyond the limit reveals a file that grew after `fstat`.
-            content = b"" if status.st_size > limit_bytes else b"".join(_chunks(handle, limit_bytes + 1))
+            content = b"" if status.st_size > limit_bytes else _read_all(handle, status.st_size, limit_bytes)
         finally:
             os.close(handle)
+    except OSError as error:
+        raise translated(error, location) from error
     if max(status.st_size, len(content)) > limit_bytes:
         raise FileError(f"`{location.display_path}` is larger than {limit_bytes} bytes")
-    return Image(content, stat.S_IMODE(status.st_mode))
+    return Image(content, stat.S_IMODE(status.st_mode)), ()
+
+
+def _paths_of(location: Location, missing: int) -> tuple[str, ...]:
+    depth = len(location.parts)
+    return tuple(location.upper(depth - number - 1).display_path for number in reversed(range(missing)))
 
 
 def decode_text(content: bytes, location: Location) -> str:
@@ -125,10 +152,13 @@ def fingerprint(folder: int, location: Location, guard: Guard) -> Fingerprint | 
         handle, status = _open_file(folder, location, guard)
     except FileNotFoundError:
         return None
-    hashed = hashlib.sha256()
     try:
-        for chunk in _chunks(handle):
-            hashed.update(chunk)
+        first = os.read(handle, _CHUNK)
+        hashed = hashlib.sha256(first)
+        # Most files are read at once. One that grows meanwhile is noticed by its stamp.
+        if len(first) != status.st_size:
+            while chunk := os.read(handle, _CHUNK):
+                hashed.update(chunk)
     finally:
         os.close(handle)
     return Fingerprint(hashed.hexdigest(), stat_stamp(status))
@@ -136,7 +166,14 @@ def fingerprint(folder: int, location: Location, guard: Guard) -> Fingerprint | 
 
 def stat_stamp(status: os.stat_result) -> tuple[int, ...]:
     """Return the fields of `stat` that change when a file is modified or replaced."""
-    return (*_identity(status), status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    return (
+        status.st_dev,
+        status.st_ino,
+        status.st_mode,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+    )
 
 
 def kind_of(location: Location, roots: Roots) -> Literal["file", "folder"] | None:
@@ -151,31 +188,42 @@ def kind_of(location: Location, roots: Roots) -> Literal["file", "folder"] | Non
             return "file"
 
 
-def missing_folders(location: Location, roots: Roots) -> tuple[str, ...]:
-    """Return the display paths of the folders to create before a file can be written, outermost first."""
-    guard = Guard(roots)
-    missing: list[str] = []
-    above = location.above()
-    while above.parts:
-        with TranslateOSErrors(location):
-            try:
-                with FolderHandle(above.zone, above.parts, guard):
-                    break
-            except FileNotFoundError:
-                missing.append(above.display_path)
-        above = above.above()
-    return tuple(reversed(missing))
-
-
 def open_folder(zone: Zone, parts: Parts, guard: Guard) -> int:
-    """Open a folder component by component, without following symlinks. Returns a descriptor."""
-    handle = os.open(base_of(zone, guard.roots), _BASE)
+    """Open a folder component by component, without following symlinks. Returns a descriptor.
+
+    Raises:
+        FileNotFoundError: There is no such folder.
+    """
+    handle, missing = open_existing(zone, parts, guard)
+    if missing:
+        os.close(handle)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    return handle
+
+
+def open_existing(zone: Zone, parts: Parts, guard: Guard) -> tuple[int, int]:
+    """Open the innermost folder of a path that exists. Returns its descriptor, and how many folders are missing."""
+    handle = os.open(guard.roots.workspace_text if zone == "workspace" else base_of(zone, guard.roots), _BASE)
     try:
         guard.check_folder(handle)
-        for name in parts:
-            above, handle = handle, os.open(name, _FOLDER, dir_fd=handle)
+        for depth, name in enumerate(parts):
+            try:
+                above, handle = handle, os.open(name, _FOLDER, dir_fd=handle)
+            except FileNotFoundError:
+                return handle, len(parts) - depth
             os.close(above)
             guard.check_folder(handle)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle, 0
+
+
+def open_below(folder: int, name: str, guard: Guard) -> int:
+    """Open a folder inside an open one, without following symlinks."""
+    handle = os.open(name, _FOLDER, dir_fd=folder)
+    try:
+        guard.check_folder(handle)
     except BaseException:
         os.close(handle)
         raise
@@ -198,13 +246,12 @@ class FolderHandle:
         os.close(self._handle)
 
 
-def base_of(zone: Zone, roots: Roots) -> Path:
+def base_of(zone: Zone, roots: Roots) -> str:
     """Return the root folder of a zone that has files."""
-    match zone:
-        case "project":
-            return roots.project
-        case "workspace":
-            return roots.workspace
+    if zone == "workspace":
+        return roots.workspace_text
+    if zone == "project":
+        return roots.project_text
     raise FileError("it is out of reach")
 
 
@@ -219,11 +266,16 @@ class TranslateOSErrors:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError):
-            if error.errno in (errno.ELOOP, errno.ENOTDIR):
-                reason = "a part of it is a link, or a file where a folder should be"
-            else:
-                reason = os.strerror(error.errno or errno.EIO)
-            raise FileError(f"`{self._location.display_path}`: {reason}") from error
+            raise translated(error, self._location) from error
+
+
+def translated(error: OSError, location: Location) -> FileError:
+    """Return the error as a `FileError`, without paths of this machine."""
+    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        reason = "a part of it is a link, or a file where a folder should be"
+    else:
+        reason = os.strerror(error.errno or errno.EIO)
+    return FileError(f"`{location.display_path}`: {reason}")
 
 
 def _open_file(folder: int, location: Location, guard: Guard) -> tuple[int, os.stat_result]:
@@ -237,11 +289,17 @@ def _open_file(folder: int, location: Location, guard: Guard) -> tuple[int, os.s
     return handle, status
 
 
-def _chunks(handle: int, max_bytes: int | None = None) -> Iterator[bytes]:
-    remaining = max_bytes
-    while chunk := os.read(handle, _CHUNK if remaining is None else min(remaining, _CHUNK)):
-        yield chunk
-        remaining = None if remaining is None else remaining - len(chunk)
+def _read_all(handle: int, size: int, limit_bytes: int) -> bytes:
+    """Read a file to its end, or one byte more than the limit. `size` is what `fstat` said."""
+    content = os.read(handle, min(size, limit_bytes) + 1)
+    if len(content) == size:
+        return content
+    parts = [content]
+    left = limit_bytes + 1 - len(content)
+    while left > 0 and (chunk := os.read(handle, min(left, _CHUNK))):
+        parts.append(chunk)
+        left -= len(chunk)
+    return b"".join(parts)
 
 
 def _identity(status: os.stat_result) -> Identity:

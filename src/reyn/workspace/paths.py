@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import unicodedata
-from functools import lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -22,6 +22,10 @@ FULL_CONTENT = f"{WORKSPACE}{_FULL_CONTENT_FOLDER}/"
 
 _MAX_PATH_BYTES = 4_000
 _MAX_NAME_BYTES = 255
+MAX_DEPTH = 100
+"""The number of names in a path. Every op opens and checks each of them."""
+_MAX_SHORT = 100
+"""A path of so many ASCII characters is within every limit."""
 
 _SPECIAL_NAMES = frozenset(("", ".", ".."))
 
@@ -33,14 +37,37 @@ class PathInvalid(ValueError):
     """A string that cannot be a path. The message is shown to the model."""
 
 
-class Roots(msgspec.Struct, frozen=True):
-    """The folders that define the zones: the project, its state directory, and the run's workspace."""
+class Roots(msgspec.Struct, frozen=True, dict=True):
+    """The folders that define the zones: the project, its state directory, and the run's workspace.
+
+    Ops use them as text: hashing and converting a `Path` costs more than the rest of finding a file.
+    """
 
     project: Path
     state: Path
     workspace: Path
     hidden: tuple[Path, ...] = ()
     """Further folders to treat like the state directory, inside or outside the project."""
+
+    @cached_property
+    def project_text(self) -> str:
+        return os.fspath(self.project)
+
+    @cached_property
+    def workspace_text(self) -> str:
+        return os.fspath(self.workspace)
+
+    @cached_property
+    def hidden_texts(self) -> tuple[str, ...]:
+        """The state directory and the other hidden folders."""
+        return tuple(os.fspath(path) for path in (self.state, *self.hidden))
+
+    @cached_property
+    def bases(self) -> _Bases:
+        """The folders with symlinks resolved, once."""
+        project, state, workspace = (os.path.realpath(path) for path in (self.project, self.state, self.workspace))
+        hidden = (state, *(os.path.realpath(path) for path in self.hidden))
+        return _Bases(project, state, workspace, tuple(_normalize(path) for path in hidden))
 
 
 class Location(msgspec.Struct, frozen=True):
@@ -73,6 +100,10 @@ class Location(msgspec.Struct, frozen=True):
         """Return the parent folder."""
         return self._with_parts(self.parts[:-1])
 
+    def upper(self, depth: int) -> Location:
+        """Return the location of the first `depth` components."""
+        return self._with_parts(self.parts[:depth])
+
     def _with_parts(self, parts: Parts) -> Location:
         assert self.zone != "state"
         assert self.zone != "outside"
@@ -95,22 +126,30 @@ def locate(text: str, roots: Roots) -> Location:
         PathInvalid: The string cannot be a path.
     """
     _check(text)
-    bases = _bases(roots)
+    bases = roots.bases
     if text.startswith(WORKSPACE):
         inside = text.removeprefix(WORKSPACE).lstrip("/")
-        return _in_workspace(_real(bases.workspace, inside), bases, text)
-    return _in_project(_real(bases.project, text), bases, text)
+        location = _in_workspace(_real(bases.workspace, inside), bases, text)
+    else:
+        location = _in_project(_real(bases.project, text), bases, text)
+    if len(location.parts) > MAX_DEPTH:
+        raise PathInvalid(f"the path leads more than {MAX_DEPTH} folders deep")
+    return location
 
 
 def _check(text: str) -> None:
+    if not text:
+        raise PathInvalid("the path is empty")
+    if "\0" in text:
+        raise PathInvalid("the path holds a NUL character")
+    if len(text) <= _MAX_SHORT and text.isascii():
+        return
+    if text.count("/") > MAX_DEPTH:
+        raise PathInvalid(f"the path has more than {MAX_DEPTH} folders")
     try:
         raw = text.encode()
     except UnicodeEncodeError:
         raise PathInvalid("the path is not valid Unicode") from None
-    if not text:
-        raise PathInvalid("the path is empty")
-    if b"\0" in raw:
-        raise PathInvalid("the path holds a NUL character")
     if len(raw) > _MAX_PATH_BYTES:
         raise PathInvalid(f"the path is longer than {_MAX_PATH_BYTES} bytes")
     if len(raw) > _MAX_NAME_BYTES and any(len(name) > _MAX_NAME_BYTES for name in raw.split(b"/")):
@@ -136,13 +175,6 @@ def _in_project(target: str, bases: _Bases, text: str) -> Location:
             return Location("state", hidden, text)
     inside = _relative(target, bases.project)
     return Location("outside", _parts(target), text) if inside is None else Location.at("project", inside)
-
-
-@lru_cache(maxsize=64)
-def _bases(roots: Roots) -> _Bases:
-    project, state, workspace = (os.path.realpath(path) for path in (roots.project, roots.state, roots.workspace))
-    hidden = (state, *(os.path.realpath(path) for path in roots.hidden))
-    return _Bases(project, state, workspace, tuple(_normalize(path) for path in hidden))
 
 
 def _real(base: str, text: str) -> str:
@@ -192,3 +224,14 @@ def _normalize(path: str) -> str:
     if path.isascii():
         return path.lower()
     return unicodedata.normalize("NFD", unicodedata.normalize("NFD", path).casefold())
+
+
+def is_recorded_path(text: str) -> bool:
+    """Whether a text can be the `display_path` of a file or folder that an op changes; looks at no file system."""
+    try:
+        _check(text)
+    except PathInvalid:
+        return False
+    # `./workspace:x` is a project file whose name looks like a workspace path.
+    prefix = "./" if text.startswith(f"./{WORKSPACE}") else WORKSPACE
+    return _SPECIAL_NAMES.isdisjoint(text.removeprefix(prefix).split("/"))

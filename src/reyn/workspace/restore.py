@@ -1,4 +1,7 @@
-"""Revert recorded changes of files: the rollback of a failed visit, and `undo`."""
+"""Revert recorded changes of files: the rollback of a failed visit, and `undo`.
+
+A record may be forged, so every file passes the permission gate, which the caller brings, when it is written.
+"""
 
 from __future__ import annotations
 
@@ -7,48 +10,78 @@ from collections.abc import Callable
 import msgspec
 
 from reyn.journal import digest
-from reyn.journal.kinds import Change
+from reyn.journal.kinds import Change, RestoreVerdict
 from reyn.workspace.changes import revert
 from reyn.workspace.files import FileError, read
-from reyn.workspace.paths import PathInvalid, Roots, locate
+from reyn.workspace.paths import Location, PathInvalid, Roots, locate
+
+Decide = Callable[[Location], tuple[str, str]]
+"""Asks the permission gate about writing a file: the rule that decided, and the reason if it is denied."""
 
 
 class Files(msgspec.Struct, frozen=True):
-    """The files to restore: their roots, their recorded contents, and the maximum size of a file."""
+    """The files to restore: their roots, their recorded contents, the maximum size of a file, the permission gate."""
 
     roots: Roots
     content: Callable[[str], bytes]
     max_bytes: int
+    decide: Decide
 
 
-def preview_restore(changes: tuple[Change, ...], files: Files) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return which files `restore` would restore, and which it would leave alone."""
+class Restored(msgspec.Struct, frozen=True):
+    """The outcome of a restore: files that were restored, files that were left alone, and the gate's verdicts."""
+
+    restored: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    """Files that another program changed since, or that cannot be written."""
+    verdicts: tuple[RestoreVerdict, ...] = ()
+    """One per file. A file with a reason was denied and is in neither list."""
+
+
+def preview_restore(changes: tuple[Change, ...], files: Files) -> Restored:
+    """Return what `restore` would do."""
     restored: dict[str, str | None] = {}
     left: dict[str, None] = {}
+    verdicts: dict[str, RestoreVerdict] = {}
     for steps in _chains(changes):
         path = steps[0].path
+        if _verdict(path, files, verdicts).reason:
+            continue
         if _is_from(steps, restored[path] if path in restored else _current_hash(path, files)):
             restored[path] = steps[-1].before
         else:
             left[path] = None
-    return tuple(path for path in restored if path not in left), tuple(left)
+    return Restored(tuple(path for path in restored if path not in left), tuple(left), tuple(verdicts.values()))
 
 
-def restore(changes: tuple[Change, ...], token: str, files: Files) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Revert changes, newest first. Returns the files that were restored, and those that were left alone.
+def restore(changes: tuple[Change, ...], token: str, files: Files) -> Restored:
+    """Revert changes, newest first, each if the permission gate allows to write its file now.
 
     A file is left alone if it is neither as a change left it nor as it was before: another program changed it.
     """
     restored: list[str] = []
     left: list[str] = []
+    verdicts: dict[str, RestoreVerdict] = {}
     for number, steps in enumerate(_chains(changes)):
+        if _verdict(steps[0].path, files, verdicts).reason:
+            continue
         change = _as_one(steps, files)
         try:
             outcome = revert(change, files.roots, files.content, f"{token}.{number}")
         except FileError:
             outcome = "conflict"
         (left if outcome == "conflict" else restored).append(change.path)
-    return tuple(restored), tuple(left)
+    return Restored(tuple(restored), tuple(left), tuple(verdicts.values()))
+
+
+def _verdict(path: str, files: Files, verdicts: dict[str, RestoreVerdict]) -> RestoreVerdict:
+    """Ask the gate about the file that a recorded path leads to now."""
+    if path not in verdicts:
+        try:
+            verdicts[path] = RestoreVerdict(path, *files.decide(locate(path, files.roots)))
+        except PathInvalid as error:
+            verdicts[path] = RestoreVerdict(path, "invalid path", str(error))
+    return verdicts[path]
 
 
 def _chains(changes: tuple[Change, ...]) -> list[list[Change]]:
@@ -71,7 +104,12 @@ def _chains(changes: tuple[Change, ...]) -> list[list[Change]]:
 def _as_one(steps: list[Change], files: Files) -> Change:
     """Merge a group into one change. If its newest is an intent that took no effect, it ends at the current file."""
     oldest, now = steps[-1], _current_hash(steps[0].path, files)
-    made = tuple(dict.fromkeys(path for step in reversed(steps) for path in step.made))
+    # Only the folders above the file, as `missing_folders` recorded them: nothing else was created for it.
+    made = tuple(
+        dict.fromkeys(
+            path for step in reversed(steps) for path in step.made if oldest.path.startswith(f"{path.rstrip('/')}/")
+        )
+    )
     after = now if _is_from(steps, now) and now != oldest.before else steps[0].after
     return Change(oldest.path, oldest.before, after, oldest.mode, made)
 

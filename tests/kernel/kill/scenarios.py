@@ -203,13 +203,14 @@ def stopping_sub_runs(folder: Path) -> Scenario:
     scenario = _with_files(folder)
     scenario.has_user = True
     scenario.fails_at = "2.1"
-    write_skill(scenario.seed, "leaf", {"l": ["l", "end"]}, ops={"l": "file, ask_user"})
+    write_skill(scenario.seed, "leaf", {"l": ["k", "end"], "k": ["l"]}, ops={"l": "file, ask_user"})
     write_skill(scenario.seed, "middle", {"@leaf": ["m"], "m": ["end"]}, ops={"m": "file"})
     step = "preprocessor:\n  - run_skill: {skill: middle, input: {text: below}, into: data.sub}\n"
     write_skill(scenario.seed, "top", {"t": ["end"]}, phase_keys={"t": step})
     answers = [
         act(TWICE, question("sure?")),  # the leaf
-        go("l", "once more"),
+        go("k", "once more"),
+        go("l", "and once more"),
         with_ops(finish("leaf"), TWICE),
         with_ops(finish("middle"), file("write", "workspace:mine.txt", content="mine\n")),
         finish(),

@@ -82,8 +82,9 @@ def test_a_kernel_that_replans_an_op_after_a_crash_is_caught(arena: Path, monkey
         env = Env(
             env.roots, env.gate, lambda name: held.get(name) or tape.content(name), env.full_content, env.file_bytes
         )
-        result = apply_changes(call, plan.changes, env) or plan.result or await perform_op(op, call, plan, env)
-        return _completed(effect, call, result, changed=bool(effect.started.changes))
+        applied = apply_changes(call, plan.changes, env)
+        result = applied.problem or plan.result or await perform_op(op, call, plan, env)
+        return _completed(effect, call, result, applied=len(effect.started.changes))
 
     monkeypatch.setattr(OpPerformer, "perform", replanned)
     scenario = writing(arena / "project")
@@ -94,13 +95,15 @@ def test_a_kernel_that_replans_an_op_after_a_crash_is_caught(arena: Path, monkey
 def test_a_kernel_that_changes_a_file_without_checking_it_first_is_caught(arena: Path, monkeypatch: pytest.MonkeyPatch):
     """The file has the same content in the end; only the ledger shows that it was written twice."""
 
-    def apply_blindly(target, change, content, token):
+    def apply_blindly(self, folder, content, token):
         temporary = f"{changes.TEMPORARY}{digest(token.encode())[:16]}"
-        changes._unlink(target.folder, temporary)
-        found = changes.fingerprint(*target)
-        if change.after is None:
-            return changes._delete(target, found)
-        return changes._replace(target, found, temporary, content(change.after), change.mode)
+        changes._unlink(folder, temporary)
+        if self.change.after is None:
+            changes.os.unlink(self.name, dir_fd=folder)
+        else:
+            changes._write(folder, temporary, content(self.change.after), self.change.mode)
+            changes.os.rename(temporary, self.name, src_dir_fd=folder, dst_dir_fd=folder)
+        return "done"
 
-    monkeypatch.setattr(changes, "_apply", apply_blindly)
+    monkeypatch.setattr(changes._Application, "_apply", apply_blindly)
     assert caught(writing(arena / "project"), at="os.rename after", text="took place 2 times")

@@ -28,8 +28,9 @@ def command(context: click.Context, as_json: bool) -> None:
 def explain(key: str | None, as_json: bool, **settings: Any) -> None:
     """Show value and origin of KEY, or of every setting.
 
-    The origin is an option, a variable `REYN_<KEY>`, a line of reyn.local.yaml or reyn.yaml, or the default. KEY may be
-    a section: `limits`. With options of `reyn run`, show the settings that such a run would have.
+    The origin is an option, a variable `REYN_<KEY>`, a line of reyn.local.yaml, reyn.yaml or the user configuration, or
+    the default. A setting that is ignored because the project is not trusted is listed as such. KEY may be a
+    section: `limits`. With options of `reyn run`, show the settings that such a run would have.
     """
     settings["model"] = model_name(settings["model"])
     parent = click.get_current_context().parent
@@ -37,10 +38,10 @@ def explain(key: str | None, as_json: bool, **settings: Any) -> None:
 
 
 def _explain(key: str | None, options: dict[str, Any], *, as_json: bool) -> None:
-    from reyn.config import explain_config
     from reyn.config.origins import select_settings
+    from reyn.permissions.trust import load_project
 
-    settings = explain_config(project_root(), options)
+    settings = load_project(project_root().resolve(), options).settings()
     if key is not None:
         settings = select_settings(settings, key)
     if as_json:
@@ -49,4 +50,6 @@ def _explain(key: str | None, options: dict[str, Any], *, as_json: bool) -> None
     values = [clean(msgspec.json.encode(setting.value).decode()) for setting in settings]
     key_width, value_width = max(len(setting.key) for setting in settings), min(40, max(map(len, values)))
     for setting, value in zip(settings, values, strict=True):
-        click.echo(f"{setting.key:<{key_width}}  {value:<{value_width}}  {setting.origin}")
+        click.echo(clean(f"{setting.key:<{key_width}}  {value:<{value_width}}  {setting.origin}"))
+        for text in setting.ignored:
+            click.echo(f"{'':<{key_width}}  ignored, the project is not trusted: {clean(text)}")

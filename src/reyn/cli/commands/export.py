@@ -18,7 +18,7 @@ from reyn.cli.project import open_existing_project
 @click.argument("file", required=False)
 @json_option
 def command(run: str, file: str | None, as_json: bool) -> None:
-    """Write RUN, the runs it was forked from and its sub-runs to FILE, or to standard output.
+    """Write RUN, its sub-runs and parents, and the runs it was forked from to FILE, or to standard output.
 
     The format is JSON Lines: events and the content they refer to. `reyn import` reads it on any machine. With --json,
     print the size of FILE.

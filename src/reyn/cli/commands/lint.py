@@ -44,11 +44,11 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
             files = fix_skill(folder, around)
         except FixImpossible as error:
             unfixed += 1
-            click.echo(f"{folder.name}: {clean(f'{error.code} {error.message}')}", err=True)
+            click.echo(clean(f"{folder.name}: {error.code} {error.message}"), err=True)
             click.echo(f"  {clean(full_hint(error.code, error.hint))}", err=True)
             continue
         for file in files:
-            click.echo(f"rewrote {folder.name}/{file}", err=as_json)
+            click.echo(clean(f"rewrote {folder.name}/{file}"), err=as_json)
     found = {folder: lint_skill(folder, around) for folder, around in libraries.items()}
     errors = sum(finding.severity == "error" for findings in found.values() for finding in findings)
     if as_json:
@@ -66,9 +66,9 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
 def _print(folder: Path, findings: list[Finding]) -> None:
     errors = sum(finding.severity == "error" for finding in findings)
     if not findings:
-        click.echo(f"{folder.name}: OK")
+        click.echo(f"{clean(folder.name)}: OK")
         return
-    click.echo(f"{folder.name}: {_count(errors, 'error')}, {_count(len(findings) - errors, 'warning')}")
+    click.echo(f"{clean(folder.name)}: {_count(errors, 'error')}, {_count(len(findings) - errors, 'warning')}")
     for finding in findings:
         for line in f"{folder.name}/{finding}".split("\n"):
             click.echo(clean(line))

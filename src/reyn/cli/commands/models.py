@@ -13,7 +13,6 @@ import msgspec
 from reyn.cli.hints import full_hint
 from reyn.cli.output import clean, json_option, print_json
 from reyn.cli.project import open_project
-from reyn.errors import KeyRejected, ModelNotInstalled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 def command(context: click.Context, as_json: bool) -> None:
     """List the configured and the downloadable models: availability, output modes, settings.
 
-    Loads no model. Connects only to servers that reyn.yaml names.
+    Loads no model and connects to no server: a server is listed as ok if its key exists and may be sent to it.
     """
     if context.invoked_subcommand is not None:
         return
@@ -74,14 +73,13 @@ def _exit_on_sigterm() -> Iterator[None]:
 
 def _reason(model: ModelStatus) -> str:
     """Return why a model cannot be used, with the command that stores its key or pulls its weights."""
-    is_local = model.model.partition(":")[0] == "local"
-    return full_hint((ModelNotInstalled if is_local else KeyRejected).code, model.why)
+    return full_hint(model.code, model.why)
 
 
 def _print_model(model: ModelStatus) -> None:
-    mark = click.style("ok     ", fg="green") if model.is_reachable else click.style("missing", fg="yellow")
+    mark = click.style("ok     ", fg="green") if model.is_available else click.style("missing", fg="yellow")
     names = f" ({', '.join(model.names)})" if model.names else ""
-    click.echo(f"{mark}  {clean(model.model)}{names}")
+    click.echo(f"{mark}  {clean(f'{model.model}{names}')}")
     details: dict[str, Any] = {"output modes": ", ".join(model.modes), "error": _reason(model)}
     for key, value in (details | msgspec.to_builtins(model.details)).items():
         if value:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from reyn.cli.output import clean, json_option, print_json
 
 if TYPE_CHECKING:
-    from reyn.secrets import SecretEntry
+    from collections.abc import Sequence
 
 _MAX_BYTES = 1_000_000
 """Larger than any valid secret; bounds the read of an endless input."""
@@ -19,7 +19,7 @@ _MAX_BYTES = 1_000_000
 
 @click.group(epilog="Example: reyn secret set OPENAI_API_KEY")
 def command() -> None:
-    """Store, list and remove secrets. Configuration refers to a secret as `secret://NAME`.
+    """Store, list and remove secrets, and bind them to origins. Configuration refers to a secret as `secret://NAME`.
 
     Secrets are stored in the system keyring, or in a file with mode 0600 if there is none. The environment variable
     `REYN_SECRET_<NAME>` takes precedence over both.
@@ -34,55 +34,122 @@ def command() -> None:
 )
 @click.argument("name")
 @click.option("--from-env", "variable", metavar="VAR", help="Read the value from the variable VAR.")
+@click.option("--origin", "origins", metavar="URL", multiple=True, help="Bind the secret to this origin; repeatable.")
 @click.pass_context
-def set_secret(context: click.Context, name: str, variable: str | None) -> None:
+def set_secret(context: click.Context, name: str, variable: str | None, origins: tuple[str, ...]) -> None:
     """Store the secret NAME (capital letters, digits and `_`).
 
     Prompts for the value without echo, or reads it from standard input if that is not a terminal; a trailing newline
     is removed. The value cannot be an argument: other users and the shell history could see it.
+
+    A secret is sent only to the origins that it is bound to: scheme, host and port. Without --origin, the first use in
+    a trusted project binds it.
     """
-    from reyn.secrets import open_secrets
+    from reyn.config import user_config
+    from reyn.secrets import handle_of, open_secrets, validate_origin
     from reyn.secrets.handles import validate_name
 
     if context.args:
         raise click.UsageError(
-            "only `--from-env VAR` may follow NAME. Enter the value at the prompt or pass it on standard input: an "
-            "argument would be visible in the shell history"
+            "only `--from-env VAR` and `--origin URL` may follow NAME. Enter the value at the prompt or pass it on "
+            "standard input: an argument would be visible in the shell history"
         )
+    bound = [validate_origin(origin) for origin in origins]
     secrets = open_secrets()
     stored = secrets.set(validate_name(name), _value(name, variable))
     click.echo(f"stored {name} in {clean(stored.place)}")
     for place in stored.removed:
         click.echo(f"removed the previous value from {clean(place)}")
+    for origin in bound:
+        user_config().allow(handle_of(name), origin)
+        click.echo(f"{name} may be sent to {origin}")
     _print_override(name)
 
 
 @command.command("list", epilog="Example: reyn secret list --json")
 @json_option
 def list_secrets(as_json: bool) -> None:
-    """List the names of secrets and where each is stored. Reads no values."""
-    from reyn.secrets import open_secrets
+    """List secrets, where each is stored, and its origins.
 
-    secrets = open_secrets().entries()
+    The origins are those that the secret may be sent to. Reads no values.
+    """
+    from reyn.config import user_config
+    from reyn.secrets import handle_of, open_secrets
+
+    bound = dict(user_config().read().secrets)
+    listed: list[dict[str, Any]] = [
+        {
+            "name": secret.name,
+            "store": secret.store,
+            "over": secret.over,
+            "origins": bound.pop(handle_of(secret.name), ()),
+        }
+        for secret in open_secrets().entries()
+    ]
+    # Bindings of variables, and of secrets that are not stored now.
+    listed += [
+        {"name": handle, "store": "", "over": (), "origins": origins} for handle, origins in sorted(bound.items())
+    ]
     if as_json:
-        print_json(secrets)
+        print_json(listed)
         return
-    if not secrets:
+    if not listed:
         click.echo("no secrets; store one with `reyn secret set NAME`")
         return
-    width = max(len(secret.name) for secret in secrets)
-    for secret in secrets:
-        click.echo(f"{clean(secret.name):<{width}}  {_origin(secret)}")
+    rows = [(clean(one["name"]), _store(one["store"], one["over"]), " ".join(one["origins"])) for one in listed]
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    for name, store, origins in rows:
+        click.echo(f"{name:<{widths[0]}}  {store:<{widths[1]}}  {origins}".rstrip())
+
+
+@command.command("allow", epilog="Example: reyn secret allow OPENAI_API_KEY https://api.openai.com")
+@click.argument("name")
+@click.argument("origin")
+def allow_origin(name: str, origin: str) -> None:
+    """Allow sending the secret NAME to ORIGIN.
+
+    ORIGIN is scheme, host and port of a server, such as https://api.example.com. NAME may be env://VARIABLE.
+    """
+    from reyn.config import user_config
+    from reyn.secrets import validate_origin
+
+    handle, checked = _handle(name), validate_origin(origin)
+    user_config().allow(handle, checked)
+    click.echo(f"{handle} may be sent to {', '.join(user_config().allowed(handle))}")
+
+
+@command.command("revoke", epilog="Example: reyn secret revoke OPENAI_API_KEY https://old.example.com")
+@click.argument("name")
+@click.argument("origin", required=False)
+def revoke_origin(name: str, origin: str | None) -> None:
+    """Stop sending the secret NAME to ORIGIN.
+
+    Without ORIGIN, the secret is bound to none any more.
+    """
+    from reyn.config import user_config
+    from reyn.secrets import validate_origin
+
+    handle = _handle(name)
+    removed = user_config().revoke(handle, validate_origin(origin) if origin is not None else None)
+    for one in removed:
+        click.echo(f"{handle} may not be sent to {one} any more")
+    if not removed:
+        click.echo(f"{handle} was not bound to {origin or 'any origin'}")
 
 
 @command.command("rm", epilog="Example: reyn secret rm OPENAI_API_KEY")
 @click.argument("name")
 def remove_secret(name: str) -> None:
-    """Remove the secret NAME from every store."""
-    from reyn.secrets import open_secrets
+    """Remove the secret NAME from every store.
+
+    The origins that it is bound to are removed, too.
+    """
+    from reyn.config import user_config
+    from reyn.secrets import handle_of, open_secrets
 
     for place in open_secrets().remove(name):
         click.echo(f"removed {name} from {clean(place)}")
+    user_config().revoke(handle_of(name))
     _print_override(name)
 
 
@@ -118,8 +185,15 @@ def _read_stdin() -> str:
         raise click.UsageError("standard input is not UTF-8 text; encode a binary value as Base64") from None
 
 
-def _origin(secret: SecretEntry) -> str:
-    return f"{secret.store} (overrides {', '.join(secret.over)})" if secret.over else secret.store
+def _handle(name: str) -> str:
+    from reyn.secrets import handle_of
+    from reyn.secrets.handles import is_variable_handle
+
+    return name if is_variable_handle(name) else handle_of(name.removeprefix("secret://"))
+
+
+def _store(store: str, over: Sequence[str]) -> str:
+    return f"{store} (overrides {', '.join(over)})" if over else store
 
 
 def _print_override(name: str) -> None:

@@ -44,11 +44,13 @@ def command(run: str, as_json: bool) -> None:
     start = steps[0].ts if steps else row.started
     if as_json:
         fields: dict[str, Any] = {"skill": row.skill, "display_status": status, "next": command_line(action)}
-        fields |= {"files": files, "parent": row.parent, "fork_of": row.fork_of}
+        fields |= {"files": files, "parent": row.parent, "fork_of": row.fork_of, "imported": row.imported}
         fields["steps"] = [_as_json(step, start) for step in steps]
         print_json(result_as_json(result) | fields)
         return
     click.echo(f"{clean(row.run_id)} · {clean(row.skill)} · {coloured(status)} · started {time_of(start)} UTC")
+    if row.imported:
+        click.echo(f"imported from {clean(row.imported)}")
     for step in steps:
         click.echo(f"{step.seq:>6}  {duration(step.ts - start):>8}  {coloured_line(step)}")
     print_result(result, took=_took(active, row.updated - start), files=files, action=action)

@@ -34,7 +34,7 @@ def command(name: str | None, as_json: bool) -> None:
         else:
             for key, value in fields.items():
                 if value:
-                    click.echo(f"{key:<12} {', '.join(value) if isinstance(value, list) else clean(value)}")
+                    click.echo(f"{key:<12} {clean(', '.join(value) if isinstance(value, list) else value)}")
         return
     rows = [{"name": found, "shelf": shelf, "description": _description(folder)} for found, shelf, folder in library]
     if as_json:
@@ -42,7 +42,7 @@ def command(name: str | None, as_json: bool) -> None:
         return
     width = max(len(row["name"]) for row in rows)
     for row in rows:
-        click.echo(f"{row['name']:<{width}}  {row['shelf']:<8}  {clean(row['description'])}")
+        click.echo(clean(f"{row['name']:<{width}}  {row['shelf']:<8}  {row['description']}"))
 
 
 def _description(folder: Any) -> str:
@@ -50,7 +50,7 @@ def _description(folder: Any) -> str:
     from reyn.documents import DocumentError, parse_front_matter, read_text
 
     try:
-        value = parse_front_matter(read_text(folder / "skill.md", "skill.md"), "skill.md").value
+        value = parse_front_matter(read_text(folder / "skill.md", "skill.md", inside=folder), "skill.md").value
     except DocumentError:
         return "(invalid; run `reyn lint`)"
     return str(value.get("description", "")).strip() if isinstance(value, dict) else ""

@@ -15,21 +15,24 @@ from reyn.cli.project import open_existing_project
 def command(run: str, dry_run: bool, as_json: bool) -> int:
     """Restore the files that RUN and its sub-runs changed, and delete those they created.
 
-    RUN is an id or a unique prefix. Files that another program changed since are skipped, and the exit code is 1.
+    RUN is an id or a unique prefix. Files that another program changed since, and files that the run may not write by
+    today's permissions, are skipped, and the exit code is 1.
     """
     with open_existing_project() as runtime:
         report = runtime.undo(run, dry_run=dry_run)
     if as_json:
         print_json(report)
-        return 1 if report.left else 0
+        return 1 if report.left or report.denied else 0
     restored, deleted, skipped = ("would restore", "would delete", "would skip") if dry_run else _DONE
     for path in report.restored:
         click.echo(f"{deleted if path in report.deleted else restored} {clean(path)}")
     for path in report.left:
         click.echo(f"{skipped} {clean(path)}: changed since the run")
-    if not report.restored and not report.left:
+    for verdict in report.denied:
+        click.echo(f"{skipped} {clean(verdict.path)}: denied ({clean(verdict.rule)}): {clean(verdict.reason)}")
+    if not report.restored and not report.left and not report.denied:
         click.echo(f"{report.run_id}: nothing to undo")
-    return 1 if report.left else 0
+    return 1 if report.left or report.denied else 0
 
 
 _DONE = ("restored", "deleted", "skipped")

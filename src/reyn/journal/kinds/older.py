@@ -14,7 +14,7 @@ from reyn.journal.registry import Body, older_event, op_event
 
 @older_event("message_refused", v=1)
 class MessageRefused1(Body, frozen=True):
-    message: int
+    message: Count
     said: str
     why: str
 

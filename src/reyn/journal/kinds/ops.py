@@ -14,7 +14,9 @@ from reyn.journal.kinds.shapes import (
     Change,
     ContentName,
     Count,
+    Hash,
     OpStatus,
+    RestoreVerdict,
     RunRequest,
     Usage,
     Wait,
@@ -24,9 +26,10 @@ from reyn.journal.registry import Body, event, family
 
 @event("permission_denied", v=1, origin="outcome")
 class PermissionDenied(Body, frozen=True):
-    """The permission gate denied an op.
+    """The permission gate denied an op, or its arguments or result hold a secret.
 
-    `call` identifies the op, `op_kind` and `op` name its kind and form. `rule` is the rule that decided; `reason` says
+    An op whose result holds a secret is denied after `<kind>_started`; the result is neither recorded nor shown. `call`
+    identifies the op, `op_kind` and `op` name its kind and form. `rule` is the rule that decided; `reason` says
     what is missing. `result` is the result that the model sees.
     """
 
@@ -64,7 +67,8 @@ class OpCompleted(Body, frozen=True):
     """An op was performed.
 
     `status` is the status in its result, `result` the whole result and `bytes` its size. `changed` is true if the
-    changes of `<kind>_started` took effect.
+    changes of `<kind>_started` took effect, also where the result is an error: then they may have, and `undo` looks.
+    `applied` is set if only the first ones did.
     """
 
     op_kind: ClassVar[str]
@@ -74,6 +78,7 @@ class OpCompleted(Body, frozen=True):
     result: ContentName
     bytes: Count
     changed: bool = False
+    applied: Count | None = None
 
 
 @event("request_fulfilled", v=1, origin="derived")
@@ -101,11 +106,15 @@ class RestoreStarted(Body, frozen=True):
 
 @event("workspace_restored", v=1, origin="outcome")
 class WorkspaceRestored(Body, frozen=True):
-    """The files of a failed visit were restored. `left` lists files that another program changed since; they stay."""
+    """The files of a failed visit were restored. `left` lists files that another program changed since; they stay.
+
+    `verdicts` are the decisions of the permission gate, one per file; a file that it denied stays as well.
+    """
 
     call: str
     restored: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    verdicts: tuple[RestoreVerdict, ...] = ()
 
 
 @event("sub_run_started", v=1, origin="outcome")
@@ -133,8 +142,8 @@ class SubRunCompleted(Body, frozen=True):
 
     `artifact` is its final artifact; without one, `error` says why. `usage` and `answers` count its tokens and model
     answers, `active` its execution time in microseconds since it last stopped. `changes` lists the changes it made in
-    files that it shares with this run. `summary` is the reason of its last decision, `handoff` the last handoff that
-    one of its phases recorded. `result` is written by rules 1 to 4 only.
+    files that it shares with this run. `head` is the hash of its last event at that time. `summary` is the reason of
+    its last decision, `handoff` the last handoff that one of its phases recorded. Only rules 1 to 4 write `result`.
     """
 
     call: str
@@ -146,6 +155,7 @@ class SubRunCompleted(Body, frozen=True):
     active: Count = 0
     changes: tuple[Change, ...] = ()
     result: ContentName | None = None
+    head: Hash | None = None
     summary: str = ""
     handoff: ContentName | None = None
 

@@ -7,9 +7,11 @@ from reyn.journal.kinds.shapes import (
     ArtifactRef,
     Change,
     ContentName,
+    Count,
     DerivedText,
     ForkPoint,
     ParentRef,
+    RestoreVerdict,
     Wait,
 )
 from reyn.journal.registry import Body, event
@@ -23,8 +25,10 @@ class RunStarted(Body, frozen=True):
     ops. `rules` is the version of the derivation rules, `wording` the version of derived texts (prompts, corrections,
     reasons). `source` is the path of the skill, unless it was run by name. `parent` is set in a sub-run; `workspace`
     names the run whose workspace it shares. `requests` are those of the runs above it, which bound its own. `rerun_of`
-    names the run that it repeats. `answer_form` is the form in which `model` is asked to answer. `summaries` are those
-    that other programs left in the project, for phases that receive handoffs before there are any.
+    names the run that it repeats. `answer_form` is the form in which `model` is asked to answer. `imported` is true if
+    the repeated run or the parent stems from an import: standing approvals and grants to named skills do not apply.
+    `summaries` are those that other programs left in the project, for phases that receive handoffs before there are
+    any.
     """
 
     run_id: str
@@ -33,15 +37,16 @@ class RunStarted(Body, frozen=True):
     input: ArtifactRef
     model: str
     settings: ContentName
-    rules: int
+    rules: Count
     parent: ParentRef | None = None
     workspace: str | None = None
     rerun_of: str | None = None
     source: str | None = None
     ops: ContentName | None = None
-    wording: int = 0
+    wording: Count = 0
     requests: ContentName | None = None
     answer_form: AnswerForm = "full"
+    imported: bool = False
     summaries: ContentName | None = None
 
 
@@ -50,7 +55,8 @@ class RunForked(Body, frozen=True):
     """A run was created as a fork: it continues from the event `point` of another run.
 
     The other fields are set only where the fork differs from its origin: `model`, the `input` of the next phase, the
-    skill, or the versions that apply from here.
+    skill, or the versions that apply from here. A fork of an imported run has the `settings` of the project that forked
+    it, and `imported` is true: standing approvals and grants to named skills do not apply.
     """
 
     run_id: str
@@ -59,9 +65,11 @@ class RunForked(Body, frozen=True):
     input: ArtifactRef | None = None
     skill: str | None = None
     skill_hash: ContentName | None = None
-    rules: int | None = None
-    wording: int | None = None
+    rules: Count | None = None
+    wording: Count | None = None
     ops: ContentName | None = None
+    settings: ContentName | None = None
+    imported: bool = False
     answer_form: AnswerForm | None = None
 
 
@@ -79,7 +87,7 @@ class RunResumed(Body, frozen=True):
     model: str | None = None
     skill: str | None = None
     skill_hash: ContentName | None = None
-    wording: int | None = None
+    wording: Count | None = None
     ops: ContentName | None = None
     answer_form: AnswerForm | None = None
 
@@ -109,7 +117,7 @@ class RunCancelled(Body, frozen=True):
     """The run was cancelled. `message` is the id of the request in the inbox."""
 
     reason: str
-    message: int
+    message: Count
 
 
 @event("limit_reached", v=1, origin="derived", enters="limited")
@@ -131,7 +139,7 @@ class LimitRaised(Body, frozen=True):
 
     limit: str
     value: int | None
-    message: int
+    message: Count
 
 
 @event("wait_opened", v=1, origin="derived", enters="waiting")
@@ -152,7 +160,7 @@ class WaitAnswered(Body, frozen=True):
 
     wait: str
     value: ContentName
-    message: int
+    message: Count
     by: str = ""
     """Who answered, as far as it is known."""
 
@@ -164,7 +172,7 @@ class MessageRefused(Body, frozen=True):
     `message` is its id, `type` its type, such as `answer`.
     """
 
-    message: int
+    message: Count
     type: str
     reason: str
 
@@ -193,7 +201,11 @@ class UndoStarted(Body, frozen=True):
 
 @event("undo_completed", v=1, origin="outside")
 class UndoCompleted(Body, frozen=True):
-    """An undo restored files. `left` lists files that another program changed since; they stay."""
+    """An undo restored files. `left` lists files that another program changed since; they stay.
+
+    `verdicts` are the decisions of the permission gate, one per file; a file that it denied stays as well.
+    """
 
     restored: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    verdicts: tuple[RestoreVerdict, ...] = ()

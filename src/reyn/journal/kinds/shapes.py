@@ -16,7 +16,11 @@ DerivedText = Annotated[str, msgspec.Meta(extra={TEXT: True})]
 """A text that Reyn generates. Its wording may change between releases without a new rules version."""
 DerivedContent = Annotated[str, msgspec.Meta(min_length=64, max_length=64, extra={CONTENT: True, TEXT: True})]
 """The hash of a blob that contains derived text."""
-Count = Annotated[int, msgspec.Meta(ge=0)]
+MAX_INTEGER = 2**53
+"""A number up to this one is exact in any JSON reader and fits a column of the database."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
+Tokens = Annotated[int, msgspec.Meta(ge=0)]
+"""As reported by a server, so without an upper bound; nothing stores it as a number."""
 OpStatus = Literal["ok", "error", "denied", "skipped", "timeout"]
 AnswerForm = Literal["full", "short"]
 """The form in which a model is asked to answer."""
@@ -53,9 +57,9 @@ class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Token usage as the model reported it. `cached_tokens` is the part of the input that a prompt cache served."""
 
-    input_tokens: Count = 0
-    output_tokens: Count = 0
-    cached_tokens: Count = 0
+    input_tokens: Tokens = 0
+    output_tokens: Tokens = 0
+    cached_tokens: Tokens = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -79,7 +83,7 @@ class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     path: str
     before: ContentName | None = None
     after: ContentName | None = None
-    mode: int | None = None
+    mode: Count | None = None
     made: tuple[str, ...] = ()
 
 
@@ -89,6 +93,14 @@ class SectionTokens(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     original_tokens: Count
     tokens: Count
+
+
+class RestoreVerdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What the permission gate decided about restoring one file: the `rule`, and the `reason` of a denial."""
+
+    path: str
+    rule: str
+    reason: str = ""
 
 
 class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -141,7 +153,7 @@ class ParentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     run: str
     call: str
-    depth: int
+    depth: Count
     answered: Count = 0
     path: str = ""
 
@@ -150,5 +162,5 @@ class ForkPoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The event of another run that a fork continues from."""
 
     run: str
-    seq: int
+    seq: Count
     hash: Hash

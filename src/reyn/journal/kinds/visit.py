@@ -29,7 +29,7 @@ class PhaseStarted(Body, frozen=True):
     """A visit of a phase started. `visit` is the number of visits of this phase so far, including this one."""
 
     phase: str
-    visit: int
+    visit: Count
     input: ArtifactRef
 
 
@@ -154,7 +154,7 @@ class ModelRetried(Body, frozen=True):
 
     call: str
     model: str
-    attempt: int
+    attempt: Count
     code: str
     message: str
     wait_ms: Count
@@ -190,7 +190,7 @@ class AnswerUnwrapped(Body, frozen=True):
     """Text around the JSON object of an answer (reasoning, a code fence, prose) was dropped: `dropped` characters."""
 
     call: str
-    dropped: int
+    dropped: Count
 
 
 @event("validation_error", v=1, origin="derived")
@@ -233,7 +233,7 @@ class ArtifactStored(Body, frozen=True):
     """An artifact was validated against the schema of its destination and stored. `bytes` is its size."""
 
     artifact: ArtifactRef
-    bytes: int
+    bytes: Count
 
 
 @event("handoff_recorded", v=1, origin="derived")
@@ -251,7 +251,7 @@ class PhaseCompleted(Body, frozen=True):
     """A visit ended with a decision. `next_phase` is null at a finish or abort."""
 
     phase: str
-    visit: int
+    visit: Count
     type: Literal["transition", "finish", "abort"]
     next_phase: str | None = None
 
@@ -264,8 +264,8 @@ class PhaseFailed(Body, frozen=True):
     """
 
     phase: str
-    visit: int
-    attempts: int
+    visit: Count
+    attempts: Count
     reason: DerivedText
     code: str = "RYN202"
 
@@ -288,7 +288,7 @@ class PhaseRolledBack(Body, frozen=True):
 class PostprocessorStarted(Body, frozen=True):
     """The postprocessor started on the artifact of the finish decision. `attempt` counts the attempts."""
 
-    attempt: int
+    attempt: Count
     input: ArtifactRef
 
 

@@ -22,7 +22,12 @@ MAX_SMALL_OPS = 2
 
 
 def decoding_schema(
-    contract: dict[str, Any], *, is_small: bool = False, is_one_object: bool = False, asks_confidence: bool = True
+    contract: dict[str, Any],
+    *,
+    is_small: bool = False,
+    is_one_object: bool = False,
+    asks_confidence: bool = True,
+    reason_begins: str = "",
 ) -> dict[str, Any]:
     """Return the decoding schema of a contract. The result is cached and must not be modified.
 
@@ -30,17 +35,18 @@ def decoding_schema(
         contract: The contract of an answer.
         is_small: Restrict the schema further, for a small model.
         is_one_object: Avoid `anyOf` at the root, which some providers reject.
+        reason_begins: Words with which the reason has to begin.
         asks_confidence: Whether a short answer states its confidence; not needed where the engine measures it.
     """
-    return _convert(msgspec.json.encode(contract), is_small, is_one_object, asks_confidence)
+    return _convert(msgspec.json.encode(contract), is_small, is_one_object, asks_confidence, reason_begins)
 
 
 @lru_cache(maxsize=64)
-def _convert(contract: bytes, is_small: bool, is_one_object: bool, asks_confidence: bool) -> dict[str, Any]:
-    schema = _branches(
-        msgspec.json.decode(contract),
-        DecodingLimits(SMALL_TEXT_LENGTH, is_small=True) if is_small else DecodingLimits(),
-    )
+def _convert(
+    contract: bytes, is_small: bool, is_one_object: bool, asks_confidence: bool, reason_begins: str
+) -> dict[str, Any]:
+    limits = DecodingLimits(SMALL_TEXT_LENGTH, is_small=True) if is_small else DecodingLimits()
+    schema = _branches(msgspec.json.decode(contract), limits._replace(reason_begins=reason_begins))
     if not asks_confidence:
         for branch in schema.get("anyOf", ()):
             branch["properties"].pop("confidence", None)
@@ -108,6 +114,8 @@ def _control(control: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
 
 
 def _reason(limits: DecodingLimits) -> dict[str, Any]:
+    if limits.reason_begins:
+        return {"type": "string", "pattern": f'^{limits.reason_begins}[^."\\\\\\x00-\\x1F]{{5,50}}[.]$'}
     return restrict({"type": "string", "minLength": 1, "maxLength": MAX_REASON_LENGTH}, limits)
 
 

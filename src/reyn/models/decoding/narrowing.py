@@ -49,12 +49,14 @@ class DecodingLimits(NamedTuple):
     Attributes:
         text_length: Maximum length of strings without a limit of their own.
         is_small: Whether the model is small: short lists, numbers in steps, no escapes.
+        reason_begins: Words with which the reason of an answer has to begin.
         is_op: Whether the schema belongs to an op, whose long strings are not restricted.
     """
 
     text_length: int = MAX_TEXT_LENGTH
     is_small: bool = False
     is_op: bool = False
+    reason_begins: str = ""
 
 
 def restrict(schema: Any, limits: DecodingLimits) -> dict[str, Any]:

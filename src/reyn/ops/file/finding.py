@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
+from reyn.ops.budget import SEARCH_SECONDS
 from reyn.ops.file.patterns import Pattern, is_plain, split
 from reyn.ops.file.reading import is_readable_below
 from reyn.workspace import Guard, Location, kind_of, walk
@@ -12,27 +12,12 @@ from reyn.workspace import Guard, Location, kind_of, walk
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from reyn.ops.budget import Deadline
     from reyn.ops.file.writing import Arguments
     from reyn.ops.op import Call, Env
 
-SECONDS = 2.0
-"""Time limit of a search."""
-TOO_LONG = f"the search took longer than {SECONDS:g} seconds; give a narrower path or a simpler pattern"
+TOO_LONG = f"the search took longer than {SEARCH_SECONDS:g} seconds; give a narrower path or a simpler pattern"
 """The error message of a search that timed out."""
-
-
-class Deadline:
-    """The time limit of one search."""
-
-    def __init__(self) -> None:
-        self._at = time.monotonic() + SECONDS
-
-    def remaining(self) -> float:
-        """Return the remaining seconds; raise `TimeoutError` if there are none."""
-        seconds = self._at - time.monotonic()
-        if seconds <= 0:
-            raise TimeoutError
-        return seconds
 
 
 def glob_root(arguments: Arguments) -> str:
@@ -46,11 +31,12 @@ def glob_files(call: Call, arguments: Arguments, location: Location, env: Env) -
     matches: list[str] = []
     fields: dict[str, Any] = {"pattern": _glob(arguments), "matches": matches, "count": 0, "truncated": False}
     try:
-        for found in files_below(location, pattern, env, Deadline(), Guard(env.roots)):
-            if len(matches) == arguments["max_results"]:
-                fields["truncated"] = True
-                break
-            matches.append(found.display_path)
+        with env.budget.search() as deadline:
+            for found in files_below(location, pattern, env, deadline, Guard(env.roots)):
+                if len(matches) == arguments["max_results"]:
+                    fields["truncated"] = True
+                    break
+                matches.append(found.display_path)
     except TimeoutError:
         return call.timeout(TOO_LONG, **fields | {"count": len(matches), "truncated": True})
     return call.ok(**fields | {"count": len(matches)})

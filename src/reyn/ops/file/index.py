@@ -9,11 +9,11 @@ import msgspec
 from msgspec.structs import replace
 
 from reyn.documents import DocumentError, parse_front_matter
+from reyn.ops.budget import SEARCH_SECONDS, OpFailed
 from reyn.ops.file.reading import is_readable_below, text_at
-from reyn.ops.file.writing import draft_of
-from reyn.ops.op import OpFailed
+from reyn.ops.file.writing import draft_of, look_at
 from reyn.permissions import Denied, NeedsApproval
-from reyn.workspace import FileError, Guard, entries_of, kind_of, locate, read
+from reyn.workspace import FileError, Guard, entries_of, kind_of, locate
 
 if TYPE_CHECKING:
     from reyn.ops.file.writing import Arguments, Draft
@@ -33,19 +33,23 @@ def index_draft(arguments: Arguments, location: Location, env: Env) -> Draft | D
         raise OpFailed(f"there is no folder `{folder.display_path}`")
     sources = _sources(folder, location, env)
     lines, remaining = [], env.file_bytes
-    for source in sources:
-        line = _entry(source, arguments["entry_template"], env)
-        if line is None:
-            continue
-        lines.append(line)
-        remaining -= len(line)
-        if remaining < 0:
-            raise OpFailed(f"`{location.display_path}` would become larger than {env.file_bytes} bytes")
+    with env.budget.search() as deadline:
+        for source in sources:
+            try:
+                deadline.remaining()
+            except TimeoutError:
+                raise OpFailed(f"the folder takes longer than {SEARCH_SECONDS:g} seconds to read") from None
+            line = _entry(source, arguments["entry_template"], env)
+            if line is None:
+                continue
+            lines.append(line)
+            remaining -= len(line)
+            if remaining < 0:
+                raise OpFailed(f"`{location.display_path}` would become larger than {env.file_bytes} bytes")
     fields = {"path": folder.display_path, "output_path": location.display_path, "entries": len(lines)}
     if len(lines) < len(sources):
         fields["skipped"] = len(sources) - len(lines)
-    before = read(location, env.roots, env.file_bytes)
-    draft = draft_of(location, before, _page(arguments["header"], lines), fields, env)
+    draft = draft_of(location, look_at(location, env), _page(arguments["header"], lines), fields, env)
     return replace(draft, approval=verdict.rule) if isinstance(verdict, NeedsApproval) else draft
 
 

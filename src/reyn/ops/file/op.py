@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from reyn.journal import digest
+from reyn.ops.file.checking import changes_error
 from reyn.ops.file.finding import glob_files, glob_root
 from reyn.ops.file.forms import FILE_FORMS, READ_FULL_CONTENT
 from reyn.ops.file.index import index_draft
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from reyn.ops.file.writing import Arguments, Draft
     from reyn.ops.op import Result
     from reyn.permissions import Verdict
-    from reyn.workspace import Location
+    from reyn.workspace import Change, Location
 
 _READERS: dict[str, Callable[[Call, Arguments, Location, Env], dict[str, Any]]] = {
     "read": read_file,
@@ -60,22 +61,33 @@ class FileOp:
     )
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
-        arguments = _arguments(call)
-        verdict, location = _decide(call, arguments, env)
+        op = str(call.op)
+        arguments = _arguments(call, op)
+        verdict, location = _decide(op, arguments, env)
         if isinstance(verdict, Denied):
             return verdict
         approval = verdict.rule if isinstance(verdict, NeedsApproval) else None
-        if call.op in _READERS:
-            reads = _content_hash(location, env) if approval and call.op == "read" else ""
+        if op in _READERS:
+            reads = _content_hash(location, env) if approval and op == "read" else ""
             return Plan(verdict.rule, approval=approval, reads=reads)
         try:
-            draft = _WRITERS[str(call.op)](arguments, location, env)
+            draft = _WRITERS[op](arguments, location, env)
         except Exception as error:  # noqa: BLE001 - becomes the result, under the rule that allowed the op
             return Plan(verdict.rule, result=call.failed(error))
         if isinstance(draft, Denied):
             return draft
-        asked = " and ".join(rule for rule in (approval if draft.changes else None, draft.approval) if rule)
-        return Plan(verdict.rule, draft.changes, call.ok(**draft.fields), draft.blobs, approval=asked or None)
+        rules = [rule for rule in (approval if draft.changes else None, draft.approval) if rule]
+        asked = " and ".join(rules) or None
+        return Plan(verdict.rule, draft.changes, call.ok(**draft.fields), draft.blobs, approval=asked)
+
+    def changes_error(
+        self,
+        call: Call,
+        changes: tuple[Change, ...],
+        content: Callable[[str], bytes],
+        resolve: Callable[[str], str],
+    ) -> str:
+        return changes_error(str(call.op), _arguments(call, str(call.op)), changes, content, resolve)
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         if call.op in _SLOW:
@@ -91,14 +103,14 @@ def _content_hash(location: Location, env: Env) -> str:
     return ""
 
 
-def _arguments(call: Call) -> Arguments:
+def _arguments(call: Call, op: str) -> Arguments:
     """Return the arguments with defaults. JSON Schema accepts `3.0` as an integer, so convert floats."""
-    complete = _DEFAULTS[call.op] | call.args
+    complete = _DEFAULTS[op] | call.args
     return {name: int(value) if isinstance(value, float) else value for name, value in complete.items()}
 
 
-def _decide(call: Call, arguments: Arguments, env: Env) -> tuple[Verdict, Location]:
-    match call.op:
+def _decide(op: str, arguments: Arguments, env: Env) -> tuple[Verdict, Location]:
+    match op:
         case "glob":
             text = glob_root(arguments)
         case "regenerate_index":
@@ -106,12 +118,13 @@ def _decide(call: Call, arguments: Arguments, env: Env) -> tuple[Verdict, Locati
         case _:
             text = arguments["path"]
     location = locate(text, env.roots)
-    return (env.gate.read if call.op in _READERS else env.gate.write)(location), location
+    return (env.gate.read if op in _READERS else env.gate.write)(location), location
 
 
 def _read(call: Call, plan: Plan, env: Env) -> Result:
-    arguments = _arguments(call)
-    verdict, location = _decide(call, arguments, env)
+    op = str(call.op)
+    arguments = _arguments(call, op)
+    verdict, location = _decide(op, arguments, env)
     if refused := refusal(verdict, approved=plan.approved):
         return call.denied(refused)
-    return _READERS[str(call.op)](call, arguments, location, env)
+    return _READERS[op](call, arguments, location, env)

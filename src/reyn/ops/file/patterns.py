@@ -6,18 +6,20 @@ with a dot, unless the pattern spells the dot.
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
+import re
+from fnmatch import translate
+from functools import cached_property
 from itertools import takewhile
 
 import msgspec
 
-from reyn.ops.op import OpFailed
-from reyn.workspace.paths import WORKSPACE
+from reyn.ops.budget import OpFailed
+from reyn.workspace.paths import MAX_DEPTH, WORKSPACE
 
 _ANY = "**"
 
 
-class Pattern(msgspec.Struct, frozen=True):
+class Pattern(msgspec.Struct, frozen=True, dict=True):
     """A glob pattern, split into names."""
 
     names: tuple[str, ...]
@@ -27,7 +29,14 @@ class Pattern(msgspec.Struct, frozen=True):
         significant = tuple(name for name in names if name not in ("", "."))
         if ".." in significant:
             raise OpFailed("`..` cannot stand in a pattern after a wildcard, nor at its end")
+        if len(significant) > MAX_DEPTH:
+            raise OpFailed(f"the pattern has more than {MAX_DEPTH} names")
         return cls(significant)
+
+    @cached_property
+    def _expressions(self) -> tuple[re.Pattern[str], ...]:
+        """The names as expressions. `fnmatch` would keep thousands of those that a model made up."""
+        return tuple(re.compile(translate(name)) for name in self.names)
 
     def matches(self, path: tuple[str, ...]) -> bool:
         return len(self.names) in self._reached(path)
@@ -50,7 +59,7 @@ class Pattern(msgspec.Struct, frozen=True):
             return ()
         if expected == _ANY:
             return (position, position + 1) if position + 1 == len(self.names) else (position,)
-        return (position + 1,) if fnmatchcase(name, expected) else ()
+        return (position + 1,) if self._expressions[position].match(name) else ()
 
     def _skip_any(self, positions: set[int]) -> set[int]:
         """Add the positions after each `**`, which also matches no folder. At the end, `a/**` means files in `a`."""

@@ -6,7 +6,8 @@ import difflib
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from reyn.ops.op import OpFailed
+from reyn.ops.budget import OpFailed
+from reyn.ops.file.lines import count_lines, select_lines
 from reyn.permissions import Allowed, NeedsApproval
 from reyn.workspace import Guard, Location, decode_text, entries_of, locate, read
 
@@ -23,22 +24,26 @@ def read_file(call: Call, arguments: dict[str, Any], location: Location, env: En
     text = text_at(location, env)
     if text is None:
         raise not_found(location, env)
-    lines = lines_of(text)
-    selected = "".join(_slice(lines, arguments["offset"], arguments.get("limit")))
-    fields = {"path": location.display_path, "content": selected, "total_lines": len(lines)}
+    selected = select_lines(text, arguments["offset"], arguments.get("limit"))
+    fields = {"path": location.display_path, "content": selected, "total_lines": count_lines(text)}
     if arguments["start"] or "length" in arguments:
-        fields["content"] = _slice(selected, arguments["start"], arguments.get("length"))
+        start, length = arguments["start"], arguments.get("length")
+        fields["content"] = selected[start:] if length is None else selected[start : start + length]
         fields["total_chars"] = len(selected)
     return call.ok(**fields)
 
 
 def text_at(location: Location, env: Env, guard: Guard | None = None) -> str | None:
     """Return the text of a file or of truncated content, or `None` if it does not exist."""
+    env.budget.check_read()
     if location.zone == "full_content":
         name = env.full_content.get("/".join(location.parts))
         return None if name is None else decode_text(env.content(name), location)
     image = read(location, env.roots, env.file_bytes, guard)
-    return None if image is None else decode_text(image.content, location)
+    if image is None:
+        return None
+    env.budget.add_read(len(image.content))
+    return decode_text(image.content, location)
 
 
 def is_readable_below(folder: Location, env: Env) -> Callable[[Location], bool]:
@@ -51,12 +56,6 @@ def is_readable_below(folder: Location, env: Env) -> Callable[[Location], bool]:
         return is_same or isinstance(found, Allowed)
 
     return is_readable
-
-
-def lines_of(text: str) -> list[str]:
-    """Split into lines, with their ends. Only LF ends a line, unlike in `str.splitlines`."""
-    *complete, rest = text.split("\n")
-    return [f"{line}\n" for line in complete] + ([rest] if rest else [])
 
 
 def not_found(location: Location, env: Env) -> OpFailed:
@@ -78,7 +77,3 @@ def _nearest_entries(location: Location, env: Env) -> tuple[Location, list[str]]
     while above.parts and not entries_of(above, guard):
         above = above.above()
     return above, [entry.name + ("/" if entry.is_folder else "") for entry in entries_of(above, guard)]
-
-
-def _slice(sequence: Any, first: int, count: int | None) -> Any:
-    return sequence[first:] if count is None else sequence[first : first + count]

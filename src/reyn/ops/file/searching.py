@@ -5,29 +5,42 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from reyn.ops.file.finding import TOO_LONG, Deadline, files_below
+from reyn.ops.budget import BudgetExceeded, OpFailed
+from reyn.ops.file.finding import TOO_LONG, files_below
+from reyn.ops.file.lines import Line, iterate_lines, lines_after, lines_before
 from reyn.ops.file.patterns import anywhere
-from reyn.ops.file.reading import lines_of, not_found, text_at
-from reyn.ops.op import OpFailed
+from reyn.ops.file.reading import not_found, text_at
 from reyn.workspace import FileError, Guard, Location, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from reyn.ops.budget import Deadline
     from reyn.ops.file.writing import Arguments
     from reyn.ops.op import Call, Env
 
 _MAX_LINE_CHARS = 400
+_MAX_SEARCHED_CHARS = 100_000
+"""A search can take hundreds of bytes of memory for each character of its line."""
+_SHORTENED = f"longer lines were searched in their first {_MAX_SEARCHED_CHARS} characters only"
 _RECURSION = re.compile(r"\(\?(?:R|[+-]?\d|&|P>)")
 
 
 def grep_files(call: Call, arguments: Arguments, location: Location, env: Env) -> dict[str, Any]:
-    search = _Search(arguments, location, env)
+    with env.budget.search() as deadline:
+        search = _Search(arguments, location, env, deadline)
+        return _run(search, call)
+
+
+def _run(search: _Search, call: Call) -> dict[str, Any]:
     try:
         search.run()
     except TimeoutError:
         search.truncated = True
         return call.timeout(TOO_LONG, **search.fields())
+    except BudgetExceeded as error:
+        search.truncated = True
+        return call.error(str(error), **search.fields())
     except MemoryError:
         raise OpFailed("the pattern takes too much memory; give a simpler one") from None
     return call.ok(**search.fields())
@@ -36,16 +49,17 @@ def grep_files(call: Call, arguments: Arguments, location: Location, env: Env) -
 class _Search:
     """One search and the matches found so far; a timeout returns them."""
 
-    def __init__(self, arguments: Arguments, location: Location, env: Env) -> None:
+    def __init__(self, arguments: Arguments, location: Location, env: Env, deadline: Deadline) -> None:
         self.expression = _compile(arguments["pattern"], ignore_case=arguments["case_insensitive"])
         self.arguments = arguments
         self.location = location
         self.env = env
-        self.deadline = Deadline()
+        self.deadline = deadline
         self.matches: list[dict[str, Any]] = []
         self.files: list[str] = []
         self.count = 0
         self.skipped = 0
+        self.shortened = 0
         self.truncated = False
 
     def run(self) -> None:
@@ -53,7 +67,8 @@ class _Search:
         for source in self._sources(guard):
             text = self._text(source, guard)
             if text is not None:
-                self._search_lines(source, lines_of(text))
+                self.env.budget.add_matched(len(text))
+                self._search_lines(source, text)
             if self.truncated:
                 return
 
@@ -67,7 +82,8 @@ class _Search:
             case _:
                 fields = {"count": self.count}
         skipped = {"skipped": self.skipped} if self.skipped else {}
-        return {"pattern": self.arguments["pattern"], **fields, "truncated": self.truncated, **skipped}
+        note = {"note": f"{self.shortened} {_SHORTENED}"} if self.shortened else {}
+        return {"pattern": self.arguments["pattern"], **fields, "truncated": self.truncated, **skipped, **note}
 
     def _sources(self, guard: Guard) -> Iterator[Location]:
         """Yield the named file, or the files below the named folder that `glob` and `file_type` select."""
@@ -97,10 +113,10 @@ class _Search:
             raise not_found(source, self.env)
         return text
 
-    def _search_lines(self, source: Location, lines: list[str]) -> None:
+    def _search_lines(self, source: Location, text: str) -> None:
         mode, limit = self.arguments["output_mode"], self.arguments["head_limit"]
-        for number, line in enumerate(lines):
-            column = self._column(line)
+        for line in iterate_lines(text):
+            column = self._column(line.text)
             if column is None:
                 continue
             self.count += 1
@@ -112,19 +128,22 @@ class _Search:
             if mode == "files_with_matches":
                 self.files.append(source.display_path)
                 return
-            self.matches.append(self._match(source, lines, number, column))
+            self.matches.append(self._match(source, text, line, column))
 
     def _column(self, line: str) -> int | None:
-        match = self.expression.search(line.rstrip("\r\n"), timeout=self.deadline.remaining())
+        searched = line.rstrip("\r\n")
+        if len(searched) > _MAX_SEARCHED_CHARS:
+            searched, self.shortened = searched[:_MAX_SEARCHED_CHARS], self.shortened + 1
+        match = self.expression.search(searched, timeout=self.deadline.remaining())
         return match.start() if match else None
 
-    def _match(self, source: Location, lines: list[str], number: int, column: int) -> dict[str, Any]:
-        match = {"path": source.display_path, "line_number": number + 1, "content": _shorten(lines[number], column)}
+    def _match(self, source: Location, text: str, line: Line, column: int) -> dict[str, Any]:
+        match = {"path": source.display_path, "line_number": line.number + 1, "content": _shorten(line.text, column)}
         before, after = self.arguments["context_before"], self.arguments["context_after"]
         if before or after:
             match["context"] = {
-                "before": [_shorten(line) for line in lines[max(0, number - before) : number]],
-                "after": [_shorten(line) for line in lines[number + 1 : number + 1 + after]],
+                "before": list(map(_shorten, lines_before(text, line.start, before))),
+                "after": list(map(_shorten, lines_after(text, line.start + len(line.text), after))),
             }
         return match
 
@@ -136,7 +155,8 @@ def _compile(pattern: str, *, ignore_case: bool) -> Any:
         # A recursive pattern can use a gigabyte of memory before the time limit is reached.
         raise OpFailed("a pattern that calls itself is not allowed")
     try:
-        return regex.compile(pattern, regex.IGNORECASE if ignore_case else 0)
+        # Not cached: a pattern holds the memory of its longest search.
+        return regex.compile(pattern, regex.IGNORECASE if ignore_case else 0, cache_pattern=False)
     except regex.error as error:
         raise OpFailed(f"`pattern` is not a regular expression: {error}") from None
     except Exception:  # noqa: BLE001 - `regex` raises undocumented exceptions for some malformed patterns

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.journal import Blob
+from reyn.ops.budget import OpFailed
 from reyn.ops.file.reading import not_found
-from reyn.ops.op import OpFailed
-from reyn.workspace import Change, Image, decode_text, missing_folders, read
+from reyn.workspace import Change, Guard, Image, decode_text, look
 
 if TYPE_CHECKING:
     from reyn.ops.op import Env
@@ -29,12 +29,11 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 def write_draft(arguments: Arguments, location: Location, env: Env) -> Draft:
-    before = read(location, env.roots, env.file_bytes)
-    return draft_of(location, before, arguments["content"], {"path": location.display_path}, env)
+    return draft_of(location, look_at(location, env), arguments["content"], {"path": location.display_path}, env)
 
 
 def edit_draft(arguments: Arguments, location: Location, env: Env) -> Draft:
-    before = read(location, env.roots, env.file_bytes)
+    before, _ = look_at(location, env)
     if before is None:
         raise not_found(location, env)
     text, old, new = decode_text(before.content, location), arguments["old_string"], arguments["new_string"]
@@ -49,13 +48,12 @@ def edit_draft(arguments: Arguments, location: Location, env: Env) -> Draft:
     # Check the size before replacing: a short answer can expand to more than the available memory.
     if len(text) + count * (len(new) - len(old)) > env.file_bytes:
         raise OpFailed(f"`{location.display_path}` would become larger than {env.file_bytes} bytes")
-    return draft_of(
-        location, before, text.replace(old, new), {"path": location.display_path, "replacements": count}, env
-    )
+    fields = {"path": location.display_path, "replacements": count}
+    return draft_of(location, (before, ()), text.replace(old, new), fields, env)
 
 
 def delete_draft(arguments: Arguments, location: Location, env: Env) -> Draft:
-    before = read(location, env.roots, env.file_bytes)
+    before, _ = look_at(location, env)
     fields = {"path": location.display_path, "deleted": before is not None}
     if before is None:
         return Draft(fields)
@@ -63,11 +61,24 @@ def delete_draft(arguments: Arguments, location: Location, env: Env) -> Draft:
     return Draft(fields, (Change(location.display_path, blob.hash, None, before.mode),), (blob,))
 
 
-def draft_of(location: Location, before: Image | None, text: str, fields: dict[str, Any], env: Env) -> Draft:
+Found = tuple[Image | None, tuple[str, ...]]
+"""A file as it is, and the folders to create for it."""
+
+
+def look_at(location: Location, env: Env) -> Found:
+    """Look at a file that is to be changed."""
+    env.budget.check_read()
+    found = look(location, Guard(env.roots), env.file_bytes)
+    if found[0] is not None:
+        env.budget.add_read(len(found[0].content))
+    return found
+
+
+def draft_of(location: Location, found: Found, text: str, fields: dict[str, Any], env: Env) -> Draft:
     """Return the draft that gives a file this text."""
+    before, made = found
     after = Blob.of(_encode(text, env.file_bytes))
     if before is None:
-        made = missing_folders(location, env.roots)
         return Draft(fields, (Change(location.display_path, None, after.hash, None, made),), (after,))
     if before.content == after.content:
         return Draft(fields)

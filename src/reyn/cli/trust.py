@@ -1,0 +1,45 @@
+"""Show what a project wants, and ask whether to trust it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from reyn.cli.output import clean, reyn_command
+from reyn.cli.project import project_root
+
+if TYPE_CHECKING:
+    from reyn.permissions.trust import LoadedProject
+
+
+def ask_for_trust() -> None:
+    """Ask once, at the terminal, about a project whose settings need trust. The decision is stored either way."""
+    from reyn.permissions.trust import load_project
+
+    loaded = load_project(project_root().resolve())
+    if loaded.trust.state != "not trusted":
+        return
+    print_wants(loaded)
+    is_trusted = click.confirm("Trust this project?", default=False, err=True)
+    decide(loaded, is_trusted=is_trusted)
+
+
+def print_wants(loaded: LoadedProject, *, err: bool = True) -> None:
+    click.echo(f"{clean(loaded.trust.root)} wants:", err=err)
+    for want in loaded.trust.wants:
+        click.echo(f"  {clean(want.text)}  ({clean(want.place)})", err=err)
+
+
+def decide(loaded: LoadedProject, *, is_trusted: bool, err: bool = True) -> None:
+    """Store a decision and print it."""
+    from reyn.permissions.trust import store_decision
+
+    refused = store_decision(loaded, is_trusted=is_trusted)
+    if is_trusted:
+        click.echo(f"trusted {clean(loaded.trust.root)}", err=err)
+    else:
+        click.echo(f"not trusted; these settings are ignored. Change your mind with: {reyn_command('trust')}", err=err)
+    for handle, origin in refused:
+        command = reyn_command("secret", "allow", handle.removeprefix("secret://"), origin)
+        click.echo(f"{handle} is bound to other origins and is not sent to {origin}; allow it with: {command}", err=err)

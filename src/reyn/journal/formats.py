@@ -1,0 +1,95 @@
+"""The formats of the SQLite journal: tables, columns of a row by format, upgrades."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+import msgspec
+
+from reyn.journal.canonical import canonical
+from reyn.journal.projections import RunRow
+
+FORMAT = 4
+"""The current format. Format 1 has no sub-runs, forks and questions in `runs`; format 2 has only the ids of questions;
+format 3 has no mark of imported runs. All are upgraded when the database is opened for writing, and stay readable in
+read-only mode."""
+
+SCHEMA = """
+CREATE TABLE runs (
+    id INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, seq INTEGER NOT NULL, hash BLOB NOT NULL, skill TEXT NOT NULL,
+    rules INTEGER NOT NULL,
+    status TEXT NOT NULL, phase TEXT NOT NULL, reason TEXT NOT NULL,
+    started INTEGER NOT NULL, updated INTEGER NOT NULL, parent TEXT NOT NULL DEFAULT '',
+    fork_of TEXT NOT NULL DEFAULT '', fork_seq INTEGER NOT NULL DEFAULT 0,
+    wait TEXT NOT NULL DEFAULT '', messages_taken INTEGER NOT NULL DEFAULT 0, imported TEXT NOT NULL DEFAULT '');
+CREATE TABLE events (
+    run INTEGER NOT NULL, seq INTEGER NOT NULL, ts INTEGER NOT NULL, kind TEXT NOT NULL, v INTEGER NOT NULL,
+    data BLOB NOT NULL, hash BLOB NOT NULL, PRIMARY KEY (run, seq)) WITHOUT ROWID;
+CREATE TABLE blobs (id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, content BLOB NOT NULL);
+CREATE TABLE inbox (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, kind TEXT NOT NULL, payload BLOB NOT NULL);
+CREATE INDEX inbox_by_run ON inbox (run_id, id);
+"""
+APPROVALS = """
+CREATE TABLE IF NOT EXISTS approvals (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, skill TEXT NOT NULL, skill_hash TEXT NOT NULL, op TEXT NOT NULL,
+    rule TEXT NOT NULL, by TEXT NOT NULL, at INTEGER NOT NULL, run_id TEXT NOT NULL, UNIQUE (skill_hash, op, rule));
+"""
+FIELDS = (
+    "run_id", "seq", "hash", "skill", "rules", "status", "phase", "reason", "started", "updated",
+    "parent", "fork_of", "fork_seq", "wait", "messages_taken", "imported",
+)  # fmt: skip
+ROW = ", ".join(FIELDS)
+_LAST_WAIT = """CASE WHEN wait = '' THEN '' ELSE coalesce((
+    SELECT json_extract(CAST(data AS TEXT), '$.wait') FROM events
+    WHERE events.run = runs.id AND kind = 'wait_opened' ORDER BY seq DESC LIMIT 1), '') END"""
+_MUTABLE = ("seq", "hash", "status", "phase", "reason", "updated", "wait", "messages_taken")
+UPDATE = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _MUTABLE)} WHERE id = ? AND seq = ?"  # noqa: S608 - constants
+COLUMNS = {
+    1: f"{', '.join(FIELDS[:10])}, '', '', 0, '', 0, ''",
+    2: f"{', '.join(FIELDS[:13])}, {_LAST_WAIT}, heard, ''",
+    3: f"{', '.join(FIELDS[:15])}, ''",
+    4: ROW,
+}
+"""The columns to select for a row, by the format of the database."""
+_ADD_IMPORTED = "ALTER TABLE runs ADD COLUMN imported TEXT NOT NULL DEFAULT '';"
+UPGRADES = {
+    1: f"""
+        ALTER TABLE runs ADD COLUMN parent TEXT NOT NULL DEFAULT '';
+        ALTER TABLE runs ADD COLUMN fork_of TEXT NOT NULL DEFAULT '';
+        ALTER TABLE runs ADD COLUMN fork_seq INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE runs ADD COLUMN wait TEXT NOT NULL DEFAULT '';
+        ALTER TABLE runs ADD COLUMN messages_taken INTEGER NOT NULL DEFAULT 0;
+        {_ADD_IMPORTED}
+    """,
+    2: f"""
+        UPDATE runs SET wait = {_LAST_WAIT};
+        ALTER TABLE runs RENAME COLUMN heard TO messages_taken;
+        ALTER TABLE runs DROP COLUMN rejoins;
+        {_ADD_IMPORTED}
+    """,  # noqa: S608 - constants
+    3: _ADD_IMPORTED,
+}
+
+
+def column_value(row: RunRow, name: str) -> Any:
+    """Return a field of a row as it is stored in its column."""
+    value = getattr(row, name)
+    if name == "hash":
+        return bytes.fromhex(value)
+    if name == "wait":
+        return "" if value is None else canonical(value).decode()
+    return value
+
+
+def to_row(columns: tuple[Any, ...]) -> RunRow:
+    fields = dict(zip(FIELDS, columns, strict=True))
+    if not isinstance(fields["hash"], bytes):
+        raise sqlite3.DatabaseError(f"the row of run {fields['run_id']!r} has no hash")
+    fields["hash"] = fields["hash"].hex()
+    try:
+        fields["wait"] = msgspec.json.decode(fields["wait"]) if fields["wait"] else None
+        return msgspec.convert(fields, RunRow)
+    except (msgspec.MsgspecError, TypeError) as error:
+        raise sqlite3.DatabaseError(f"the row of run {fields['run_id']!r} is invalid: {error}") from error

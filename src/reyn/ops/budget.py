@@ -1,0 +1,117 @@
+"""What the ops of one visit may read, match and record together.
+
+An op that would exceed a budget fails with a message to the model; nothing is stopped. Budgets are counted while ops
+are performed: results are recorded, so a replay needs no count, and a resumed visit starts with full budgets.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from reyn.journal import Blob
+
+SEARCH_SECONDS = 2.0
+"""Time limit of one search."""
+VISIT_SEARCH_SECONDS = 20.0
+"""Time limit of all searches of a visit."""
+
+
+class OpFailed(Exception):
+    """The op cannot be executed as requested. `fields` are added to the error result."""
+
+    def __init__(self, message: str, **fields: Any) -> None:
+        super().__init__(message)
+        self.fields = fields
+
+
+class BudgetExceeded(OpFailed):
+    """A budget of the visit is used up."""
+
+    def __init__(self, what: str, most: int, key: str) -> None:
+        advice = "use what you have, or look at less at a time"
+        super().__init__(f"the ops of this visit may {what} {most} bytes (`sizes.{key}`), and have; {advice}")
+
+
+class Budgets(msgspec.Struct, frozen=True):
+    """The budgets of a visit, in bytes."""
+
+    read: int = 200_000_000
+    matched: int = 500_000_000
+    recorded: int = 32_000_000
+
+
+class Budget:
+    """Counts what the ops of one visit have used."""
+
+    def __init__(self, most: Budgets | None = None) -> None:
+        self.most = most or Budgets()
+        self._read = 0
+        self._matched = 0
+        self._recorded = 0
+        self._known: set[str] = set()
+        self._searching = 0.0
+
+    def check_read(self) -> None:
+        """Raise `BudgetExceeded` if nothing may be read any more."""
+        if self._read >= self.most.read:
+            raise BudgetExceeded("read", self.most.read, "visit_read_bytes")
+
+    def add_read(self, count: int) -> None:
+        self._read += count
+
+    def add_matched(self, count: int) -> None:
+        """Count text that is about to be searched."""
+        if self._matched >= self.most.matched:
+            raise BudgetExceeded("search", self.most.matched, "visit_matched_bytes")
+        self._matched += count
+
+    def add_recorded(self, blobs: Iterable[Blob]) -> None:
+        """Count content that is about to be recorded; the same content counts once.
+
+        Raises:
+            BudgetExceeded: It would be too much; none of it counts.
+        """
+        new = {blob.hash: len(blob.content) for blob in blobs if blob.hash not in self._known}
+        total = sum(new.values())
+        if self._recorded + total > self.most.recorded:
+            raise BudgetExceeded("record", self.most.recorded, "visit_recorded_bytes")
+        self._recorded += total
+        self._known.update(new)
+
+    def search(self) -> Deadline:
+        """Return the deadline of a search."""
+        left = VISIT_SEARCH_SECONDS - self._searching
+        if left <= 0:
+            raise OpFailed(f"the searches of this visit took {VISIT_SEARCH_SECONDS:g} seconds, the most allowed")
+        return Deadline(self, min(left, SEARCH_SECONDS))
+
+    def add_search(self, seconds: float) -> None:
+        self._searching += seconds
+
+
+class Deadline:
+    """Context manager for the time limit of one search, which counts towards the visit's."""
+
+    def __init__(self, budget: Budget, seconds: float) -> None:
+        self._budget = budget
+        self._started = time.monotonic()
+        self._seconds = seconds
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._budget.add_search(time.monotonic() - self._started)
+
+    def remaining(self) -> float:
+        """Return the remaining seconds; raise `TimeoutError` if there are none."""
+        seconds = self._started + self._seconds - time.monotonic()
+        if seconds <= 0:
+            raise TimeoutError
+        return seconds

@@ -1,0 +1,312 @@
+"""Trust in a project: what its own configuration wants, and what holds until the user trusts it.
+
+`reyn.yaml` and `reyn.local.yaml` come with a project, which may be a stranger's. Until the user trusts the project,
+they cannot widen the file zones, grant permissions, or send a secret to a new origin; everything else in them holds. A
+later key that loads code belongs here, too. The user's decision is stored outside the project and covers exactly what
+the project wanted then.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from reyn.config import Config, ModelSettings, Sources, TrustEntry, explain_config, load_sources, user_config
+from reyn.config.load import FILES, merge_rules
+from reyn.config.values import OPENAI_URL, FileZones
+from reyn.errors import OriginInvalid
+from reyn.journal import canonical, digest
+from reyn.permissions.paths import PathPattern, must_spell
+from reyn.secrets.origins import origin_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from reyn.config import Setting, UserConfig
+    from reyn.documents import Document
+    from reyn.permissions.paths import Access
+
+UNTRUSTED = "the project is not trusted"
+TrustState = Literal["not needed", "trusted", "declined", "not trusted"]
+_ACCESSES: tuple[Access, ...] = ("read", "write")
+
+
+class Want(msgspec.Struct, frozen=True):
+    """One thing that needs trust.
+
+    Attributes:
+        kind: A file zone, a permission, or a secret.
+        key: The key of the configuration, such as `files.write`.
+        text: What takes effect with trust.
+        place: Where it is set, such as `reyn.yaml:3`.
+        pair: The handle of a secret, and the origin that it would be sent to.
+    """
+
+    kind: Literal["zone", "permission", "secret"]
+    key: str
+    text: str
+    place: str
+    pair: tuple[str, str] | None = None
+
+    def is_bound(self, own: UserConfig) -> bool:
+        """Whether this is a secret that the user has bound to the origin."""
+        return self.pair is not None and self.pair[1] in map(origin_of, own.secrets.get(self.pair[0], ()))
+
+
+class ProjectTrust(msgspec.Struct, frozen=True):
+    """What a project wants, and whether it is trusted.
+
+    Attributes:
+        root: The project's folder.
+        state: The user's decision. A decision about something else that the project wanted counts as none.
+        wants: Everything in the project's own configuration that needs trust.
+        ignored: What has no effect. A secret that is bound to the project's origin already needs no trust.
+        ignored_permissions: The grants that have no effect, in the form of `permissions`.
+        withheld: Secrets and origins that the project may not bring together: pairs of a handle and an origin.
+    """
+
+    root: str = ""
+    state: TrustState = "not needed"
+    wants: tuple[Want, ...] = ()
+    ignored: tuple[Want, ...] = ()
+    ignored_permissions: dict[str, Any] = {}
+    withheld: frozenset[tuple[str, str]] = frozenset()
+
+    @property
+    def digest(self) -> str:
+        """Identifies what the project wants; the user's decision is bound to it."""
+        return _digest(self.wants)
+
+    @property
+    def warning(self) -> str:
+        """Return what is ignored; empty if nothing is."""
+        if not self.ignored:
+            return ""
+        listed = "; ".join(f"{want.text} ({want.place})" for want in self.ignored)
+        return f"{UNTRUSTED}, so these settings are ignored: {listed}"
+
+    def may_bind(self, handle: str, origin: str) -> bool:
+        """Whether the first use of a secret may bind it to an origin."""
+        return (handle, origin) not in self.withheld
+
+
+class LoadedProject(msgspec.Struct, frozen=True):
+    """The configuration of a project that is in effect, and the sources it comes from."""
+
+    config: Config
+    trust: ProjectTrust
+    sources: Sources
+
+    def settings(self) -> list[Setting]:
+        """Return every setting with its origin, and what is ignored."""
+        ignored: dict[str, list[str]] = {}
+        for want in self.trust.ignored:
+            ignored.setdefault(want.key, []).append(want.text)
+        return explain_config(self.sources, self.config, ignored)
+
+
+def load_project(
+    root: Path,
+    flags: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+    *,
+    trust: bool | None = None,
+) -> LoadedProject:
+    """Load the configuration of a project; leave out what needs trust if the project is not trusted.
+
+    Args:
+        root: The project's folder.
+        flags: Settings of the caller, who needs no trust.
+        environ: Environment variables; those of the process by default.
+        trust: Whether the caller vouches for the project; by default the user's stored decision counts.
+    """
+    sources = load_sources(root, flags, environ)
+    merged = sources.merged
+    own = user_config(environ).read()
+    wants = tuple(_wants(sources, merged))
+    needed = tuple(want for want in wants if not want.is_bound(own))
+    state: TrustState
+    if trust is None:
+        state = _state(own.projects.get(str(root)), wants) if needed else "not needed"
+    else:
+        state = "not needed" if not needed else "trusted" if trust else "not trusted"
+    found = ProjectTrust(str(root), state, wants)
+    if state in ("declined", "not trusted"):
+        removed = _without_grants(merged, sources)
+        _without_zones(merged, sources)
+        withheld = frozenset(_project_pairs(sources))
+        found = ProjectTrust(str(root), state, wants, needed, removed, withheld)
+    return LoadedProject(msgspec.convert(merged, Config), found, sources)
+
+
+def store_decision(loaded: LoadedProject, *, is_trusted: bool = True) -> list[tuple[str, str]]:
+    """Store the user's decision about what a project wants.
+
+    With trust, a secret that is bound to no origin yet is bound to the one that the project names.
+
+    Returns:
+        Pairs of a handle and an origin that stay apart, because the secret is bound to other origins.
+    """
+    own = user_config()
+    own.decide(Path(loaded.trust.root), TrustEntry(loaded.trust.digest, is_trusted))
+    refused: list[tuple[str, str]] = []
+    for handle, origin in _project_pairs(loaded.sources) if is_trusted else ():
+        bound = own.allowed(handle)
+        if not bound:
+            own.allow(handle, origin)
+        elif origin not in bound:
+            refused.append((handle, origin))
+    return refused
+
+
+def bound_secrets(root: Path) -> list[tuple[str, str]]:
+    """Return the secrets that are bound to origins in the project's own configuration. They need no trust."""
+    own = user_config().read()
+    wants = load_project(root).trust.wants if root.is_dir() else ()
+    return sorted({want.pair for want in wants if want.pair is not None and want.is_bound(own)})
+
+
+def _project_pairs(sources: Sources) -> list[tuple[str, str]]:
+    """Return the secrets that the project's own configuration sends somewhere: pairs of a handle and an origin."""
+    return sorted(set(_pairs(sources.merged)) - set(_pairs(sources.operator)))
+
+
+def _state(entry: TrustEntry | None, wants: tuple[Want, ...]) -> TrustState:
+    if entry is None or entry.wants != _digest(wants):
+        return "not trusted"
+    return "trusted" if entry.trusted else "declined"
+
+
+def _digest(wants: tuple[Want, ...]) -> str:
+    return digest(canonical(sorted((want.kind, want.text) for want in wants)))
+
+
+# -- what needs trust -----------------------------------------------------------------------------------------
+
+
+def _wants(sources: Sources, merged: dict[str, Any]) -> Iterator[Want]:
+    for access in _ACCESSES:
+        entries = merged.get("files", {}).get(access, ())
+        if _is_project(sources, "files", access):
+            for index, text in enumerate(entries):
+                if _widens(text, access):
+                    place = sources.place("files", access, index)
+                    yield Want("zone", f"files.{access}", f"files.{access}: {text}", place)
+    for document in sources.documents:
+        for key, entry in _project_rules(document).items():
+            for index, rule in enumerate(_rules(entry)):
+                if _grants(rule):
+                    path = ("permissions", key, index) if isinstance(entry, list) else ("permissions", key)
+                    place = f"{document.file}:{document.at(*path).line}"
+                    yield Want("permission", f"permissions.{key}", _rule_text(key, rule), place)
+    own = _project_pairs(sources)
+    for name, settings in merged.get("models", {}).items():
+        pair = _pair(settings)
+        if pair is not None and pair in own:
+            place = sources.place("models", name, "base_url" if settings.get("base_url") else "key")
+            yield Want("secret", f"models.{name}.key", f"models.{name}: send {pair[0]} to {pair[1]}", place, pair)
+
+
+def _project_rules(document: Document) -> dict[str, Any]:
+    """Return the rules of a source if it is a file of the project. Rules of several sources are added to each other."""
+    rules = document.value.get("permissions") if document.file in FILES else None
+    return rules if isinstance(rules, dict) else {}
+
+
+def _rules(entry: Any) -> list[Any]:
+    return entry if isinstance(entry, list) else [entry]
+
+
+def _is_project(sources: Sources, *path: str) -> bool:
+    """Whether the project decides about a key, alone or together with the operator."""
+    return bool(_value_at(sources.merged, path) != _value_at(sources.operator, path))
+
+
+def _value_at(merged: Any, path: tuple[str, ...]) -> Any:
+    for step in path:
+        merged = merged.get(step) if isinstance(merged, dict) else None
+    return merged
+
+
+def _widens(text: str, access: Access) -> bool:
+    """Whether a zone covers something that the default zone does not."""
+    try:
+        pattern = PathPattern.parse(text)
+    except ValueError:
+        return True  # an error is reported when the zones are used
+    if pattern.zone == "workspace":
+        return False
+    if pattern.zone == "outside" or any(must_spell(name, at, access) for at, name in enumerate(pattern.segments)):
+        return True
+    defaults = [PathPattern.parse(one) for one in getattr(FileZones(), access)]
+    return not any(pattern.segments[: len(one.segments)] == one.segments for one in defaults)
+
+
+def _grants(rule: Any) -> bool:
+    return rule == "allow" or (isinstance(rule, dict) and "allow" in rule)
+
+
+def _rule_text(key: str, rule: Any) -> str:
+    if not isinstance(rule, dict):
+        return f"permissions.{key}: allow"
+    targets, skills = (_listed(rule.get(part, [])) for part in ("allow", "skill"))
+    return f"permissions.{key}: allow {targets}{f' (skill {skills})' if skills else ''}"
+
+
+def _listed(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _pairs(merged: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for settings in merged.get("models", {}).values():
+        pair = _pair(settings)
+        if pair is not None:
+            yield pair
+
+
+def _pair(settings: Any) -> tuple[str, str] | None:
+    """Return the secret of a model and the origin that it is sent to."""
+    if isinstance(settings, ModelSettings):
+        settings = msgspec.to_builtins(settings)
+    if not isinstance(settings, dict) or not settings.get("key"):
+        return None
+    url = settings.get("base_url") or OPENAI_URL
+    try:
+        return settings["key"], origin_of(url)
+    except OriginInvalid:
+        return settings["key"], url
+
+
+# -- without trust --------------------------------------------------------------------------------------------
+
+
+def _without_zones(merged: dict[str, Any], sources: Sources) -> None:
+    """Remove the zones that need trust. What remains is never wider than what the project configures."""
+    files = dict(merged.get("files", {}))
+    for access in _ACCESSES:
+        if access in files and _is_project(sources, "files", access):
+            files[access] = [text for text in files[access] if not _widens(text, access)]
+    if files:
+        merged["files"] = files
+
+
+def _without_grants(merged: dict[str, Any], sources: Sources) -> dict[str, Any]:
+    """Remove the grants that need trust, and return them. Rules that deny or ask stay."""
+    kept: dict[str, Any] = {}
+    removed: dict[str, Any] = {}
+    for document in sources.documents:
+        rules = document.value.get("permissions") or {}
+        if document.file in FILES:
+            granted = {key: [rule for rule in _rules(entry) if _grants(rule)] for key, entry in rules.items()}
+            removed = merge_rules(removed, {key: found for key, found in granted.items() if found})
+            rest = {
+                key: [rule for rule in _rules(entry) if not _grants(rule)] if granted[key] else entry
+                for key, entry in rules.items()
+            }
+            rules = {key: entry for key, entry in rest.items() if entry != []}
+        kept = merge_rules(kept, rules)
+    if removed:
+        merged["permissions"] = kept
+    return removed

@@ -1,0 +1,177 @@
+"""Files of the user's own configuration folder: secrets, trusted projects.
+
+A file is opened relative to the descriptor of its folder, without following links, and is rejected if other users have
+access to it. Updates are atomic and happen under a lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shlex
+import stat
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from reyn.errors import ReynError
+
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_ACCESSIBLE_TO_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_LOCK_TIMEOUT_SECONDS = 10.0
+"""Generous: another process holds the lock for milliseconds."""
+MAX_BYTES = 4_000_000
+
+
+def user_folder(environ: Mapping[str, str], home: Path | None = None) -> Path:
+    """Return the folder of the user's configuration, which need not exist. A relative `XDG_CONFIG_HOME` is ignored.
+
+    Raises:
+        RuntimeError: The user has no home directory.
+    """
+    configured = environ.get("XDG_CONFIG_HOME", "")
+    if os.path.isabs(configured):  # noqa: PTH117 - an empty string is not a path
+        return Path(configured) / "reyn"
+    return (home or Path.home()) / ".config" / "reyn"
+
+
+class PrivateFile:
+    """One file in the user's configuration folder.
+
+    Args:
+        path: The file; its folder is created by the first update.
+        error: Raised with a message and a hint if the file cannot be used.
+        is_confidential: Whether other users may not read it either. Nobody else may ever write it.
+    """
+
+    def __init__(self, path: Path, error: type[ReynError], *, is_confidential: bool) -> None:
+        self.path = path
+        self._error = error
+        self._is_confidential = is_confidential
+
+    def __repr__(self) -> str:
+        return f"PrivateFile({str(self.path)!r})"
+
+    def read(self) -> bytes | None:
+        """Return the content; `None` if the file does not exist. Creates nothing."""
+        with self._os_errors_translated("read"):
+            try:
+                with self._open_folder() as folder:
+                    return self._read(folder)
+            except FileNotFoundError:
+                return None
+
+    def update(self, transform: Callable[[bytes | None], bytes | None]) -> None:
+        """Replace the content by `transform(content)` under the lock; `None` leaves the file as it is."""
+        with self._os_errors_translated("write"):
+            with suppress(FileExistsError):
+                self.path.parent.mkdir(mode=0o700, parents=True)
+            with self._open_folder() as folder, self._lock(folder):
+                after = transform(self._read(folder))
+                if after is not None:
+                    self._write(folder, after)
+
+    def refusal(self, path: Path, reason: str, hint: str) -> ReynError:
+        return self._error(f"`{path}` {reason}", hint=hint)
+
+    @contextmanager
+    def _open_folder(self) -> Iterator[int]:
+        path = self.path.parent
+        try:
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                raise self.refusal(path, "is a symbolic link or not a folder", "Move it away.") from error
+            raise
+        try:
+            self._check(path, os.fstat(folder), _WRITABLE_BY_OTHERS, "other users can write to it", "chmod 700")
+            yield folder
+        finally:
+            os.close(folder)
+
+    def _read(self, folder: int) -> bytes | None:
+        try:
+            # Opening a FIFO without a writer would block.
+            handle = os.open(self.path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise self.refusal(self.path, "is a symbolic link", "Replace the link by the file.") from error
+            raise
+        try:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise self.refusal(self.path, "is not a regular file", "Move it away.")
+            if self._is_confidential:
+                self._check(self.path, status, _ACCESSIBLE_TO_OTHERS, "other users can read or change it", "chmod 600")
+            else:
+                self._check(self.path, status, _WRITABLE_BY_OTHERS, "other users can change it", "chmod go-w")
+            with os.fdopen(handle, "rb", closefd=False) as file:
+                content = file.read(MAX_BYTES + 1)
+        finally:
+            os.close(handle)
+        if len(content) > MAX_BYTES:
+            raise self.refusal(self.path, f"is larger than {MAX_BYTES} bytes", "Move it away.")
+        return content
+
+    def _write(self, folder: int, content: bytes) -> None:
+        new = f".{self.path.stem}.new"
+        with suppress(FileNotFoundError):  # left by a process that died; we have the lock
+            os.unlink(new, dir_fd=folder)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = os.open(new, flags, 0o600, dir_fd=folder)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                os.fchmod(handle, 0o600)  # independent of the umask
+                file.write(content)
+                file.flush()
+                os.fsync(handle)
+            os.rename(new, self.path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(new, dir_fd=folder)
+            raise
+        os.fsync(folder)
+
+    @contextmanager
+    def _lock(self, folder: int) -> Iterator[None]:
+        name = f".{self.path.stem}.lock"
+        handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        try:
+            deadline = time.monotonic() + _LOCK_TIMEOUT_SECONDS
+            while not _try_lock(handle):
+                if time.monotonic() > deadline:
+                    raise self.refusal(self.path, "is locked by another process", "Try again.")
+                time.sleep(0.005)
+            yield
+        finally:
+            os.close(handle)
+
+    def _check(self, path: Path, status: os.stat_result, forbidden: int, reason: str, command: str) -> None:
+        if status.st_uid != os.geteuid():
+            raise self.refusal(path, "belongs to another user", "Run Reyn as the user who owns it.")
+        if status.st_mode & forbidden:
+            mode = stat.S_IMODE(status.st_mode)
+            hint = f"Run: {command} {shlex.quote(str(path))}"
+            raise self.refusal(path, f"is not safe: {reason} (mode {mode:04o})", hint)
+
+    @contextmanager
+    def _os_errors_translated(self, verb: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._error(f"cannot {verb} `{self.path}`: {error.strerror}") from error
+
+
+def _try_lock(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,177 @@
+"""`reyn trust`, and how commands treat a project that is not trusted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reyn.config import user_config
+from tests.cli.support import IN, Terminal, write_answers
+from tests.support import act, file, finish, write_skill
+
+WANTS = "model: scripted:answers.jsonl\npermissions:\n  file.write:\n    - allow: tickets/\n"
+WRITE = act(file("write", "tickets/a.md", content="x"))
+
+
+@pytest.fixture
+def cloned(here: Path) -> Path:
+    """A project that grants itself a permission."""
+    write_skill(
+        here, "writing", {"work": ["end"]}, ops={"work": "file"}, skill_keys="permissions: {file.write: [tickets/]}\n"
+    )
+    (here / "reyn.yaml").write_text(WANTS)
+    write_answers(here, WRITE, finish())
+    return here
+
+
+def test_without_trust_a_run_works_and_warns(cloned: Path, reyn):
+    output = reyn("run", "writing", IN, "--run-id", "r")
+    assert output.code == 0
+    assert "permission_denied" in reyn("events", "r").out
+    assert "not trusted" in reyn("show", "r").out
+    assert not (cloned / "tickets").exists()
+    [warning] = [line for line in output.out.splitlines() if line.startswith("warning: ")]
+    assert "permissions.file.write: allow tickets/ (reyn.yaml:4)" in warning
+    assert "`reyn trust`" in warning
+    assert "allow tickets/" in reyn("run", "writing", IN, "--json").json["warnings"][0]
+
+
+def test_trust_shows_what_a_project_wants_and_makes_it_work(cloned: Path, reyn):
+    refused = reyn("trust")
+    assert refused.code == 2
+    assert "permissions.file.write: allow tickets/  (reyn.yaml:4)" in refused.out
+    assert "run `reyn trust --yes`" in refused.err
+    assert reyn("trust", "--json").json["state"] == "not trusted"
+    assert reyn("trust", "--yes").out.splitlines()[-1] == f"trusted {cloned}"
+    assert reyn("trust").out.splitlines()[-1] == "already trusted"
+    output = reyn("run", "writing", IN)
+    assert (output.code, "warning" in output.out) == (0, False)
+    assert (cloned / "tickets/a.md").read_text() == "x"
+
+
+def test_a_changed_project_is_not_trusted_any_more(cloned: Path, reyn):
+    assert reyn("trust", "--yes", "--json").json["state"] == "trusted"
+    (cloned / "reyn.yaml").write_text(WANTS.replace("tickets/", "tickets/\n    - allow: reports/"))
+    assert reyn("trust", "--json").json["state"] == "not trusted"
+    assert reyn("trust", "--list", "--json").json == [{"path": str(cloned), "state": "changed"}]
+
+
+def test_decisions_are_listed_and_revoked(cloned: Path, reyn, tmp_path: Path):
+    assert reyn("trust", "--list").out == "no decisions; `reyn trust` in a project shows what it wants\n"
+    assert reyn("trust", "--yes").code == 0
+    assert reyn("trust", "--list").out == f"trusted     {cloned}\n"
+    assert reyn("trust", "--revoke").out == f"revoked {cloned}\n"
+    assert reyn("trust", str(cloned), "--revoke", "--json").json["revoked"] is False
+    assert reyn("trust", "--json").json["state"] == "not trusted"
+    assert reyn("trust", str(tmp_path / "nowhere")).code == 2
+    assert reyn("trust", "--list", "--yes").code == 2
+
+
+def test_revoking_trust_names_the_secrets_that_stay_bound(here: Path, reyn):
+    (here / "reyn.yaml").write_text("models: {far: {model: openai:m, key: secret://FAR}}\n")
+    assert reyn("trust", "--yes").code == 0
+    assert reyn("trust", "--revoke").out.splitlines() == [
+        f"revoked {here}",
+        (
+            "secret://FAR may still be sent to https://api.openai.com; "
+            "remove that with: reyn secret revoke FAR https://api.openai.com"
+        ),
+    ]
+
+
+def test_a_project_that_wants_nothing_needs_no_trust(here: Path, reyn):
+    assert reyn("trust").out == f"{here} wants nothing that needs trust\n"
+    assert reyn("trust", "--json").json["wants"] == []
+
+
+def test_init_trusts_the_project_it_creates(tmp_path: Path, reyn, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    assert reyn("init", "fresh").code == 0
+    assert reyn("trust", "--list", "--json").json == [{"path": str(tmp_path / "fresh"), "state": "trusted"}]
+
+
+def test_init_works_where_nothing_can_be_stored(tmp_path: Path, reyn, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config").write_text("not a folder")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    output = reyn("init", "fresh")
+    assert output.code == 0
+    assert "note: the project could not be trusted" in output.err
+
+
+def test_config_and_doctor_name_what_is_ignored(cloned: Path, reyn):
+    assert "ignored, the project is not trusted: permissions.file.write: allow tickets/" in reyn("config").out
+    setting = reyn("config", "explain", "permissions", "--json").json[-1]
+    assert setting["ignored"] == ["permissions.file.write: allow tickets/"]
+    checks = {check["name"]: check for check in reyn("doctor", "--json").json["checks"]}
+    assert checks["trust"]["health"] == "warning"
+    assert "allow tickets/" in checks["trust"]["text"]
+    assert reyn("trust", "--yes").code == 0
+    assert "ignored" not in reyn("config").out
+    checks = {check["name"]: check for check in reyn("doctor", "--json").json["checks"]}
+    assert (checks["trust"]["health"], checks["trust"]["text"]) == ("ok", "trusted")
+
+
+def test_doctor_reports_a_state_directory_that_others_can_read(here: Path, reyn):
+    assert reyn("run", "pair", IN).code == 0
+    (here / ".reyn").chmod(0o755)
+    [state] = [check for check in reyn("doctor", "--json").json["checks"] if check["name"] == "state"]
+    assert state["health"] == "warning"
+    assert "chmod -R go=" in state["hint"]
+
+
+@pytest.mark.parametrize(("answer", "is_written"), [("y", True), ("n", False)])
+def test_a_terminal_is_asked_once(cloned: Path, reyn, answer: str, is_written: bool):
+    terminal = Terminal(cloned, "run", "writing", IN)
+    asked = terminal.wait_for("Trust this project?")
+    assert "permissions.file.write: allow tickets/" in asked
+    terminal.type(f"{answer}\n")
+    assert terminal.end().code == 0
+    assert (cloned / "tickets/a.md").exists() == is_written
+    again = Terminal(cloned, "run", "writing", IN).end()
+    assert again.code == 0
+    assert "Trust this project?" not in again.out
+    assert ("warning:" in again.out) != is_written
+
+
+def test_control_characters_of_a_project_do_not_reach_the_terminal(here: Path, reyn):
+    (here / "reyn.yaml").write_text('permissions: {file.write: [{allow: "a\\e]0;x\\a/"}]}\n')
+    for words in (("trust", "--yes"), ("config",), ("doctor",)):
+        assert "\x1b]" not in reyn(*words).out
+
+
+def test_an_invalid_user_configuration_is_reported(here: Path, reyn):
+    path = user_config().path
+    assert path is not None
+    path.parent.mkdir(parents=True, mode=0o700)
+    path.write_text("modles: {}\n")
+    output = reyn("run", "pair", IN)
+    assert output.code == 2
+    assert f"{path}:1:1: RYN701 unknown key `modles`" in output.err
+    assert "did you mean `models`" in output.err
+    [config] = [check for check in reyn("doctor", "--json").json["checks"] if check["name"] == "config"]
+    assert config["health"] == "broken"
+
+
+def test_secrets_are_bound_listed_and_released(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
+    monkeypatch.setenv("MY_KEY", "sk-0123456789")
+    stored = reyn("secret", "set", "FAR", "--from-env", "MY_KEY", "--origin", "https://A.example:443/")
+    assert stored.out.splitlines()[-1] == "FAR may be sent to https://a.example"
+    assert reyn("secret", "set", "FAR", "--from-env", "MY_KEY", "--origin", "https://a.example/v1").code == 2
+    assert reyn("secret", "allow", "FAR", "https://b.example").out == (
+        "secret://FAR may be sent to https://a.example, https://b.example\n"
+    )
+    assert reyn("secret", "allow", "env://MY_KEY", "http://127.0.0.1:8000").code == 0
+    assert reyn("secret", "allow", "lower", "http://127.0.0.1:8000").code == 2
+    listed = {one["name"]: one["origins"] for one in reyn("secret", "list", "--json").json}
+    assert listed == {"FAR": ["https://a.example", "https://b.example"], "env://MY_KEY": ["http://127.0.0.1:8000"]}
+    assert "https://a.example https://b.example" in reyn("secret", "list").out
+    assert reyn("secret", "revoke", "FAR", "https://a.example").code == 0
+    assert reyn("secret", "revoke", "FAR", "https://a.example").out.startswith("secret://FAR was not bound")
+    assert user_config().allowed("secret://FAR") == ("https://b.example",)
+    assert reyn("secret", "rm", "FAR").code == 0
+    assert user_config().allowed("secret://FAR") == ()
+    assert "sk-0123456789" not in json.dumps(listed)
