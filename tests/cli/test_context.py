@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
+from reyn.cli.prompt_bars import to_svg, to_text
+from reyn.context import FrameSection
+from reyn.runs.frames import VisitContext
 from tests.cli.support import IN, write_answers
 from tests.support import finish, go, write_skill
 
@@ -54,3 +59,39 @@ def test_run_warns_if_the_log_cannot_be_written(ran: Path, reyn):
     assert output.code == 0
     assert "context-budget-log.jsonl" in output.out + output.err
     assert reyn("replay", "r2").code == 0
+
+
+# -- reyn context -------------------------------------------------------------------------------------
+
+
+def test_context_draws_a_bar_per_visit_with_what_was_truncated(ran: Path, reyn):
+    lines = reyn("context", "r").out.splitlines()
+    assert lines[0].split()[1:4] == ["a", "(visit", "1)"]
+    assert lines[1].split()[1] == "b"
+    assert set(lines[1].split()[-1]) == set("sih.")
+    assert lines[2].strip().startswith("handoff truncated: ")
+    assert lines[-1] == "s system  i input  h handoff  . other"
+
+
+def test_context_as_json_has_the_sections_of_each_visit(ran: Path, reyn):
+    first, second = [json.loads(line) for line in reyn("context", "r", "--json").out.splitlines()]
+    assert (first["phase"], first["turns"], second["phase"]) == ("a", 1, "b")
+    assert second["tokens"] == sum(section["tokens"] for section in second["sections"])
+    assert second["sections"] == reyn("frame", "r", "--tokens", "--json").json["sections"]
+
+
+def test_context_as_svg_is_well_formed(ran: Path, reyn):
+    drawing = ElementTree.fromstring(reyn("context", "r", "--format", "svg").out)
+    names = [element.text for element in drawing.iter("{http://www.w3.org/2000/svg}text")]
+    assert "a (visit 1)" in names
+    assert "handoff" in names
+
+
+def test_context_reports_cached_tokens(here: Path):
+    visit = VisitContext(5, "a", 1, 1, (FrameSection("system", 400, 400),), 420, 300)
+    assert "reported: 420 input tokens, 300 cached" in to_text([visit])
+
+
+def test_context_of_a_run_without_prompts(here: Path):
+    assert to_text([]) == "no prompts yet\n"
+    assert to_svg("r", []).endswith("</svg>\n")

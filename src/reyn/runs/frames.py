@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from reyn.context import FrameSection, SectionCost, estimate_tokens, message_text
 from reyn.errors import RunNotFound
 from reyn.journal import decode, kinds
@@ -11,7 +13,7 @@ from reyn.journal import decode, kinds
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from reyn.journal import Event
+    from reyn.journal import Body, Event
 
 _RESULTS = (kinds.OpCompleted, kinds.SubRunCompleted, kinds.PermissionDenied, kinds.ApprovalDecided)
 
@@ -55,7 +57,62 @@ def frame_sections(
 ) -> tuple[FrameSection, ...]:
     """Return the estimated tokens of each section of a frame, and of what was truncated. The arguments are those of
     `frame_at`."""
-    frame = _find(run_id, events, seq)
+    return _sections(_find(run_id, events, seq), content)
+
+
+class VisitContext(msgspec.Struct, frozen=True):
+    """Where the tokens of a visit's prompt went.
+
+    Attributes:
+        seq: The event of the last frame of the visit.
+        phase: The phase.
+        visit: The number of visits of the phase so far.
+        turns: The number of frames of the visit.
+        sections: The estimated tokens of each section of the last frame.
+        input_tokens: The tokens of all prompts of the visit, as the provider reported them; 0 if it did not.
+        cached_tokens: The part of them that a prompt cache served.
+    """
+
+    seq: int
+    phase: str
+    visit: int
+    turns: int
+    sections: tuple[FrameSection, ...]
+    input_tokens: int = 0
+    cached_tokens: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """The estimated tokens of the last frame."""
+        return sum(section.tokens for section in self.sections)
+
+
+def visit_contexts(events: Iterable[Event], content: Callable[[str], bytes]) -> Iterator[VisitContext]:
+    """Yield where the tokens of each visit's prompt went, for every visit with a frame."""
+    scanner, last, turns, usage = _Scanner(), 0, 0, kinds.Usage()
+    current: kinds.PhaseStarted | None = None
+
+    def finished() -> Iterator[VisitContext]:
+        if current is not None and turns:
+            sections = _sections(scanner.frame(), content)
+            yield VisitContext(
+                last, current.phase, current.visit, turns, sections, usage.input_tokens, usage.cached_tokens
+            )
+
+    for event in events:
+        body = decode(event)
+        if isinstance(body, kinds.PhaseStarted):
+            yield from finished()
+            current, turns, usage = body, 0, kinds.Usage()
+        scanner.take(body)
+        if isinstance(body, kinds.FrameBuilt):
+            last, turns = event.seq, turns + 1
+        elif isinstance(body, kinds.LlmResponded) and body.usage is not None:
+            usage += body.usage
+    yield from finished()
+
+
+def _sections(frame: _Frame, content: Callable[[str], bytes]) -> tuple[FrameSection, ...]:
     turn = next((number for number, one in enumerate(frame.messages) if _is_turn(one)), len(frame.messages))
     sections: list[FrameSection] = []
     for number, message in enumerate(frame.messages):
@@ -95,44 +152,57 @@ def _turn_sections(
         yield FrameSection(name, tokens + removed, tokens, costs)
 
 
+class _Scanner:
+    """Collects the parts of the last frame, event by event."""
+
+    def __init__(self) -> None:
+        self.answer: str | None = None
+        self.built: kinds.FrameBuilt | None = None
+        self._results: dict[str, str] = {}
+        self._frame_results: list[str] = []
+        self._handoff: kinds.ContextBudgetApplied | None = None
+        self._truncated: dict[str, str] = {}
+
+    def take(self, body: Body) -> None:
+        match body:
+            case kinds.PhaseStarted():
+                self._results = {}
+            case kinds.ContextBudgetApplied():
+                self._handoff = body
+            case kinds.FrameBuilt():
+                self.built, self._frame_results, self.answer = body, list(self._results.values()), None
+            case kinds.LlmResponded(text=answer):
+                self.answer = answer
+            case kinds.ContentTruncated(name=call, part=part, content=whole):
+                self._truncated[part] = whole
+                if call in self._results:
+                    self._results[call] = part
+            case body if isinstance(body, _RESULTS) and body.result and _is_model_call(body.call):
+                self._results[body.call] = body.result
+
+    def frame(self) -> _Frame:
+        assert self.built is not None
+        return _Frame(self.built.messages, self._frame_results, self.answer, self._handoff, self._truncated)
+
+
 def _find(run_id: str, events: Iterable[Event], seq: int | None) -> _Frame:
-    built: kinds.FrameBuilt | None = None
-    answer: str | None = None
-    results: dict[str, str] = {}
-    frame_results: list[str] = []
-    handoff: kinds.ContextBudgetApplied | None = None
-    truncated: dict[str, str] = {}
-    last = 0
+    scanner, last = _Scanner(), 0
     for event in events:
         body, last = decode(event), event.seq
         if seq is not None and event.seq > seq:
-            if answer is not None or isinstance(body, kinds.FrameBuilt | kinds.PhaseStarted):
+            if scanner.answer is not None or isinstance(body, kinds.FrameBuilt | kinds.PhaseStarted):
                 break
-            answer = body.text if isinstance(body, kinds.LlmResponded) else None
+            scanner.answer = body.text if isinstance(body, kinds.LlmResponded) else None
             continue
-        match body:
-            case kinds.PhaseStarted():
-                results = {}
-            case kinds.ContextBudgetApplied():
-                handoff = body
-            case kinds.FrameBuilt() as built:
-                frame_results, answer = list(results.values()), None
-            case kinds.LlmResponded(text=answer):
-                pass
-            case kinds.ContentTruncated(name=call, part=part, content=whole):
-                truncated[part] = whole
-                if call in results:
-                    results[call] = part
-            case body if isinstance(body, _RESULTS) and body.result and _is_model_call(body.call):
-                results[body.call] = body.result
+        scanner.take(body)
     if seq is not None and seq > last:
         raise RunNotFound(f"run `{run_id}` has no event {seq}", hint=f"The last event of the run is {last}.")
-    if built is None:
+    if scanner.built is None:
         raise RunNotFound(
             f"run `{run_id}` has no frame{'' if seq is None else f' at or before event {seq}'}",
             hint="The first frame is recorded by the first `frame_built` event.",
         )
-    return _Frame(built.messages, frame_results, answer, handoff, truncated)
+    return scanner.frame()
 
 
 def _is_model_call(call: str) -> bool:

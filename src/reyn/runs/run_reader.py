@@ -18,7 +18,7 @@ from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport, dis
 from reyn.runs.archive import export_runs
 from reyn.runs.diff import Side, compare, side_of
 from reyn.runs.family import descendants
-from reyn.runs.frames import frame_at, frame_sections
+from reyn.runs.frames import frame_at, frame_sections, visit_contexts
 from reyn.runs.replayer import Replayer, verify
 from reyn.skills import unpin
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from reyn.kernel.run_state import RunState
     from reyn.ops import OpTable
     from reyn.runs.diff import DiffReport
+    from reyn.runs.frames import VisitContext
 
 
 _MAX_LISTED = 5
@@ -109,6 +110,10 @@ class RunReader:
     def frame_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
         row = self.find(run)
         return frame_sections(row.run_id, self.journal.read(row.run_id), seq, self.journal.blob)
+
+    def visit_contexts(self, run: str) -> Iterator[VisitContext]:
+        row = self.find(run)
+        return visit_contexts(self.journal.read(row.run_id), self.journal.blob)
 
     def export(self, run: str) -> Iterator[bytes]:
         return export_runs(self.journal, self.find(run).run_id)

@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from reyn.permissions import Policy
     from reyn.runs.diff import DiffReport
     from reyn.runs.fork import ForkPoint
+    from reyn.runs.frames import VisitContext
     from reyn.runs.importing import ImportReport
     from reyn.runs.questions import PostedAnswer, Question
     from reyn.runs.undo import UndoReport
@@ -907,6 +908,10 @@ class OSRuntime:
         """Return the estimated tokens of each section of a frame, by default the last one, and of what was
         truncated."""
         return self._reader.frame_sections(run, seq)
+
+    def visit_contexts(self, run: str) -> Iterator[VisitContext]:
+        """Yield where the tokens of each visit's prompt went, and what a prompt cache served."""
+        return self._reader.visit_contexts(run)
 
     async def replay(self, run: str) -> ReplayReport:
         """Derive a run again from its recorded inputs and compare every event."""

@@ -9,12 +9,13 @@ import click
 
 from reyn.cli.output import clean, echo_lines, json_option, print_json
 from reyn.cli.project import open_existing_project, parse_input, skill_name
+from reyn.cli.prompt_bars import section_json, section_table
 from reyn.errors import RunNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from reyn.context import FrameSection, SectionCost
+    from reyn.context import FrameSection
     from reyn.runtime import SyncRuntime
 
 
@@ -80,25 +81,8 @@ def _print(messages: Iterable[tuple[str, str]], as_json: Any) -> None:
 
 
 def _print_sections(sections: tuple[FrameSection, ...], as_json: bool) -> None:
-    total = sum(section.tokens for section in sections)
     if as_json:
-        entries = [_to_json(one) | ({"parts": list(map(_to_json, one.parts))} if one.parts else {}) for one in sections]
-        print_json({"tokens": total, "sections": entries})
-        return
-    rows: list[tuple[str, SectionCost]] = []
-    for section in sections:
-        rows += [(clean(section.name), section), *((f"  {clean(part.name)}", part) for part in section.parts)]
-    width = max(len(name) for name in ("total", *(name for name, _ in rows)))
-    for name, cost in rows:
-        whole = f" of {cost.original_tokens:,} (truncated)" if cost.was_truncated else ""
-        click.echo(f"{name:<{width}}  {cost.tokens:>9,}{whole}")
-    click.echo(f"{'total':<{width}}  {total:>9,}")
-
-
-def _to_json(cost: SectionCost) -> dict[str, Any]:
-    return {
-        "name": cost.name,
-        "tokens": cost.tokens,
-        "original_tokens": cost.original_tokens,
-        "truncated": cost.was_truncated,
-    }
+        total = sum(section.tokens for section in sections)
+        print_json({"tokens": total, "sections": [section_json(section) for section in sections]})
+    else:
+        click.echo(section_table(sections), nl=False)
