@@ -1,7 +1,8 @@
 """The static message of a turn: the task, the choices with their fields, the ops on offer, the form of the answer.
 
 It is the same on every visit of a phase and comes first, so that provider prompt caches hit. The texts of the short
-form were chosen by measurement on small models (`bench/decisions`): few words, the input last and nothing after it.
+form were chosen by measurement on small models (`bench/decisions`): few words, the input last and nothing after it, and
+no mention of `abort`, which the smallest models choose once they have read of it; the answer's schema allows it.
 """
 
 from __future__ import annotations
@@ -70,10 +71,7 @@ def _short_format(frame: StableFrame) -> str:
         "".join(f"{one.label}: {one_line(one.description)}\n" for one in candidates) if len(candidates) > 1 else ""
     )
     gap = "\n" if choices else ""
-    return f"{choices}{gap}Answer in JSON: reason, choice ({names}), confidence (0 to 1), data.\n{data}{_ABORT}"
-
-
-_ABORT = "If the task is impossible: reason, choice (abort).\n"
+    return f"{choices}{gap}Answer in JSON: reason, choice ({names}), confidence (0 to 1), data.\n{data}"
 
 
 def _fields(candidate: Candidate) -> str:
