@@ -13,6 +13,7 @@ from reyn.errors import StoreUnavailable
 from reyn.journal import MemoryJournal
 from reyn.kernel.budget_log import BUDGET_LOG
 from reyn.kernel.handoffs import MAX_HANDOFFS
+from reyn.testing import SteppingClock
 from tests.kernel.support import Project
 from tests.support import act, file, finish, go, write_skill
 
@@ -478,3 +479,15 @@ def test_a_skill_without_context_reads_no_summaries(tmp_path: Path):
     assert project.run("rpi", ANSWERS).ok
     [started] = project.events("run_started")
     assert "summaries" not in started
+
+
+def test_a_log_that_fails_while_the_run_is_limited_does_not_disturb_the_run(tmp_path: Path):
+    project = make(tmp_path, {"look": ""}, "context: default\n")
+    (tmp_path / ".agents").write_text("not a folder")
+    project.clock = SteppingClock(step=1_000_000)
+    assert project.run("rpi", ANSWERS, limits={"run_seconds": 1}).status == "limited"
+    assert project.kinds()[-3:] == ["context_budget_applied", "limit_reached", "context_log_failed"]
+    assert project.is_sound()
+    with project.open(ANSWERS) as rt:
+        assert rt.resume("k", raise_limits={"run_seconds": None}).ok
+    assert project.is_sound()
