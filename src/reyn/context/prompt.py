@@ -23,7 +23,14 @@ OPENING = ""
 ACTING = "To run ops before you decide, answer {} instead. You are then asked again, with their results.\n"
 
 
-def static_text(frame: StableFrame, form: AnswerForm) -> str:
+HANDOFF = (
+    "After the {}, you may add handoff, for the phases that follow: decisions_made (list of text), open_risks (list of "
+    "text), artifacts_produced (list of text), verdicts (names with text), goal (text), epic_id (text), narrative "
+    "(text). Leave out what you have nothing to say about.\n"
+)
+
+
+def static_text(frame: StableFrame, form: AnswerForm, *, asks_handoff: bool = False) -> str:
     """Return the text of the system message."""
     role = f"Your role: {one_line(frame.current_phase_role)}\n" if frame.current_phase_role else ""
     finish = "".join(f"- {one_line(criterion)}\n" for criterion in frame.finish_criteria)
@@ -33,6 +40,7 @@ def static_text(frame: StableFrame, form: AnswerForm) -> str:
         _ops(frame.available_control_ops, form),
         f"Choose end only when:\n{finish}" if finish else "",
         _short_format(frame) if form == "short" else _full_format(frame),
+        HANDOFF.format("data" if form == "short" else "artifact") if asks_handoff else "",
         language,
     ]
     return OPENING + "\n".join(part if part.endswith("\n") else f"{part}\n" for part in parts if part)
