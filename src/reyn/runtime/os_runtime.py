@@ -791,7 +791,8 @@ class OSRuntime:
     ) -> PruneReport:
         """Delete recorded runs with their sub-runs, workspace folders and unshared content.
 
-        A run stays if a fork that is not deleted continues from it, or if a process executes it.
+        A run stays if a fork that is not deleted continues from it, if an unfinished run uses it as its model
+        (`recorded:RUN`), or if a process executes it.
 
         Args:
             older_than: The minimum time since the last event of a run or of its sub-runs.
