@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from reyn.cli import people
-from reyn.journal import Event, SqliteJournal
+from reyn.journal import Event
 from reyn.journal.kinds import Wait
+from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel.ports import LATER
 from reyn.runs.questions import parse_answer
 from tests.cli.support import IN, Terminal, write_answers

@@ -118,6 +118,8 @@ class Roster:
         settings = self.settings(name)
         if settings.answer_form != "auto":
             return settings.answer_form
+        if not settings.model:
+            return "full"
         from reyn.models.catalog import INSTANT_ADAPTERS
 
         if settings.model.partition(":")[0] not in INSTANT_ADAPTERS:

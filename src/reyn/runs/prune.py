@@ -104,9 +104,7 @@ def _matches(family: list[RunRow], root: str, statuses: Collection[Status], befo
     return status in statuses and all(row.updated <= before for row in family)
 
 
-def _without_needed(
-    journal: Journal, matching: dict[str, list[RunRow]], families: dict[str, list[RunRow]]
-) -> set[str]:
+def _without_needed(journal: Journal, matching: dict[str, list[RunRow]], families: dict[str, list[RunRow]]) -> set[str]:
     """Return the matching families that no remaining run continues from or uses as its model."""
     deletable = set(matching)
     if not deletable:
