@@ -18,6 +18,7 @@ COMMANDS = {
     "RYN202": "`reyn show RUN` lists the rejections, `reyn frame RUN` shows the prompt and the answer.",
     "RYN203": "`reyn show RUN` shows the step, `reyn resume RUN --retry` retries it.",
     "RYN204": "`reyn show RUN` shows the sub-run, `reyn resume RUN --retry` visits the node again.",
+    "RYN301": "`reyn resume RUN --retry` does so.",
     "RYN302": "`reyn permissions list` lists them.",
     "RYN311": "`reyn secret allow {secret} {origin}` allows it.",
     "RYN312": "`reyn trust` shows what it wants; `reyn secret allow {secret} {origin}` allows this alone.",
