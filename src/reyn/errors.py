@@ -455,7 +455,7 @@ class UpgradeUnfit(JournalError):
     """The run cannot continue with the current version of its skill; it can continue with its own copy."""
 
     code = "RYN416"
-    hint = "Resume the run with its own copy, or fork it with the new version of the skill from an earlier event."
+    hint = "Resume without an upgrade, or fork with the new skill."
     exit_code = 2
 
 

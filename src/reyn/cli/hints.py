@@ -25,7 +25,8 @@ COMMANDS = {
     "RYN401": "`reyn runs` lists the runs.",
     "RYN402": "`reyn events RUN` shows its progress.",
     "RYN403": "`reyn show RUN` shows it.",
-    "RYN410": "`reyn show RUN` prints the next command.",
+    "RYN410": "Waiting: `reyn answer RUN VALUE`. Failed: `reyn resume RUN --retry`. Stopped at a limit: `reyn resume RUN --raise "
+    "LIMIT=N`. Ended: `reyn fork RUN`.",
     "RYN411": "`reyn show`, `reyn verify` and `reyn fork` work on it.",
     "RYN414": "`reyn show RUN` prints the id of the open question.",
     "RYN416": "`reyn resume RUN` without --upgrade, or `reyn fork RUN --skill NAME`.",
@@ -37,7 +38,7 @@ COMMANDS = {
     "RYN504": "`reyn frame RUN SEQ` prints a recorded prompt.",
     "RYN508": "`reyn secret set {name}` stores it.",
     "RYN511": "`reyn models pull {name}` downloads them.",
-    "RYN601": "`reyn resume RUN --raise LIMIT=N`; `reyn show RUN` names the limit.",
+    "RYN601": "`reyn resume RUN --raise LIMIT=N`; `reyn show RUN` prints the limit.",
     "RYN704": "`reyn secret set {name}` stores it.",
     "RYN708": "`reyn ops KIND` shows a complete specification.",
     "RYN709": "`reyn ops` lists them.",

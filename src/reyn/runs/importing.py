@@ -380,7 +380,7 @@ def _shape(content: bytes) -> str:
 
 
 def _check_fields(value: msgspec.Struct, where: str) -> None:
-    call = getattr(value, "call", None)  # most kinds have one
+    call = msgspec.structs.asdict(value).get("call")  # most kinds have one
     if isinstance(call, str) and (len(call) > _MAX_CALL or not _CALL.fullmatch(call)):
         raise ArchiveInvalid(f"{where}: {call[:200]!r} is not the id of a call")
     match value:

@@ -923,7 +923,7 @@ class OSRuntime:
 
         Args:
             run: The run.
-            head: The hash of an event of the run that was noted elsewhere. Whoever can write the journal can compute
+            head: The hash of an event of the run that was noted elsewhere. A user who can write the journal can compute
                 all of its hashes, but not make another history end with this one.
 
         Raises:
