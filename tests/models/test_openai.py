@@ -228,7 +228,7 @@ def test_openai_needs_a_key():
 
 def test_a_literal_key_in_the_configuration_is_rejected_and_not_quoted(far: Caller):
     far.configure(key=KEY)
-    with pytest.raises(ConfigInvalid, match="a reference to a secret") as caught:
+    with pytest.raises(ConfigInvalid, match="do not put the key itself here") as caught:
         far.run()
     assert KEY not in str(caught.value)
     (far.root / "reyn.yaml").unlink()

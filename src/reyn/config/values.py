@@ -17,7 +17,7 @@ SecretHandle = Annotated[
     str,
     msgspec.Meta(
         pattern=r"^(secret://[A-Z][A-Z0-9_]{0,63}|env://[A-Za-z_][A-Za-z0-9_]{0,127})\Z",
-        description="must be `secret://NAME`, `env://VARIABLE` or `null`; do not put the key itself here",
+        description="`secret://NAME`, `env://VARIABLE` or `null`; do not put the key itself here",
         extra={"may_be_secret": True},
     ),
 ]

@@ -1027,6 +1027,17 @@ class OSRuntime:
         forms = {name: self._roster.answer_form(name) for name in settings.classes.values()}
         return msgspec.structs.replace(settings, answer_forms=forms)
 
+    def check_config(self) -> None:
+        """Check the permission rules, the file zones and the name of the default model. Opens no model.
+
+        Raises:
+            ConfigInvalid: A rule or a zone is invalid.
+            ModelUnknown: The default model does not exist.
+        """
+        policy_of(self.config, self.ops.vocabulary.permission_keys, self.root, self.trust)
+        if self.config.model:
+            self._roster.check_name(self.config.model)
+
     def models(self) -> list[ModelStatus]:
         """Return the configured models and those that can be pulled, with their availability.
 
