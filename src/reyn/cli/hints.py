@@ -25,8 +25,7 @@ COMMANDS = {
     "RYN401": "`reyn runs` lists the runs.",
     "RYN402": "`reyn events RUN` shows its progress.",
     "RYN403": "`reyn show RUN` shows it.",
-    "RYN410": "Waiting: `reyn answer RUN VALUE`. Failed: `reyn resume RUN --retry`. Stopped at a limit: `reyn resume RUN --raise "
-    "LIMIT=N`. Ended: `reyn fork RUN`.",
+    "RYN410": "`reyn answer` (waiting), `reyn resume --retry` (failed) or `--raise` (limited), `reyn fork` (ended).",
     "RYN411": "`reyn show`, `reyn verify` and `reyn fork` work on it.",
     "RYN414": "`reyn show RUN` prints the id of the open question.",
     "RYN416": "`reyn resume RUN` without --upgrade, or `reyn fork RUN --skill NAME`.",
