@@ -259,11 +259,9 @@ def test_a_rejected_request_without_a_key_asks_for_one(far: Caller, server: Fake
     )
 
 
-def test_a_rejected_request_without_a_key_names_the_conventional_variable_if_it_is_set(
-    far: Caller, server: FakeServer, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_rejected_request_without_a_key_names_the_conventional_variable_if_it_is_set(far: Caller, server: FakeServer):
     far.configure(key=None)
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    far.environment = EnvironmentStore({"OPENAI_API_KEY": KEY})
     server.then(status(401, "missing bearer token"))
     assert far.run().hint == (
         "`OPENAI_API_KEY` is set: if this server may receive it, add `key: env://OPENAI_API_KEY` to `models.far` in "

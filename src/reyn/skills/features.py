@@ -84,6 +84,4 @@ def _unavailable_steps(
             if vocabulary.is_reserved(kind):
                 reason = f"the op `{kind}` is reserved for a later version"
                 is_optional = not inner.on_error == step.on_error == "fail"
-                yield Feature(
-                    f"a `run_op` step of `{kind}`", phase, (*path, index), reason, is_optional=is_optional
-                )
+                yield Feature(f"a `run_op` step of `{kind}`", phase, (*path, index), reason, is_optional=is_optional)
