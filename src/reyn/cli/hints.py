@@ -28,7 +28,7 @@ COMMANDS = {
     "RYN410": "`reyn answer` (waiting), `reyn resume --retry` (failed) or `--raise` (limited), `reyn fork` (ended).",
     "RYN411": "`reyn show`, `reyn verify` and `reyn fork` work on it.",
     "RYN414": "`reyn show RUN` prints the id of the open question.",
-    "RYN416": "`reyn resume RUN` without --upgrade, or `reyn fork RUN --skill NAME`.",
+    "RYN416": "`reyn resume RUN` or `reyn fork RUN --skill NAME` does so.",
     "RYN417": "`reyn show RUN` prints the event numbers.",
     "RYN418": "`reyn verify RUN` checks a run, `reyn export RUN FILE` writes it.",
     "RYN421": "`reyn fork RUN` or `reyn rerun RUN` does so.",

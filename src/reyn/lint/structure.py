@@ -16,7 +16,7 @@ from reyn.skills.values import END, Iterate, RunOp, RunSkill, is_skill_node, ski
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reyn.documents import Document, KeyPath
+    from reyn.documents import Document, KeyPath, Severity
     from reyn.errors import Finding
     from reyn.skills import LoadResult, Skill
     from reyn.skills.features import Feature
