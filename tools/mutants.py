@@ -27,6 +27,7 @@ import importlib
 import importlib.abc
 import importlib.util
 import inspect
+import itertools
 import json
 import os
 import random
@@ -71,7 +72,6 @@ LEFT_OUT = ("tests/ops/test_containment.py", "tests/ops/test_outside_op.py")
 """Slow tests of the same rules; most of what they do happens in other processes."""
 MAX_SURVIVORS = 0.05
 
-_CPU_SECONDS = 20
 _WALL_SECONDS = 300
 _MEMORY_BYTES = 6 << 30
 
@@ -137,6 +137,7 @@ def path_of(module: str) -> Path:
     return SOURCE.joinpath(*module.split(".")).with_suffix(".py")
 
 
+@functools.cache
 def mutants_of(module: str) -> list[Mutant]:
     """Return every mutant of a module, in the order of their position."""
     content = path_of(module).read_bytes()
@@ -489,14 +490,16 @@ class _Stop(BaseException):
 class Runner:
     """A pytest plugin that replaces the loop over the tests by a loop over the mutants."""
 
-    def __init__(self, mutants: list[Mutant], jobs: int, log: Any) -> None:
+    def __init__(self, mutants: list[Mutant], jobs: int, seconds: float, log: Any) -> None:
         self._mutants = mutants
+        self._seconds = seconds
         self._jobs = jobs
         self._log = log
         self._session: pytest.Session
         self._items: dict[str, pytest.Item] = {}
         self._coverage = Coverage()
         self._killers: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+        self._running: dict[int, tuple[Mutant, _Child]] = {}
         self._failed = ""
         self.is_broken = False
 
@@ -506,7 +509,11 @@ class Runner:
         self._items = {item.nodeid: item for item in session.items}
         self._coverage = self._measure()
         if not self.is_broken:
-            self._test_all()
+            try:
+                self._test_all()
+            finally:
+                for _, child in self._running.values():
+                    child.kill()
         return True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -566,7 +573,7 @@ class Runner:
     # -- mutants --------------------------------------------------------------------------------------
 
     def _test_all(self) -> None:
-        running: dict[int, tuple[Mutant, _Child]] = {}
+        running = self._running
         waiting = list(reversed(self._mutants))
         done = 0
         while waiting or running:
@@ -588,7 +595,7 @@ class Runner:
                 _store(mutant, killer)
                 mark = "killed" if killer else "SURVIVED"
                 self._log(f"{done}/{len(self._mutants)} {mark} {mutant.place} {mutant.line} -> {mutant.becomes}")
-            time.sleep(0.002)
+            time.sleep(0.01)
 
     def _tests_for(self, mutant: Mutant) -> list[str]:
         if mutant.function:
@@ -597,7 +604,9 @@ class Runner:
             first = self._coverage.tests_of(mutant.module, _lines_using(mutant.module, mutant.names))
             tests = [*first, *(one for one in self._coverage.tests_of(mutant.module, None) if one not in first)]
         killers = [test for test, _ in self._killers[mutant.module, mutant.function].most_common(5) if test in tests]
-        return [*killers, *(test for test in tests if test not in killers)]
+        ordered = [*killers, *(test for test in tests if test not in killers)]
+        spent = itertools.accumulate(self._coverage.seconds[test] for test in ordered)
+        return [test for test, seconds in zip(ordered, spent, strict=True) if seconds <= self._seconds]
 
     def _attempt(self, mutant: Mutant, tests: list[str]) -> str:
         """Run tests on a mutant, in a child. Returns the test that failed; empty if all passed."""
@@ -751,8 +760,11 @@ class _Child:
             return status
         if time.monotonic() > self._until and not self._is_late:
             self._is_late = True
-            os.killpg(self.pid, signal.SIGKILL)
+            self.kill()
         return None
+
+    def kill(self) -> None:
+        os.killpg(self.pid, signal.SIGKILL)
 
     def result(self, status: int) -> str:
         """Return what killed the mutant; empty if it survived."""
@@ -799,6 +811,7 @@ _current: list[pytest.Config] = []
 def _use_temporary() -> None:
     factory: Any = _current[0]._tmp_path_factory  # type: ignore[attr-defined]  # noqa: SLF001
     factory._given_basetemp, factory._basetemp = _temporary(), None  # noqa: SLF001
+    _current[0].get_terminal_writer()._file = Path(os.devnull).open("w")  # noqa: SIM115, SLF001
 
 
 class _Configured:
@@ -849,6 +862,7 @@ def main() -> int:
     parser.add_argument("--anew", action="store_true", help="forget earlier results")
     parser.add_argument("--check", action="store_true", help="only check that every explanation matches a mutant")
     parser.add_argument("--jobs", type=int, default=2, help="how many mutants are tested at once")
+    parser.add_argument("--seconds", type=float, default=4, help="the CPU time of the tests of a mutant, fast ones first")
     parser.add_argument("--tests", nargs="+", metavar="PATH", help="the tests to run; default: those of the modules")
     options = parser.parse_args()
     for one in (stale := stale_explanations()):
@@ -862,7 +876,7 @@ def main() -> int:
     RESULTS.mkdir(exist_ok=True)
     for module in modules if options.anew else ():
         _result_file(module).unlink(missing_ok=True)
-    if not options.survivors and not _execute(chosen, options.jobs, options.tests):
+    if not options.survivors and not _execute(chosen, options):
         return 1
     return _report(chosen) or (1 if stale else 0)
 
@@ -871,14 +885,15 @@ def _position(mutant: Mutant) -> tuple[int, int]:
     return MODULES.index(mutant.module), mutant.start
 
 
-def _execute(chosen: list[Mutant], jobs: int, paths: list[str] | None) -> bool:
+def _execute(chosen: list[Mutant], options: argparse.Namespace) -> bool:
     known = {module: _stored(module) for module in {mutant.module for mutant in chosen}}
     left = [mutant for mutant in chosen if not known[mutant.module].get(mutant.key)]
     if not left:
         return True
     out = os.fdopen(os.dup(1), "w", buffering=1)
-    runner = Runner(left, jobs, lambda text: print(text, file=out))
-    tests = paths or [test for test in TESTS if (ROOT / test).exists()]
+    left.sort(key=lambda mutant: mutant.key in known[mutant.module])
+    runner = Runner(left, options.jobs, options.seconds, lambda text: print(text, file=out))
+    tests = options.tests or [test for test in TESTS if (ROOT / test).exists()]
     ignored = [f"--ignore={path}" for path in LEFT_OUT]
     os.chdir(ROOT)
     code = pytest.main([*_OPTIONS, *ignored, *tests], plugins=[runner, _Configured()])
