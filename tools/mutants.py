@@ -72,7 +72,9 @@ LEFT_OUT = ("tests/ops/test_containment.py", "tests/ops/test_outside_op.py")
 """Slow tests of the same rules; most of what they do happens in other processes."""
 MAX_SURVIVORS = 0.05
 
-_WALL_SECONDS = 300
+_CPU_SECONDS = 20
+_WALL_SECONDS = 120
+"""A mutant that loops or blocks is killed by these; all its tests take a few seconds of CPU time."""
 _MEMORY_BYTES = 6 << 30
 
 # -- mutants --------------------------------------------------------------------------------------------------
@@ -450,6 +452,13 @@ class Coverage:
     lines: dict[str, dict[str, list[int]]] = field(default_factory=dict)
     """By test, then by module. A test that brings its own trace function counts as executing every line."""
     opaque: list[str] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
+    """The hash of each test file when its tests were recorded."""
+
+    def keep(self, tests: set[str]) -> None:
+        self.seconds = {test: seconds for test, seconds in self.seconds.items() if test in tests}
+        self.lines = {test: lines for test, lines in self.lines.items() if test in tests}
+        self.opaque = [test for test in self.opaque if test in tests]
 
     def tests_of(self, module: str, numbers: Iterable[int] | None) -> list[str]:
         """Return the tests that execute one of some lines, or any line of a module; the fast ones first."""
@@ -526,31 +535,32 @@ class Runner:
     # -- coverage -------------------------------------------------------------------------------------
 
     def _measure(self) -> Coverage:
-        """Run every test once, in a child, and record what it executes."""
-        name = _state_hash(SOURCE.rglob("*.py"), (ROOT / "tests").rglob("*.py"), self._items)
-        stored = RESULTS / f"coverage-{name}.json"
-        if not stored.exists():
-            for outdated in RESULTS.glob("coverage-*.json"):
-                outdated.unlink()
-            self._log(f"recording what {len(self._items)} tests execute ...")
-            child = _fork(lambda: self._record(stored))
+        """Run every test once, in a child, and record what it executes. Only new and changed tests are run again."""
+        support = (path for path in (ROOT / "tests").rglob("*.py") if not path.name.startswith("test_"))
+        stored = RESULTS / f"coverage-{_state_hash(SOURCE.rglob('*.py'), support)}.json"
+        for outdated in set(RESULTS.glob("coverage-*.json")) - {stored}:
+            outdated.unlink()
+        coverage = Coverage(**json.loads(stored.read_text())) if stored.exists() else Coverage()
+        hashes = {name: _state_hash([ROOT / name]) for name in {_file_of(test) for test in self._items}}
+        known = {test for test in coverage.lines if coverage.files.get(_file_of(test)) == hashes.get(_file_of(test))}
+        coverage.keep(known & self._items.keys())
+        missing = [item for test, item in self._items.items() if test not in known]
+        if missing:
+            self._log(f"recording what {len(missing)} tests execute ...")
+            coverage.files = hashes
+            child = _fork(lambda: self._record(coverage, missing, stored), cpu_seconds=0)
             os.waitpid(child.pid, 0)
+            failed = child.result(0)
             child.close()
-        if not stored.exists():
-            self.is_broken = True
-            return Coverage()
-        coverage = Coverage(**json.loads(stored.read_text()))
-        failed = coverage.lines.pop("failed", None)
-        if failed is not None:
-            self._log(f"these tests fail without a mutant: {', '.join(failed)}")
-            stored.unlink()
-            self.is_broken = True
+            if failed:
+                self._log(f"these tests fail without a mutant: {failed}")
+                self.is_broken = True
+                return coverage
+            coverage = Coverage(**json.loads(stored.read_text()))
         return coverage
 
-    def _record(self, stored: Path) -> str:
-        coverage = Coverage()
-        failed: dict[str, list[int]] = {}
-        items = list(self._items.values())
+    def _record(self, coverage: Coverage, items: list[pytest.Item], stored: Path) -> str:
+        failed = []
         for item, following in zip(items, [*items[1:], None], strict=True):
             tracer = _Tracer()
             began = time.process_time()
@@ -564,11 +574,10 @@ class Runner:
             coverage.seconds[item.nodeid] = round(time.process_time() - began, 4)
             coverage.lines[item.nodeid] = {module: sorted(numbers) for module, numbers in tracer.lines.items()}
             if self._failed:
-                failed[item.nodeid] = []
-        if failed:
-            coverage.lines["failed"] = failed
-        stored.write_text(json.dumps(vars(coverage)))
-        return ""
+                failed.append(self._failed)
+        if not failed:
+            stored.write_text(json.dumps(vars(coverage)))
+        return " ".join(failed)
 
     # -- mutants --------------------------------------------------------------------------------------
 
@@ -643,7 +652,7 @@ def _attempt_anew(mutant: Mutant, tests: list[str]) -> str:
             del sys.modules[name]
     sys.meta_path.insert(0, _MutantFinder(mutant))
     plugin = _Collected(tests)
-    files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
+    files = list(dict.fromkeys(map(_file_of, tests)))
     try:
         code = pytest.main([*_OPTIONS, "-x", "--basetemp", str(_temporary()), *files], plugins=[plugin])
     except BaseException as error:
@@ -718,6 +727,10 @@ def _lines_of(mutant: Mutant) -> range:
     return best
 
 
+def _file_of(test: str) -> str:
+    return test.partition("::")[0]
+
+
 def _lines_using(module: str, names: tuple[str, ...]) -> set[int]:
     """Return the lines of the functions that use one of some variables of their module, also through other ones."""
     wanted = set(names)
@@ -778,7 +791,7 @@ class _Child:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _fork(work: Any) -> _Child:
+def _fork(work: Any, cpu_seconds: int = _CPU_SECONDS) -> _Child:
     reader, writer = os.pipe()
     folder = tempfile.mkdtemp(prefix="mutant-")
     pid = os.fork()
@@ -795,6 +808,8 @@ def _fork(work: Any) -> _Child:
         os.environ["TMPDIR"] = tempfile.tempdir = folder
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if cpu_seconds:
+            resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
         _use_temporary()
         said = work()
     except BaseException as error:
