@@ -262,6 +262,8 @@ class _Finder:
                 self._add(node, "pass")
             case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]) if self._function:
                 self._add(node, "pass")
+            case ast.Return(value=ast.Constant(value=bool())):
+                pass  # the other value is a mutant already
             case ast.Return(value=ast.expr() as value) if not _is_none(value):
                 self._add(value, "None")
             case ast.Return() if self._function:
