@@ -3,14 +3,15 @@
     python tools/mutants.py [MODULE ...] [--sample N --seed S] [--survivors] [--jobs N]
     python tools/mutants.py --check
 
-A mutant is a module with one small fault: another operator or constant, a negated condition, a removed statement. A test
-that fails kills it. A mutant that survives is a rule that no test states, or behaves like the original; the latter are
-explained in `tools/mutants-explained.toml`. Exits with 1 if a survivor is not explained, or an explanation is not needed.
+A mutant is a module with one small fault: another operator or constant, a negated condition, a removed statement. A
+test that fails kills it. A mutant that survives shows a rule that no test states, or behaves like the original; the
+latter are explained in `tools/mutants-explained.toml`. Exits with 1 if a survivor is not explained, if more than 5 %
+survive, or if an explanation matches no mutant.
 
 One process imports the tests and records which lines each of them executes. For every mutant it forks a child, which
-replaces the code of one function and runs the tests that execute the line, until one fails. A mutant outside of functions
-needs its module to be imported again. Results are stored in `.mutants/`, so that an interrupted run continues; mutants
-that survived are tested again.
+replaces the code of one function and runs the tests that execute the line, until one fails. A mutant outside of
+functions needs its module to be imported again. Results are stored in `.mutants/`, so that an interrupted run
+continues; mutants that survived are tested again, and all mutants of a module that changed.
 
 Messages are not mutated: string literals that contain spaces, and f-strings that do. mutmut 3 forks as well but leaves
 everything outside of functions alone, such as the tables of protected names and the flags of `open`.
@@ -144,8 +145,8 @@ def mutants_of(module: str) -> list[Mutant]:
     """Return every mutant of a module, in the order of their position."""
     content = path_of(module).read_bytes()
     starts = [0]
-    for line in content.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
+    for row in content.splitlines(keepends=True):
+        starts.append(starts[-1] + len(row))
     original = _meaning(compile(content, "mutant", "exec"))
     found: dict[tuple[int, int, bytes], Mutant] = {}
     counted: Counter[tuple[str, str, str]] = Counter()
@@ -162,18 +163,21 @@ def mutants_of(module: str) -> list[Mutant]:
         except SyntaxError:
             continue
         number = edit.begins[0]
-        line = content.splitlines()[number - 1].decode().strip()
-        becomes = mutated.splitlines()[number - 1].decode().strip()
+        line, becomes = _line(content, number), _line(mutated, number)
         if line == becomes:  # the fault is further down
             first = next(index for index, byte in enumerate(text) if content[start + index] != byte)
             number += content[start : start + first].count(b"\n")
-            line, becomes = (one.splitlines()[number - 1].decode().strip() for one in (content, mutated))
+            line, becomes = _line(content, number), _line(mutated, number)
         counted[edit.function, line, becomes] += 1
         occurrence = counted[edit.function, line, becomes]
         found[start, end, text] = Mutant(
             module, edit.function, number, line, becomes, occurrence, start, end, text, edit.names
         )
     return list(found.values())
+
+
+def _line(content: bytes, number: int) -> str:
+    return content.splitlines()[number - 1].decode().strip()
 
 
 def _meaning(code: CodeType) -> tuple[Any, ...]:
@@ -214,7 +218,11 @@ class _Finder:
         assert node.end_col_offset is not None
         self._found.append(
             _Edit(
-                (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset), text, self._function, self._names
+                (node.lineno, node.col_offset),
+                (node.end_lineno, node.end_col_offset),
+                text,
+                self._function,
+                self._names,
             )
         )
 
@@ -380,6 +388,8 @@ class _Finder:
 
 
 def _assigned(statement: ast.stmt) -> Iterator[str]:
+    if isinstance(statement, ast.ClassDef):
+        yield statement.name
     targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
     for target in targets:
         if isinstance(target, ast.Name):
@@ -470,7 +480,12 @@ class Coverage:
             for test, modules in self.lines.items()
             if module in modules and (wanted is None or not wanted.isdisjoint(modules[module]))
         ]
-        return sorted(found, key=lambda test: self.seconds[test]) + [one for one in self.opaque if one not in found]
+        return sorted(found, key=lambda test: self.seconds[test])
+
+    def tests_near(self, module: str) -> list[str]:
+        """Return the tests in the files that have a test of a module; the fast ones first."""
+        files = {_file_of(test) for test in self.tests_of(module, None)}
+        return sorted((test for test in self.lines if _file_of(test) in files), key=lambda test: self.seconds[test])
 
 
 class _Tracer:
@@ -494,10 +509,6 @@ class _Tracer:
 # -- execution ------------------------------------------------------------------------------------------------
 
 
-class _Stop(BaseException):
-    """Ends a child at the first failure."""
-
-
 class Runner:
     """A pytest plugin that replaces the loop over the tests by a loop over the mutants."""
 
@@ -506,7 +517,6 @@ class Runner:
         self._seconds = seconds
         self._jobs = jobs
         self._log = log
-        self._session: pytest.Session
         self._items: dict[str, pytest.Item] = {}
         self._coverage = Coverage()
         self._killers: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
@@ -516,7 +526,6 @@ class Runner:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        self._session = session
         self._items = {item.nodeid: item for item in session.items}
         self._coverage = self._measure()
         if not self.is_broken:
@@ -563,7 +572,7 @@ class Runner:
 
     def _record(self, coverage: Coverage, items: list[pytest.Item], stored: Path) -> str:
         failed = []
-        for item, following in zip(items, [*items[1:], None], strict=True):
+        for item, following in _pairs(items):
             tracer = _Tracer()
             began = time.process_time()
             self._failed = ""
@@ -601,6 +610,10 @@ class Runner:
                 killer = child.result(status)
                 child.close()
                 done += 1
+                if killer.startswith(_BROKEN):
+                    self._log(f"{mutant.place} {mutant.line} -> {mutant.becomes}: {killer}")
+                    self.is_broken = True
+                    continue
                 if killer in self._items:
                     self._killers[mutant.module, mutant.function][killer] += 1
                 _store(mutant, killer)
@@ -612,23 +625,34 @@ class Runner:
         if mutant.function:
             tests = self._coverage.tests_of(mutant.module, _lines_of(mutant))
         else:
-            first = self._coverage.tests_of(mutant.module, _lines_using(mutant.module, mutant.names))
-            tests = [*first, *(one for one in self._coverage.tests_of(mutant.module, None) if one not in first)]
+            tests = self._coverage.tests_of(mutant.module, _lines_using(mutant.module, mutant.names))
+            tests += self._coverage.tests_near(mutant.module)
         killers = [test for test, _ in self._killers[mutant.module, mutant.function].most_common(5) if test in tests]
-        ordered = [*killers, *(test for test in tests if test not in killers)]
-        spent = itertools.accumulate(self._coverage.seconds[test] for test in ordered)
-        return [test for test, seconds in zip(ordered, spent, strict=True) if seconds <= self._seconds]
+        spent = 0.0
+        chosen = []
+        for test in dict.fromkeys((*killers, *tests, *self._coverage.opaque)):
+            if spent + self._coverage.seconds[test] <= self._seconds:
+                spent += self._coverage.seconds[test]
+                chosen.append(test)
+        return chosen
 
     def _attempt(self, mutant: Mutant, tests: list[str]) -> str:
         """Run tests on a mutant, in a child. Returns the test that failed; empty if all passed."""
         if not (mutant.function and _replace_code(mutant)):
             return _attempt_anew(mutant, tests)
-        items = [self._items[test] for test in tests]
-        for item, following in zip(items, [*items[1:], None], strict=True):
-            self._run(item, following)
+        for item, following in _pairs([self._items[test] for test in tests]):
+            try:
+                self._run(item, following)
+            except BaseException as error:  # noqa: BLE001 - whatever a mutant does kills it
+                return f"{item.nodeid} ({error!r})"
             if self._failed:
                 return self._failed
         return ""
+
+
+def _pairs(items: list[pytest.Item]) -> Iterator[tuple[pytest.Item, pytest.Item | None]]:
+    """Yield each test with the one that follows it."""
+    yield from itertools.zip_longest(items, items[1:])
 
 
 class _Collected:
@@ -649,6 +673,8 @@ class _Collected:
 
 def _attempt_anew(mutant: Mutant, tests: list[str]) -> str:
     """Import the package again, with a mutant in place of its module, and run tests on it."""
+    if not tests:
+        return ""
     for name in list(sys.modules):
         if name.partition(".")[0] in ("reyn", "tests"):
             del sys.modules[name]
@@ -657,7 +683,7 @@ def _attempt_anew(mutant: Mutant, tests: list[str]) -> str:
     files = list(dict.fromkeys(map(_file_of, tests)))
     try:
         code = pytest.main([*_OPTIONS, "-x", "--basetemp", str(_temporary()), *files], plugins=[plugin])
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - whatever a mutant does kills it
         return f"error: {error!r}"
     return plugin.failed or ("" if code in (0, 5) else f"exit {code}")
 
@@ -669,7 +695,7 @@ class _MutantFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name: str, path: object, target: ModuleType | None = None) -> Any:
         if name != self._mutant.module:
             return None
-        return importlib.util.spec_from_file_location(name, path_of(name), loader=self)  # type: ignore[arg-type]
+        return importlib.util.spec_from_file_location(name, path_of(name), loader=self)
 
     def exec_module(self, module: ModuleType) -> None:
         exec(compile(self._mutant.source(), str(path_of(self._mutant.module)), "exec"), vars(module))  # noqa: S102
@@ -758,6 +784,10 @@ def _temporary() -> Path:
     return Path(os.environ["TMPDIR"]) / "pytest"
 
 
+_BROKEN = "broken: "
+"""Begins the report of a child that failed itself."""
+
+
 class _Child:
     """A forked process that reports one line."""
 
@@ -800,7 +830,7 @@ def _fork(work: Any, cpu_seconds: int = _CPU_SECONDS) -> _Child:
     if pid:
         os.close(writer)
         return _Child(pid, reader, folder)
-    said = "error"
+    said = _BROKEN
     try:
         os.setsid()
         os.close(reader)
@@ -814,8 +844,8 @@ def _fork(work: Any, cpu_seconds: int = _CPU_SECONDS) -> _Child:
             resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
         _use_temporary()
         said = work()
-    except BaseException as error:
-        said = f"error: {error!r}"
+    except BaseException as error:  # noqa: BLE001 - the parent reports it
+        said = f"{_BROKEN}{error!r}"
     finally:
         os.write(writer, said.encode(errors="replace")[:4000])
         os._exit(0)
@@ -879,7 +909,9 @@ def main() -> int:
     parser.add_argument("--anew", action="store_true", help="forget earlier results")
     parser.add_argument("--check", action="store_true", help="only check that every explanation matches a mutant")
     parser.add_argument("--jobs", type=int, default=2, help="how many mutants are tested at once")
-    parser.add_argument("--seconds", type=float, default=4, help="the CPU time of the tests of a mutant, fast ones first")
+    parser.add_argument(
+        "--seconds", type=float, default=4, help="the CPU time of the tests of a mutant, fast ones first"
+    )
     parser.add_argument("--tests", nargs="+", metavar="PATH", help="the tests to run; default: those of the modules")
     options = parser.parse_args()
     for one in (stale := stale_explanations()):
@@ -920,22 +952,21 @@ def _execute(chosen: list[Mutant], options: argparse.Namespace) -> bool:
 def _report(chosen: list[Mutant]) -> int:
     """Print what survived. Returns 1 if there are too many survivors, or one that is not explained."""
     explained = explanations()
-    rows = []
-    is_bad = False
+    rows: dict[str, tuple[int, ...]] = {}
     for module in dict.fromkeys(mutant.module for mutant in chosen):
         stored = _stored(module)
         tested = [mutant for mutant in chosen if mutant.module == module and mutant.key in stored]
         survivors = [mutant for mutant in tested if not stored[mutant.key]]
-        open_ = [mutant for mutant in survivors if not any(one.covers(mutant) for one in explained)]
-        for mutant in open_:
+        unexplained = [mutant for mutant in survivors if not any(one.covers(mutant) for one in explained)]
+        for mutant in unexplained:
             print(f"\n{mutant.place} in {mutant.function or 'the module'}\n- {mutant.line}\n+ {mutant.becomes}")
-        rows.append((module, len(tested), len(tested) - len(survivors), len(survivors), len(survivors) - len(open_)))
-        is_bad |= bool(open_)
-    total = ("all", *(sum(row[column] for row in rows) for column in range(1, 5)))
+        killed, known = len(tested) - len(survivors), len(survivors) - len(unexplained)
+        rows[module] = len(tested), killed, len(survivors), known
+    rows["all"] = total = tuple(map(sum, zip(*rows.values(), strict=True)))
     print(f"\n{'module':<26}{'mutants':>9}{'killed':>9}{'survived':>10}{'explained':>11}")
-    for name, *figures in (*rows, total):
+    for name, figures in rows.items():
         print(f"{name:<26}{figures[0]:>9}{figures[1]:>9}{figures[2]:>10}{figures[3]:>11}")
-    return int(is_bad or total[3] > MAX_SURVIVORS * total[1])
+    return int(total[2] != total[3] or total[2] > MAX_SURVIVORS * total[0])
 
 
 if __name__ == "__main__":

@@ -101,7 +101,9 @@ def test_what_reyn_reads_is_protected_at_the_root(path: str):
 
 
 def test_reyn_is_an_ordinary_name_below_the_root():
-    assert covers("./", "docs/reyn/x.md")
+    for pattern in ("./", "docs/", "docs/**", "docs/*/", "**/reyn/*"):
+        assert covers(pattern, "docs/reyn/x.md")
+    assert covers("docs/", "docs/x/reyn/a.md")
 
 
 def test_reading_protects_hidden_names_only():

@@ -91,7 +91,12 @@ def test_places_of_rules_and_zones(tmp_path: Path):
     )
     places = RulePlaces(tmp_path, KEYS)
     deny, ask, shell, other = parse_rules({"tool": ["deny", "ask"], "shell": "deny", "file.read": "ask"}, KEYS)
-    assert [places.of_rule(rule) for rule in (deny, ask, shell, other)] == ["reyn.yaml:8", "reyn.yaml:9", "reyn.yaml:10", ""]
+    assert [places.of_rule(rule) for rule in (deny, ask, shell, other)] == [
+        "reyn.yaml:8",
+        "reyn.yaml:9",
+        "reyn.yaml:10",
+        "",
+    ]
     assert places.of_zone("read", "d/") == "reyn.yaml:5"
     assert places.of_zone("write", "e/") == "reyn.local.yaml:3"
     assert places.of_zone("write", "a/") == ""  # replaced by the local file

@@ -98,7 +98,11 @@ def test_a_rule_for_everything_denies_protected_files_and_grants_none():
 
 @pytest.mark.parametrize(
     ("value", "fix"),
-    [({"shel": "allow"}, "shell"), ({"shell": {"allow": "a", "skil": "b"}}, "skill"), ({"shell": {"alow": "a"}}, "allow")],
+    [
+        ({"shel": "allow"}, "shell"),
+        ({"shell": {"allow": "a", "skil": "b"}}, "skill"),
+        ({"shell": {"alow": "a"}}, "allow"),
+    ],
 )
 def test_an_error_suggests_the_key_that_was_meant(value: dict, fix: str):
     with pytest.raises(RuleError) as caught:

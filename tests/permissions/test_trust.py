@@ -233,9 +233,15 @@ def test_a_model_of_the_user_needs_no_trust_beside_one_of_the_project(tmp_path: 
     assert wanted(load_project(tmp_path)) == ["models.far: send secret://FAR to https://far.example"]
 
 
+def model_line(name: str) -> str:
+    return f"  m{name}: {{model: openai:m, base_url: 'https://{name}.example', key: secret://{name}}}"
+
+
 def test_secrets_that_are_bound_to_origins_of_the_project_are_listed_in_order(tmp_path: Path):
     names = [f"K{number}" for number in range(8)]
-    lines = [f"  m{name}: {{model: openai:m, base_url: 'https://{name}.example', key: secret://{name}}}" for name in names]
+    lines = [
+        f"  m{name}: {{model: openai:m, base_url: 'https://{name}.example', key: secret://{name}}}" for name in names
+    ]
     configure(tmp_path, "\n".join(["permissions: {tool: allow}", "models:", *reversed(lines)]))
     assert bound_secrets(tmp_path) == []
     user_config().allow("secret://K0", "https://elsewhere.example")
@@ -248,7 +254,9 @@ def test_secrets_that_are_bound_to_origins_of_the_project_are_listed_in_order(tm
 
 def test_secrets_that_stay_apart_are_returned_in_order(tmp_path: Path):
     names = [f"K{number}" for number in range(8)]
-    lines = [f"  m{name}: {{model: openai:m, base_url: 'https://{name}.example', key: secret://{name}}}" for name in names]
+    lines = [
+        f"  m{name}: {{model: openai:m, base_url: 'https://{name}.example', key: secret://{name}}}" for name in names
+    ]
     configure(tmp_path, "\n".join(["models:", *reversed(lines)]))
     for name in names:
         user_config().allow(f"secret://{name}", "https://elsewhere.example")

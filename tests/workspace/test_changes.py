@@ -259,7 +259,7 @@ def test_revert_of_a_modified_file_is_a_conflict(roots, file):
 def test_a_recorded_path_that_leads_elsewhere_is_refused(roots, tmp_path, path):
     (roots.project / "reyn/out").symlink_to(tmp_path / "beside")
     for do in (apply_change, revert):
-        with pytest.raises(FileError, match="leads elsewhere than it did|NUL character"):
+        with pytest.raises(FileError, match=r"leads elsewhere than it did|NUL character"):
             apply(Change(path, None, NEW_NAME, None), roots, do)
 
 
@@ -465,6 +465,15 @@ def test_a_folder_that_vanishes_while_it_is_removed_is_no_failure(roots, failing
     apply(BELOW, roots)
     failing("rmdir", after=True)
     assert apply(BELOW, roots, revert) == "done"
+
+
+def test_the_first_folder_that_cannot_be_removed_is_named(roots, monkeypatch):
+    apply(BELOW, roots)
+    system = Failing("none")
+    system.rmdir = lambda *args, **more: Failing("rmdir").rmdir(*args, **more)
+    monkeypatch.setattr(changes, "os", system)
+    with pytest.raises(FileError, match=r"^`reyn/x/y`: Input/output error"):
+        apply(BELOW, roots, revert)
 
 
 # -- durability ---------------------------------------------------------------------------------------

@@ -176,7 +176,9 @@ def test_a_file_that_cannot_be_read_or_written_is_left_alone(files):
 def test_every_file_of_a_restore_has_a_temporary_name_of_its_own(files, monkeypatch):
     names = []
     real = os.rename
-    monkeypatch.setattr(changes.os, "rename", lambda source, *args, **more: (names.append(source), real(source, *args, **more)))
+    monkeypatch.setattr(
+        changes.os, "rename", lambda source, *args, **more: (names.append(source), real(source, *args, **more))
+    )
     for path in (PATH, "output/b.md"):
         put(files, b"two\n", path)
     recorded = (change(ONE, TWO), change(ONE, TWO, "output/b.md"))

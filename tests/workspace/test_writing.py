@@ -8,6 +8,7 @@ import pytest
 
 from reyn.workspace import writing
 from reyn.workspace.writing import create_file, replace_file
+from tests.workspace.support import open_descriptors
 
 
 class Recording:
@@ -49,6 +50,10 @@ def default_mode(tmp_path):
     return mode
 
 
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
 def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
@@ -57,7 +62,7 @@ def test_a_new_file_is_written_with_the_default_mode(tmp_path, default_mode):
     assert replace_file(tmp_path / "a", [b"one", b"two"]) == 6
     assert (tmp_path / "a").read_bytes() == b"onetwo"
     assert mode_of(tmp_path / "a") == default_mode
-    assert os.listdir(tmp_path) == ["a"]
+    assert names(tmp_path) == ["a"]
 
 
 @pytest.mark.parametrize(("mode", "kept"), [(0o640, 0o640), (0o4755, 0o755), (0o600, 0o600)])
@@ -83,7 +88,7 @@ def test_a_link_is_replaced_and_neither_its_target_nor_its_mode_is_used(tmp_path
     assert (tmp_path / "secret").read_bytes() == b"secret"
     assert not (tmp_path / "a").is_symlink()
     assert mode_of(tmp_path / "a") == default_mode
-    assert sorted(os.listdir(tmp_path)) == ["a", "secret"]
+    assert names(tmp_path) == ["a", "secret"]
 
 
 def test_the_content_is_durable_before_the_name_and_the_name_before_the_end(tmp_path, system):
@@ -120,11 +125,11 @@ def test_a_file_under_the_temporary_name_is_not_written(tmp_path, monkeypatch, p
 def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, system, call):
     (tmp_path / "a").write_bytes(b"old")
     system.failing = call
-    before = len(os.listdir("/dev/fd"))
+    before = open_descriptors()
     with pytest.raises(OSError, match="Input/output"):
         replace_file(tmp_path / "a", [b"new"])
-    assert len(os.listdir("/dev/fd")) == before
-    assert (os.listdir(tmp_path), (tmp_path / "a").read_bytes()) == (["a"], b"old")
+    assert open_descriptors() == before
+    assert (names(tmp_path), (tmp_path / "a").read_bytes()) == (["a"], b"old")
 
 
 def test_content_that_cannot_be_produced_leaves_nothing(tmp_path):
@@ -134,7 +139,7 @@ def test_content_that_cannot_be_produced_leaves_nothing(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         replace_file(tmp_path / "a", chunks())
-    assert os.listdir(tmp_path) == []
+    assert names(tmp_path) == []
 
 
 def test_a_file_is_not_a_folder(tmp_path):
@@ -193,14 +198,14 @@ def test_a_file_that_cannot_be_written_whole_is_removed(tmp_path, system):
     system.fdopen = fdopen
     with pytest.raises(OSError, match="No space"):
         create_file(tmp_path, "x/a", b"new")
-    assert os.listdir(tmp_path / "x") == []
+    assert names(tmp_path / "x") == []
 
 
 def test_no_descriptor_leaks(tmp_path):
-    before = len(os.listdir("/dev/fd"))
+    before = open_descriptors()
     replace_file(tmp_path / "a", [b"new"])
     create_file(tmp_path, "x/y/z", b"new")
     for write in (lambda: create_file(tmp_path, "x/y/z", b"new"), lambda: create_file(tmp_path, "a/b/c", b"new")):
         with pytest.raises(OSError, match=r"exists|Not a directory"):
             write()
-    assert len(os.listdir("/dev/fd")) == before
+    assert open_descriptors() == before
