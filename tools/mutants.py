@@ -51,7 +51,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
-RESULTS = ROOT / ".mutants"
+RESULTS = Path(os.environ.get("MUTANTS_RESULTS", ROOT / ".mutants"))
 EXPLAINED = ROOT / "tools" / "mutants-explained.toml"
 
 MODULES = (
@@ -467,10 +467,12 @@ class Coverage:
     files: dict[str, str] = field(default_factory=dict)
     """The hash of each test file when its tests were recorded."""
 
-    def keep(self, tests: set[str]) -> None:
-        self.seconds = {test: seconds for test, seconds in self.seconds.items() if test in tests}
-        self.lines = {test: lines for test, lines in self.lines.items() if test in tests}
-        self.opaque = [test for test in self.opaque if test in tests]
+    def keep(self, files: Iterable[str]) -> None:
+        """Forget the tests of all other files."""
+        self.files = {file: self.files[file] for file in files}
+        self.seconds = {test: seconds for test, seconds in self.seconds.items() if _file_of(test) in self.files}
+        self.lines = {test: lines for test, lines in self.lines.items() if test in self.seconds}
+        self.opaque = [test for test in self.opaque if test in self.seconds]
 
     def tests_of(self, module: str, numbers: Iterable[int] | None) -> list[str]:
         """Return the tests that execute one of some lines, or any line of a module; the fast ones first."""
@@ -553,12 +555,11 @@ class Runner:
             outdated.unlink()
         coverage = Coverage(**json.loads(stored.read_text())) if stored.exists() else Coverage()
         hashes = {name: _state_hash([ROOT / name]) for name in {_file_of(test) for test in self._items}}
-        known = {test for test in coverage.lines if coverage.files.get(_file_of(test)) == hashes.get(_file_of(test))}
-        coverage.keep(known & self._items.keys())
-        missing = [item for test, item in self._items.items() if test not in known]
+        coverage.keep(file for file, recorded in coverage.files.items() if hashes.get(file, recorded) == recorded)
+        missing = [item for test, item in self._items.items() if test not in coverage.lines]
         if missing:
             self._log(f"recording what {len(missing)} tests execute ...")
-            coverage.files = hashes
+            coverage.files |= hashes
             child = _fork(lambda: self._record(coverage, missing, stored), cpu_seconds=0)
             os.waitpid(child.pid, 0)
             failed = child.result(0)
@@ -631,7 +632,7 @@ class Runner:
         spent = 0.0
         chosen = []
         for test in dict.fromkeys((*killers, *tests, *self._coverage.opaque)):
-            if spent + self._coverage.seconds[test] <= self._seconds:
+            if test in self._items and spent + self._coverage.seconds[test] <= self._seconds:
                 spent += self._coverage.seconds[test]
                 chosen.append(test)
         return chosen
@@ -867,7 +868,7 @@ class _Configured:
             _current.append(config)
 
 
-_OPTIONS = ("-q", "-p", "no:xdist", "-p", "no:cacheprovider", "--capture=fd", "--no-header", "--tb=no", "-W", "error")
+_OPTIONS = ("-qq", "-p", "no:xdist", "-p", "no:cacheprovider", "--capture=fd", "--no-header", "--tb=no", "-W", "error")
 
 
 # -- results --------------------------------------------------------------------------------------------------

@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 
 from reyn.config import Config, Sources
-from reyn.permissions import Allowed, Denied, Gate, NeedsApproval, PathPattern, Policy, parse_requests, parse_rules
+from reyn.permissions import (
+    Allowed,
+    Denied,
+    Gate,
+    NeedsApproval,
+    PathPattern,
+    Policy,
+    parse_requests,
+    parse_rules,
+    refusal,
+)
 from reyn.permissions.rules import PlacedRule, Requests, Rule
 from reyn.permissions.trust import LoadedProject, ProjectTrust, Want
 from reyn.workspace import Roots, locate
@@ -140,6 +150,14 @@ def test_ask_needs_approval(roots):
     assert verdict == NeedsApproval("permissions.file.write: ask output/", "default: write output/")
     verdict = write(roots, "tickets/a.md", {"file.write": [{"ask": "tickets/"}]}, REQUEST)
     assert isinstance(verdict, NeedsApproval)
+
+
+def test_an_approval_counts_for_the_rules_that_the_person_was_asked_for():
+    asks, denies = NeedsApproval("b", "why"), Denied("b", "why")
+    assert refusal(Allowed("b")) is None
+    assert [refusal(asks), refusal(denies), refusal(denies, approved="b")] == [asks, denies, denies]
+    assert [refusal(asks, approved=approved) for approved in ("b", "a and b", "a and b and c")] == [None, None, None]
+    assert [refusal(asks, approved=approved) for approved in ("a", "bb", "a and bb")] == [asks, asks, asks]
 
 
 def test_a_denial_names_the_line_to_add_and_the_file(roots):
