@@ -475,19 +475,29 @@ class Coverage:
         self.opaque = [test for test in self.opaque if test in self.seconds]
 
     def tests_of(self, module: str, numbers: Iterable[int] | None) -> list[str]:
-        """Return the tests that execute one of some lines, or any line of a module; the fast ones first."""
+        """Return the tests that execute one of some lines, or any line of a module, in the order to try them."""
         wanted = None if numbers is None else set(numbers)
         found = [
             test
             for test, modules in self.lines.items()
             if module in modules and (wanted is None or not wanted.isdisjoint(modules[module]))
         ]
-        return sorted(found, key=lambda test: self.seconds[test])
+        return self._ordered(module, found)
 
     def tests_near(self, module: str) -> list[str]:
-        """Return the tests in the files that have a test of a module; the fast ones first."""
+        """Return the tests in the files that have a test of a module, in the order to try them."""
         files = {_file_of(test) for test in self.tests_of(module, None)}
-        return sorted((test for test in self.lines if _file_of(test) in files), key=lambda test: self.seconds[test])
+        return self._ordered(module, [test for test in self.lines if _file_of(test) in files])
+
+    def _ordered(self, module: str, tests: list[str]) -> list[str]:
+        """Sort tests: those named after the module, then those of its package, the fast ones first."""
+        _, package, name = module.split(".")
+
+        def rank(test: str) -> tuple[bool, bool, float]:
+            folder, _, file = _file_of(test).rpartition("/")
+            return file != f"test_{name}.py", folder != f"tests/{package}", self.seconds[test]
+
+        return sorted(tests, key=rank)
 
 
 class _Tracer:
@@ -623,15 +633,20 @@ class Runner:
             time.sleep(0.01)
 
     def _tests_for(self, mutant: Mutant) -> list[str]:
-        if mutant.function:
-            tests = self._coverage.tests_of(mutant.module, _lines_of(mutant))
-        else:
-            tests = self._coverage.tests_of(mutant.module, _lines_using(mutant.module, mutant.names))
-            tests += self._coverage.tests_near(mutant.module)
+        coverage = self._coverage
+        lines = _lines_of(mutant) if mutant.function else _lines_using(mutant.module, mutant.names)
+        tests = coverage.tests_of(mutant.module, lines)
         killers = [test for test, _ in self._killers[mutant.module, mutant.function].most_common(5) if test in tests]
+        chosen = self._affordable([*killers, *tests, *coverage.opaque])
+        if not mutant.function:
+            chosen += self._affordable(coverage.tests_near(mutant.module))
+        return list(dict.fromkeys(chosen))
+
+    def _affordable(self, tests: list[str]) -> list[str]:
+        """Return the first tests that take as much CPU time as a mutant is worth."""
         spent = 0.0
         chosen = []
-        for test in dict.fromkeys((*killers, *tests, *self._coverage.opaque)):
+        for test in dict.fromkeys(tests):
             if test in self._items and spent + self._coverage.seconds[test] <= self._seconds:
                 spent += self._coverage.seconds[test]
                 chosen.append(test)

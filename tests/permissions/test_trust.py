@@ -267,5 +267,13 @@ def test_secrets_that_stay_apart_are_returned_in_order(tmp_path: Path):
 
 def test_settings_of_a_program_may_be_values(tmp_path: Path):
     models = {"far": ModelSettings("openai:m", base_url="https://far.example", key="secret://FAR")}
-    configure(tmp_path, "models: {far: {model: openai:m, base_url: 'https://far.example', key: secret://FAR}}")
+    configure(tmp_path, "models: {near: {model: openai:m, base_url: 'https://far.example', key: secret://FAR}}")
     assert load_project(tmp_path, {"models": models}).trust.wants == ()
+    assert wanted(load_project(tmp_path)) == ["models.near: send secret://FAR to https://far.example"]
+
+
+def test_a_secret_for_a_host_that_is_not_ascii_needs_trust(tmp_path: Path):
+    configure(tmp_path, "models: {far: {model: openai:m, base_url: 'https://évil.example/v1', key: secret://K}}")
+    loaded = load_project(tmp_path)
+    assert wanted(loaded) == ["models.far: send secret://K to https://évil.example/v1"]
+    assert not loaded.trust.may_bind("secret://K", "https://évil.example/v1")

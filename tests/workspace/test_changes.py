@@ -118,6 +118,19 @@ def test_a_file_that_is_deleted_during_the_write_is_a_conflict(roots, file):
     assert names(roots) == []
 
 
+def test_a_file_that_is_modified_before_it_is_deleted_is_a_conflict(roots, file, monkeypatch):
+    real = changes.fingerprint
+
+    def fingerprint(*args):
+        found = real(*args)
+        file.write_bytes(b"theirs\n")
+        return found
+
+    monkeypatch.setattr(changes, "fingerprint", fingerprint)
+    assert apply(DELETED, roots) == "conflict"
+    assert file.read_bytes() == b"theirs\n"
+
+
 def test_a_link_that_appears_during_the_write_is_a_conflict(roots):
     link = roots.project / "reyn/a.md"
 
@@ -436,6 +449,61 @@ def test_a_revert_that_cannot_remove_a_folder_fails_and_can_be_repeated(roots, f
     monkeypatch.undo()
     assert apply(BELOW, roots, revert) == "already"
     assert names(roots) == []
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), FileError("it is a folder")])
+def test_a_change_is_uncertain_if_the_file_cannot_be_read_after_a_failure(roots, file, failing, monkeypatch, error):
+    failing("rename")
+    real, looks = changes.fingerprint, []
+
+    def fingerprint(*args):
+        looks.append(args)
+        if len(looks) > 1:
+            raise error
+        return real(*args)
+
+    monkeypatch.setattr(changes, "fingerprint", fingerprint)
+    with pytest.raises(ChangeUncertain, match="may have been changed"):
+        apply(REPLACED, roots)
+
+
+def test_a_change_is_uncertain_if_the_file_is_something_else_after_a_failure(roots, file, monkeypatch):
+    system = Failing("none")
+
+    def rename(*args, **more):
+        file.write_bytes(b"theirs\n")
+        raise OSError(errno.EIO, "Input/output error")
+
+    system.rename = rename
+    monkeypatch.setattr(changes, "os", system)
+    with pytest.raises(ChangeUncertain, match="may have been changed"):
+        apply(REPLACED, roots)
+
+
+def test_a_file_whose_folder_is_gone_after_a_failure_counts_as_deleted(roots, monkeypatch):
+    folder = roots.project / "reyn/x"
+    folder.mkdir()
+    (folder / "a.md").write_bytes(OLD)
+    system = Failing("none")
+
+    def unlink(name, **more):
+        os.unlink(name, **more)
+        if name == "a.md":
+            folder.rmdir()
+            raise OSError(errno.EIO, "Input/output error")
+
+    system.unlink = unlink
+    monkeypatch.setattr(changes, "os", system)
+    assert apply(Change("reyn/x/a.md", OLD_NAME, None, None), roots) == "unconfirmed"
+
+
+def test_a_forged_folder_of_a_record_is_ignored(roots):
+    apply(BELOW, roots)
+    (roots.state / "empty").mkdir()
+    forged = ("reyn/x", "reyn/x/y", ".reyn/empty", "a\0b")
+    assert apply(Change(BELOW.path, None, NEW_NAME, None, forged), roots, revert) == "done"
+    assert names(roots) == []
+    assert (roots.state / "empty").is_dir()
 
 
 @pytest.mark.parametrize("call", ["mkdir", "write"])
