@@ -176,9 +176,15 @@ class Growing:
 
     def __init__(self, path, more: bytes) -> None:
         self._path, self._more = path, more
+        self.count = 0
 
     def __getattr__(self, name: str):
         return getattr(os, name)
+
+    def read(self, handle: int, size: int) -> bytes:
+        content = os.read(handle, size)
+        self.count += len(content)
+        return content
 
     def fstat(self, handle: int):
         status = os.fstat(handle)
@@ -196,6 +202,16 @@ def test_a_file_that_grows_while_it_is_read_is_read_to_its_end_or_refused(roots,
     path.write_bytes(b"x" * 10)
     with pytest.raises(FileError, match="larger than"):
         read(location, roots, len(more) + 9)
+
+
+@pytest.mark.parametrize("limit", [10, 11, 12, 100, (1 << 20) + 5])
+def test_a_file_that_grows_is_not_read_further_than_one_byte_beyond_the_limit(roots, monkeypatch, limit):
+    location = put(roots, "reyn/a", "x" * 10)
+    system = Growing(roots.project / "reyn/a", b"y" * (4 << 20))
+    monkeypatch.setattr(files, "os", system)
+    with pytest.raises(FileError, match="larger than"):
+        read(location, roots, limit)
+    assert system.count == limit + 1
 
 
 def test_reading_leaks_no_descriptor(roots):

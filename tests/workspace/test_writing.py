@@ -149,6 +149,18 @@ def test_a_file_is_not_a_folder(tmp_path):
             write()
 
 
+@pytest.mark.timeout(20)  # opening a FIFO blocks
+def test_a_fifo_is_not_a_folder_either(tmp_path):
+    os.mkfifo(tmp_path / "a")
+    for write in (
+        lambda: replace_file(tmp_path / "a/b", [b""]),
+        lambda: create_file(tmp_path / "a", "b", b""),
+        lambda: create_file(tmp_path, "a/b", b""),
+    ):
+        with pytest.raises(NotADirectoryError):
+            write()
+
+
 # -- new files ----------------------------------------------------------------------------------------
 
 

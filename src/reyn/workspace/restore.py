@@ -110,7 +110,7 @@ def _as_one(steps: list[Change], files: Files) -> Change:
             path for step in reversed(steps) for path in step.made if oldest.path.startswith(f"{path.rstrip('/')}/")
         )
     )
-    after = now if _is_from(steps, now) and now != oldest.before else steps[0].after
+    after = now if _is_from(steps, now) else steps[0].after
     return Change(oldest.path, oldest.before, after, oldest.mode, made)
 
 
