@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from reyn.config import Config, Sources
 from reyn.permissions import (
     Allowed,
     Denied,
@@ -19,7 +18,6 @@ from reyn.permissions import (
     refusal,
 )
 from reyn.permissions.rules import PlacedRule, Requests, Rule
-from reyn.permissions.trust import LoadedProject, ProjectTrust, Want
 from reyn.workspace import Roots, locate
 
 KEYS = ("file.read", "file.write", "tool")
@@ -238,9 +236,6 @@ def test_a_denial_in_an_untrusted_project_says_that_its_settings_are_ignored(roo
         PlacedRule(Rule("deny", "tool"), ()),
         Requests(),
         PathPattern.parse("./"),
-        Want("zone", "files.write", "files.write: a/", "reyn.yaml:1"),
-        ProjectTrust(),
-        LoadedProject(Config(), ProjectTrust(), Sources([])),
     ],
 )
 def test_values_cannot_be_changed_after_a_decision(value):

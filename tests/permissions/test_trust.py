@@ -277,3 +277,12 @@ def test_a_secret_for_a_host_that_is_not_ascii_needs_trust(tmp_path: Path):
     loaded = load_project(tmp_path)
     assert wanted(loaded) == ["models.far: send secret://K to https://évil.example/v1"]
     assert not loaded.trust.may_bind("secret://K", "https://évil.example/v1")
+
+
+def test_what_was_loaded_cannot_be_changed(tmp_path: Path):
+    configure(tmp_path, "permissions: {tool: allow}")
+    loaded = load_project(tmp_path)
+    for value in (loaded, loaded.trust, loaded.trust.wants[0]):
+        for name in value.__struct_fields__:
+            with pytest.raises(AttributeError):
+                setattr(value, name, None)
