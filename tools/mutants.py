@@ -976,6 +976,9 @@ def _report(chosen: list[Mutant]) -> int:
         unexplained = [mutant for mutant in survivors if not any(one.covers(mutant) for one in explained)]
         for mutant in unexplained:
             print(f"\n{mutant.place} in {mutant.function or 'the module'}\n- {mutant.line}\n+ {mutant.becomes}")
+        for one in explained:
+            if any(map(one.covers, tested)) and not any(map(one.covers, survivors)):
+                print(f"\nexplained but killed: {module}: {one.line} -> {one.becomes or '...'}")
         killed, known = len(tested) - len(survivors), len(survivors) - len(unexplained)
         rows[module] = len(tested), killed, len(survivors), known
     rows["all"] = total = tuple(map(sum, zip(*rows.values(), strict=True)))
