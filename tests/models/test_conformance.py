@@ -19,6 +19,7 @@ from reyn.contract import Candidate, Contract, Rejected, offered_ops
 from reyn.errors import ModelTimeout
 from reyn.journal import MemoryJournal
 from reyn.journal.kinds import Usage
+from reyn.models import Candidate as ModelCandidate
 from reyn.models import Message, Model, ModelReply, ModelRequest
 from reyn.models.local import LocalModel
 from reyn.models.openai import OpenAIModel
@@ -141,19 +142,26 @@ NOTE = {
 BRANCHES = Contract(
     (Candidate("more", "transition", "note", NOTE, "Go on."), Candidate("end", "finish", "note", NOTE, "Finish.")),
     offered_ops(VOCABULARY, ("ask_user",)),
+    form="short",
 )
 
 
 def check_constrained(model: Model) -> None:
     """Check that the answer of a real model satisfies a contract with branches and ops."""
     messages = (Message("system", "Write a note of one word."), Message("user", "Finish. The word is blue."))
-    request = ModelRequest(messages, BRANCHES.schema, "k", "1.1", "0" * 64)
+    candidates = tuple(
+        ModelCandidate(one.next_phase, one.control_type, one.schema_name, "", NOTE, one.label)
+        for one in BRANCHES.candidates
+    )
+    request = ModelRequest(
+        messages, BRANCHES.schema, "k", "1.1", "0" * 64, candidates=candidates, answer_form=BRANCHES.form
+    )
     with asyncio.Runner() as runner:
         reply = runner.run(model.complete(request))
         if isinstance(model, OpenAIModel):
             runner.run(model.aclose())
     assert reply.mode in ("grammar", "json_schema")
-    assert not isinstance(BRANCHES.judge(reply.text), Rejected)
+    assert not isinstance(BRANCHES.judge(reply.text, probability=reply.choice_probability), Rejected)
 
 
 @real

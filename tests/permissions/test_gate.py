@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from reyn.permissions import Allowed, Denied, Gate, NeedsApproval, Policy, parse_requests, parse_rules
-from reyn.workspace import locate
+from reyn.permissions import (
+    Allowed,
+    Denied,
+    Gate,
+    NeedsApproval,
+    PathPattern,
+    Policy,
+    parse_requests,
+    parse_rules,
+    refusal,
+)
+from reyn.permissions.rules import PlacedRule, Requests, Rule
+from reyn.workspace import Roots, locate
 
 KEYS = ("file.read", "file.write", "tool")
 
@@ -77,9 +90,11 @@ def test_the_state_directory_is_out_of_reach_whatever_is_granted(roots, text):
         assert verdict.rule == "the state directory is out of reach"
 
 
-def test_recorded_content_is_read_only(roots):
-    assert isinstance(read(roots, "workspace:.full/call-1"), Allowed)
-    assert isinstance(write(roots, "workspace:.full/call-1"), Denied)
+def test_recorded_content_is_read_only_whatever_is_granted(roots):
+    assert read(roots, "workspace:.full/call-1") == Allowed("default: content of this run")
+    for path in ("workspace:.full/call-1", "workspace:.full"):
+        verdict = write(roots, path, {"file.write": "allow"}, {"file.write": ["workspace:./"]})
+        assert verdict.rule == "default: recorded content is read-only"
 
 
 @pytest.mark.parametrize("text", ["/etc/passwd", "../beside/secret.md", "workspace:../../../README.md"])
@@ -135,6 +150,14 @@ def test_ask_needs_approval(roots):
     assert isinstance(verdict, NeedsApproval)
 
 
+def test_an_approval_counts_for_the_rules_that_the_person_was_asked_for():
+    asks, denies = NeedsApproval("b", "why"), Denied("b", "why")
+    assert refusal(Allowed("b")) is None
+    assert [refusal(asks), refusal(denies), refusal(denies, approved="b")] == [asks, denies, denies]
+    assert [refusal(asks, approved=approved) for approved in ("b", "a and b", "a and b and c")] == [None, None, None]
+    assert [refusal(asks, approved=approved) for approved in ("a", "bb", "a and bb")] == [asks, asks, asks]
+
+
 def test_a_denial_names_the_line_to_add_and_the_file(roots):
     reason = write(roots, "tickets/a.md", {}, REQUEST).reason
     assert "add `file.write: [{allow: tickets/a.md}]` under `permissions` in reyn.yaml" in reason
@@ -157,3 +180,65 @@ def test_other_capabilities_need_request_and_grant(roots):
     )
     assert isinstance(gate(roots, {"tool": "ask"}, {"tool": True}).capability("tool", "notify"), NeedsApproval)
     assert isinstance(gate(roots, {"tool": "deny"}, {"tool": True}).capability("tool", "notify"), Denied)
+
+
+def test_every_run_above_must_request_a_capability_too(roots):
+    rules, request = {"tool": "allow"}, {"tool": ["notify"]}
+    assert isinstance(gate(roots, rules, request, request).capability("tool", "notify"), Allowed)
+    for requests in ((request, {}), ({}, request)):
+        assert gate(roots, rules, *requests).capability("tool", "notify").rule == "default: no request"
+
+
+def test_a_denied_capability_names_its_target_if_it_has_one(roots):
+    denying = gate(roots, {"tool": "deny"})
+    assert denying.capability("tool", "notify").reason == "the operator denies `tool` for `notify`"
+    assert denying.capability("tool").reason == "the operator denies `tool`"
+
+
+def test_a_denial_names_the_zones_that_need_no_grant(roots):
+    policy = Policy((), *(tuple(map(PathPattern.parse, zone)) for zone in (["docs/", "data/"], ["output/"])))
+    verdict = Gate(roots, policy).read(locate("README.md", roots))
+    assert verdict.reason.endswith("Without a grant, `docs/`, `data/` and `workspace:` can be read.")
+    verdict = Gate(roots, policy).write(locate("README.md", roots))
+    assert verdict.reason.endswith("Without a grant, `output/` and `workspace:` can be written.")
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        ("output/x/run.py", "`run.py` is protected and must be named. Without"),
+        ("a/.git/config", "`.git` is protected and must be named. Without"),
+        ("README.md", ""),
+        ("/srv/.env", ""),
+    ],
+)
+def test_a_denial_names_the_protected_name(roots, path, named):
+    reason = write(roots, path).reason
+    assert (f"in reyn.yaml. {named}" if named else "in reyn.yaml. Without a grant") in reason
+
+
+def test_a_denial_in_an_untrusted_project_says_that_its_settings_are_ignored(roots):
+    untrusted = Gate(roots, Policy(note="Not trusted."), (parse_requests({"tool": True}),))
+    for verdict in (untrusted.write(locate("a.md", roots)), untrusted.capability("tool", "notify")):
+        assert verdict.reason.endswith(". Not trusted.")
+        assert ".. " not in verdict.reason
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Allowed("a"),
+        Denied("a", "b"),
+        NeedsApproval("a", "b"),
+        Gate(Roots(Path(), Path(), Path())),
+        Policy(),
+        Rule("deny", "tool"),
+        PlacedRule(Rule("deny", "tool"), ()),
+        Requests(),
+        PathPattern.parse("./"),
+    ],
+)
+def test_values_cannot_be_changed_after_a_decision(value):
+    for name in value.__struct_fields__:
+        with pytest.raises(AttributeError):
+            setattr(value, name, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reyn.permissions import Policy, RuleError, parse_requests, parse_rules
+from reyn.permissions.rules import Requests, read_rules, recorded_requests
 from reyn.workspace import Location
 
 KEYS = ("file.read", "file.write", "shell", "tool", "web", "mcp")
@@ -49,6 +50,10 @@ def test_an_effect_alone_holds_for_every_target():
         ({"shell": [{"allow": "a", "when": "b"}]}, "unknown key `when`", ("shell", 0, "when")),
         ({"file.write": [{"allow": "../x"}]}, "not a usable path pattern", ("file.write", 0, "allow")),
         ({"web": [{"allow": [3]}]}, "a pattern is a text", ("web", 0, "allow")),
+        ({"web": [{"allow": ["a", ""]}]}, "a pattern is a text", ("web", 0, "allow")),
+        ({"web": [{"allow": []}]}, "a pattern is a text", ("web", 0, "allow")),
+        ({"web": {"allow": "a", "skill": []}}, "a pattern is a text", ("web", "skill")),
+        ({"web": [{"allow": "a", "skill": [3]}]}, "a pattern is a text", ("web", 0, "skill")),
     ],
 )
 def test_a_rule_that_is_not_understood_is_an_error_at_its_place(value: dict, words: str, path: tuple):
@@ -66,3 +71,78 @@ def test_requests_name_paths_or_names():
     assert requests.covers("tool", "anything")
     assert not requests.covers("shell", "ls")
     assert requests.capabilities == ("file.write", "mcp", "tool")
+
+
+def test_a_rule_covers_what_one_of_its_patterns_covers():
+    rules = {"file.write": [{"allow": ["tickets/", "notes/"]}], "web": {"deny": ["a.example", "b.example"]}}
+    assert decided(rules, "file.write", TICKET) == "allow"
+    assert decided(rules, "web", "b.example") == "deny"
+    requests = parse_requests({"file.write": ["notes/", "tickets/"], "mcp": ["calendar", "mail"], "tool": "notify"})
+    assert requests.covers("file.write", TICKET)
+    assert requests.covers("mcp", "mail")
+    assert requests.covers("tool", "notify")
+    assert not requests.covers("tool", "other")
+
+
+def test_a_rule_for_everything_denies_protected_files_and_grants_none():
+    makefile, hidden = (Location.at("project", (name,)) for name in ("Makefile", ".env"))
+    for effect, found in (("deny", "deny"), ("allow", "none"), ("ask", "none")):
+        assert decided({"file.write": effect}, "file.write", makefile) == found
+        assert decided({"file.read": effect}, "file.read", hidden) == found
+    assert decided({"file.read": "allow"}, "file.read", makefile) == "allow"
+    assert decided({"file.read": {"allow": "./"}}, "file.read", makefile) == "allow"
+    assert decided({"file.write": {"allow": "./"}}, "file.write", makefile) == "none"
+    assert parse_requests({"file.read": "./"}).covers("file.read", makefile)
+    assert not parse_requests({"file.write": "./"}).covers("file.write", makefile)
+
+
+@pytest.mark.parametrize(
+    ("value", "fix"),
+    [
+        ({"shel": "allow"}, "shell"),
+        ({"shell": {"allow": "a", "skil": "b"}}, "skill"),
+        ({"shell": {"alow": "a"}}, "allow"),
+    ],
+)
+def test_an_error_suggests_the_key_that_was_meant(value: dict, fix: str):
+    with pytest.raises(RuleError) as caught:
+        parse_rules(value, KEYS)
+    assert fix in caught.value.fix
+
+
+def test_an_error_without_a_suggestion_has_none():
+    assert RuleError("it is wrong", "shell").fix == ""
+    assert str(RuleError("it is wrong", "shell")) == "it is wrong"
+
+
+def test_reading_rules_returns_the_valid_ones_and_every_error():
+    rules, errors = read_rules({"shel": "allow", "tool": ["deny", "yes"], "web": 3, "mcp": "ask"}, KEYS)
+    assert [(one.rule.text, one.path) for one in rules] == [
+        ("permissions.tool: deny", ("tool", 0)),
+        ("permissions.mcp: ask", ("mcp",)),
+    ]
+    assert [error.path for error in errors] == [("shel",), ("tool", 1), ("web",)]
+
+
+@pytest.mark.parametrize("entry", [False, None, []])
+def test_an_empty_request_requests_nothing(entry: object):
+    requests = parse_requests({"mcp": entry, "file.write": []})
+    assert not requests.covers("mcp", "calendar")
+    assert not requests.covers("file.write", TICKET)
+    assert "mcp" not in requests.capabilities
+
+
+def test_entries_of_a_request_may_have_fields_instead_of_names():
+    assert parse_requests({"python": [{"module": "./m.py", "function": "f"}]}).covers("python", "m.f")
+
+
+@pytest.mark.parametrize("value", [{"mcp": ["calendar", 3]}, {"mcp": ["calendar", ""]}, {"file.read": [3]}])
+def test_a_request_that_is_partly_not_understood_is_an_error(value: dict):
+    with pytest.raises(RuleError) as caught:
+        parse_requests(value)
+    assert caught.value.path == tuple(value)
+    assert recorded_requests(value) == Requests()
+
+
+def test_a_policy_has_no_note_by_default():
+    assert Policy().note == ""

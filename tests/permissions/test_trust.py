@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from reyn.config import user_config
-from reyn.permissions.trust import LoadedProject, load_project, store_decision
+from reyn.config import Config, ModelSettings, user_config
+from reyn.permissions.trust import LoadedProject, ProjectTrust, bound_secrets, load_project, store_decision
 
 
 def configure(root: Path, text: str, local: str = "") -> None:
@@ -36,6 +36,9 @@ def wanted(loaded: LoadedProject) -> list[str]:
         ("files: {write: [output/*.py]}", ["files.write: output/*.py"]),
         ("files: {write: [output/hooks/]}", ["files.write: output/hooks/"]),
         ("files: {write: ['outpu?/']}", ["files.write: outpu?/"]),
+        ("files: {write: ['../x']}", ["files.write: ../x"]),
+        ("permissions: {tool: 3}", []),
+        ("permissions: {tool: [allowed, 3]}", []),
         ("permissions: {tool: ask, shell: deny}", []),
         ("permissions: {tool: allow}", ["permissions.tool: allow"]),
         ("permissions: {file.write: {allow: a/, skill: s}}", ["permissions.file.write: allow a/ (skill s)"]),
@@ -60,7 +63,9 @@ def test_only_wider_zones_grants_and_new_origins_need_trust(tmp_path: Path, text
     loaded = load_project(tmp_path)
     assert wanted(loaded) == wants
     assert loaded.trust.state == ("not trusted" if wants else "not needed")
-    assert bool(loaded.trust.warning) == bool(wants)
+    assert (loaded.trust.warning == "") == (not wants)
+    kinds = {"files": "zone", "permissions": "permission", "models": "secret"}
+    assert [want.kind for want in loaded.trust.wants] == [kinds[text.partition(".")[0]] for text in wants]
 
 
 def test_without_trust_only_what_needs_it_is_ignored(tmp_path: Path):
@@ -104,7 +109,8 @@ def test_a_project_that_was_declined_is_declined_until_it_wants_something_else(t
 
 def test_a_program_can_vouch_for_a_project_or_refuse_to(tmp_path: Path):
     configure(tmp_path, "permissions: {tool: allow}")
-    assert load_project(tmp_path, trust=True).config.permissions == {"tool": "allow"}
+    vouched = load_project(tmp_path, trust=True)
+    assert (vouched.trust.state, vouched.config.permissions) == ("trusted", {"tool": "allow"})
     store_decision(load_project(tmp_path))
     assert load_project(tmp_path, trust=False).config.permissions == {}
 
@@ -130,6 +136,47 @@ def test_grants_of_the_operator_stay_where_those_of_the_project_are_ignored(tmp_
     assert [want.text for want in loaded.trust.ignored] == ["permissions.file.write: allow a/"]
     assert loaded.config.permissions == {"file.write": [{"ask": "b/"}, {"allow": "c/"}]}
     assert loaded.trust.ignored_permissions == {"file.write": [{"allow": "a/"}]}
+    configure(tmp_path, "permissions: {shell: deny, file.write: {allow: a/}}")
+    assert load_project(tmp_path).trust.ignored_permissions == {"file.write": [{"allow": "a/"}]}
+
+
+def test_zones_of_the_operator_stay_in_an_untrusted_project(tmp_path: Path):
+    configure(tmp_path, "files: {read: [.env]}\npermissions: {tool: allow}")
+    loaded = load_project(tmp_path, {"files": {"write": ["tickets/"]}}, {}, trust=False)
+    assert (loaded.config.files.read, loaded.config.files.write) == ((), ("tickets/",))
+    configure(tmp_path, "permissions: {tool: allow}")
+    assert load_project(tmp_path).config.files == Config().files
+
+
+def test_everything_that_is_wanted_has_a_place(tmp_path: Path):
+    configure(
+        tmp_path,
+        "permissions:\n  tool: allow\n  file.write:\n  - deny: a/\n  - allow: b/\n"
+        "files:\n  write:\n  - output/\n  - c/\n"
+        "models:\n  far:\n    model: openai:m\n    base_url: https://far.example/v1\n    key: secret://A\n"
+        "  near:\n    model: openai:m\n    key: secret://B\n",
+    )
+    wants = load_project(tmp_path).trust.wants
+    assert [(want.key, want.place) for want in wants] == [
+        ("files.write", "reyn.yaml:9"),
+        ("permissions.tool", "reyn.yaml:2"),
+        ("permissions.file.write", "reyn.yaml:5"),
+        ("models.far.key", "reyn.yaml:13"),
+        ("models.near.key", "reyn.yaml:17"),
+    ]
+
+
+def test_the_order_of_what_a_project_wants_does_not_matter(tmp_path: Path):
+    configure(tmp_path, "permissions: {tool: allow, shell: allow}")
+    store_decision(load_project(tmp_path))
+    configure(tmp_path, "permissions: {shell: allow, tool: allow}")
+    assert load_project(tmp_path).trust.state == "trusted"
+
+
+def test_where_there_is_no_project_nothing_needs_trust(tmp_path: Path):
+    trust = ProjectTrust()
+    assert (trust.root, trust.state, trust.warning, trust.wants) == ("", "not needed", "", ())
+    assert trust.may_bind("secret://A", "https://api.example")
 
 
 def write_user_config(text: str) -> Path:
@@ -178,3 +225,64 @@ def test_settings_tell_what_is_ignored(tmp_path: Path):
     zone, grant = settings["files.write"], settings["permissions.tool"]
     assert (list(zone.value), zone.origin, zone.ignored) == ([], "reyn.yaml:1", ("files.write: tickets/",))
     assert (grant.value, grant.origin, grant.ignored) == (None, "reyn.yaml:2", ("permissions.tool: allow",))
+
+
+def test_a_model_of_the_user_needs_no_trust_beside_one_of_the_project(tmp_path: Path):
+    write_user_config("models:\n  standard: {model: openai:m, key: secret://MINE}\n")
+    configure(tmp_path, "models: {far: {model: openai:m, base_url: 'https://far.example', key: secret://FAR}}")
+    assert wanted(load_project(tmp_path)) == ["models.far: send secret://FAR to https://far.example"]
+
+
+def model_line(name: str) -> str:
+    return f"  m{name}: {{model: openai:m, base_url: 'https://{name}.example', key: secret://{name}}}"
+
+
+def test_secrets_that_are_bound_to_origins_of_the_project_are_listed_in_order(tmp_path: Path):
+    names = [f"K{number}" for number in range(8)]
+    lines = [
+        f"  m{name}: {{model: openai:m, base_url: 'https://{name}.example', key: secret://{name}}}" for name in names
+    ]
+    configure(tmp_path, "\n".join(["permissions: {tool: allow}", "models:", *reversed(lines)]))
+    assert bound_secrets(tmp_path) == []
+    user_config().allow("secret://K0", "https://elsewhere.example")
+    pairs = [(f"secret://{name}", f"https://{name.lower()}.example") for name in names]
+    for handle, origin in pairs[1:]:
+        user_config().allow(handle, origin)
+    assert bound_secrets(tmp_path) == pairs[1:]
+    assert bound_secrets(tmp_path / "none") == []
+
+
+def test_secrets_that_stay_apart_are_returned_in_order(tmp_path: Path):
+    names = [f"K{number}" for number in range(8)]
+    lines = [
+        f"  m{name}: {{model: openai:m, base_url: 'https://{name}.example', key: secret://{name}}}" for name in names
+    ]
+    configure(tmp_path, "\n".join(["models:", *reversed(lines)]))
+    for name in names:
+        user_config().allow(f"secret://{name}", "https://elsewhere.example")
+    refused = store_decision(load_project(tmp_path))
+    assert refused == [(f"secret://{name}", f"https://{name.lower()}.example") for name in names]
+    assert store_decision(load_project(tmp_path), is_trusted=False) == []
+
+
+def test_settings_of_a_program_may_be_values(tmp_path: Path):
+    models = {"far": ModelSettings("openai:m", base_url="https://far.example", key="secret://FAR")}
+    configure(tmp_path, "models: {near: {model: openai:m, base_url: 'https://far.example', key: secret://FAR}}")
+    assert load_project(tmp_path, {"models": models}).trust.wants == ()
+    assert wanted(load_project(tmp_path)) == ["models.near: send secret://FAR to https://far.example"]
+
+
+def test_a_secret_for_a_host_that_is_not_ascii_needs_trust(tmp_path: Path):
+    configure(tmp_path, "models: {far: {model: openai:m, base_url: 'https://évil.example/v1', key: secret://K}}")
+    loaded = load_project(tmp_path)
+    assert wanted(loaded) == ["models.far: send secret://K to https://évil.example/v1"]
+    assert not loaded.trust.may_bind("secret://K", "https://évil.example/v1")
+
+
+def test_what_was_loaded_cannot_be_changed(tmp_path: Path):
+    configure(tmp_path, "permissions: {tool: allow}")
+    loaded = load_project(tmp_path)
+    for value in (loaded, loaded.trust, loaded.trust.wants[0]):
+        for name in value.__struct_fields__:
+            with pytest.raises(AttributeError):
+                setattr(value, name, None)

@@ -2,22 +2,27 @@
 
 import os
 import shutil
+import stat
+from types import SimpleNamespace
 
 import pytest
 
+from reyn.journal import digest
 from reyn.workspace import (
     FileError,
     Guard,
     Location,
     decode_text,
     entries_of,
+    files,
     kind_of,
     locate,
     look,
     read,
     walk,
 )
-from tests.workspace.support import CANARY
+from reyn.workspace.files import FolderHandle, fingerprint, open_below, stat_stamp, translated
+from tests.workspace.support import CANARY, open_descriptors
 
 
 def put(roots, path, content="x"):
@@ -87,7 +92,7 @@ def test_a_symlink_created_after_resolution_is_not_followed(roots, tmp_path):
     (roots.project / "reyn/sub").rename(roots.project / "gone")
     (roots.project / "reyn/sub").symlink_to(tmp_path / "beside")
     for location in (file, below):
-        with pytest.raises(FileError, match="link"):
+        with pytest.raises(FileError, match="a part of it is a link"):
             read(location, roots, 100)
 
 
@@ -100,6 +105,23 @@ def test_the_state_directory_is_recognised_by_inode(roots):
     moved_roots = type(roots)(roots.project, roots.project / "reyn/moved/state", roots.workspace)
     with pytest.raises(FileError, match="out of reach"):
         read(Location.at("project", ("reyn", "moved", "state", "journal.db")), moved_roots, 100)
+
+
+def test_a_project_that_is_a_hidden_folder_is_out_of_reach(roots):
+    hiding = type(roots)(roots.project, roots.state, roots.workspace, (roots.project,))
+    with pytest.raises(FileError, match="out of reach"):
+        read(Location.at("project", ("README.md",)), hiding, 100)
+
+
+def test_a_folder_below_an_open_one_may_not_be_the_state_directory(roots):
+    handle = os.open(roots.project, os.O_RDONLY)
+    held = open_descriptors()
+    try:
+        with pytest.raises(FileError, match="out of reach"):
+            open_below(handle, ".reyn", Guard(roots))
+        assert open_descriptors() == held
+    finally:
+        os.close(handle)
 
 
 @pytest.mark.parametrize("zone", ["state", "outside"])
@@ -116,6 +138,108 @@ def test_only_hard_links_to_the_state_directory_are_refused(roots):
         with pytest.raises(FileError, match="state directory"):
             read(locate(text, roots), roots, 100)
     assert read(locate("workspace:mine.md", roots), roots, 100).content == b"# A project\n"
+
+
+def test_a_hard_link_is_recognised_by_device_and_inode(roots):
+    journal = (roots.state / "journal.db").stat()
+    names = ("st_dev", "st_ino", "st_mode")
+    status = SimpleNamespace(**{name: getattr(journal, name) for name in names}, st_nlink=2)
+    location, guard = locate("a", roots), Guard(roots)
+    with pytest.raises(FileError, match="out of reach"):
+        guard.check_file(status, location)
+    status.st_dev += 1
+    guard.check_file(status, location)
+
+
+@pytest.mark.parametrize("field", ["st_dev", "st_ino", "st_mode", "st_size", "st_mtime_ns", "st_ctime_ns"])
+def test_a_file_that_was_modified_or_replaced_has_another_stamp(roots, field):
+    status = (roots.project / "README.md").stat()
+    names = [name for name in dir(status) if name.startswith("st_")]
+    other = SimpleNamespace(**{name: getattr(status, name) for name in names})
+    assert stat_stamp(other) == stat_stamp(status)
+    setattr(other, field, getattr(other, field) + 1)
+    assert stat_stamp(other) != stat_stamp(status)
+
+
+@pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20])
+def test_the_fingerprint_covers_the_whole_file(roots, size):
+    content = b"x" * size
+    (roots.project / "reyn/a").write_bytes(content)
+    with FolderHandle("project", ("reyn",), Guard(roots)) as folder:
+        assert fingerprint(folder, locate("reyn/a", roots), Guard(roots)).hash == digest(content)
+        assert fingerprint(folder, locate("reyn/none", roots), Guard(roots)) is None
+    assert read(locate("reyn/a", roots), roots, size).content == content
+
+
+class Growing:
+    """`os`, which appends to a file after its size was asked for."""
+
+    def __init__(self, path, more: bytes) -> None:
+        self._path, self._more = path, more
+        self.count = 0
+
+    def __getattr__(self, name: str):
+        return getattr(os, name)
+
+    def read(self, handle: int, size: int) -> bytes:
+        content = os.read(handle, size)
+        self.count += len(content)
+        return content
+
+    def fstat(self, handle: int):
+        status = os.fstat(handle)
+        if stat.S_ISREG(status.st_mode):
+            self._path.write_bytes(self._path.read_bytes() + self._more)
+        return status
+
+
+@pytest.mark.parametrize(("limit", "more"), [(100, b"y" * 90), (3 << 20, b"y" * (2 << 20))])
+def test_a_file_that_grows_while_it_is_read_is_read_to_its_end_or_refused(roots, monkeypatch, limit, more):
+    location = put(roots, "reyn/a", "x" * 10)
+    path = roots.project / "reyn/a"
+    monkeypatch.setattr(files, "os", Growing(path, more))
+    assert read(location, roots, limit).content == b"x" * 10 + more
+    path.write_bytes(b"x" * 10)
+    with pytest.raises(FileError, match="larger than"):
+        read(location, roots, len(more) + 9)
+
+
+@pytest.mark.parametrize("limit", [10, 11, 12, 100, (1 << 20) + 5])
+def test_a_file_that_grows_is_not_read_further_than_one_byte_beyond_the_limit(roots, monkeypatch, limit):
+    location = put(roots, "reyn/a", "x" * 10)
+    system = Growing(roots.project / "reyn/a", b"y" * (4 << 20))
+    monkeypatch.setattr(files, "os", system)
+    with pytest.raises(FileError, match="larger than"):
+        read(location, roots, limit)
+    assert system.count == limit + 1
+
+
+def test_reading_leaks_no_descriptor(roots):
+    (roots.project / "link").symlink_to("reyn")
+    held = open_descriptors()
+    read(locate("README.md", roots), roots, 100)
+    read(locate("reyn/none/none", roots), roots, 100)
+    for location in (
+        Location.at("project", ("reyn",)),
+        Location.at("project", (".reyn", "journal.db")),
+        Location.at("project", ("link", "a")),
+        Location.at("project", ("README.md", "a")),
+    ):
+        with pytest.raises(FileError):
+            read(location, roots, 100)
+    with pytest.raises(FileError, match="larger"):
+        read(locate("README.md", roots), roots, 1)
+    for name in ("README.md", "reyn", "none"):
+        kind_of(locate(name, roots), roots)
+    assert open_descriptors() == held
+
+
+def test_a_system_error_names_the_location_and_the_reason(roots):
+    long = Location.at("project", ("a" * 300,))
+    for look_at in (lambda: kind_of(long, roots), lambda: read(long, roots, 10)):
+        with pytest.raises(FileError, match=r"^`a{300}`: File name too long$"):
+            look_at()
+    assert str(translated(OSError("odd"), locate("a", roots))) == "`a`: Input/output error"
 
 
 def test_error_messages_contain_no_machine_paths(roots, tmp_path):

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reyn.workspace import Location, PathInvalid, locate
+from reyn.workspace.paths import is_recorded_path
 
 
 @pytest.mark.parametrize(
@@ -121,6 +122,75 @@ def test_a_symlink_loop_is_an_empty_location(roots):
 def test_an_invalid_path_is_refused_with_the_reason(roots, text, reason):
     with pytest.raises(PathInvalid, match=reason):
         locate(text, roots)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "refused"),
+    [
+        ("a/" * 99 + "b", "a/" * 100 + "b"),
+        ("a" + "/" * 100 + "b", "a" + "/" * 101 + "b"),
+        ("a" * 255, "a" * 256),
+        ("b/" + "a" * 255, "b/" + "a" * 256),
+        ("b/" + "é" * 127, "b/" + "é" * 128),
+        ("/".join(["a" * 249] * 15 + ["a" * 250]), "/".join(["a" * 249] * 15 + ["a" * 251])),
+    ],
+)
+def test_the_limits_of_a_path_are_exact(roots, accepted, refused):
+    assert locate(accepted, roots).zone == "project"
+    with pytest.raises(PathInvalid):
+        locate(refused, roots)
+
+
+def test_a_link_that_leads_too_deep_is_refused(roots):
+    (roots.project / "link").symlink_to("a/" * 100)
+    assert locate("link", roots).parts == ("a",) * 100
+    with pytest.raises(PathInvalid, match="more than 100 folders deep"):
+        locate("link/b", roots)
+
+
+def test_the_root_of_the_file_system_has_no_parts(roots):
+    assert locate("/", roots) == Location("outside", (), "/")
+
+
+@pytest.mark.parametrize("text", ["geheimé/a", "GEHEIMÉ/a", "geheime\u0301/a", "GEHEIME\u0301", "Geheimé"])
+def test_a_hidden_folder_is_recognised_in_every_spelling_of_its_name(roots, text):
+    hiding = type(roots)(roots.project, roots.state, roots.workspace, (roots.project / "Geheimé",))
+    assert locate(text, hiding).zone == "state"
+    assert locate(text, roots).zone == "project"
+
+
+def test_an_absolute_path_through_a_symlink_is_resolved(roots):
+    (roots.project / "link").symlink_to("reyn")
+    assert locate(str(roots.project / "link/a.md"), roots).display_path == "reyn/a.md"
+
+
+@pytest.mark.parametrize("zone", ["state", "outside"])
+def test_what_lies_out_of_reach_has_no_neighbours(zone):
+    with pytest.raises(AssertionError):
+        Location(zone, ("a", "b"), "x").above()
+
+
+@pytest.mark.parametrize(
+    ("text", "is_recorded"),
+    [
+        ("a/b.md", True),
+        ("workspace:a/b.md", True),
+        ("./workspace:x", True),
+        ("./workspace:x/./y", False),
+        ("./a", False),
+        ("a/../b", False),
+        ("a//b", False),
+        ("workspace:", False),
+        ("workspace:./a", False),
+        ("/a", False),
+        ("a/workspace:", True),
+        ("./a/./workspace:", False),
+        ("", False),
+        ("a\0b", False),
+    ],
+)
+def test_a_recorded_path_is_the_display_path_of_a_file(text, is_recorded):
+    assert is_recorded_path(text) is is_recorded
 
 
 def test_a_symlink_to_a_non_utf8_name_is_refused(roots):

@@ -61,7 +61,7 @@ class PathPattern(msgspec.Struct, frozen=True):
     text: str
     zone: Literal["project", "outside", "workspace"]
     segments: tuple[str, ...]
-    is_recursive: bool = False
+    is_recursive: bool
 
     @classmethod
     def parse(cls, text: str, scope: str = "") -> PathPattern:
@@ -121,7 +121,7 @@ def _matches(segment: str, name: str, index: int, access: Access) -> bool:
     if name.startswith("."):
         return segment.startswith(".")
     suffix = os.path.splitext(name)[1]  # noqa: PTH122
-    return bool(suffix) and suffix.casefold() in _EXECUTED_SUFFIXES and segment.endswith(suffix)
+    return suffix.casefold() in _EXECUTED_SUFFIXES and segment.endswith(suffix)
 
 
 def parse_patterns(value: Any) -> tuple[PathPattern, ...]:

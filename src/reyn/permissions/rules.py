@@ -166,12 +166,14 @@ def _rule(capability: str, entry: Any, path: tuple[str | int, ...]) -> Rule:
             PathPattern.parse(pattern)
         except ValueError as error:
             raise RuleError(str(error), *path, effect) from error
-    return Rule(effect, capability, patterns, _texts(entry.get("skill", []), *path, "skill"))
+    skills = _texts(entry["skill"], *path, "skill") if "skill" in entry else ()
+    return Rule(effect, capability, patterns, skills)
 
 
 def _texts(value: Any, *path: str | int) -> tuple[str, ...]:
     texts = value if isinstance(value, list) else [value]
-    if not all(isinstance(text, str) and text for text in texts):
+    # A rule without patterns holds for everything: an empty list must not become one.
+    if not texts or not all(isinstance(text, str) and text for text in texts):
         raise RuleError("a pattern is a text, or a list of texts", *path)
     return tuple(texts)
 
@@ -206,8 +208,8 @@ def parse_requests(value: Mapping[str, Any]) -> Requests:
         try:
             if is_file(capability):
                 files[capability] = parse_patterns(entry)
-            elif entry not in (False, None):
-                named = isinstance(entry, str) or (isinstance(entry, list) and all(isinstance(x, str) for x in entry))
+            elif entry not in (False, None, []):
+                named = isinstance(entry, str) or (isinstance(entry, list) and any(isinstance(x, str) for x in entry))
                 others[capability] = _texts(entry) if named else ()
         except ValueError as error:
             raise RuleError(str(error), capability) from error

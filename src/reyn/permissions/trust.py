@@ -270,7 +270,7 @@ def _pair(settings: Any) -> tuple[str, str] | None:
     """Return the secret of a model and the origin that it is sent to."""
     if isinstance(settings, ModelSettings):
         settings = msgspec.to_builtins(settings)
-    if not isinstance(settings, dict) or not settings.get("key"):
+    if not settings.get("key"):
         return None
     url = settings.get("base_url") or OPENAI_URL
     try:
@@ -286,7 +286,7 @@ def _without_zones(merged: dict[str, Any], sources: Sources) -> None:
     """Remove the zones that need trust. What remains is never wider than what the project configures."""
     files = dict(merged.get("files", {}))
     for access in _ACCESSES:
-        if access in files and _is_project(sources, "files", access):
+        if _is_project(sources, "files", access):
             files[access] = [text for text in files[access] if not _widens(text, access)]
     if files:
         merged["files"] = files

@@ -203,7 +203,7 @@ def open_folder(zone: Zone, parts: Parts, guard: Guard) -> int:
 
 def open_existing(zone: Zone, parts: Parts, guard: Guard) -> tuple[int, int]:
     """Open the innermost folder of a path that exists. Returns its descriptor, and how many folders are missing."""
-    handle = os.open(guard.roots.workspace_text if zone == "workspace" else base_of(zone, guard.roots), _BASE)
+    handle = os.open(base_of(zone, guard.roots), _BASE)
     try:
         guard.check_folder(handle)
         for depth, name in enumerate(parts):

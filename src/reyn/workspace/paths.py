@@ -184,7 +184,7 @@ def _real(base: str, text: str) -> str:
     symlinks or special components.
     """
     path = base.rstrip("/")
-    if text.startswith("/") or not _SPECIAL_NAMES.isdisjoint(text.split("/")):
+    if not _SPECIAL_NAMES.isdisjoint(text.split("/")):  # an absolute path begins with an empty name
         return _resolve_links(os.path.join(base, text))  # noqa: PTH118 (`Path` would normalise `..`)
     for name in text.split("/"):
         path = f"{path}/{name}"

@@ -33,7 +33,7 @@ class Restored(msgspec.Struct, frozen=True):
 
     restored: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
-    """Files that another program changed since, or that cannot be written."""
+    """Files that another program changed since, or that cannot be written; also those that were restored in part."""
     verdicts: tuple[RestoreVerdict, ...] = ()
     """One per file. A file with a reason was denied and is in neither list."""
 
@@ -59,8 +59,8 @@ def restore(changes: tuple[Change, ...], token: str, files: Files) -> Restored:
 
     A file is left alone if it is neither as a change left it nor as it was before: another program changed it.
     """
-    restored: list[str] = []
-    left: list[str] = []
+    restored: dict[str, None] = {}
+    left: dict[str, None] = {}
     verdicts: dict[str, RestoreVerdict] = {}
     for number, steps in enumerate(_chains(changes)):
         if _verdict(steps[0].path, files, verdicts).reason:
@@ -70,8 +70,8 @@ def restore(changes: tuple[Change, ...], token: str, files: Files) -> Restored:
             outcome = revert(change, files.roots, files.content, f"{token}.{number}")
         except FileError:
             outcome = "conflict"
-        (left if outcome == "conflict" else restored).append(change.path)
-    return Restored(tuple(restored), tuple(left), tuple(verdicts.values()))
+        (left if outcome == "conflict" else restored)[change.path] = None
+    return Restored(tuple(path for path in restored if path not in left), tuple(left), tuple(verdicts.values()))
 
 
 def _verdict(path: str, files: Files, verdicts: dict[str, RestoreVerdict]) -> RestoreVerdict:
@@ -110,7 +110,7 @@ def _as_one(steps: list[Change], files: Files) -> Change:
             path for step in reversed(steps) for path in step.made if oldest.path.startswith(f"{path.rstrip('/')}/")
         )
     )
-    after = now if _is_from(steps, now) and now != oldest.before else steps[0].after
+    after = now if _is_from(steps, now) else steps[0].after
     return Change(oldest.path, oldest.before, after, oldest.mode, made)
 
 

@@ -68,7 +68,8 @@ def _branches(contract: dict[str, Any], limits: DecodingLimits) -> dict[str, Any
 def _is_abort(branch: dict[str, Any]) -> bool:
     """Whether a branch gives up. A small model cannot judge that a task is impossible, and aborts at random."""
     fields = branch["properties"]
-    return fields.get("choice", fields.get("control", {}).get("properties", {}).get("type")) == {"const": "abort"}
+    choice = fields.get("choice") or fields.get("control", {}).get("properties", {}).get("type")
+    return bool(choice == {"const": "abort"})
 
 
 def _single_object(schema: dict[str, Any]) -> dict[str, Any]:
