@@ -114,6 +114,12 @@ def test_config_and_doctor_name_what_is_ignored(cloned: Path, reyn):
     assert (checks["trust"]["health"], checks["trust"]["text"]) == ("ok", "trusted")
 
 
+def test_an_alias_of_a_model_needs_no_trust(here: Path, reyn):
+    (here / "reyn.yaml").write_text("model: light\nmodels: {light: local}\n")
+    assert reyn("config").code == 0
+    assert "nothing needs trust" in reyn("doctor").out
+
+
 def test_config_and_doctor_check_permission_rules(here: Path, reyn):
     (here / "reyn.yaml").write_text("permissions: {file.write: [{alow: x}]}\n")
     assert "unknown key `alow`" in reyn("config").err
