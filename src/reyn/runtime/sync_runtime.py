@@ -308,6 +308,9 @@ class SyncRuntime:
     def first_frame(self, skill: str, input: Any = None, *, phase: str | None = None) -> ContextFrame:
         return self.runtime.first_frame(skill, input, phase=phase)
 
+    def check_config(self) -> None:
+        self.runtime.check_config()
+
     def models(self) -> list[ModelStatus]:
         return self.runtime.models()
 
