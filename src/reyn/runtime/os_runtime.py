@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.config import ModelSettings, RunSettings, user_config
+from reyn.config import ModelSettings, RunSettings, journal_key, user_config
 from reyn.errors import (
     ApprovalUnknown,
     ProjectNotFound,
@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from reyn.context import ContextFrame
     from reyn.errors import NextAction
     from reyn.journal import Approval, Event, Journal, RunRow, Status
+    from reyn.journal.sqlite import SqliteJournal
     from reyn.kernel.live import Listener, OnDelta
     from reyn.kernel.loading import LoadedRun
     from reyn.kernel.ports import Clock, Ids, People
@@ -127,8 +128,11 @@ class OSRuntime:
         people: People | None = None,
         ops: Iterable[Op] = (),
         trust: ProjectTrust | None = None,
+        vouches: bool = False,
     ) -> None:
         self.root = root
+        self._vouches = vouches
+        self._project_journal: SqliteJournal | None = None
         self.config = config
         self.trust = trust or ProjectTrust(str(root))
         self.ops = standard_ops().with_ops(*ops)
@@ -171,7 +175,8 @@ class OSRuntime:
             ids: The source of run ids.
             people: Answers the questions of runs; by default every question waits.
             ops: Op kinds to register besides the built-in and installed ones.
-            trust: Whether this program vouches for the project; by default the decision that `reyn trust` stored.
+            trust: Whether this program vouches for the project and its journal; by default the decision that
+                `reyn trust` stored.
             **settings: Keys of the configuration to override.
         """
         folder = Path(root).resolve()
@@ -190,6 +195,7 @@ class OSRuntime:
             people=people,
             ops=ops,
             trust=loaded.trust,
+            vouches=trust is True,
         )
 
     @cached_property
@@ -199,7 +205,15 @@ class OSRuntime:
             return self._journal
         from reyn.journal.sqlite import SqliteJournal
 
-        return SqliteJournal(self.root / STATE)
+        journal = self._project_journal = SqliteJournal(self.root / STATE, owner=journal_key())
+        if self._vouches:
+            journal.adopt()
+        return journal
+
+    def _check_owner(self) -> None:
+        """Refuse to execute or undo runs of a project's journal that came from somebody else."""
+        if self.journal is self._project_journal:
+            self._project_journal.check_own()
 
     @cached_property
     def _policy(self) -> Policy:
@@ -374,6 +388,7 @@ class OSRuntime:
         The claim is released before the inbox is read. `reyn.runs.questions` explains this protocol, by which other
         processes answer questions.
         """
+        self._check_owner()
         result: RunResult | None = None
         refusal: RunNotResumable | None = None
         handled = 0
@@ -766,6 +781,8 @@ class OSRuntime:
             RunImported: The run was imported.
         """
         check_not_imported(self.find(run), "undone: its changes were made elsewhere")
+        if not dry_run:
+            self._check_owner()
         family = self._reader.family(run)
         return self._files.undo(family, dry_run=dry_run)
 
@@ -788,6 +805,8 @@ class OSRuntime:
         """
         if not self._has_journal:  # perhaps it was moved: then no workspace folder is without a run
             return PruneReport(is_dry=dry_run)
+        if not dry_run:
+            self._check_owner()
         return prune(
             self.journal,
             self.root / STATE / "workspace",
@@ -826,6 +845,7 @@ class OSRuntime:
             ArchiveTooLarge: The archive exceeds the limits. Nothing was stored.
             RunKeyTaken: A different run with the same id exists. Nothing was stored.
         """
+        self._check_owner()
         checked = check_archive(read_archive(lines, limits), limits)
         report = import_runs(self.journal, checked, origin)
         for run in (*report.imported, *(run for run in report.known if self.find(run).imported)):
