@@ -62,7 +62,7 @@ from reyn.runs.run_files import RunFiles
 from reyn.runs.run_reader import RunReader
 from reyn.runtime.permissions import Explainer
 from reyn.runtime.stream import RunStream
-from reyn.skills import Library, load_skill, pin, read_skill, unpin
+from reyn.skills import Library, check_pinned, load_skill, pin, read_skill, unpin
 from reyn.skills.resolve import is_path
 from reyn.workspace import PathInvalid, locate
 
@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
     from reyn.secrets import Scrubber, Secrets
     from reyn.skills import Skill
+    from reyn.vocabulary import Vocabulary
 
 STATE = ".reyn"
 """The folder below the project's root where Reyn keeps its state."""
@@ -696,7 +697,7 @@ class OSRuntime:
         settings = self._run_settings() if is_imported else recorded.settings
         current = CompiledSkill(loaded or recorded.skill, settings, self.ops.vocabulary)
         if is_imported:
-            check_supported(current.skill, self.ops.vocabulary)
+            _check_imported(current.skill, self.ops.vocabulary)
         is_new = loaded is not None or is_imported
         artifact = fork_input(point, current, input, self.journal.blob, is_new_skill=is_new)
         check_ops(name, current.skill, self.ops)
@@ -742,7 +743,7 @@ class OSRuntime:
         settings = self._run_settings() if is_imported else recorded.settings
         artifact = Blob(started.input.hash, self.journal.blob(started.input.hash))
         if is_imported:
-            check_supported(skill, self.ops.vocabulary)
+            _check_imported(skill, self.ops.vocabulary)
         if upgrade or is_imported:
             to_artifact(msgspec.json.decode(artifact.content), skill, strict=settings.strict)
         check_ops(name, skill, self.ops)
@@ -1108,6 +1109,12 @@ def _checked_id(run_id: str) -> str:
     if not is_run_id(run_id, MAX_ROOT_RUN_ID):
         raise RunIdInvalid(f"`{run_id}` is not a valid run id")
     return run_id
+
+
+def _check_imported(skill: Skill, vocabulary: Vocabulary) -> None:
+    """Check the copy of a skill that came with an archive. The import does not check copies under older rules."""
+    check_pinned(skill)
+    check_supported(skill, vocabulary)
 
 
 def _with_warning(result: RunResult, warning: str) -> RunResult:
