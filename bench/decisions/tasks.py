@@ -4,8 +4,8 @@ An item is one line of `items/<set>/<skill>.jsonl`: `{"input": ..., "expect": {"
 ...}}`. `choice` is the next phase of the first decision, or `end`. `fields` are fields of its artifact: a value, a list
 of accepted values, or `{"contains": [...]}`. `reads` lists the files that have to be read first.
 
-Prompts are tuned on the set `tuning` alone. `held-back` gives the figures. Two skills have no tuning items, so that
-the figures also cover skills on which nothing was tuned.
+Prompts are tuned on the set `tuning` alone. `held-back` gives the figures. Two skills, `vet` and
+`booking`, have no tuning items.
 """
 
 from __future__ import annotations

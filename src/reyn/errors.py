@@ -8,7 +8,8 @@ code is never reused.
     │   ├── SkillNotFound          RYN101
     │   ├── SkillInvalid           RYN102  lists all findings
     │   ├── SkillUnsupported       RYN103
-    │   └── FixImpossible          RYN104
+    │   ├── FixImpossible          RYN104
+    │   └── ManifestInvalid        RYN150
     ├── ContractError              RYN2xx  inputs, answers, steps
     │   ├── InputInvalid           RYN201
     │   ├── AnswersRejected        RYN202
@@ -140,6 +141,9 @@ FINDINGS = {
     "RYN144": "A phase has several candidates, and the graph does not say when to choose one of them.",
     "RYN145": "Two candidates of a phase have the same text, so that the model cannot choose between them.",
     "RYN146": "No path to a phase produces an artifact that it reads.",
+    "RYN151": "`context` selects a handoff field that does not exist.",
+    "RYN152": "`context` selects a handoff field that no earlier phase can produce.",
+    "RYN153": "`context` selects `narrative`, but its `narrative_cap` is 0, so that narratives are omitted.",
     "RYN701": "Invalid key or value in the configuration.",
 }
 """The meaning of each finding code."""
@@ -246,6 +250,13 @@ class FixImpossible(SkillError):
 
     code = "RYN104"
     hint = "Fix the errors of the skill first, or rewrite it by hand."
+
+
+class ManifestInvalid(SkillError):
+    """A context manifest names a field that does not exist."""
+
+    code = "RYN150"
+    hint = "Select fields that handoffs have."
 
 
 # -- RYN2xx: inputs, answers, steps -------------------------------------------------------------------

@@ -151,7 +151,21 @@ def test_every_command_has_an_example_that_parses(path: tuple[str, ...], command
             sub.make_context(name, rest, parent=context)
 
 
-READING = ["skills", "ops", "lint", "graph", "frame", "runs", "show", "events", "replay", "diff", "verify", "models"]
+READING = [
+    "skills",
+    "ops",
+    "lint",
+    "graph",
+    "frame",
+    "context",
+    "runs",
+    "show",
+    "events",
+    "replay",
+    "diff",
+    "verify",
+    "models",
+]
 READING += ["config", "doctor", "explain"]
 
 

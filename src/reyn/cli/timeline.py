@@ -310,6 +310,11 @@ def _answer_line(body: Body) -> _Line | None:
             return _Line(2, "decided", f"→ {target or kind} ({confidence:.2f}) {reason}", data)
         case kinds.ContentTruncated(name=name, bytes=size):
             return _Line(2, "truncated", f"{name} truncated: it has {size:,} bytes")
+        case kinds.ContextBudgetApplied(was_truncated=True, original_tokens=before, truncated_tokens=after):
+            text = f"context truncated: {before:,} to {after:,} tokens; the budget is {body.budget_tokens:,}"
+            return _Line(2, "truncated", text, {"original_tokens": before, "tokens": after})
+        case kinds.ContextLogFailed(path=path, reason=reason):
+            return _Line(2, "log_failed", f"{path} could not be written: {reason}")
         case kinds.PhaseFailed(reason=reason):
             return _Line(2, "visit_failed", f"visit failed: {reason}")
         case kinds.PhaseRolledBack(phase=phase, to=to, reason=reason):

@@ -6,7 +6,7 @@ feature that is not built yet has no key here.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -103,6 +103,32 @@ ModelEntry = Annotated[
 ]
 
 
+HandoffField = Literal["goal", "epic_id", "verdicts", "artifacts_produced", "decisions_made", "open_risks", "narrative"]
+HANDOFF_FIELDS: tuple[str, ...] = get_args(HandoffField)
+"""The fields of a handoff that a phase can select."""
+
+
+class HandoffSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a phase receives from earlier phases, and whether it is asked for a handoff of its own.
+
+    A key that is not set is inherited from the level above: a phase from its skill, a skill from the project.
+    """
+
+    handoff_fields: tuple[HandoffField, ...] | None = None
+    narrative_cap: NotNegative | None = None
+    max_tokens: NotNegative | None = None
+    ask_handoff: bool | None = None
+
+
+ContextChoice = Annotated[
+    Literal["all", "default", "none"] | HandoffSettings,
+    msgspec.Meta(
+        description="`all`, `default`, `none`, or a mapping with `handoff_fields`, `narrative_cap`, `max_tokens` and "
+        "`ask_handoff`"
+    ),
+]
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The configuration of a project."""
 
@@ -134,6 +160,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: FileZones = FileZones()
     """Path patterns that every skill may `read` and `write` without a request. By default reading covers the project
     without hidden names, and writing `output/`; a run's own `workspace:` can always be used."""
+    context: ContextChoice | None = None
+    """What phases receive from earlier phases, unless a skill or a phase has a `context` of its own: `all`, `default`,
+    `none`, or a mapping with `handoff_fields`, `narrative_cap`, `max_tokens` and `ask_handoff`. `null` is nothing."""
     output_language: str | None = None
     """Language of natural-language output; `null` lets the model choose."""
     strict: bool = False
@@ -170,6 +199,7 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     """Model class → the model that answers phases of that class."""
     answer_forms: dict[str, Literal["full", "short"]] = {}
     """The form in which each of these models is asked to answer."""
+    context: ContextChoice | None = None
 
     @classmethod
     def of(cls, config: Config) -> RunSettings:
@@ -189,5 +219,6 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
             sizes=config.sizes,
             on_limit=config.limits.on_limit,
             approval_seconds=config.limits.approval_seconds,
+            context=config.context,
             classes={name: entry if isinstance(entry, str) else name for name, entry in sorted(config.models.items())},
         )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from reyn.context.budget import FrameSection
 from reyn.contract import Candidate
 
 if TYPE_CHECKING:
@@ -81,7 +82,9 @@ class ContextFrame(msgspec.Struct, frozen=True):
         execution: The position in the run.
         remaining_act_turns: Turns left for ops; `None` if no ops are offered.
         read_artifacts: Earlier artifacts of the run that the phase reads, the whole of each.
+        handoff: What the phase receives from earlier phases; `None` if it receives nothing.
         messages: Role and exact text of every message that the model receives.
+        sections: The estimated tokens of each section of the messages.
         warnings: Reasons why a real run may send a different text.
     """
 
@@ -90,7 +93,9 @@ class ContextFrame(msgspec.Struct, frozen=True):
     execution: Execution
     remaining_act_turns: int | None = None
     read_artifacts: tuple[dict[str, Any], ...] = ()
+    handoff: str | None = None
     messages: tuple[tuple[str, str], ...] = ()
+    sections: tuple[FrameSection, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
@@ -103,6 +108,8 @@ class ContextFrame(msgspec.Struct, frozen=True):
             frame[name] = stable[name]
         if self.read_artifacts:
             frame["read_artifacts"] = list(self.read_artifacts)
+        if self.handoff is not None:
+            frame["handoff"] = self.handoff
         if self.remaining_act_turns is not None:
             frame["remaining_act_turns"] = self.remaining_act_turns
         return frame

@@ -1,7 +1,8 @@
 """The static message of a turn: the task, the choices with their fields, the ops on offer, the form of the answer.
 
 It is the same on every visit of a phase and comes first, so that provider prompt caches hit. The texts of the short
-form were chosen by measurement on small models (`bench/decisions`): few words, the input last and nothing after it.
+form were chosen by measurement on small models (`bench/decisions`): few words, the input last and nothing after it, and
+no mention of `abort`, which the smallest models choose once they have read of it; the answer's schema allows it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ OPENING = ""
 ACTING = "To run ops before you decide, answer {} instead. You are then asked again, with their results.\n"
 
 
-def static_text(frame: StableFrame, form: AnswerForm) -> str:
+HANDOFF = (
+    "After the {}, you may add handoff, for the phases that follow: decisions_made (list of text), open_risks (list of "
+    "text), artifacts_produced (list of text), verdicts (names with text), goal (text), epic_id (text), narrative "
+    "(text). Leave out what you have nothing to say about.\n"
+)
+
+
+def static_text(frame: StableFrame, form: AnswerForm, *, asks_handoff: bool = False) -> str:
     """Return the text of the system message."""
     role = f"Your role: {one_line(frame.current_phase_role)}\n" if frame.current_phase_role else ""
     finish = "".join(f"- {one_line(criterion)}\n" for criterion in frame.finish_criteria)
@@ -32,6 +40,7 @@ def static_text(frame: StableFrame, form: AnswerForm) -> str:
         _ops(frame.available_control_ops, form),
         f"Choose end only when:\n{finish}" if finish else "",
         _short_format(frame) if form == "short" else _full_format(frame),
+        HANDOFF.format("data" if form == "short" else "artifact") if asks_handoff else "",
         language,
     ]
     return OPENING + "\n".join(part if part.endswith("\n") else f"{part}\n" for part in parts if part)
@@ -62,10 +71,7 @@ def _short_format(frame: StableFrame) -> str:
         "".join(f"{one.label}: {one_line(one.description)}\n" for one in candidates) if len(candidates) > 1 else ""
     )
     gap = "\n" if choices else ""
-    return f"{choices}{gap}Answer in JSON: reason, choice ({names}), confidence (0 to 1), data.\n{data}{_ABORT}"
-
-
-_ABORT = "If the task is impossible: reason, choice (abort).\n"
+    return f"{choices}{gap}Answer in JSON: reason, choice ({names}), confidence (0 to 1), data.\n{data}"
 
 
 def _fields(candidate: Candidate) -> str:

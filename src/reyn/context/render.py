@@ -32,6 +32,7 @@ class TurnFrame(msgspec.Struct, frozen=True):
         remaining_act_turns: Turns left for ops; `None` if no ops are offered.
         reads: Type and hash of each earlier artifact that the phase reads, or the hash of its truncated text.
         repetitions: What the model did more than once without progress.
+        handoff: The hash of what the phase sees of the handoffs of earlier phases.
     """
 
     input_hash: str
@@ -42,6 +43,10 @@ class TurnFrame(msgspec.Struct, frozen=True):
     remaining_act_turns: int | None = None
     reads: tuple[tuple[str, str], ...] = ()
     repetitions: tuple[Repetition, ...] = ()
+    handoff: str | None = None
+
+
+HANDOFF_HEADING = "# Handoff"
 
 
 def turn_message(turn: TurnFrame, closing: str) -> FrameMessage:
@@ -56,6 +61,8 @@ def turn_message(turn: TurnFrame, closing: str) -> FrameMessage:
     parts = [Part(blob=turn.input_hash, plain=True)]
     for name, content in turn.reads:
         parts += [Part(text=f"\n\n# Earlier {name}\n"), Part(blob=content, plain=True)]
+    if turn.handoff is not None:
+        parts += [Part(text=f"\n\n{HANDOFF_HEADING}\n"), Part(blob=turn.handoff)]
     if turn.rollback is not None:
         reason = one_line(turn.rollback.reason)
         parts += [
@@ -120,8 +127,8 @@ def truncate(content: bytes, limit: int, name: str) -> bytes:
     beginning = content[:limit].decode("utf-8", "ignore")
     path, start = f"{FULL_CONTENT}{name}", len(beginning)
     marker = (
-        f"\n[cut: the first {start} characters of {len(content)} bytes. "
-        f'The rest: {{"kind": "file", "op": "read", "path": "{path}", "start": {start}, "length": {READ_LENGTH}}}]'
+        f"\n[truncated: these are the first {start} characters of {len(content)} bytes. "
+        f'Read more with {{"kind": "file", "op": "read", "path": "{path}", "start": {start}, "length": {READ_LENGTH}}}]'
     )
     return (beginning + marker).encode()
 

@@ -13,6 +13,7 @@ import msgspec
 
 from reyn.config import Sizes
 from reyn.contract.forms import ShortForm, to_short_path
+from reyn.contract.handoff import HANDOFF_SCHEMA
 from reyn.contract.ops import OpRules
 from reyn.contract.parsing import parse
 from reyn.contract.schema import answer_schema, short_schema
@@ -88,6 +89,8 @@ _ACT = compile_schema(_closed({"control_ir": {"type": "array"}}))
 _ARTIFACT = compile_schema(_closed({"type": _TEXT, "data": {}}))
 
 
+_HANDOFF = compile_schema(HANDOFF_SCHEMA)
+
 _TRUNCATED = (
     "the answer was cut off at the longest that the model may give (`max_tokens`, or its context); answer with less"
 )
@@ -111,10 +114,13 @@ class Contract:
         strict: bool = False,
         sizes: Sizes | None = None,
         form: AnswerForm = "full",
+        asks_handoff: bool = False,
     ) -> None:
         self.candidates = candidates
         self.form = form
-        self.schema = short_schema(candidates, ops) if form == "short" else answer_schema(candidates, ops)
+        build_schema = short_schema if form == "short" else answer_schema
+        self.schema = build_schema(candidates, ops, asks_handoff=asks_handoff)
+        self._asks_handoff = asks_handoff
         self._short = ShortForm(candidates) if form == "short" else None
         self.ops = OpRules(ops)
         self._sizes = sizes or Sizes()
@@ -136,8 +142,22 @@ class Contract:
         if isinstance(parsed, Rejected):
             return Rejected("size", "$", _TRUNCATED) if is_cut else parsed
         value, dropped = parsed
+        value, handoff = self._split_handoff(value)
+        if isinstance(handoff, Rejected):
+            return handoff
         verdict = self._judge_object(value) if self._short is None else self._judge_short(value, probability)
+        if handoff is not None and isinstance(verdict, Accepted):
+            verdict = msgspec.structs.replace(verdict, handoff=handoff)
         return msgspec.structs.replace(verdict, dropped=dropped) if dropped else verdict
+
+    def _split_handoff(self, value: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | Rejected | None]:
+        """Separate the handoff from a decision, if the model was asked for one; elsewhere it is an unknown key."""
+        is_decision = "control" in value or (self._short is not None and "choice" in value)
+        if not self._asks_handoff or not is_decision or "handoff" not in value:
+            return value, None
+        handoff, rest = value["handoff"], {key: part for key, part in value.items() if key != "handoff"}
+        error = _HANDOFF.first_error(handoff) if handoff is not None else None
+        return rest, Rejected("shape", short(error.path("$.handoff")), short(error.message)) if error else handoff
 
     def _judge_short(self, value: dict[str, Any], probability: float | None) -> Verdict:
         assert self._short is not None

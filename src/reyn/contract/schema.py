@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from reyn.contract.forms import ABORT
+from reyn.contract.handoff import HANDOFF_SCHEMA
 
 if TYPE_CHECKING:
     from reyn.contract.candidates import Candidate
@@ -16,15 +17,19 @@ if TYPE_CHECKING:
     from reyn.vocabulary import OpSpec
 
 
-def answer_schema(candidates: tuple[Candidate, ...], ops: tuple[OpSpec, ...] = ()) -> dict[str, Any]:
+def answer_schema(
+    candidates: tuple[Candidate, ...], ops: tuple[OpSpec, ...] = (), *, asks_handoff: bool = False
+) -> dict[str, Any]:
     """Return a schema with one branch per candidate, one for abort, and one for an act turn if ops are offered."""
     op_list = {"type": "array", "items": {"anyOf": [form.arguments for spec in ops for form in spec.forms]}}
     act = [_closed({"control_ir": op_list | {"minItems": 1}})] if ops else []
     decide = [_branch(candidate, op_list if ops else _NO_OPS) for candidate in candidates]
-    return {"anyOf": [*decide, _abort_branch(), *act]}
+    return {"anyOf": [*_with_handoff(decide, asks_handoff), _abort_branch(), *act]}
 
 
-def short_schema(candidates: tuple[Candidate, ...], ops: tuple[OpSpec, ...] = ()) -> dict[str, Any]:
+def short_schema(
+    candidates: tuple[Candidate, ...], ops: tuple[OpSpec, ...] = (), *, asks_handoff: bool = False
+) -> dict[str, Any]:
     """Return the schema of the short form: one branch per candidate, one for abort, and one to act."""
     decide = [
         _short_branch(candidate.label, _standalone(candidate.artifact_schema, candidate.schema_name))
@@ -32,7 +37,14 @@ def short_schema(candidates: tuple[Candidate, ...], ops: tuple[OpSpec, ...] = ()
     ]
     op_list = {"type": "array", "items": {"anyOf": [form.arguments for spec in ops for form in spec.forms]}}
     act = [_closed({"reason": _TEXT, "ops": op_list | {"minItems": 1}})] if ops else []
-    return {"anyOf": [*decide, _short_branch(ABORT, None), *act]}
+    return {"anyOf": [*_with_handoff(decide, asks_handoff), _short_branch(ABORT, None), *act]}
+
+
+def _with_handoff(branches: list[dict[str, Any]], asks_handoff: bool) -> list[dict[str, Any]]:
+    """Add the optional handoff at the end of each branch, if the model is asked for one."""
+    if not asks_handoff:
+        return branches
+    return [branch | {"properties": branch["properties"] | {"handoff": HANDOFF_SCHEMA}} for branch in branches]
 
 
 def _short_branch(label: str, data: Schema | None) -> dict[str, Any]:

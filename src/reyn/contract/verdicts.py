@@ -8,7 +8,10 @@ import msgspec
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """A valid decision. `artifact` is `None` only for an abort; `dropped` counts characters around the object."""
+    """A valid decision. `artifact` is `None` only for an abort; `dropped` counts characters around the object.
+
+    `handoff` is what the model adds for later phases, if it was asked to.
+    """
 
     type: Literal["transition", "finish", "abort"]
     decision: Literal["continue", "finish", "abort"]
@@ -18,6 +21,7 @@ class Accepted(msgspec.Struct, frozen=True):
     artifact: dict[str, Any] | None
     ops: tuple[dict[str, Any], ...] = ()
     dropped: int = 0
+    handoff: dict[str, Any] | None = None
 
 
 class Acting(msgspec.Struct, frozen=True):

@@ -147,6 +147,7 @@ async def review_decision(verdict: Accepted, call: str, phase: CompiledPhase, ta
     Nothing of the decision has taken effect before: neither its ops nor its artifact.
     """
     action = [verdict.type, verdict.next_phase, verdict.confidence, verdict.reason, verdict.artifact, verdict.ops]
+    action += [] if verdict.handoff is None else [verdict.handoff]
     identity = digest(canonical([tape.state.run_id, call, *action]))
     preview = Blob.of(_decision_preview(verdict).encode())
     proposed = kinds.DecisionProposed(
@@ -187,6 +188,8 @@ def _decision_preview(verdict: Accepted) -> str:
     if verdict.artifact is not None:
         data = printable(verdict.artifact["data"], indent=2)
         lines.append(f"artifact `{verdict.artifact['type']}`: {data}")
+    if verdict.handoff is not None:
+        lines.append(f"handoff: {printable(verdict.handoff, indent=2)}")
     return "\n".join(lines) + "\n"
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn import models
-from reyn.context import closing_text, stable_frame, static_text
+from reyn.context import choose_context, closing_text, stable_frame, static_text
 from reyn.contract import Contract, candidates_of, offered_ops, with_truncated_reads
 from reyn.journal import Blob, kinds, ordered
 from reyn.jsonschema import compile_schema, lenient
@@ -21,7 +21,7 @@ from reyn.skills.values import is_skill_node
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
-    from reyn.context import StableFrame
+    from reyn.context import PhaseContext, StableFrame
     from reyn.contract import Candidate
     from reyn.jsonschema import Schema, Validator
     from reyn.kernel.run_state import RunState
@@ -46,6 +46,12 @@ class RunContext:
         found = self.skill.skills.get(name)
         return msgspec.structs.replace(found, skills=self.skill.skills) if found else None
 
+    @cached_property
+    def uses_handoffs(self) -> bool:
+        """Whether a phase of the skill receives handoffs of earlier phases."""
+        levels = (self.skill.context, self.settings.context)
+        return any(choose_context(1, phase.context, *levels).manifest for phase in self.skill.phases.values())
+
     def validator(self, schema: Schema) -> Validator:
         return compile_schema(schema if self.settings.strict else lenient(schema))
 
@@ -61,6 +67,8 @@ class TurnSpec:
         ops: tuple[OpSpec, ...],
         max_phase_visits: int | None,
         form: kinds.AnswerForm,
+        *,
+        asks_handoff: bool,
     ) -> None:
         settings = context.settings
         self.phase = phase
@@ -69,7 +77,9 @@ class TurnSpec:
             models.Candidate(c.next_phase, c.control_type, c.schema_name, c.description, c.artifact_schema, c.label)
             for c in candidates
         )
-        self.contract = Contract(candidates, ops, strict=settings.strict, sizes=settings.sizes, form=form)
+        self.contract = Contract(
+            candidates, ops, strict=settings.strict, sizes=settings.sizes, form=form, asks_handoff=asks_handoff
+        )
         self.frame: StableFrame = stable_frame(
             context.skill,
             phase,
@@ -79,7 +89,7 @@ class TurnSpec:
             output_language=settings.output_language,
         )
         self.closing = closing_text(self.frame, form)
-        self.stable = Blob.of(static_text(self.frame, form).encode())
+        self.stable = Blob.of(static_text(self.frame, form, asks_handoff=asks_handoff).encode())
         self.schema = Blob.of(ordered(self.contract.schema))
         self.system = kinds.FrameMessage("system", (kinds.Part(blob=self.stable.hash),))
 
@@ -103,6 +113,7 @@ class CompiledPhase(RunContext):
         self.used_up = used_up
         """Successors that are not candidates because their visits are used up."""
         self._turn_specs: dict[tuple[bool, bool, str], TurnSpec] = {}
+        self._contexts: dict[int, PhaseContext] = {}
 
     def recompiled(self, state: RunState) -> CompiledPhase:
         """Return the phase after a limit was raised in the middle of its visit."""
@@ -116,6 +127,13 @@ class CompiledPhase(RunContext):
     @cached_property
     def definition(self) -> Phase:
         return self.skill.phases[self.name]
+
+    def context(self, ordinal: int) -> PhaseContext:
+        """Return what the phase receives from earlier phases if it is the phase with this rank."""
+        if ordinal not in self._contexts:
+            levels = (self.definition.context, self.skill.context, self.settings.context)
+            self._contexts[ordinal] = choose_context(ordinal, *levels)
+        return self._contexts[ordinal]
 
     @cached_property
     def _candidates(self) -> tuple[Candidate, ...]:
@@ -153,7 +171,10 @@ class CompiledPhase(RunContext):
             ops = self.ops if acting else ()
             if is_truncated:
                 ops = with_truncated_reads(self.vocabulary, ops)
-            self._turn_specs[key] = TurnSpec(self, self.name, self._candidates, ops, self._max_phase_visits, form)
+            asks = self.context(1).asks_handoff
+            self._turn_specs[key] = TurnSpec(
+                self, self.name, self._candidates, ops, self._max_phase_visits, form, asks_handoff=asks
+            )
         return self._turn_specs[key]
 
 

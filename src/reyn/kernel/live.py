@@ -14,6 +14,7 @@ from reyn.errors import InternalError
 from reyn.journal import Answer, Approval, Blob, Cancel, RaiseLimit, canonical, check_json, decode, kinds
 from reyn.jsonschema import compile_schema
 from reyn.kernel import versions
+from reyn.kernel.budget_log import BUDGET_LOG
 from reyn.kernel.effects import CallModel, ExecuteSubRun, PerformOp, PlanOp, PlanSubRun, Restore
 from reyn.kernel.llm_call_recorder import LlmCallRecorder
 from reyn.kernel.ports import Later, NamedPeople
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from reyn.journal import Body, Event, InboxMessage, Journal
+    from reyn.kernel.budget_log import BudgetLog
     from reyn.kernel.commits import SharedCommits
     from reyn.kernel.effects import Effect
     from reyn.kernel.loading import Resumption
@@ -87,6 +89,7 @@ class LiveWorld:
         sub_runs: SubRuns,
         people: People,
         polling: InboxPolling,
+        budget_log: BudgetLog,
         *,
         resumption: Resumption | None = None,
         listener: Listener | None = None,
@@ -102,6 +105,9 @@ class LiveWorld:
         self._sub_runs = sub_runs
         self._people = people
         self._polling = polling
+        self._budget_log = budget_log
+        self._completes_log = resumption is not None
+        self._log_failure = ""
         self._resumption = resumption
         self._listener = listener
         self.warnings = self._recorder.warnings
@@ -240,8 +246,18 @@ class LiveWorld:
         for event in tape.pending:
             if event.kind == kinds.ApprovalDecided.kind:
                 self._keep_standing(event, tape.state)
-        for event in await tape.flush(self._commits.append):
+        events = await tape.flush(self._commits.append)
+        for event in events:
             self.notify_listener(event)
+        if self._completes_log:
+            self._completes_log = False
+            failure = self._budget_log.complete(tape.run_id, self._journal.read(tape.run_id))
+        else:
+            failure = self._budget_log.append(events)
+        if failure and failure != self._log_failure and tape.upcoming is None:
+            self._log_failure = failure
+            tape.record(kinds.ContextLogFailed(BUDGET_LOG, failure), self.now())
+            await self.flush(tape)
 
     def _keep_standing(self, event: Event, state: RunState) -> None:
         """Store an approval that a person gave for good."""

@@ -85,6 +85,7 @@ def start_event(
     source: str | None = None,
     imported: bool = False,
     requests: str | None = None,
+    summaries: Blob | None = None,
 ) -> tuple[kinds.RunStarted, tuple[Blob, ...]]:
     """Return the first event of a run, and the copies that it refers to.
 
@@ -106,8 +107,9 @@ def start_event(
         source=source,
         imported=imported,
         requests=requests,
+        summaries=summaries.hash if summaries else None,
     )
-    return started, (copy, pinned, specs, artifact)
+    return started, (copy, pinned, specs, artifact, *((summaries,) if summaries else ()))
 
 
 def pin_ops(skill: Skill, vocabulary: Vocabulary) -> Blob:

@@ -17,6 +17,7 @@ from reyn.errors import AnswersRejected, ApprovalExpired, StepFailed, SubRunFail
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.approvals import review_decision, sent_back
 from reyn.kernel.effects import Pause, Restore
+from reyn.kernel.handoffs import hand_in, hand_over
 from reyn.kernel.limits import act_turns, limit_of, limit_reached, repeated_failure, within_limits
 from reyn.kernel.llm_call_recorder import ask
 from reyn.kernel.op_dispatch import OpLog, run_op, run_sub_skill
@@ -45,6 +46,7 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
         prepared = _unprocessed_input(phase, entry, tape) or await _prepare_input(phase, entry, log, tape)
     except StepFault as fault:
         return await _fail_visit(entry, log, 0, StepFailed.code, fault.describe(entry.phase), tape)
+    handoff = hand_in(phase, entry, tape)
     while retries <= phase.max_retries:
         if log.failure is not None:
             await _within_progress(phase, log.failure, tape)
@@ -52,7 +54,7 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
         reads_left = MAX_TRUNCATED_READS - reads if log.is_truncated else 0
         spec = phase.turn_spec(phase.form(tape.state), acting=left > 0, is_truncated=reads_left > 0)
         turns_left = left if phase.ops else reads_left or None
-        frame_messages = _frame(spec, entry, prepared, log, turns_left, phase.remaining_visits(tape.state))
+        frame_messages = _frame(spec, entry, prepared, log, turns_left, phase.remaining_visits(tape.state), handoff)
         calls += 1
         call = f"{entry.step}.{calls}"
         frame = tape.emit(
@@ -83,7 +85,7 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
         correction_messages, last_rejection = (), None
         deferral = await _run_ops(verdict, call, phase, log, tape) if verdict.ops else None
         if isinstance(verdict, Accepted) and deferral is None:
-            return _commit(entry, call, verdict, tape)
+            return _commit(phase, entry, call, verdict, log, tape)
         if isinstance(verdict, Acting) and spec.contract.ops.only_reads_truncated(verdict.ops):
             reads += 1
         elif left > 0:
@@ -180,6 +182,7 @@ def _frame(
     log: OpLog,
     remaining: int | None,
     remaining_visits: dict[str, int],
+    handoff: str | None,
 ) -> tuple[kinds.FrameMessage, ...]:
     failure = log.failure if log.failure is not None and log.failure.times > 1 else None
     turn = TurnFrame(
@@ -191,6 +194,7 @@ def _frame(
         remaining,
         prepared.reads,
         tuple(one for one in (entry.repeated, failure) if one is not None),
+        handoff,
     )
     return (spec.system, turn_message(turn, spec.closing))
 
@@ -219,7 +223,7 @@ async def _run_ops(
     return deferral
 
 
-def _commit(entry: Visit, call: str, verdict: Accepted, tape: Tape) -> None:
+def _commit(phase: CompiledPhase, entry: Visit, call: str, verdict: Accepted, log: OpLog, tape: Tape) -> None:
     """Emit the decision, its artifact and the end of the visit."""
     tape.emit(
         kinds.ControlDecided(
@@ -228,6 +232,7 @@ def _commit(entry: Visit, call: str, verdict: Accepted, tape: Tape) -> None:
     )
     if verdict.artifact is not None:
         _store(verdict.artifact, tape)
+        hand_over(phase, entry, verdict.artifact, log, tape, reason=verdict.reason, extra=verdict.handoff)
     tape.emit(kinds.PhaseCompleted(entry.phase, entry.visit, verdict.type, verdict.next_phase))
 
 
@@ -281,6 +286,7 @@ async def visit_skill(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     if error:
         return await _fail_visit(entry, log, 0, SubRunFailed.code, f"node `{entry.phase}`: {error}", tape)
     _store(artifact, tape)
+    hand_over(phase, entry, artifact, log, tape)
     kind: Any = "transition" if target else "finish"
     tape.emit(kinds.PhaseCompleted(entry.phase, entry.visit, kind, target))
     return None

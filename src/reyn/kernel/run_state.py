@@ -31,6 +31,8 @@ MAX_DECISIONS = 40
 """The number of recent inputs of phases for which repeated decisions are found."""
 MAX_OUTCOMES = 5
 """The number of recent decisions for one input."""
+MAX_SUB_RUNS = 10
+"""The number of sub-runs of a visit whose summaries are part of its handoff."""
 MAX_TRUNCATED = 200
 """The number of truncated contents that ops can read; the journal has all of them."""
 
@@ -41,6 +43,8 @@ class CompletedVisit(msgspec.Struct, frozen=True):
     artifact: kinds.ArtifactRef
     latest: dict[str, str]
     """The latest artifacts when the visit started."""
+    handoffs: dict[str, str]
+    """The handoffs when the visit started."""
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -66,6 +70,10 @@ class Visit(msgspec.Struct, frozen=True):
     """The digest of the ops of the visit and their results."""
     is_answered: bool = False
     """Whether a user answered a question in the visit."""
+    handoffs: dict[str, str] = {}
+    """The handoffs when the visit started."""
+    sub_runs: tuple[kinds.SubRunCompleted, ...] = ()
+    """The sub-runs of the visit that ended, at most `MAX_SUB_RUNS`."""
 
 
 class History(msgspec.Struct, frozen=True):
@@ -83,6 +91,8 @@ class History(msgspec.Struct, frozen=True):
     """How often each of the last decisions was made, by phase and hash of its input."""
     repeats: int = 0
     """How often the decision of the last visit was made, until the next visit starts."""
+    handoffs: dict[str, str] = {}
+    """The hash of the handoff of each phase that left one, the latest last."""
 
     def times_decided(self, phase: str, input: str) -> tuple[str | None, int]:
         """Return the next phase of the decision that a phase made most often for an input, and how often."""
@@ -91,6 +101,10 @@ class History(msgspec.Struct, frozen=True):
             return None, 0
         decision = max(made, key=made.__getitem__)
         return decision.next_phase, made[decision]
+
+    def ordinal(self, phase: str) -> int:
+        """Return the rank of a phase by first visit; a phase that was not visited comes next."""
+        return next((rank for rank, name in enumerate(self.visits, start=1) if name == phase), len(self.visits) + 1)
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -107,6 +121,8 @@ class Output(msgspec.Struct, frozen=True):
     artifact: kinds.ArtifactRef | None = None
     result: kinds.ArtifactRef | None = None
     post_attempts: int = 0
+    reason: str = ""
+    """The reason of the last decision."""
 
 
 class Models(msgspec.Struct, frozen=True):
@@ -361,6 +377,10 @@ def on_wait_expired(state: RunState, body: kinds.WaitExpired) -> RunState:
 # -- one visit ----------------------------------------------------------------------------------------
 
 
+def on_context_log_failed(state: RunState, body: kinds.ContextLogFailed) -> RunState:
+    return _warn(state, f"`{body.path}` could not be written: {body.reason}")
+
+
 def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
     history = state.history
     return replace(
@@ -373,6 +393,8 @@ def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
             latest=history.latest,
             ops="",
             is_answered=False,
+            handoffs=history.handoffs,
+            sub_runs=(),
         ),
         history=replace(
             history,
@@ -417,7 +439,14 @@ def on_artifact_stored(state: RunState, body: kinds.ArtifactStored) -> RunState:
 
 def on_control_decided(state: RunState, body: kinds.ControlDecided) -> RunState:
     """An abort ends the run once its visit is closed; other decisions take effect with `phase_completed`."""
+    state = replace(state, output=replace(state.output, reason=body.reason))
     return replace(state, ending=Ending("abort", body.reason)) if body.type == "abort" else state
+
+
+def on_handoff_recorded(state: RunState, body: kinds.HandoffRecorded) -> RunState:
+    """A phase that left a handoff before moves to the end."""
+    before = {phase: handoff for phase, handoff in state.history.handoffs.items() if phase != body.phase}
+    return replace(state, history=replace(state.history, handoffs={**before, body.phase: body.handoff}))
 
 
 def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
@@ -433,7 +462,7 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
     if body.type == "finish":
         return replace(closed, visit=replace(closed.visit, rollback=None), ending=Ending("finish"))
     assert state.visit.input is not None  # since `run_started`
-    completed = CompletedVisit(body.phase, state.visit.input, artifact, state.visit.latest)
+    completed = CompletedVisit(body.phase, state.visit.input, artifact, state.visit.latest, state.visit.handoffs)
     trail = (*state.history.trail, completed)[-TRAIL_LENGTH:]
     return replace(
         closed,
@@ -470,13 +499,14 @@ def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:
 
 
 def on_phase_rolled_back(state: RunState, body: kinds.PhaseRolledBack) -> RunState:
-    """Return to the previous visit, with the artifacts that it could read."""
+    """Return to the previous visit, with the artifacts and handoffs that it could read."""
     trail = state.history.trail
     latest = trail[-1].latest if trail else state.history.latest
+    handoffs = trail[-1].handoffs if trail else state.history.handoffs
     return replace(
         state,
         visit=replace(state.visit, input=body.input, rollback=body),
-        history=replace(state.history, trail=trail[:-1], latest=latest),
+        history=replace(state.history, trail=trail[:-1], latest=latest, handoffs=handoffs),
         ending=None,
     )
 
@@ -539,7 +569,8 @@ def on_sub_run_stopped(state: RunState, body: kinds.SubRunStopped) -> RunState:
 def on_sub_run_completed(state: RunState, body: kinds.SubRunCompleted) -> RunState:
     models = state.models
     models = replace(models, usage=models.usage + body.usage, answers=models.answers + body.answers)
-    return replace(state, recovery=_SETTLED, models=models)
+    visit = replace(state.visit, sub_runs=(*state.visit.sub_runs, body)[-MAX_SUB_RUNS:])
+    return replace(state, recovery=_SETTLED, models=models, visit=visit)
 
 
 def on_workspace_restored(state: RunState, body: kinds.WorkspaceRestored) -> RunState:
@@ -564,12 +595,14 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.PhaseStarted: on_phase_started,
     kinds.StepCompleted: on_step_completed,
     kinds.ContentTruncated: on_content_truncated,
+    kinds.ContextLogFailed: on_context_log_failed,
     kinds.LlmRequested: on_intent,
     kinds.LlmResponded: on_llm_responded,
     kinds.LlmFailed: on_outcome,
     kinds.ModelSwitched: on_model_switched,
     kinds.ArtifactStored: on_artifact_stored,
     kinds.ControlDecided: on_control_decided,
+    kinds.HandoffRecorded: on_handoff_recorded,
     kinds.PhaseCompleted: on_phase_completed,
     kinds.PhaseFailed: on_phase_failed,
     kinds.PhaseRolledBack: on_phase_rolled_back,

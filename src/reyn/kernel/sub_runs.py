@@ -24,6 +24,7 @@ from reyn.errors import (
 from reyn.journal import ENDED, Blob, RaiseLimit, canonical, decode, kinds
 from reyn.kernel import versions
 from reyn.kernel.changes import unreverted_changes
+from reyn.kernel.handoffs import summarize
 from reyn.kernel.inputs import check_supported, to_artifact
 from reyn.kernel.limits import limits_to_raise, sub_run_settings
 from reyn.kernel.loading import Resumption, check_ops, load_run, new_tape, pin_ops
@@ -229,7 +230,16 @@ class SubRuns:
         match state.status:
             case "finished":
                 usage, answers = state.models.usage, state.models.answers
-                return kinds.SubRunCompleted(call, run, "", state.final_artifact, usage, answers)
+                return kinds.SubRunCompleted(
+                    call,
+                    run,
+                    "",
+                    state.final_artifact,
+                    usage,
+                    answers,
+                    summary=summarize(state.output.reason),
+                    handoff=next(reversed(state.history.handoffs.values()), None),
+                )
             case "failed" if not _is_final(state):
                 return kinds.SubRunStopped(call, run, "failed", state.reason, stop.code, hint=stop.hint)
             case "limited":

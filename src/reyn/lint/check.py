@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reyn.lint import instructions, requests, structure
+from reyn.lint import handoffs, instructions, requests, structure
 from reyn.ops import standard_ops
 from reyn.skills import read_skill
 
@@ -27,6 +27,7 @@ RULES = (
     structure.edge_texts,
     structure.unproduced_reads,
     structure.schema_typos,
+    handoffs.unproduced_handoff_fields,
     requests.unknown_permissions,
     requests.malformed_requests,
     requests.missing_requests,

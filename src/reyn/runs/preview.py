@@ -20,7 +20,7 @@ from reyn.kernel.limits import act_turns
 from reyn.kernel.loading import new_tape, pin_ops, start_event
 from reyn.kernel.phase_executor import MAX_TRUNCATED_READS, visit
 from reyn.kernel.run_orchestrator import Visit
-from reyn.runs.frames import frame_at
+from reyn.runs.frames import frame_at, frame_sections
 from reyn.runs.run_reader import RunReader
 
 if TYPE_CHECKING:
@@ -34,7 +34,13 @@ _RUN = "preview"
 
 
 def preview_frame(
-    skill: Skill, input: Any, phase: str | None, settings: RunSettings, ops: OpTable, form: kinds.AnswerForm
+    skill: Skill,
+    input: Any,
+    phase: str | None,
+    settings: RunSettings,
+    ops: OpTable,
+    form: kinds.AnswerForm,
+    summaries: Blob | None = None,
 ) -> ContextFrame:
     """Return the frame of a first visit of a phase; without `phase`, of the entry phase.
 
@@ -53,11 +59,11 @@ def preview_frame(
         artifact: dict[str, Any] = {"type": skill.inputs_of(phase)[0].name, "data": {}}
     else:
         artifact = to_artifact(input, skill, strict=settings.strict, node=phase)
-    frame = _Preview(skill, artifact, phase, settings, ops, form).frame()
+    frame = _Preview(skill, artifact, phase, settings, ops, form, summaries).frame()
     if isinstance(frame, ContextFrame):
         return frame
     bare = replace(skill, phases=skill.phases | {phase: replace(skill.phases[phase], preprocessor=())})
-    without_steps = _Preview(bare, artifact, phase, settings, ops, form).frame()
+    without_steps = _Preview(bare, artifact, phase, settings, ops, form, summaries).frame()
     assert isinstance(without_steps, ContextFrame)
     warning = f"the preprocessor of phase `{phase}` was not executed: {frame}"
     return replace(without_steps, warnings=(*without_steps.warnings, warning))
@@ -74,6 +80,7 @@ class _Preview:
         settings: RunSettings,
         ops: OpTable,
         form: kinds.AnswerForm,
+        summaries: Blob | None,
     ) -> None:
         # These limits stop a run before the model is called; they do not appear in the frame.
         limits = replace(settings.limits, tokens=None, run_seconds=None, phase_seconds=None)
@@ -87,6 +94,7 @@ class _Preview:
             Blob.of(canonical(artifact)),
             model="",
             answer_form=form,
+            summaries=summaries,
         )
         reads = {
             name: Blob.of(canonical({"type": name, "data": {}}))
@@ -129,13 +137,22 @@ class _Preview:
         assert spec.system == built.messages[0]
         read = tuple(entry.latest.values())
         blobs = [part.blob for part in built.messages[-1].parts if part.blob is not None]
-        [input_hash] = [name for name in blobs if name not in read]
+        applied = [body for body in self._bodies() if isinstance(body, kinds.ContextBudgetApplied)]
+        handoff = applied[0].text if applied else None
+        [input_hash] = [name for name in blobs if name not in (*read, handoff)]
+        sections = frame_sections(_RUN, self._journal.read(_RUN), None, self._journal.blob)
+        receives = handoff is None and phase.context(1).manifest is not None and phase.name != phase.skill.entry
         return ContextFrame(
             spec.frame,
             msgspec.json.decode(self._journal.blob(whole.get(input_hash, input_hash))),
             Execution(entry.path, entry.visit, entry.step),
             remaining,
             tuple(msgspec.json.decode(self._journal.blob(name)) for name in read),
+            self._journal.blob(handoff).decode() if handoff else None,
             tuple(frame_at(_RUN, self._journal.read(_RUN), None, self._journal.blob)),
-            (f"the artifacts that phase `{entry.phase}` reads are empty in a preview",) if read else (),
+            sections,
+            (
+                *([f"the artifacts that phase `{entry.phase}` reads are empty in a preview"] if read else []),
+                *([f"phase `{entry.phase}` receives handoffs, which a preview does not have"] if receives else []),
+            ),
         )

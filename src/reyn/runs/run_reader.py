@@ -18,17 +18,19 @@ from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport, dis
 from reyn.runs.archive import export_runs
 from reyn.runs.diff import Side, compare, side_of
 from reyn.runs.family import descendants
-from reyn.runs.frames import frame_at
+from reyn.runs.frames import frame_at, frame_sections, visit_contexts
 from reyn.runs.replayer import Replayer, verify
 from reyn.skills import unpin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from reyn.context import FrameSection
     from reyn.journal import Event, Journal, RunRow, kinds
     from reyn.kernel.run_state import RunState
     from reyn.ops import OpTable
     from reyn.runs.diff import DiffReport
+    from reyn.runs.frames import VisitContext
 
 
 _MAX_LISTED = 5
@@ -104,6 +106,14 @@ class RunReader:
     def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         row = self.find(run)
         return frame_at(row.run_id, self.journal.read(row.run_id), seq, self.journal.blob)
+
+    def frame_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
+        row = self.find(run)
+        return frame_sections(row.run_id, self.journal.read(row.run_id), seq, self.journal.blob)
+
+    def visit_contexts(self, run: str) -> Iterator[VisitContext]:
+        row = self.find(run)
+        return visit_contexts(self.journal.read(row.run_id), self.journal.blob)
 
     def export(self, run: str) -> Iterator[bytes]:
         return export_runs(self.journal, self.find(run).run_id)

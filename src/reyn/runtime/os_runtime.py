@@ -31,8 +31,9 @@ from reyn.errors import (
 )
 from reyn.journal import ENDED, Blob, Cancel, MemoryJournal, RaiseLimit, canonical, kinds
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
+from reyn.kernel.budget_log import BudgetLog
 from reyn.kernel.commits import SharedCommits
-from reyn.kernel.compiled_skill import CompiledSkill
+from reyn.kernel.compiled_skill import CompiledSkill, RunContext
 from reyn.kernel.driver import Driver
 from reyn.kernel.inputs import check_supported, missing_class_warnings, to_artifact
 from reyn.kernel.live import InboxPolling, LiveWorld, inbox_events
@@ -41,6 +42,7 @@ from reyn.kernel.op_performer import OpPerformer, requests_above, roots_of
 from reyn.kernel.ports import SystemClock, TimedIds, Unattended
 from reyn.kernel.run_state import fold
 from reyn.kernel.sub_runs import SubRuns
+from reyn.kernel.summaries import read_summaries
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.lint.requests import malformed_requests
 from reyn.models.roster import Roster
@@ -73,7 +75,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reyn.config import Config
-    from reyn.context import ContextFrame
+    from reyn.context import ContextFrame, FrameSection
     from reyn.errors import NextAction
     from reyn.journal import Approval, Event, Journal, RunRow, Status
     from reyn.journal.sqlite import SqliteJournal
@@ -89,6 +91,7 @@ if TYPE_CHECKING:
     from reyn.permissions import Policy
     from reyn.runs.diff import DiffReport
     from reyn.runs.fork import ForkPoint
+    from reyn.runs.frames import VisitContext
     from reyn.runs.importing import ImportReport
     from reyn.runs.questions import PostedAnswer, Question
     from reyn.runs.undo import UndoReport
@@ -296,10 +299,16 @@ class OSRuntime:
                 model=model,
                 answer_form=self._roster.answer_form(model),
                 source=self._source(skill),
+                summaries=self._summaries(loaded, settings),
             )
             return await self._begin(first, model, observers)
 
         return await self._claim_and_execute(name, start, observers)
+
+    def _summaries(self, skill: Skill, settings: RunSettings) -> Blob | None:
+        """Return the summaries of phases that other programs left in the project, if the skill receives handoffs."""
+        receives = RunContext(skill, settings, self.ops.vocabulary).uses_handoffs
+        return read_summaries(self.root, self._roster.scrub) if receives else None
 
     def _source(self, skill: str) -> str | None:
         """Return the path of a skill that was given as a path, relative to the project if it is inside."""
@@ -532,6 +541,7 @@ class OSRuntime:
             sub_runs,
             self.people,
             self._polling,
+            BudgetLog(self.root),
             resumption=resumption,
             listener=observers.listener,
             on_delta=observers.on_delta,
@@ -748,6 +758,7 @@ class OSRuntime:
             to_artifact(msgspec.json.decode(artifact.content), skill, strict=settings.strict)
         check_ops(name, skill, self.ops)
         opened = self._roster.ready(model or (self.config.model if is_imported else started.model))
+        summaries = Blob(started.summaries, self.journal.blob(started.summaries)) if started.summaries else None
 
         async def start() -> RunResult:
             first, blobs = start_event(
@@ -762,6 +773,7 @@ class OSRuntime:
                 source=source,
                 imported=is_imported,
                 requests=started.requests,
+                summaries=summaries,
             )
             return await self._begin((first, blobs), opened, observers)
 
@@ -913,6 +925,15 @@ class OSRuntime:
         """Return role and text of the messages of a frame, by default the last one, and the model's answer."""
         return self._reader.frame_at(run, seq)
 
+    def frame_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
+        """Return the estimated tokens of each section of a frame, by default the last one, and of what was
+        truncated."""
+        return self._reader.frame_sections(run, seq)
+
+    def visit_contexts(self, run: str) -> Iterator[VisitContext]:
+        """Yield where the tokens of each visit's prompt went, and what a prompt cache served."""
+        return self._reader.visit_contexts(run)
+
     async def replay(self, run: str) -> ReplayReport:
         """Derive a run again from its recorded inputs and compare every event."""
         return await self._reader.replay(run)
@@ -1018,7 +1039,8 @@ class OSRuntime:
             InputInvalid: The input does not fit the phase, or there is no such phase.
         """
         form = self._roster.answer_form(self.config.model)
-        return preview_frame(self.load(skill), input, phase, self._run_settings(), self.ops, form)
+        loaded, settings = self.load(skill), self._run_settings()
+        return preview_frame(loaded, input, phase, settings, self.ops, form, self._summaries(loaded, settings))
 
     def _run_settings(self) -> RunSettings:
         settings = RunSettings.of(self.config)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reyn.config import Config
-    from reyn.context import ContextFrame
+    from reyn.context import ContextFrame, FrameSection
     from reyn.errors import NextAction
     from reyn.journal import Approval, Event, Journal, RunRow, Status
     from reyn.kernel.live import Listener, OnDelta
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from reyn.ops import Op, OpTable
     from reyn.permissions.trust import ProjectTrust
     from reyn.runs.diff import DiffReport
+    from reyn.runs.frames import VisitContext
     from reyn.runs.importing import ImportReport
     from reyn.runs.prune import PruneReport
     from reyn.runs.questions import PostedAnswer, Question
@@ -265,6 +266,12 @@ class SyncRuntime:
 
     def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         return self.runtime.frame_at(run, seq)
+
+    def frame_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
+        return self.runtime.frame_sections(run, seq)
+
+    def visit_contexts(self, run: str) -> Iterator[VisitContext]:
+        return self.runtime.visit_contexts(run)
 
     def replay(self, run: str) -> ReplayReport:
         return self._runner.run(self.runtime.replay(run))

@@ -59,18 +59,13 @@ def op_kinds_of(skill: Skill) -> frozenset[str]:
     return frozenset(kinds)
 
 
-_NO_CONTEXT = "this version has no context manifests"
 _NO_PYTHON = "this version does not run python steps"
 
 
 def _unavailable(skill: Skill, vocabulary: Vocabulary) -> Iterator[Feature]:
-    if skill.context is not None:
-        yield Feature("`context`", None, ("context",), _NO_CONTEXT)
     if skill.postprocessor is not None:
         yield from _unavailable_steps(skill.postprocessor.steps, None, ("postprocessor", "steps"), vocabulary)
     for name, phase in skill.phases.items():
-        if phase.context is not None:
-            yield Feature("`context`", name, ("context",), _NO_CONTEXT)
         yield from _unavailable_steps(phase.preprocessor, name, ("preprocessor",), vocabulary)
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from reyn.config.values import ContextChoice
 from reyn.skills.values import DEFAULT_ACT_TURNS, DEFAULT_OPS, STEP_TYPES
 
 NonNegative = Annotated[int, msgspec.Meta(ge=0)]
@@ -28,7 +29,7 @@ class SkillFrontMatter(msgspec.Struct, frozen=True):
     postprocessor: dict[str, Any] | None = None
     search_hints: tuple[str, ...] = ()
     on_phase_failure: Literal["fail", "rollback"] = "fail"
-    context: Any = None
+    context: ContextChoice | None = None
     routing: Any = None
 
 
@@ -44,7 +45,7 @@ class PhaseFrontMatter(msgspec.Struct, frozen=True):
     max_act_turns: NonNegative = DEFAULT_ACT_TURNS
     model_class: str | None = None
     preprocessor: tuple[Any, ...] = ()
-    context: Any = None
+    context: ContextChoice | None = None
     reads: tuple[str, ...] = ()
     requires_approval: bool = False
 

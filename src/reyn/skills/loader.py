@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
+from reyn.config.values import HANDOFF_FIELDS, HandoffSettings
 from reyn.documents import check_keys, nearest, usable_keys
 from reyn.errors import Finding, SkillError, SkillInvalid
 from reyn.jsonschema import SchemaInvalid, compile_schema
@@ -441,6 +442,9 @@ class _Loader:
         keys = document.value if isinstance(document.value, dict) else {}
         findings = _graph_findings(document, keys.get("graph"))
         ignore = {*forbidden, *(key for key in keys if key.startswith("imported_")), *(["graph"] if findings else [])}
+        if isinstance(keys.get("context"), dict):
+            findings += _context_findings(document.part("context"))
+            ignore.add("context")
         findings += check_keys(
             document,
             shape,
@@ -514,6 +518,25 @@ def _graph_findings(document: Document, graph: Any) -> list[Finding]:
                 message = f"{target!r} is not a phase name"
                 findings.append(document.finding(codes.WRONG_VALUE, message, "graph", name, index))
     return findings
+
+
+def _context_findings(part: Document) -> list[Finding]:
+    """Check a `context` mapping; report each unknown handoff field at its place."""
+    findings: list[Finding] = []
+    fields = part.value.get("handoff_fields")
+    for index, name in enumerate(fields if isinstance(fields, list) else ()):
+        if name not in HANDOFF_FIELDS:
+            fix = nearest(str(name), HANDOFF_FIELDS) or f"the fields are {', '.join(HANDOFF_FIELDS)}"
+            message = f"no handoff field `{name}`"
+            findings.append(part.finding(codes.UNKNOWN_HANDOFF_FIELD, message, "handoff_fields", index, fix=fix))
+    return findings + check_keys(
+        part,
+        HandoffSettings,
+        unknown=codes.UNKNOWN_KEY,
+        missing="",
+        wrong=codes.WRONG_VALUE,
+        ignore=("handoff_fields",) if findings else (),
+    )
 
 
 def _as_warning(finding: Finding) -> Finding:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
+from reyn.config.values import ContextChoice
 from reyn.jsonschema import Schema
 
 DEFAULT_OPS = ("file", "ask_user")
@@ -116,7 +117,7 @@ class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
     max_act_turns: int = DEFAULT_ACT_TURNS
     model_class: str | None = None
     preprocessor: tuple[AnyStep, ...] = ()
-    context: Any = None
+    context: ContextChoice | None = None
     reads: tuple[str, ...] = ()
     """Types of earlier artifacts that the phase sees besides its input."""
     requires_approval: bool = False
@@ -156,7 +157,7 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True):
     postprocessor: Postprocessor | None = None
     search_hints: tuple[str, ...] = ()
     on_phase_failure: Literal["fail", "rollback"] = "fail"
-    context: Any = None
+    context: ContextChoice | None = None
     skills: dict[str, Skill] = {}
     modules: dict[str, str] = {}
 

@@ -9,11 +9,13 @@ import click
 
 from reyn.cli.output import clean, echo_lines, json_option, print_json
 from reyn.cli.project import open_existing_project, parse_input, skill_name
+from reyn.cli.prompt_bars import section_json, section_table
 from reyn.errors import RunNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from reyn.context import FrameSection
     from reyn.runtime import SyncRuntime
 
 
@@ -21,25 +23,38 @@ if TYPE_CHECKING:
 @click.argument("skill_or_run", metavar="SKILL|RUN")
 @click.argument("input_or_seq", metavar="[INPUT|SEQ]", required=False)
 @click.option("--phase", metavar="PHASE", help="Phase of SKILL to show. Default: the entry phase.")
+@click.option("--tokens", is_flag=True, help="Show the estimated tokens of each section instead of the prompt.")
 @json_option
-def command(skill_or_run: str, input_or_seq: str | None, phase: str | None, as_json: bool) -> None:
+def command(skill_or_run: str, input_or_seq: str | None, phase: str | None, tokens: bool, as_json: bool) -> None:
     """Show the first prompt of SKILL for INPUT, or the prompt of RUN at event SEQ with its answer.
 
     INPUT is empty by default; with --phase, it is the input of that phase. SEQ is an event number, by default the last;
-    the command prints the last prompt at or before it. Nothing is executed or recorded. On a terminal, control
-    characters are escaped.
+    the command prints the last prompt at or before it. If a section was truncated, a table of the sections follows.
+    Nothing is executed or recorded. On a terminal, control characters are escaped.
     """
     with open_existing_project() as runtime:
         may_be_run = phase is None and (input_or_seq is None or _is_number(input_or_seq))
         run = _find_run(runtime, skill_or_run) if may_be_run else None
         if run is not None:
-            messages = runtime.frame_at(run, None if input_or_seq is None else int(input_or_seq))
+            seq = None if input_or_seq is None else int(input_or_seq)
+            sections = runtime.frame_sections(run, seq)
+            if tokens:
+                _print_sections(sections, as_json)
+                return
+            messages = runtime.frame_at(run, seq)
             _print(messages, [{"role": role, "text": text} for role, text in messages] if as_json else None)
         else:
             frame = runtime.first_frame(skill_name(skill_or_run), parse_input(input_or_seq), phase=phase)
             for warning in frame.warnings:
                 click.echo(f"warning: {clean(warning)}", err=True)
+            sections = frame.sections
+            if tokens:
+                _print_sections(sections, as_json)
+                return
             _print(frame.messages, frame.as_json() if as_json else None)
+        if not as_json and any(section.was_truncated for section in sections):
+            click.echo("[tokens]")
+            _print_sections(sections, as_json=False)
 
 
 def _is_number(argument: str) -> bool:
@@ -63,3 +78,11 @@ def _print(messages: Iterable[tuple[str, str]], as_json: Any) -> None:
     for role, text in messages:
         click.echo(f"[{role}]")
         echo_lines(text)
+
+
+def _print_sections(sections: tuple[FrameSection, ...], as_json: bool) -> None:
+    if as_json:
+        total = sum(section.tokens for section in sections)
+        print_json({"tokens": total, "sections": [section_json(section) for section in sections]})
+    else:
+        click.echo(section_table(sections), nl=False)

@@ -27,6 +27,8 @@ class RunStarted(Body, frozen=True):
     names the run whose workspace it shares. `requests` are those of the runs above it, which bound its own. `rerun_of`
     names the run that it repeats. `answer_form` is the form in which `model` is asked to answer. `imported` is true if
     the repeated run or the parent stems from an import: standing approvals and grants to named skills do not apply.
+    `summaries` are those that other programs left in the project, for phases that receive handoffs before there are
+    any.
     """
 
     run_id: str
@@ -45,6 +47,7 @@ class RunStarted(Body, frozen=True):
     requests: ContentName | None = None
     answer_form: AnswerForm = "full"
     imported: bool = False
+    summaries: ContentName | None = None
 
 
 @event("run_forked", v=1, origin="outside", enters="running")

@@ -87,6 +87,14 @@ class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     made: tuple[str, ...] = ()
 
 
+class SectionTokens(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The tokens of a section of a prompt: before, and after truncation."""
+
+    name: str
+    original_tokens: Count
+    tokens: Count
+
+
 class RestoreVerdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What the permission gate decided about restoring one file: the `rule`, and the `reason` of a denial."""
 

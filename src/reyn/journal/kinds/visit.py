@@ -16,6 +16,7 @@ from reyn.journal.kinds.shapes import (
     FrameMessage,
     Hash,
     OpStatus,
+    SectionTokens,
     Usage,
 )
 from reyn.journal.registry import TEXT, Body, event
@@ -68,6 +69,37 @@ class ContentTruncated(Body, frozen=True):
     content: ContentName
     part: DerivedContent
     bytes: Count
+
+
+@event("context_budget_applied", v=1, origin="derived")
+class ContextBudgetApplied(Body, frozen=True):
+    """The handoffs of earlier phases were assembled for a phase whose `context` asks for them.
+
+    `ordinal` is the rank of the phase by first visit. `text` is the result. `original_tokens` and `truncated_tokens`
+    are its tokens before and after truncation to `budget_tokens`; 0 is unlimited. `sections` are the tokens of each
+    part, as `counter` counts them. `warnings_truncated` is true if even the warnings about missing handoffs exceeded
+    the budget.
+    """
+
+    phase: str
+    visit: int
+    ordinal: Count
+    text: DerivedContent
+    original_tokens: Annotated[int, _Rendered]
+    budget_tokens: int
+    truncated_tokens: Annotated[int, _Rendered]
+    was_truncated: Annotated[bool, _Rendered]
+    sections: Annotated[tuple[SectionTokens, ...], _Rendered] = ()
+    warnings_truncated: Annotated[bool, _Rendered] = False
+    counter: str = "chars"
+
+
+@event("context_log_failed", v=1, origin="outside")
+class ContextLogFailed(Body, frozen=True):
+    """A line of the context budget log `path` could not be written. The run continues; its events have the data."""
+
+    path: str
+    reason: str
 
 
 @event("frame_built", v=1, origin="derived")
@@ -202,6 +234,16 @@ class ArtifactStored(Body, frozen=True):
 
     artifact: ArtifactRef
     bytes: Count
+
+
+@event("handoff_recorded", v=1, origin="derived")
+class HandoffRecorded(Body, frozen=True):
+    """A phase left a handoff for later phases: `handoff`, as JSON. `ordinal` is its rank by first visit."""
+
+    phase: str
+    visit: int
+    ordinal: Count
+    handoff: DerivedContent
 
 
 @event("phase_completed", v=1, origin="derived")

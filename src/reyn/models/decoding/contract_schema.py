@@ -58,10 +58,17 @@ def _branches(contract: dict[str, Any], limits: DecodingLimits) -> dict[str, Any
     flat = flatten(contract, unroll=limits.is_small)
     if "anyOf" not in flat or not all("properties" in branch for branch in flat["anyOf"]):
         return restrict(flat, limits)
-    schema: dict[str, Any] = {"anyOf": [_branch(branch, limits) for branch in flat["anyOf"]]}
+    branches = [branch for branch in flat["anyOf"] if not (limits.is_small and _is_abort(branch))]
+    schema: dict[str, Any] = {"anyOf": [_branch(branch, limits) for branch in branches]}
     if "$defs" in flat:
         schema["$defs"] = {name: restrict(entry, limits) for name, entry in flat["$defs"].items()}
     return schema
+
+
+def _is_abort(branch: dict[str, Any]) -> bool:
+    """Whether a branch gives up. A small model cannot judge that a task is impossible, and aborts at random."""
+    fields = branch["properties"]
+    return fields.get("choice", fields.get("control", {}).get("properties", {}).get("type")) == {"const": "abort"}
 
 
 def _single_object(schema: dict[str, Any]) -> dict[str, Any]:
@@ -115,7 +122,7 @@ def _control(control: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
 
 def _reason(limits: DecodingLimits) -> dict[str, Any]:
     if limits.reason_begins:
-        return {"type": "string", "pattern": f'^{limits.reason_begins}[^."\\\\\\x00-\\x1F]{{5,80}}[.]$'}
+        return {"type": "string", "pattern": f'^{limits.reason_begins}[^."\\\\\\x00-\\x1F]{{5,50}}[.]$'}
     return restrict({"type": "string", "minLength": 1, "maxLength": MAX_REASON_LENGTH}, limits)
 
 

@@ -1,0 +1,133 @@
+"""Draw where the tokens of prompts went: a bar per visit, as text and as SVG, and tables of sections."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from xml.sax.saxutils import escape
+
+from reyn.cli.output import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reyn.context import FrameSection, SectionCost
+    from reyn.runs.frames import VisitContext
+
+_WIDTH = 40
+"""The number of characters of the longest bar."""
+_GROUPS = {
+    "system": ("s", "#6e7781"),
+    "input": ("i", "#0969da"),
+    "reads": ("r", "#8250df"),
+    "handoff": ("h", "#1a7f37"),
+    "rejected": ("b", "#cf222e"),
+    "results": ("o", "#bf8700"),
+    "other": (".", "#d0d7de"),
+}
+"""The letter and the colour of each group of sections."""
+
+
+def section_json(section: FrameSection) -> dict[str, Any]:
+    """Return the costs of a section as JSON."""
+    return _cost_json(section) | ({"parts": list(map(_cost_json, section.parts))} if section.parts else {})
+
+
+def _cost_json(cost: SectionCost) -> dict[str, Any]:
+    return {
+        "name": cost.name,
+        "tokens": cost.tokens,
+        "original_tokens": cost.original_tokens,
+        "truncated": cost.was_truncated,
+    }
+
+
+def section_table(sections: Sequence[FrameSection]) -> str:
+    """Return a table of sections, their parts, and the total."""
+    rows: list[tuple[str, SectionCost]] = []
+    for section in sections:
+        rows += [(clean(section.name), section), *((f"  {clean(part.name)}", part) for part in section.parts)]
+    width = max(len(name) for name in ("total", *(name for name, _ in rows)))
+    lines = [f"{name:<{width}}  {cost.tokens:>9,}{_whole(cost)}\n" for name, cost in rows]
+    return "".join(lines) + f"{'total':<{width}}  {sum(section.tokens for section in sections):>9,}\n"
+
+
+def _whole(cost: SectionCost) -> str:
+    return f" of {cost.original_tokens:,} (truncated)" if cost.was_truncated else ""
+
+
+def to_text(visits: Sequence[VisitContext]) -> str:
+    """Return one line per visit with a bar, below it what was truncated and cached, and a legend."""
+    if not visits:
+        return "no prompts yet\n"
+    most = max(visit.tokens for visit in visits) or 1
+    names = [clean(f"{visit.phase} (visit {visit.visit})") for visit in visits]
+    width = max(map(len, names))
+    lines: list[str] = []
+    used: set[str] = set()
+    for name, visit in zip(names, visits, strict=True):
+        groups = _grouped(visit)
+        used |= groups.keys()
+        bar = "".join(_GROUPS[group][0] * length for group, length in _lengths(groups, most).items())
+        lines.append(f"{visit.seq:>6}  {name:<{width}}  {visit.tokens:>9,}  {bar}")
+        lines += [
+            f"{'':>8}  {clean(one.name)} truncated: {one.original_tokens:,} to {one.tokens:,} tokens"
+            for one in visit.sections
+            if one.was_truncated
+        ]
+        if visit.input_tokens:
+            lines.append(f"{'':>8}  reported: {visit.input_tokens:,} input tokens, {visit.cached_tokens:,} cached")
+    legend = "  ".join(f"{letter} {name}" for name, (letter, _) in _GROUPS.items() if name in used)
+    return "\n".join([*lines, legend]) + "\n"
+
+
+def _grouped(visit: VisitContext) -> dict[str, int]:
+    """Return the tokens of each group of sections, in the order of the prompt."""
+    groups = dict.fromkeys(_GROUPS, 0)
+    for section in visit.sections:
+        name = "reads" if section.name.startswith("earlier ") else section.name
+        groups[name if name in groups else "other"] += section.tokens
+    return {name: tokens for name, tokens in groups.items() if tokens}
+
+
+def _lengths(groups: dict[str, int], most: int) -> dict[str, int]:
+    """Scale tokens to characters; every group has at least one."""
+    return {name: max(1, round(tokens * _WIDTH / most)) for name, tokens in groups.items()}
+
+
+_ROW, _LEFT, _BAR, _PADDING = 24, 260, 480, 12
+_STYLE = """\
+svg:root { color: #1f2328 }
+@media (prefers-color-scheme: dark) { svg:root { color: #e6edf3 } }
+text { font: 13px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; fill: currentColor }"""
+
+
+def to_svg(run: str, visits: Sequence[VisitContext]) -> str:
+    """Return a standalone SVG with one bar per visit and a legend."""
+    most = max((visit.tokens for visit in visits), default=0) or 1
+    width, height = _LEFT + _BAR + 100, (len(visits) + 1) * _ROW + 2 * _PADDING
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
+        f"<title>{escape(run)}</title>",
+        f"<style>\n{_STYLE}\n</style>",
+    ]
+    used: dict[str, int] = {}
+    for number, visit in enumerate(visits):
+        top, left = _PADDING + number * _ROW, float(_LEFT)
+        name = clean(f"{visit.phase} (visit {visit.visit})")
+        parts.append(f'<text x="{_PADDING}" y="{top + 16}">{escape(name)}</text>')
+        for group, tokens in _grouped(visit).items():
+            length = tokens * _BAR / most
+            used[group] = used.get(group, 0) + tokens
+            parts.append(
+                f'<rect x="{left:g}" y="{top + 3}" width="{length:g}" height="{_ROW - 6}" fill="{_GROUPS[group][1]}">'
+                f"<title>{group}: {tokens:,}</title></rect>"
+            )
+            left += length
+        parts.append(f'<text x="{left + 6:g}" y="{top + 16}">{visit.tokens:,}</text>')
+    top, left = _PADDING + len(visits) * _ROW, float(_PADDING)
+    for group in (name for name in _GROUPS if name in used):
+        parts.append(f'<rect x="{left:g}" y="{top + 6}" width="12" height="12" fill="{_GROUPS[group][1]}"/>')
+        parts.append(f'<text x="{left + 18:g}" y="{top + 16}">{group}</text>')
+        left += 36 + 8 * len(group)
+    return "\n".join([*parts, "</svg>"]) + "\n"

@@ -1,0 +1,201 @@
+"""Handoffs: what a completed phase leaves for later ones, and the text block that a later phase sees of them.
+
+The functions are pure. The kernel derives handoffs from the events of a run and records what a budget removed.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from reyn.context.budget import SEPARATOR, ContextBudgetResult, SectionCost, apply_context_budget, section_costs
+from reyn.context.tokens import CHARS_PER_TOKEN, SUFFIX, estimate_tokens, truncate_to_length, truncate_to_token_budget
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from reyn.context.manifest import PhaseManifest
+
+HEADER = "From earlier phases:"
+
+
+class PhaseHandoff(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a phase leaves for later phases.
+
+    Attributes:
+        phase: The ordinal of the phase: its rank among the phases of the run, by first visit.
+        phase_name: Its name.
+        status: How its visit ended.
+        goal: What the run is for.
+        epic_id: The work item that the run belongs to.
+        verdicts: Verdicts of gates and reviews, of this phase and those before it.
+        artifacts_produced: Files that the phase wrote.
+        decisions_made: Decisions, with their reasons.
+        open_risks: Risks that remain.
+        narrative: A summary in prose.
+        duration_seconds: Execution time of the visit.
+        context_degradation: Whether the handoff of the phase before it was missing.
+        completed_at: The end of the visit, as RFC 3339 in UTC.
+    """
+
+    phase: int
+    phase_name: str = ""
+    status: str = "completed"
+    goal: str = ""
+    epic_id: str = ""
+    verdicts: dict[str, str] = {}
+    artifacts_produced: tuple[str, ...] = ()
+    decisions_made: tuple[str, ...] = ()
+    open_risks: tuple[str, ...] = ()
+    narrative: str = ""
+    duration_seconds: float = 0.0
+    context_degradation: bool = False
+    completed_at: str = ""
+
+
+class HandoffContext(msgspec.Struct, frozen=True):
+    """The text block that a phase sees, with its costs.
+
+    Attributes:
+        text: The block; empty without handoffs.
+        result: The effect of the budget.
+        sections: The tokens of each section before and after truncation.
+        warnings_truncated: Whether even the warnings about missing handoffs exceeded the budget.
+    """
+
+    text: str
+    result: ContextBudgetResult
+    sections: tuple[SectionCost, ...] = ()
+    warnings_truncated: bool = False
+
+
+def build_handoff_context(handoffs: Sequence[PhaseHandoff], manifest: PhaseManifest) -> str:
+    """Return what a phase sees of earlier handoffs: select fields, assemble them, truncate the text to the budget.
+
+    Args:
+        handoffs: The handoffs of earlier phases, oldest first.
+        manifest: What the phase receives.
+    """
+    return assemble_handoff_context(handoffs, manifest).text
+
+
+def assemble_handoff_context(
+    handoffs: Sequence[PhaseHandoff], manifest: PhaseManifest, missing: Iterable[int] = (), omitted: int = 0
+) -> HandoffContext:
+    """Build the block of `build_handoff_context`, with its costs.
+
+    Warnings about missing handoffs are always included: their budget is reserved first.
+
+    Args:
+        handoffs: The handoffs of earlier phases, oldest first.
+        manifest: What the phase receives.
+        missing: Ordinals of phases that left no handoff.
+        omitted: The number of older handoffs that are left out.
+    """
+    warnings = _warnings(handoffs, missing)
+    if not handoffs and not warnings:
+        return HandoffContext("", apply_context_budget("", manifest.max_tokens)[1])
+    sections = [("header", _head(handoffs, manifest, omitted))]
+    sections += [(f"phase {one.phase}: {fold_lines(one.phase_name)}", _phase_text(one, manifest)) for one in handoffs]
+    whole_body = SEPARATOR.join(text for _, text in sections)
+    whole = _join_parts(whole_body, warnings)
+    body, shown = _fit(whole_body, warnings, manifest.max_tokens)
+    text = _join_parts(body, shown)
+    result = ContextBudgetResult(
+        estimate_tokens(whole), manifest.max_tokens, estimate_tokens(text), was_truncated=text != whole
+    )
+    costs = section_costs(sections, len(body))
+    if warnings:
+        costs = (*costs, SectionCost("warnings", estimate_tokens(warnings), estimate_tokens(shown)))
+    return HandoffContext(text, result, costs, warnings_truncated=shown != warnings)
+
+
+def _fit(body: str, warnings: str, budget: int) -> tuple[str, str]:
+    """Truncate the body to what the budget leaves beside the warnings; truncate the warnings only if they exceed it."""
+    if budget <= 0 or estimate_tokens(_join_parts(body, warnings)) <= budget:
+        return body, warnings
+    if estimate_tokens(warnings) > budget:
+        return "", truncate_to_token_budget(warnings, budget)
+    room = budget * CHARS_PER_TOKEN - (len(warnings) + len(SEPARATOR) if warnings else 0)
+    return truncate_to_length(body, room), warnings
+
+
+def _join_parts(body: str, warnings: str) -> str:
+    return SEPARATOR.join(part for part in (body, warnings) if part)
+
+
+def _head(handoffs: Sequence[PhaseHandoff], manifest: PhaseManifest, omitted: int) -> str:
+    header = f"{HEADER[:-1]} (the last {len(handoffs)} of {len(handoffs) + omitted}):" if omitted else HEADER
+    goal = next((goal for handoff in reversed(handoffs) if (goal := fold_lines(handoff.goal))), "")
+    return f"{header}\nGoal: {goal}" if goal and manifest.selects("goal") else header
+
+
+def _phase_text(handoff: PhaseHandoff, manifest: PhaseManifest) -> str:
+    seconds = round(handoff.duration_seconds)
+    took = f" in {seconds}s" if handoff.duration_seconds > 0 and seconds else ""
+    lines = [f"[Phase {handoff.phase}: {fold_lines(handoff.phase_name)} — {fold_lines(handoff.status)}{took}]"]
+    verdicts = [f"{fold_lines(key)} {fold_lines(value)}" for key, value in sorted((handoff.verdicts or {}).items())]
+    fields = [
+        ("verdicts", "Verdict", _join(verdicts)),
+        ("epic_id", "Epic", fold_lines(handoff.epic_id)),
+        ("artifacts_produced", "Artifacts", _join(handoff.artifacts_produced)),
+        ("decisions_made", "Decisions", _join(handoff.decisions_made)),
+        ("open_risks", "Risks", _join(handoff.open_risks)),
+        ("narrative", "Narrative", cap_narrative(handoff.narrative, manifest)),
+    ]
+    return "\n".join(lines + [f"{label}: {text}" for name, label, text in fields if text and manifest.selects(name)])
+
+
+def _join(items: Iterable[str] | None) -> str:
+    """Join items with commas; after an item that is a sentence, a blank is enough."""
+    texts = [text for item in items or () if (text := fold_lines(item))]
+    return "".join(text + (" " if text.endswith((".", "!", "?")) else ", ") for text in texts[:-1]) + "".join(
+        texts[-1:]
+    )
+
+
+def _warnings(handoffs: Sequence[PhaseHandoff], missing: Iterable[int]) -> str:
+    degraded = [(handoff.phase - 1, f"phase {handoff.phase}") for handoff in handoffs if handoff.context_degradation]
+    lines = [
+        f"Warning: phase {before} left no handoff; {who} ran without its context."
+        for before, who in [*degraded, *((ordinal, "this phase") for ordinal in missing)]
+    ]
+    return "\n".join(lines)
+
+
+def cap_narrative(text: str, manifest: PhaseManifest) -> str:
+    """Return a narrative on one line, truncated to the manifest's cap. `...` is part of the cap, if it is above 3."""
+    cap = manifest.effective_narrative_cap
+    if cap <= 0:
+        return ""
+    folded = fold_lines(text)
+    if len(folded) <= cap:
+        return folded
+    return folded[: cap - len(SUFFIX)] + SUFFIX if cap > len(SUFFIX) else folded[:cap]
+
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def fold_lines(text: str) -> str:
+    """Return a text on one line, so that no field can pass for another one. Lone surrogates become U+FFFD."""
+    lines = (text or "").splitlines()
+    folded = lines[0].strip() if len(lines) == 1 else " ".join(stripped for line in lines if (stripped := line.strip()))
+    return folded if folded.isascii() else _SURROGATES.sub("\ufffd", folded)
+
+
+def build_phase_context(goal: str, verdicts: Mapping[str, str], summaries: Mapping[int, str]) -> str:
+    """Return the context of a phase from prose summaries, for runs without structured handoffs.
+
+    Args:
+        goal: What the run is for.
+        verdicts: Verdicts so far.
+        summaries: The summary of each earlier phase, by ordinal.
+    """
+    lines = [f"Goal: {folded}"] if (folded := fold_lines(goal)) else []
+    joined = _join(f"{fold_lines(key)} {fold_lines(value)}" for key, value in sorted(verdicts.items()))
+    lines += [f"Verdict: {joined}"] if joined else []
+    lines += [f"[Phase {number}] {text}" for number, one in sorted(summaries.items()) if (text := fold_lines(one))]
+    return "\n".join([HEADER, *lines]) if lines else ""

@@ -1,0 +1,95 @@
+"""Rules on `context`: every handoff field that a manifest selects has a producer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from reyn.config.values import HandoffSettings
+from reyn.context import choose_context
+from reyn.contract import candidates_of
+from reyn.skills import codes, successors
+from reyn.skills.graph import reachable
+from reyn.skills.values import RunOp, RunSkill, is_skill_node, skill_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from reyn.errors import Finding
+    from reyn.jsonschema import Schema
+    from reyn.skills import LoadResult, Skill
+    from reyn.skills.values import Phase
+    from reyn.vocabulary import Vocabulary
+
+_ALWAYS = ("goal", "decisions_made", "narrative")
+"""Fields that Reyn derives from every completed phase."""
+
+
+def unproduced_handoff_fields(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:
+    """Warn about handoff fields that a phase selects and no earlier phase can produce."""
+    skill = loaded.skill
+    if skill is None:
+        return
+    yield from _findings(loaded, "skill.md", skill.context, skill, skill.graph, vocabulary)
+    sources: dict[str, list[str]] = {}
+    for node in skill.graph:
+        for target in successors(skill, node):
+            sources.setdefault(target, []).append(node)
+    for name, phase in skill.phases.items():
+        before = reachable(sources | {"": sources.get(name, [])}, "")[1:]
+        yield from _findings(loaded, f"phases/{name}.md", phase.context, skill, before, vocabulary)
+
+
+def _findings(
+    loaded: LoadResult, file: str, context: object, skill: Skill, nodes: Iterable[str], vocabulary: Vocabulary
+) -> Iterator[Finding]:
+    document = loaded.folder.front_matter(file)
+    if document is None or not isinstance(context, HandoffSettings):
+        return
+    for index, field in enumerate(context.handoff_fields or ()):
+        path = ("context", "handoff_fields", index)
+        if field == "narrative" and not choose_context(0, context, skill.context)[0].effective_narrative_cap:  # type: ignore[union-attr]
+            message, fix = "`narrative` is omitted: `narrative_cap` is 0", "set `narrative_cap`"
+            yield document.finding(codes.NARRATIVE_OMITTED, message, *path, fix=fix, severity="warning")
+        elif not any(_produces(skill, node, field, vocabulary) for node in nodes):
+            message = f"no earlier phase can produce `{field}`"
+            fix = f"add `{field}` to an artifact, or set `ask_handoff: true` in an earlier phase"
+            yield document.finding(codes.UNPRODUCED_HANDOFF_FIELD, message, *path, fix=fix, severity="warning")
+
+
+def _produces(skill: Skill, node: str, field: str, vocabulary: Vocabulary) -> bool:
+    """Return whether the handoff of a node can have a field."""
+    if field in _ALWAYS:
+        return True
+    if is_skill_node(node):
+        inner = msgspec.structs.replace(skill.skills[skill_of(node)], skills=skill.skills)
+        return any(_produces(inner, one, field, vocabulary) for one in inner.graph)
+    phase = skill.phases[node]
+    if choose_context(0, phase.context, skill.context).asks_handoff:
+        return True
+    if field == "verdicts" and phase.requires_approval:
+        return True
+    if field == "artifacts_produced" and _may_write(phase, vocabulary):
+        return True
+    schemas = [candidate.artifact_schema for candidate in candidates_of(skill, node)]
+    if field == "epic_id":
+        schemas += [artifact.schema for artifact in phase.inputs]
+    return any(_may_have(schema, field) for schema in schemas)
+
+
+def _may_write(phase: Phase, vocabulary: Vocabulary) -> bool:
+    if any(isinstance(step, RunOp | RunSkill) for step in phase.preprocessor):
+        return True
+    specs = [vocabulary.op(kind) for kind in phase.allowed_ops] if phase.max_act_turns else []
+    return any(form.effect != "pure" for spec in specs if spec for form in spec.forms)
+
+
+_COMBINATORS = {"$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties"}
+
+
+def _may_have(schema: Schema, name: str) -> bool:
+    """Return whether data of a schema can have a property that its author thought of. An open schema can."""
+    if isinstance(schema, bool):
+        return schema
+    return name in schema.get("properties", {}) or "properties" not in schema or not _COMBINATORS.isdisjoint(schema)

@@ -1,0 +1,88 @@
+"""Token estimates and truncation, as the handoff contract defines them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reyn.context import ContextBudgetResult, apply_context_budget, estimate_tokens, truncate_to_token_budget
+
+texts = st.text(st.sampled_from("ab. \n\t\u3000漢😀\u0301\ud800é"), max_size=80)
+budgets = st.integers(-2, 25)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"), [("", 0), ("a", 1), ("abcd", 1), ("abcde", 2), ("漢字漢字", 1), ("😀" * 5, 2), (" " * 404, 101)]
+)
+def test_tokens_are_code_points_divided_by_four_rounded_up(text: str, tokens: int):
+    assert estimate_tokens(text) == tokens
+
+
+@pytest.mark.parametrize(
+    ("text", "budget", "result"),
+    [
+        ("It fits.", 2, "It fits."),
+        ("One. Two. Three four five.", 4, "One. Two...."),
+        ("One.\nTwo three four", 3, "One...."),
+        ("12345678. and more", 3, "12345678...."),  # the period is the last character that fits
+        ("pi is 3.14159265358979", 4, "pi is..."),  # no blank follows the period
+        ("alpha beta gamma", 3, "alpha..."),
+        ("alpha bet gamma", 3, "alpha bet..."),  # the window ends just before a blank
+        ("alpha     gamma delta", 3, "alpha..."),
+        ("alpha\u3000beta gamma", 3, "alpha..."),
+        ("x" * 20, 2, "xxxxx..."),
+        ("     " + "x" * 20, 2, "     ..."),
+        (" " * 20, 1, " ..."),
+        ("漢" * 20, 1, "漢..."),
+    ],
+)
+def test_a_text_ends_with_a_sentence_else_a_word_else_anywhere(text: str, budget: int, result: str):
+    assert truncate_to_token_budget(text, budget) == result
+
+
+@given(texts, budgets)
+def test_the_invariants_of_the_contract_hold(text: str, budget: int):
+    fitted, result = apply_context_budget(text, budget)
+    assert fitted == truncate_to_token_budget(text, budget)
+    assert result.original_tokens == estimate_tokens(text)
+    assert result.budget_tokens == budget
+    assert result.truncated_tokens == estimate_tokens(fitted)
+    assert result.was_truncated == (fitted != text)
+    assert len(fitted) <= len(text)
+    if result.was_truncated:
+        assert result.truncated_tokens <= budget
+        assert fitted.endswith("...")
+        assert text.startswith(fitted.removesuffix("..."))
+        assert fitted != "..."
+    else:
+        assert result.truncated_tokens == result.original_tokens
+
+
+@given(texts, st.integers(-5, 0))
+def test_a_budget_of_zero_or_less_is_unlimited(text: str, budget: int):
+    assert truncate_to_token_budget(text, budget) == text
+    assert apply_context_budget(text, budget)[1] == ContextBudgetResult(
+        estimate_tokens(text), budget, estimate_tokens(text), was_truncated=False
+    )
+
+
+@given(texts, st.integers(1, 25))
+def test_truncation_is_idempotent_and_grows_with_the_budget(text: str, budget: int):
+    fitted = truncate_to_token_budget(text, budget)
+    assert truncate_to_token_budget(fitted, budget) == fitted
+    assert len(fitted) <= len(truncate_to_token_budget(text, budget + 1))
+
+
+@given(st.text(max_size=80), st.integers(1, 25))
+def test_a_valid_text_stays_valid_utf8(text: str, budget: int):
+    truncate_to_token_budget(text, budget).encode()
+
+
+@pytest.mark.parametrize("text", ["x" * 5_000_000, " " * 5_000_000, "x." * 2_500_000, "\u3000x" * 2_500_000])
+def test_truncation_is_linear(text: str):
+    started = time.process_time()
+    truncate_to_token_budget(text, 1_249_000)
+    assert time.process_time() - started < 0.3
