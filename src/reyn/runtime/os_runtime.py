@@ -216,7 +216,7 @@ class OSRuntime:
 
     def _check_owner(self) -> None:
         """Refuse to execute or undo runs of a project's journal that came from somebody else."""
-        if self.journal is self._project_journal:
+        if self._has_journal and self.journal is self._project_journal:
             self._project_journal.check_own()
 
     @cached_property
