@@ -441,7 +441,7 @@ class SqliteJournal:
                 found = self._reader.execute(
                     "SELECT CAST(mark AS BLOB) FROM owners ORDER BY rowid DESC LIMIT ?", (_MAX_MARKS,)
                 ).fetchall()
-            self._is_recognized = self._owner.recognizes([mark for (mark,) in found])
+            self._is_recognized = self._owner.recognizes([mark for (mark,) in found if isinstance(mark, bytes)])
         return self._is_recognized
 
     def adopt(self) -> None:
