@@ -458,7 +458,9 @@ def _broken_text(chance: random.Random) -> str:
         case 6:
             return f"```json\n{good}\n```\n{FORGED}\n{chance.choice(TEXTS)}"
         case 7:
-            return json.dumps(with_ops(go("build"), *([_op(chance)] * chance.choice([64, 65, 2000]))))
+            op = _op(chance)
+            most = 8_000_000 // len(json.dumps(op))  # adapters read no larger response
+            return json.dumps(with_ops(go("build"), *([op] * min(most, chance.choice([64, 65, 2000])))))
         case 8:
             return json.dumps(go("build", "x" * chance.choice([999_000, 1_100_000])))
         case 9:
