@@ -459,7 +459,7 @@ def _broken_text(chance: random.Random) -> str:
             return f"```json\n{good}\n```\n{FORGED}\n{chance.choice(TEXTS)}"
         case 7:
             op = _op(chance)
-            most = 8_000_000 // len(json.dumps(op))  # adapters read no larger response
+            most = 8_000_000 // len(json.dumps(op))  # adapters stop reading at 32 MB; a script does not
             return json.dumps(with_ops(go("build"), *([op] * min(most, chance.choice([64, 65, 2000])))))
         case 8:
             return json.dumps(go("build", "x" * chance.choice([999_000, 1_100_000])))
