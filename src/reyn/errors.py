@@ -309,10 +309,10 @@ class AccessError(ReynError):
 
 
 class ApprovalExpired(AccessError):
-    """A phase with `requires_approval` decided, but nobody approved it within `limits.approval_seconds`."""
+    """A phase with `requires_approval` decided, but no user approved it within `limits.approval_seconds`."""
 
     code = "RYN301"
-    hint = "`resume --retry` visits the phase again; `limits.approval_seconds` sets how long an approval stays open."
+    hint = "Retry the run to visit the phase again; `limits.approval_seconds` sets how long an approval stays open."
     exit_code = 1
 
 
@@ -457,7 +457,7 @@ class UpgradeUnfit(JournalError):
     """The run cannot continue with the current version of its skill; it can continue with its own copy."""
 
     code = "RYN416"
-    hint = "Resume the run with its own copy, or fork it with the new version of the skill from an earlier event."
+    hint = "Resume without an upgrade, or fork with the new skill."
     exit_code = 2
 
 
@@ -517,7 +517,7 @@ class HistoryInvalid(JournalError):
 
 
 class HeadMismatch(JournalError):
-    """No event of the run has the hash that was kept elsewhere: its history was replaced or truncated."""
+    """No event of the run has the expected hash: its history was replaced or truncated."""
 
     code = "RYN424"
     hint = "Compare with a backup of the journal from the time when the hash was noted."

@@ -46,7 +46,7 @@ class PrivateFile:
     Args:
         path: The file; its folder is created by the first update.
         error: Raised with a message and a hint if the file cannot be used.
-        is_confidential: Whether other users may not read it either. Nobody else may ever write it.
+        is_confidential: Whether other users may not read it either. Other users may never write it.
     """
 
     def __init__(self, path: Path, error: type[ReynError], *, is_confidential: bool) -> None:

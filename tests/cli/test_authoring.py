@@ -99,6 +99,14 @@ def test_frame_shows_the_first_prompt_of_a_skill(reyn):
     assert reyn("frame", "mine", "{}").code == 2
 
 
+def test_frame_shows_the_answer_form_of_the_model(reyn):
+    reyn("new", "skill", "mine")
+    script = "scripted:reyn/project/mine/cases/first/answers.jsonl"
+    full = reyn("frame", "mine", "Hello there.", "--model", script).out
+    assert reyn("frame", "mine", "Hello there.").out == full
+    assert reyn("frame", "mine", "Hello there.", "--model", "local").out != full
+
+
 def test_frame_shows_the_prompt_of_a_phase(reyn):
     reyn("new", "skill", "mine")
     frame = reyn("frame", "mine", '{"facts": ["one"]}', "--phase", "write_answer", "--json").json

@@ -89,7 +89,7 @@ def test_a_failed_run_prints_the_command_that_continues_it(here: Path, reyn):
     (here / "answers.jsonl").write_text("\n".join(json.dumps(a) for a in (go("second"), finish("end"))))
     assert reyn("resume", "r1", "--retry").code == 0
     timeline = reyn("show", "r1").out
-    assert "failed: the script `scripted:answers.jsonl` has 1 answers" in timeline
+    assert "failed: the script `scripted:answers.jsonl` has 1 answer;" in timeline
     assert "resumed at second to retry" in timeline
 
 

@@ -181,7 +181,8 @@ def test_export_to_stdout_and_import_from_stdin(ran: Path, elsewhere: Path):
 
 def test_export_and_import_report_errors(ran: Path, reyn):
     assert reyn("export", "nobody").code == 2
-    assert reyn("export", "r", "no/such/folder.jsonl").code == 2
+    output = reyn("export", "r", "no/such/folder.jsonl")
+    assert (output.code, "error RYN710: cannot write `no/such/folder.jsonl`" in output.err) == (2, True)
     assert reyn("export", "r", "--json").code == 2
     assert "RYN418" in reyn("import", "missing.jsonl").err
     reyn("export", "r", "r.jsonl")

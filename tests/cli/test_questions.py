@@ -6,12 +6,15 @@ import asyncio
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from reyn.cli import people
+from reyn.journal import Event
 from reyn.journal.kinds import Wait
+from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel.ports import LATER
 from reyn.runs.questions import parse_answer
 from tests.cli.support import IN, Terminal, write_answers
@@ -47,6 +50,24 @@ def test_without_a_terminal_the_run_waits_and_prints_the_answer_command(asks: Pa
     [listed] = reyn("runs", "--json").json
     assert listed["next"] == "reyn answer r 1.1.1 VALUE"
     assert listed["question"]["wait"]["suggestions"] == ["formal", "plain"]
+
+
+def test_the_events_of_a_run_are_not_read_to_find_and_answer_its_question(asks: Path, reyn, monkeypatch):
+    reads: list[str] = []
+    original = SqliteJournal.read
+
+    def read(journal: SqliteJournal, run_id: str, after: int = 0) -> Iterator[Event]:
+        reads.append(run_id)
+        return original(journal, run_id, after)
+
+    reyn("run", "asking", IN, "--run-id", "r")
+    monkeypatch.setattr(SqliteJournal, "read", read)
+    assert reyn("answer", "r", "plain", "--no-resume").code == 0
+    assert reads == []
+    reyn("run", "asking", IN, "--run-id", "r2")
+    reads.clear()
+    assert reyn("answer", "r2", "plain").code == 0
+    assert len(reads) <= 4  # to resume, for warnings, for the budget, for the changed files
 
 
 def test_answer_resumes_the_run(asks: Path, reyn):

@@ -114,6 +114,28 @@ def test_config_and_doctor_name_what_is_ignored(cloned: Path, reyn):
     assert (checks["trust"]["health"], checks["trust"]["text"]) == ("ok", "trusted")
 
 
+def test_an_alias_of_a_model_needs_no_trust(here: Path, reyn):
+    (here / "reyn.yaml").write_text("model: light\nmodels: {light: local}\n")
+    assert reyn("config").code == 0
+    assert "nothing needs trust" in reyn("doctor").out
+
+
+def test_config_and_doctor_check_permission_rules(here: Path, reyn):
+    (here / "reyn.yaml").write_text("permissions: {file.write: [{alow: x}]}\n")
+    assert "unknown key `alow`" in reyn("config").err
+    output = reyn("doctor")
+    assert (output.code, "unknown key `alow`" in output.out) == (1, True)
+
+
+def test_config_and_doctor_check_the_name_of_the_model(here: Path, reyn):
+    (here / "reyn.yaml").write_text("model: foo:x\n")
+    output = reyn("config")
+    assert (output.code, output.err) == (0, "warning: unknown model `foo:x`\n")
+    assert '"foo:x"' in output.out
+    output = reyn("doctor")
+    assert (output.code, "unknown model `foo:x`" in output.out) == (1, True)
+
+
 def test_doctor_reports_a_state_directory_that_others_can_read(here: Path, reyn):
     assert reyn("run", "pair", IN).code == 0
     (here / ".reyn").chmod(0o755)

@@ -57,7 +57,10 @@ def test_models_of_the_user_are_below_those_of_a_project(tmp_path: Path, own: Us
         ("secrets: {OPENAI: [https://a.example]}\n", "a key of `secrets` must be a handle"),
         ("secrets: {'secret://K': ['https://a.example/v1']}\n", "is more than an origin"),
         ("secrets: {'secret://K': https://a.example}\n", "`secrets.secret://K` must be a list"),
-        ("models: {far: {model: openai:m, key: sk-abcdef}}\n", "`models.far.key` must be a reference to a secret"),
+        (
+            "models: {far: {model: openai:m, key: sk-abcdef}}\n",
+            "`models.far.key` must be `secret://NAME`, `env://VARIABLE` or `null`",
+        ),
         ("[1]\n", "must be a mapping"),
         ("a: [\n", "invalid YAML"),
     ],

@@ -304,9 +304,9 @@ FILES = Contract(CANDIDATES, offered_ops(VOCABULARY, ("file",)))
 
 
 def test_a_truncated_answer_is_rejected_as_such_unless_it_is_complete():
-    assert FILES.judge(json.dumps(OK)[:40], is_cut=True).rule == "size"
+    assert FILES.judge(json.dumps(OK)[:40], is_truncated=True).rule == "size"
     assert FILES.judge(json.dumps(OK)[:40]).rule == "not_json"
-    assert isinstance(FILES.judge(json.dumps(OK), is_cut=True), Accepted)
+    assert isinstance(FILES.judge(json.dumps(OK), is_truncated=True), Accepted)
 
 
 ANY = st.recursive(

@@ -121,7 +121,7 @@ def test_the_makefile_has_at_most_twelve_verbs():
 
 def test_the_readme_shows_the_files_of_the_example():
     shown = {block.title: block.text for block in blocks(ROOT / "README.md") if block.title}
-    assert len(shown) == 3
+    assert len(shown) == 6
     for path, text in shown.items():
         assert (ROOT / "examples" / "greeting" / path).read_text(encoding="utf-8") == text
 

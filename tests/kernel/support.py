@@ -49,7 +49,7 @@ class Project:
     def open(self, answers: list, **options: Any) -> SyncRuntime:
         self.model = RecordingModel(answers)
         ports: dict[str, Any] = {"journal": self.journal, "ids": self.ids, "clock": self.clock}
-        return SyncRuntime.open(self.root, model=self.model, **({"trust": True} | ports | options))
+        return SyncRuntime.open(self.root, **({"model": self.model, "trust": True} | ports | options))
 
     def run(self, skill: str, answers: list, value: Any = None, *, run_id: str = "k", **options: Any) -> RunResult:
         with self.open(answers, **options) as rt:

@@ -209,7 +209,7 @@ def test_a_model_error_fails_the_run_and_a_retry_continues_it(project: Path):
     with open_runtime(project, [go("second")], journal) as rt:
         failed = rt.run("pair", IN)
         assert failed.status == "failed"
-        assert "has 1 answers" in failed.reason
+        assert "has 1 answer;" in failed.reason
     with open_runtime(project, [go("second"), finish("at last")], journal) as rt:
         result = rt.resume(failed.run_id, retry=True)
         assert result.artifact == {"type": "note", "data": {"text": "at last"}}

@@ -228,7 +228,7 @@ def test_openai_needs_a_key():
 
 def test_a_literal_key_in_the_configuration_is_rejected_and_not_quoted(far: Caller):
     far.configure(key=KEY)
-    with pytest.raises(ConfigInvalid, match="a reference to a secret") as caught:
+    with pytest.raises(ConfigInvalid, match="do not put the key itself here") as caught:
         far.run()
     assert KEY not in str(caught.value)
     (far.root / "reyn.yaml").unlink()
@@ -256,6 +256,16 @@ def test_a_rejected_request_without_a_key_asks_for_one(far: Caller, server: Fake
     assert result.hint == (
         "Add `key: secret://NAME` (a stored secret) or `key: env://NAME` (an environment variable) to "
         "`models.far` in reyn.yaml."
+    )
+
+
+def test_a_rejected_request_without_a_key_names_the_conventional_variable_if_it_is_set(far: Caller, server: FakeServer):
+    far.configure(key=None)
+    far.environment = EnvironmentStore({"OPENAI_API_KEY": KEY})
+    server.then(status(401, "missing bearer token"))
+    assert far.run().hint == (
+        "`OPENAI_API_KEY` is set: if this server may receive it, add `key: env://OPENAI_API_KEY` to `models.far` in "
+        "reyn.yaml."
     )
 
 

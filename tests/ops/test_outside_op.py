@@ -331,6 +331,22 @@ def test_whatever_perform_raises_or_returns_is_the_result(project: Project, log:
     check_error(project, Odd(log, perform=wrong), words)
 
 
+def test_an_op_that_cancels_its_own_task_does_not_cancel_the_run(project: Project, log: Path):
+    class Cancelling(Odd):
+        async def perform(self, call: Call, plan: Plan, env: Env) -> Any:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(0)
+
+    check_error(project, Cancelling(log), "the op failed: CancelledError")
+
+
+def test_a_keyboard_interrupt_in_an_op_interrupts_the_run(project: Project, log: Path):
+    with pytest.raises(KeyboardInterrupt):
+        check_error(project, Odd(log, perform=fail(KeyboardInterrupt())), "")
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [

@@ -98,6 +98,29 @@ def test_a_run_stays_as_long_as_a_fork_reads_through_it(project: Project):
         assert rt.prune(older_than=NOW, statuses=["aborted", "failed"]).runs == ("fork", "origin")
 
 
+def test_a_run_stays_while_an_unfinished_run_uses_it_as_its_model(project: Project):
+    execute(project, "cassette", abort())
+    with open_runtime(project, [], model="recorded:cassette") as rt:
+        assert rt.run("s", {"text": "other"}, run_id="user").status == "failed"
+        report = rt.prune(older_than=NOW)
+        assert (report.runs, report.needed) == ((), ("cassette",))
+        assert rt.prune(older_than=NOW, statuses=["aborted", "failed"]).runs == ("cassette", "user")
+
+
+def test_a_run_stays_while_an_unfinished_run_uses_it_for_a_model_class(project: Project):
+    execute(project, "cassette", abort())
+    with open_runtime(project, [act(question("which?"))], models={"light": "recorded:cassette"}) as rt:
+        assert rt.run("s", IN, run_id="user").status == "waiting"
+        assert rt.prune(older_than=NOW).needed == ("cassette",)
+
+
+def test_a_run_is_deleted_once_the_run_that_used_it_as_its_model_has_ended(project: Project):
+    execute(project, "cassette", abort())
+    with open_runtime(project, [], model="recorded:cassette") as rt:
+        assert rt.run("s", IN, run_id="user").status == "aborted"
+        assert rt.prune(older_than=NOW).runs == ("cassette", "user")
+
+
 def test_a_rerun_does_not_hold_its_original(project: Project):
     execute(project, "original", go("b"), abort())
     with open_runtime(project, ["no", "no", "no"]) as rt:

@@ -50,6 +50,18 @@ def test_a_run_op_step_of_a_reserved_op_prevents_the_run(tmp_path: Path):
         assert rt.runs() == []
 
 
+def test_an_optional_run_op_step_of_a_reserved_op_is_skipped(tmp_path: Path):
+    steps = "preprocessor: [{run_op: {op: {kind: embed, texts: [x]}, on_error: skip}}]\n"
+    folder = write_skill(tmp_path, "s", {"a": ["end"]}, phase_keys={"a": steps})
+    [feature] = unavailable_features(load_skill(folder), VOCABULARY)
+    assert feature.is_optional
+    with SyncRuntime.open(tmp_path, model=ScriptedModel([finish()]), journal=MemoryJournal()) as rt:
+        result = rt.run("s", IN)
+        [step] = [event.data for event in rt.events(result.run_id) if event.kind == "step_completed"]
+        assert (result.status, step["status"]) == ("finished", "skipped")
+        assert rt.replay(result.run_id).status == "finished"
+
+
 @pytest.mark.parametrize("kind", ["index_docs", "mcp"])
 def test_a_package_cannot_register_a_reserved_kind(kind: str):
     class Op:

@@ -38,7 +38,7 @@ COMMANDS = {
     "answer": "Reply to a question of a run and resume it.",
     "cancel": "Cancel a run.",
     "replay": "Re-execute a run from its journal and compare every event.",
-    "fork": "Start a new run from any event of a run.",
+    "fork": "Start a new run from an event of a run.",
     "rerun": "Start a run again with the same input.",
     "diff": "Show where two runs diverge, and why.",
     "verify": "Check the journal of a run for damage.",

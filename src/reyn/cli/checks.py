@@ -14,11 +14,18 @@ import msgspec
 
 from reyn.cli.hints import full_hint
 from reyn.config import journal_key
-from reyn.errors import ConfigError, ConfigInvalid, JournalError, StoreUnavailable, UserConfigUnavailable
+from reyn.errors import (
+    ConfigError,
+    ConfigInvalid,
+    JournalError,
+    ModelError,
+    StoreUnavailable,
+    UserConfigUnavailable,
+)
 from reyn.journal.formats import FORMAT
 from reyn.journal.sqlite import SqliteJournal
 from reyn.permissions.trust import load_project
-from reyn.runtime.os_runtime import STATE
+from reyn.runtime.os_runtime import STATE, OSRuntime
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,13 +102,15 @@ def check_disk(free: int) -> Check:
 
 def check_config(root: Path) -> Check:
     try:
-        model = load_project(root).config.model
+        loaded = load_project(root)
+        OSRuntime(root, loaded.config, trust=loaded.trust).check_config()
     except ConfigInvalid as error:
         return Check(
             "config", "broken", "; ".join(str(finding) for finding in error.findings), full_hint(error.code, error.hint)
         )
-    except ConfigError as error:
+    except (ConfigError, ModelError) as error:
         return Check("config", "broken", error.message, full_hint(error.code, error.hint))
+    model = loaded.config.model
     if not model:
         return Check("config", "ok", "valid, no default model", "Set `model:` in reyn.yaml, or pass --model.")
     return Check("config", "ok", f"valid, model {model}")

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from reyn.documents import read_error
-from reyn.errors import FileTaken, ProjectNotFound
+from reyn.errors import FileTaken, ProjectNotFound, UsageError
 from reyn.workspace.writing import create_file, replace_file
 
 if TYPE_CHECKING:
@@ -43,8 +43,12 @@ def write_new_files(root: Path, files: Mapping[str, str], optional: Mapping[str,
 
 
 def write_atomically(path: Path, lines: Iterable[bytes]) -> int:
-    """Write a file by renaming a complete temporary one; return its size in bytes."""
+    """Write a file by renaming a complete temporary one; return its size in bytes.
+
+    Raises:
+        UsageError: The path cannot be written.
+    """
     try:
         return replace_file(path, lines)
     except OSError as error:
-        raise ProjectNotFound(f"cannot write `{path}`: {error.strerror}", hint="Choose a writable path.") from error
+        raise UsageError(f"cannot write `{path}`: {error.strerror}", hint="Choose a writable path.") from error

@@ -129,7 +129,7 @@ def parse_input(argument: str | None) -> Any:
     except (msgspec.DecodeError, RecursionError) as error:
         raise InputInvalid(
             f"the input starts with a brace but is not a JSON object: {error}",
-            hint='For text that starts with a brace, write {"text": "…"}.',
+            hint='Fix the JSON. To pass literal text, use {"text": "…"}.',
         ) from error
 
 

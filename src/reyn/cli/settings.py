@@ -11,10 +11,12 @@ if TYPE_CHECKING:
 
     F = TypeVar("F", bound=Callable[..., Any])
 
+model_option = click.option(
+    "--model", metavar="MODEL", help="local, openai:NAME, scripted:FILE, recorded:RUN, or a name from reyn.yaml."
+)
+
 _OPTIONS = (
-    click.option(
-        "--model", metavar="MODEL", help="local, openai:NAME, scripted:FILE, recorded:RUN, or a name from reyn.yaml."
-    ),
+    model_option,
     click.option(
         "--strict/--lenient", default=None, help="Enforce required fields at every depth, or at the top level only."
     ),

@@ -57,6 +57,7 @@ class _Run:
         self.visit = 0
         self.called_at = 0
         self.ops: dict[str, str] = {}
+        """The name of each op that was started; empty for one whose request is a question."""
         self.sub_runs: dict[str, str] = {}
 
     @property
@@ -140,9 +141,9 @@ class Timeline:
                 return _Line(1, "refused", f"`{kind}` message ignored: {reason}")
             case kinds.UndoCompleted():
                 return _Line(1, "undone", *_restored("undone", body))
-        return _end_line(body) or self._question_line(body)
+        return _end_line(body) or self._question_line(body, run)
 
-    def _question_line(self, body: Body) -> _Line | None:
+    def _question_line(self, body: Body, run: _Run) -> _Line | None:
         match body:
             case kinds.WaitOpened(wait=wait):
                 self.activity = "waiting for an answer"
@@ -154,6 +155,8 @@ class Timeline:
                 return _Line(2, "sub_run_question" if wait.run else "question", f"{who}: {text}", data)
             case kinds.WaitAnswered(wait=wait_id, value=name):
                 self.activity = "resuming"
+                # Another process may have started the op that asks. An approval comes before the start of its op.
+                run.ops.setdefault(wait_id.rpartition("/")[2], "")
                 value = self._read(name)
                 text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
                 return _Line(2, "answered", f"answered: {text}", {"wait": wait_id, "value": value})
@@ -210,10 +213,8 @@ class Timeline:
                 self.activity = run.ops[call]
             case kinds.OpCompleted(call=call, status=status, result=result):
                 name = run.ops.get(call)
-                line = self._outcome_line(name, status, result)
-                # The answer to a question has its own line, also if another process asked it.
-                is_question = not name and line.data["op"] in ("", "ask_user")
-                return None if is_question and status == "ok" else line
+                is_question = name == ""  # the answer has its own line
+                return None if is_question and status == "ok" else self._outcome_line(name, status, result)
             case (
                 kinds.ApprovalDecided(decision=decision, by=by, remark=remark)
                 | kinds.DecisionReviewed(decision=decision, by=by, remark=remark)

@@ -17,7 +17,7 @@ SecretHandle = Annotated[
     str,
     msgspec.Meta(
         pattern=r"^(secret://[A-Z][A-Z0-9_]{0,63}|env://[A-Za-z_][A-Za-z0-9_]{0,127})\Z",
-        description="a reference to a secret: `secret://NAME` or `env://VARIABLE`; never the key itself",
+        description="`secret://NAME`, `env://VARIABLE` or `null`; do not put the key itself here",
         extra={"may_be_secret": True},
     ),
 ]
@@ -171,7 +171,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Size limits. Of an answer: `answer_bytes`, `answer_depth`, `answer_ops`. Of what a frame shows of an input or an
     op result before it is truncated: `input_bytes`, `result_bytes`. Of a file that an op reads or writes:
     `file_bytes`. Of what all ops of one visit may read (`visit_read_bytes`), search (`visit_matched_bytes`), and record
-    as results and contents of files (`visit_recorded_bytes`); an op beyond that fails, and the model is told."""
+    as results and contents of files (`visit_recorded_bytes`); an op beyond that fails with an error result."""
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -5,19 +5,16 @@ answer. The package is pure: it has no state and does no I/O.
 """
 
 from reyn.contract.candidates import Candidate, candidates_of
-from reyn.contract.forms import ABORT
 from reyn.contract.judge import Contract
 from reyn.contract.ops import offered_ops, with_truncated_reads
-from reyn.contract.verdicts import Accepted, Acting, Rejected, Verdict
+from reyn.contract.verdicts import Accepted, Acting, Rejected
 
 __all__ = [
-    "ABORT",
     "Accepted",
     "Acting",
     "Candidate",
     "Contract",
     "Rejected",
-    "Verdict",
     "candidates_of",
     "offered_ops",
     "with_truncated_reads",

@@ -130,17 +130,17 @@ class Contract:
             schema = candidate.artifact_schema if strict else lenient(candidate.artifact_schema)
             self._branches.setdefault(target, {})[candidate.schema_name] = compile_schema(schema)
 
-    def judge(self, text: str, *, is_cut: bool = False, probability: float | None = None) -> Verdict:
+    def judge(self, text: str, *, is_truncated: bool = False, probability: float | None = None) -> Verdict:
         """Return the verdict on an answer.
 
         Args:
             text: The answer.
-            is_cut: Whether it ended at a length limit of the model.
+            is_truncated: Whether it ended at a length limit of the model.
             probability: The probability of the choice, if the engine measured it; the confidence of a short answer.
         """
         parsed = parse(text, self._sizes)
         if isinstance(parsed, Rejected):
-            return Rejected("size", "$", _TRUNCATED) if is_cut else parsed
+            return Rejected("size", "$", _TRUNCATED) if is_truncated else parsed
         value, dropped = parsed
         value, handoff = self._split_handoff(value)
         if isinstance(handoff, Rejected):

@@ -33,7 +33,7 @@ class RunRow(Lifecycle, frozen=True, kw_only=True):
         fork_of: The run that it was forked from.
         fork_seq: The event of `fork_of` that it continues from.
         imported: Where the run was imported from; empty for a run of this project. Not derived from events, which
-            whoever wrote the archive chose.
+            the author of the archive chose.
     """
 
     run_id: str

@@ -194,7 +194,7 @@ def _decision_preview(verdict: Accepted) -> str:
 
 
 def sent_back(reviewed: kinds.DecisionReviewed) -> str:
-    """Return what the model is told about a decision that was sent back; the remark cannot begin a new line."""
+    """Return the message to the model about a decision that was sent back; the remark cannot begin a new line."""
     return f"a reviewer sent the decision back{f': {printable(reviewed.remark)}' if reviewed.remark else ''}"
 
 

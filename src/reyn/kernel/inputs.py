@@ -87,12 +87,12 @@ def missing_class_warnings(skill: Skill, settings: RunSettings) -> tuple[str, ..
 
 
 def check_supported(skill: Skill, vocabulary: Vocabulary) -> None:
-    """Check that this version can execute every feature of a skill.
+    """Check that this version can execute every feature that a skill cannot continue without.
 
     Raises:
         SkillUnsupported: it cannot; the message names each feature.
     """
-    features = unavailable_features(skill, vocabulary)
+    features = [feature for feature in unavailable_features(skill, vocabulary) if not feature.is_optional]
     if features:
         names = "; ".join(f"{feature} ({feature.reason})" for feature in features)
         raise SkillUnsupported(f"skill `{skill.name}` uses unsupported features: {names}")

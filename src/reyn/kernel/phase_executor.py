@@ -61,7 +61,7 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
             kinds.FrameBuilt((*frame_messages, *correction_messages), spec.form), spec.stable, *prepared.blobs
         )
         reply = await ask(spec, phase.model, frame.messages, call, tape, tuple(log.results), prepared.input)
-        verdict = spec.contract.judge(reply.text, is_cut=reply.is_truncated, probability=reply.probability)
+        verdict = spec.contract.judge(reply.text, is_truncated=reply.is_truncated, probability=reply.probability)
         if verdict.dropped:
             tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))
         if isinstance(verdict, Rejected):
@@ -75,7 +75,7 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
         if isinstance(verdict, Accepted) and phase.definition.requires_approval:
             reviewed = await review_decision(verdict, call, phase, tape)
             if reviewed.decision == "expired":
-                reason = f"phase `{phase.name}`: nobody approved its decision in time"
+                reason = f"phase `{phase.name}`: its decision was not approved in time"
                 return await _fail_visit(entry, log, calls, ApprovalExpired.code, reason, tape)
             if reviewed.decision == "reject":
                 # A person decides how often, so this is not limited; what the model gets wrong itself counts anew.

@@ -193,13 +193,15 @@ def _load(text: str) -> Any:
 
 
 def _rewrite_artifact(text: str) -> str | None:
+    from ruamel.yaml.comments import CommentedMap
+
     value = _load(text)
     if not is_wrapped(value):
         return None
     schema, _ = data_schema(value)
     _convert_booleans(schema)
     removed = {key: item for key, item in value.items() if key not in ("name", "schema", "description", "wrapped")}
-    if value.get("description") and hasattr(schema, "insert"):
+    if value.get("description") and isinstance(schema, CommentedMap):
         if "description" in schema:
             removed["description"] = schema.pop("description")
         schema.insert(0, "description", value["description"])

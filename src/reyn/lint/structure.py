@@ -16,7 +16,7 @@ from reyn.skills.values import END, Iterate, RunOp, RunSkill, is_skill_node, ski
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reyn.documents import Document, KeyPath
+    from reyn.documents import Document, KeyPath, Severity
     from reyn.errors import Finding
     from reyn.skills import LoadResult, Skill
     from reyn.skills.features import Feature
@@ -57,7 +57,8 @@ def unavailable_features(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator
             fix = f"fix the skill `{feature.skill}`, or do not use it"
         document = loaded.folder.front_matter(file)
         if document is not None:
-            yield document.finding(codes.UNSUPPORTED, message, *path, fix=fix)
+            severity: Severity = "warning" if feature.is_optional else "error"
+            yield document.finding(codes.UNSUPPORTED, message, *path, fix=fix, severity=severity)
 
 
 def _file_of(phase: str | None) -> str:

@@ -18,6 +18,19 @@ if TYPE_CHECKING:
 INSTANT_ADAPTERS = ("scripted", "recorded")
 """Adapters whose models declare `takes_time = False`; known here so that their modules need not be imported."""
 
+_ADAPTERS = ("local", "openai", *INSTANT_ADAPTERS)
+
+
+def check_adapter(model: str) -> None:
+    """Check that an adapter matches a model's name. Opens nothing.
+
+    Raises:
+        ModelUnknown: None does.
+    """
+    adapter, _, rest = model.partition(":")
+    if adapter not in _ADAPTERS or not (rest or adapter == "local"):
+        raise ModelUnknown(f"unknown model `{model}`" if model else "no model is configured")
+
 
 def open_model(
     name: str,
@@ -42,13 +55,14 @@ def open_model(
     Raises:
         ModelUnknown: If no adapter matches.
     """
+    check_adapter(settings.model)
     adapter, _, rest = settings.model.partition(":")
     match adapter:
-        case "scripted" if rest:
+        case "scripted":
             from reyn.models.scripted import ScriptedModel
 
             return ScriptedModel.from_file(root / rest, name)
-        case "recorded" if rest:
+        case "recorded":
             from reyn.models.recorded import RecordedModel
 
             return RecordedModel(journal, rest)
@@ -56,8 +70,8 @@ def open_model(
             from reyn.models.local import LocalModel
 
             return LocalModel.locate(name, rest, settings, root)
-        case "openai" if rest:
+        case "openai":
             from reyn.models.openai import OpenAIModel
 
             return OpenAIModel(name, rest, settings, secrets, may_bind)
-    raise ModelUnknown(f"unknown model `{settings.model}`" if settings.model else "no model is configured")
+    raise AssertionError(f"`{adapter}` has no implementation")

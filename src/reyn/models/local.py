@@ -49,7 +49,7 @@ REASON = "This is about "
 """How the grammar makes a reason begin. A small model that may begin as it likes copies the first choice that it has
 read; one that has to paraphrase the input then chooses by that."""
 _TOP_TOKENS = 20
-"""Token probabilities to ask for; more labels than this are not told apart."""
+"""Token probabilities to ask for; more labels than this are not distinguished."""
 _ANSWER_KEYS = ("grammar", "logprobs", "top_logprobs")
 """What a request says about the answer rather than the prompt."""
 

@@ -172,8 +172,10 @@ class OpenAIModel:
         return key
 
     def _missing_key_hint(self) -> str:
-        if self._settings.base_url is None and self._has_openai_variable():
-            return f"`{_OPENAI_VARIABLE}` is set: add `key: env://{_OPENAI_VARIABLE}` to {self._settings_place()}."
+        if self._has_openai_variable():
+            condition = "" if self._settings.base_url is None else "if this server may receive it, "
+            addition = f"add `key: env://{_OPENAI_VARIABLE}` to {self._settings_place()}."
+            return f"`{_OPENAI_VARIABLE}` is set: {condition}{addition}"
         name = _OPENAI_VARIABLE if self._settings.base_url is None else "NAME"
         return (
             f"Add `key: secret://{name}` (a stored secret) or `key: env://{name}` (an environment variable) to "

@@ -61,6 +61,12 @@ class Roster:
             seen.add(name)
         return (name, found) if isinstance(found, ModelSettings) else (name, ModelSettings(model=name))
 
+    def check_name(self, name: str) -> None:
+        """Check that a name belongs to a model, without opening it. Raises `ModelUnknown`."""
+        from reyn.models.catalog import check_adapter
+
+        check_adapter(self.resolve(name)[1].model)
+
     def open(self, name: str) -> Model:
         """Return the model of a name, opened on first use."""
         if self._override is not None:
@@ -118,6 +124,8 @@ class Roster:
         settings = self.settings(name)
         if settings.answer_form != "auto":
             return settings.answer_form
+        if not settings.model:
+            return "full"
         from reyn.models.catalog import INSTANT_ADAPTERS
 
         if settings.model.partition(":")[0] not in INSTANT_ADAPTERS:

@@ -41,10 +41,9 @@ class ScriptedModel:
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Return the next answer; raise `ScriptExhausted` after the last."""
         if request.answered >= len(self._answers):
-            number = request.answered + 1
-            raise ScriptExhausted(
-                f"the script `{self.name}` has {len(self._answers)} answers; the run needs answer {number}"
-            )
+            count, number = len(self._answers), request.answered + 1
+            answers = "1 answer" if count == 1 else f"{count} answers"
+            raise ScriptExhausted(f"the script `{self.name}` has {answers}; the run needs answer {number}")
         return ModelReply(self._answers[request.answered])
 
 

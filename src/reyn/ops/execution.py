@@ -58,10 +58,14 @@ def plan_op(op: Op, call: Call, env: Env, *, permissions: Iterable[str] = (), is
 async def perform_op(op: Op, call: Call, plan: Plan, env: Env, *, is_foreign: bool = True) -> Result:
     """Perform an op whose plan neither changes files nor is complete."""
     try:
-        result: Any = await op.perform(copied(call) if is_foreign else call, plan, env)
-        if is_foreign:
-            _raise_if_interrupted()
-        return check_result(call, result, op if is_foreign else None)
+        if not is_foreign:
+            return check_result(call, await op.perform(call, plan, env), None)
+        # In a task of its own, an op that cancels its task does not cancel the run.
+        result, error = await asyncio.create_task(_contained(op, copied(call), plan, env))
+        _raise_if_interrupted()
+        if error is not None:
+            raise error
+        return check_result(call, result, op)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - becomes the result
@@ -69,8 +73,18 @@ async def perform_op(op: Op, call: Call, plan: Plan, env: Env, *, is_foreign: bo
         return failed(call, error)
 
 
+async def _contained(op: Op, call: Call, plan: Plan, env: Env) -> tuple[Any, BaseException | None]:
+    """Return the result or the exception of an op. A task that raises `SystemExit` would stop the event loop."""
+    try:
+        return await op.perform(call, plan, env), None
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - raised again by the caller
+        return None, error
+
+
 def _raise_if_interrupted() -> None:
-    """Pass on a cancellation of the run; an op may have swallowed it, or cancelled itself."""
+    """Pass on a cancellation of the run, which an op may have swallowed."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError

@@ -130,9 +130,11 @@ def _spec_fault(spec: OpSpec) -> str:
         return "it has no forms"
     names = [form.op for form in spec.forms]
     if len(set(names)) != len(names) or (len(names) > 1 and None in names):
-        return "its forms need names of their own"
-    if max(EFFECT_ORDER.index(form.effect) for form in spec.forms) > EFFECT_ORDER.index(spec.effect):
-        return f"a form is more severe than its effect `{spec.effect}`"
+        return "form names must be unique"
+    for form in spec.forms:
+        if EFFECT_ORDER.index(form.effect) > EFFECT_ORDER.index(spec.effect):
+            name = f"form `{form.op}`" if form.op else "its form"
+            return f"{name} has effect `{form.effect}`, but the op declares `{spec.effect}`"
     known = {entry.key for entry in PERMISSIONS}
     if wrong := {key for key in (spec.permission, *spec.optional_permissions) if key} - known:
         return f"it names the unknown permission `{min(wrong)}`"

@@ -7,8 +7,6 @@ from reyn.permissions.gate import Allowed, Denied, Gate, NeedsApproval, Verdict,
 from reyn.permissions.paths import PathPattern
 from reyn.permissions.rules import (
     Policy,
-    Requests,
-    Rule,
     RuleError,
     parse_requests,
     parse_rules,
@@ -22,8 +20,6 @@ __all__ = [
     "NeedsApproval",
     "PathPattern",
     "Policy",
-    "Requests",
-    "Rule",
     "RuleError",
     "Verdict",
     "parse_requests",

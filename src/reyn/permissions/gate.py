@@ -59,7 +59,7 @@ class Gate(msgspec.Struct, frozen=True):
     roots: Roots
     policy: Policy = Policy()
     requests: tuple[Requests, ...] = (Requests(),)
-    """What the skill requests, and what the skills of the runs above it request: all of them have to."""
+    """The requests of the skill, then those of its ancestors. Every ancestor run's skill must request it, too."""
     skill: str = ""
 
     def read(self, location: Location) -> Verdict:

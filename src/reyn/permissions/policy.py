@@ -81,13 +81,6 @@ class RulePlaces:
                 return _place(document, "files", access, zone.index(text)) if text in zone else ""
         return "default"
 
-    def of_capability(self, capability: str) -> str:
-        """Return the file and line where a capability has rules; empty if no file has any."""
-        for document in self._documents:
-            if capability in _rules_in(document):
-                return _place(document, "permissions", capability)
-        return ""
-
 
 def _place(document: Document, *path: str | int) -> str:
     return f"{document.file}:{document.at(*path).line}"

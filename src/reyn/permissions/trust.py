@@ -270,7 +270,7 @@ def _pair(settings: Any) -> tuple[str, str] | None:
     """Return the secret of a model and the origin that it is sent to."""
     if isinstance(settings, ModelSettings):
         settings = msgspec.to_builtins(settings)
-    if not settings.get("key"):
+    if not isinstance(settings, dict) or not settings.get("key"):  # a name may be an alias
         return None
     url = settings.get("base_url") or OPENAI_URL
     try:

@@ -1,7 +1,7 @@
 """The archive format: write runs as JSON lines, and read them again.
 
-An archive has a header, one line per event and per content, and a checksum (`seal`) of all lines before it. Whoever
-writes an archive can compute every hash in it; `reyn.runs.importing` decides what is stored.
+An archive has a header, one line per event and per content, and a checksum (`seal`) of all lines before it. The
+author of an archive can compute every hash in it; `reyn.runs.importing` decides what is stored.
 """
 
 from __future__ import annotations

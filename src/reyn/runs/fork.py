@@ -60,7 +60,7 @@ def find_fork_point(run_id: str, events: Iterable[Event], at: int | None, *, bet
         if is_request or is_between_visits:
             found = ForkPoint(event, state)
     if at is not None and at > last:
-        raise ForkImpossible(f"run `{run_id}` has no event {at}; its last event is {last}")
+        raise ForkImpossible(f"run `{run_id}` has no event {at}", hint=f"Choose an event from 1 to {last}.")
     if found is None:
         raise ForkImpossible(f"run `{run_id}` cannot be continued from event {at} or any event before it")
     return found

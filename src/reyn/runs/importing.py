@@ -1,6 +1,6 @@
 """Import runs from an archive: check everything, then store all runs in one transaction.
 
-Whoever wrote the archive chose every byte of it, so nothing in it is trusted. Each run must be one that Reyn can read
+The author of an archive chose every byte of it, so nothing in it is trusted. Each run must be one that Reyn can read
 for good: known events in an order that a run produces, paths that an op can write, content of the right shape. A
 sub-run must be the one that its parent started. Imported runs are marked outside of their events, and are never
 executed: `fork` and `rerun` continue them as new runs.
@@ -380,7 +380,7 @@ def _shape(content: bytes) -> str:
 
 
 def _check_fields(value: msgspec.Struct, where: str) -> None:
-    call = getattr(value, "call", None)  # most kinds have one
+    call = msgspec.structs.asdict(value).get("call")  # most kinds have one
     if isinstance(call, str) and (len(call) > _MAX_CALL or not _CALL.fullmatch(call)):
         raise ArchiveInvalid(f"{where}: {call[:200]!r} is not the id of a call")
     match value:

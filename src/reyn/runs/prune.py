@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from reyn.errors import RunBusy
+from reyn.config import RunSettings
+from reyn.errors import BlobMissing, JournalError, RunBusy
 from reyn.journal import ENDED
+from reyn.kernel.run_state import fold
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -32,7 +34,7 @@ class PruneReport(msgspec.Struct, frozen=True):
     bytes: int = 0
     """The size of the deleted events, contents and workspace files."""
     needed: tuple[str, ...] = ()
-    """Runs of the requested age and status that forks still need."""
+    """Runs of the requested age and status that other runs still need."""
     left: tuple[str, ...] = ()
     """Workspace folders that could not be removed; the next prune tries again."""
     is_dry: bool = False
@@ -49,7 +51,8 @@ def prune(
 ) -> PruneReport:
     """Delete the families whose root run has one of the statuses and that have not changed for some time.
 
-    A run that another run was forked from stays as long as the fork does. A run that was only rerun does not stay.
+    A run that another run was forked from stays as long as the fork does. A run that an unfinished run uses as its
+    model (`recorded:RUN`) stays until that run has ended. A run that was only rerun does not stay.
 
     Args:
         journal: The journal of the runs.
@@ -69,7 +72,7 @@ def prune(
         for root, family in families.items()
         if _matches(family, root, statuses, before) and not any(journal.is_claimed(row.run_id) for row in family)
     }
-    deletable = _without_needed(matching, families)
+    deletable = _without_needed(journal, matching, families)
     runs = tuple(sorted(row.run_id for root in deletable for row in matching[root]))
     needed = tuple(sorted(row.run_id for root in matching.keys() - deletable for row in matching[root]))
     deletion = journal.delete(runs, dry_run=dry_run)
@@ -101,16 +104,40 @@ def _matches(family: list[RunRow], root: str, statuses: Collection[Status], befo
     return status in statuses and all(row.updated <= before for row in family)
 
 
-def _without_needed(matching: dict[str, list[RunRow]], families: dict[str, list[RunRow]]) -> set[str]:
-    """Return the matching families that no remaining fork continues from."""
+def _without_needed(journal: Journal, matching: dict[str, list[RunRow]], families: dict[str, list[RunRow]]) -> set[str]:
+    """Return the matching families that no remaining run continues from or uses as its model."""
     deletable = set(matching)
+    if not deletable:
+        return deletable
     roots = {row.run_id: root for root, family in families.items() for row in family}
+    links = {root: _links(journal, family) for root, family in families.items()}
     while True:
-        origins = {row.fork_of for root, family in families.items() if root not in deletable for row in family}
-        needed = {roots[origin] for origin in origins if origin in roots} & deletable
+        linked = {run for root in families if root not in deletable for run in links[root]}
+        needed = {roots[run] for run in linked if run in roots} & deletable
         if not needed:
             return deletable
         deletable -= needed
+
+
+def _links(journal: Journal, family: list[RunRow]) -> set[str]:
+    """Return the runs that the runs of a family were forked from, and those that its unfinished runs use as models."""
+    links = {row.fork_of for row in family}
+    for row in family:
+        if row.status not in ENDED:
+            models = (model.partition(":") for model in _models(journal, row.run_id))
+            links |= {run for adapter, _, run in models if adapter == "recorded"}
+    return links
+
+
+def _models(journal: Journal, run_id: str) -> set[str]:
+    """Return the names of the models that a run calls. A damaged run calls none: it cannot continue."""
+    try:
+        state = fold(journal.read(run_id))
+        assert state.started is not None
+        settings = msgspec.json.decode(journal.blob(state.started.settings), type=RunSettings)
+    except (BlobMissing, JournalError, msgspec.MsgspecError):
+        return set()
+    return {state.models.name, *settings.classes.values()}
 
 
 def _remove_workspaces(journal: Journal, workspaces: Path, runs: set[str], *, dry_run: bool) -> tuple[int, list[str]]:

@@ -16,7 +16,6 @@ from reyn.journal import ENDED, Answer, Cancel, decode, kinds
 from reyn.journal.kinds import Wait
 from reyn.kernel.live import answer_error
 from reyn.kernel.loading import check_supported_rules
-from reyn.kernel.run_state import fold
 from reyn.runs.family import descendants, lineage
 
 if TYPE_CHECKING:
@@ -53,16 +52,16 @@ class PostedAnswer(msgspec.Struct, frozen=True):
 
 
 def open_question(journal: Journal, row: RunRow) -> Question | None:
-    """Return the open question of a run or of one of its descendants. An imported run cannot be answered."""
+    """Return the open question of a run or of one of its descendants. An imported run cannot be answered.
+
+    Reads no events: the row of a run contains its question.
+    """
     asking = _asking_run(journal, row)
-    if asking is None:
+    if asking is None or asking.wait is None:
         return None
-    state = fold(journal.read(asking.run_id))
-    if state.wait is None:  # answered since the row was read
-        return None
-    messages = [message.payload for message in journal.drain(asking.run_id, state.messages_taken)]
-    is_answered = any(isinstance(payload, Answer) and payload.wait == state.wait.id for payload in messages)
-    return Question(asking.run_id, state.wait, is_answered)
+    messages = [message.payload for message in journal.drain(asking.run_id, asking.messages_taken)]
+    is_answered = any(isinstance(payload, Answer) and payload.wait == asking.wait.id for payload in messages)
+    return Question(asking.run_id, asking.wait, is_answered)
 
 
 def question_text(journal: Journal, question: Question) -> str:

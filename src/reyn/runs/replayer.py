@@ -94,7 +94,7 @@ class Replayer:
             yield event
 
     def _unexplained(self, started: kinds.OpStarted) -> str:
-        """Return why the changes of an op do not follow from its arguments; empty if they do, or if nobody can tell."""
+        """Return why the changes of an op do not follow from its arguments; empty if they do, or if it is unknown."""
         op: object = self._ops.get(started.op_kind)
         if isinstance(op, DerivableChanges):
             try:

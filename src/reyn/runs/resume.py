@@ -32,7 +32,7 @@ def has_ended(state: RunState, *, retry: bool, raised: Mapping[str, int | None])
     if retry or raised:
         raise RunNotResumable(
             f"run `{state.run_id}` is {state.status} and cannot be continued",
-            hint="Fork it: a new run continues from any of its events.",
+            hint="Fork it: a new run continues from one of its events.",
             action=NextAction("fork", state.run_id),
         )
     return True

@@ -105,8 +105,9 @@ class RunFiles:
         """Return the unreverted changes, newest first, each with its run and the run whose workspace it applies to."""
         entries, reverted = [], list[tuple[tuple[int, int], kinds.Change]]()
         for name in runs:
-            events = list(own_events(name, self._journal.read))
-            workspace = fold(self._journal.read(name)).workspace
+            history = list(self._journal.read(name))
+            workspace = fold(history).workspace
+            events = own_events(name, history)
             entries += [(at, name, workspace, change) for at, change in timestamped_changes(events)]
             reverted += reverted_changes(events)
         entries = [entry for entry in entries if not any(entry[3] == old and entry[0] < at for at, old in reverted)]

@@ -9,7 +9,7 @@ import msgspec
 from reyn.journal import decode, kinds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from reyn.journal import Event
 
@@ -43,9 +43,9 @@ def reverted_changes(events: Iterable[Event]) -> Iterator[tuple[tuple[int, int],
                 yield from (((event.ts, event.seq), change) for change in restoring if change.path in restored)
 
 
-def own_events(run_id: str, read: Callable[[str], Iterable[Event]]) -> Iterator[Event]:
-    """Yield the events of a run without those that it shares with the origin of a fork."""
-    return (event for event in read(run_id) if event.run_id == run_id)
+def own_events(run_id: str, history: Iterable[Event]) -> list[Event]:
+    """Return the events of a run without those that it shares with the origin of a fork."""
+    return [event for event in history if event.run_id == run_id]
 
 
 def created_files(changes: Iterable[kinds.Change]) -> set[str]:

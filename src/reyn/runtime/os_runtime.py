@@ -809,7 +809,8 @@ class OSRuntime:
     ) -> PruneReport:
         """Delete recorded runs with their sub-runs, workspace folders and unshared content.
 
-        A run stays if a fork that is not deleted continues from it, or if a process executes it.
+        A run stays if a fork that is not deleted continues from it, if an unfinished run uses it as its model
+        (`recorded:RUN`), or if a process executes it.
 
         Args:
             older_than: The minimum time since the last event of a run or of its sub-runs.
@@ -943,7 +944,7 @@ class OSRuntime:
 
         Args:
             run: The run.
-            head: The hash of an event of the run that was noted elsewhere. Whoever can write the journal can compute
+            head: The hash of an event of the run that was noted elsewhere. A user who can write the journal can compute
                 all of its hashes, but not make another history end with this one.
 
         Raises:
@@ -1046,6 +1047,17 @@ class OSRuntime:
         settings = RunSettings.of(self.config)
         forms = {name: self._roster.answer_form(name) for name in settings.classes.values()}
         return msgspec.structs.replace(settings, answer_forms=forms)
+
+    def check_config(self) -> None:
+        """Check the permission rules, the file zones and the name of the default model. Opens no model.
+
+        Raises:
+            ConfigInvalid: A rule or a zone is invalid.
+            ModelUnknown: The default model does not exist.
+        """
+        policy_of(self.config, self.ops.vocabulary.permission_keys, self.root, self.trust)
+        if self.config.model:
+            self._roster.check_name(self.config.model)
 
     def models(self) -> list[ModelStatus]:
         """Return the configured models and those that can be pulled, with their availability.

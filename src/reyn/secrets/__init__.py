@@ -7,10 +7,9 @@ to. `Secrets.scrubber` replaces known values in any text, and finds them.
 
 from reyn.secrets.handles import handle_of, is_handle, name_of
 from reyn.secrets.keyring_store import KeyringStore
-from reyn.secrets.origins import MemoryOrigins, Origins, origin_of, validate_origin
-from reyn.secrets.port import Store
+from reyn.secrets.origins import MemoryOrigins, origin_of, validate_origin
 from reyn.secrets.scrubber import Scrubber
-from reyn.secrets.secrets import SecretEntry, Secrets, StoreResult, open_secrets
+from reyn.secrets.secrets import SecretEntry, Secrets, open_secrets
 from reyn.secrets.stores import EnvironmentStore, FileStore, MemoryStore
 
 __all__ = [
@@ -19,12 +18,9 @@ __all__ = [
     "KeyringStore",
     "MemoryOrigins",
     "MemoryStore",
-    "Origins",
     "Scrubber",
     "SecretEntry",
     "Secrets",
-    "Store",
-    "StoreResult",
     "handle_of",
     "is_handle",
     "name_of",

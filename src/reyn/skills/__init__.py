@@ -7,7 +7,7 @@ A skill is a folder of Markdown and YAML; `load_skill` returns it as a frozen `S
 from reyn.skills.features import op_kinds_of
 from reyn.skills.graph import may_finish, successors
 from reyn.skills.loader import LoadResult, load_skill, read_skill
-from reyn.skills.pin import Pin, check_pinned, pin, unpin
+from reyn.skills.pin import check_pinned, pin, unpin
 from reyn.skills.resolve import Library
 from reyn.skills.values import USER_MESSAGE, ArtifactType, Phase, Skill
 
@@ -17,7 +17,6 @@ __all__ = [
     "Library",
     "LoadResult",
     "Phase",
-    "Pin",
     "Skill",
     "check_pinned",
     "load_skill",

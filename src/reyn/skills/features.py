@@ -1,6 +1,7 @@
 """Features that a skill uses: op kinds, and features that this version cannot execute.
 
-The runtime refuses to start a skill with an unavailable feature; lint reports each at its line. An unavailable op in
+The runtime refuses to start a skill with an unavailable feature; lint reports each at its line. A `run_op` step with
+`on_error: skip` or `empty` fails when it is executed, and the skill continues. An unavailable op in
 `allowed_ops` is not one of them: the phase runs, and the op is not offered to the model.
 """
 
@@ -26,6 +27,7 @@ class Feature(NamedTuple):
         path: The path of the key in the front matter.
         reason: Why no run can execute it.
         skill: The sub-skill that uses it; `None` for the skill itself.
+        is_optional: Whether the skill continues without it: the step's `on_error` is `skip` or `empty`.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Feature(NamedTuple):
     path: tuple[str | int, ...]
     reason: str
     skill: str | None = None
+    is_optional: bool = False
 
     def __str__(self) -> str:
         file = f"phase `{self.phase}`" if self.phase else "skill.md"
@@ -80,4 +83,5 @@ def _unavailable_steps(
             kind = str(inner.op.get("kind"))
             if vocabulary.is_reserved(kind):
                 reason = f"the op `{kind}` is reserved for a later version"
-                yield Feature(f"a `run_op` step of `{kind}`", phase, (*path, index), reason)
+                is_optional = not inner.on_error == step.on_error == "fail"
+                yield Feature(f"a `run_op` step of `{kind}`", phase, (*path, index), reason, is_optional=is_optional)

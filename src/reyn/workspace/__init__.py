@@ -4,9 +4,9 @@ This package keeps the state directory out of reach. All other permissions are d
 """
 
 from reyn.journal.kinds import Change
-from reyn.workspace.changes import Outcome, apply_change, revert
+from reyn.workspace.changes import apply_change, revert
 from reyn.workspace.files import ChangeUncertain, FileError, Guard, Image, decode_text, kind_of, look, read
-from reyn.workspace.paths import Location, PathInvalid, Roots, Zone, locate
+from reyn.workspace.paths import Location, PathInvalid, Roots, locate
 from reyn.workspace.tree import entries_of, walk
 
 __all__ = [
@@ -16,10 +16,8 @@ __all__ = [
     "Guard",
     "Image",
     "Location",
-    "Outcome",
     "PathInvalid",
     "Roots",
-    "Zone",
     "apply_change",
     "decode_text",
     "entries_of",

@@ -10,6 +10,7 @@ import msgspec
 from reyn.cli.output import clean, json_option, print_json
 from reyn.cli.project import model_name, project_root
 from reyn.cli.settings import setting_options
+from reyn.errors import ModelUnknown
 
 
 @click.group(invoke_without_command=True, epilog="Example: reyn config explain limits")
@@ -40,8 +41,15 @@ def explain(key: str | None, as_json: bool, **settings: Any) -> None:
 def _explain(key: str | None, options: dict[str, Any], *, as_json: bool) -> None:
     from reyn.config.origins import select_settings
     from reyn.permissions.trust import load_project
+    from reyn.runtime import OSRuntime
 
-    settings = load_project(project_root().resolve(), options).settings()
+    root = project_root().resolve()
+    loaded = load_project(root, options)
+    try:
+        OSRuntime(root, loaded.config, trust=loaded.trust).check_config()
+    except ModelUnknown as error:  # the settings show where it is named
+        click.echo(f"warning: {clean(error.message)}", err=True)
+    settings = loaded.settings()
     if key is not None:
         settings = select_settings(settings, key)
     if as_json:

@@ -10,6 +10,7 @@ import click
 from reyn.cli.output import clean, echo_lines, json_option, print_json
 from reyn.cli.project import open_existing_project, parse_input, skill_name
 from reyn.cli.prompt_bars import section_json, section_table
+from reyn.cli.settings import model_option
 from reyn.errors import RunNotFound
 
 if TYPE_CHECKING:
@@ -23,17 +24,23 @@ if TYPE_CHECKING:
 @click.argument("skill_or_run", metavar="SKILL|RUN")
 @click.argument("input_or_seq", metavar="[INPUT|SEQ]", required=False)
 @click.option("--phase", metavar="PHASE", help="Phase of SKILL to show. Default: the entry phase.")
+@model_option
 @click.option("--tokens", is_flag=True, help="Show the estimated tokens of each section instead of the prompt.")
 @json_option
-def command(skill_or_run: str, input_or_seq: str | None, phase: str | None, tokens: bool, as_json: bool) -> None:
+def command(
+    skill_or_run: str, input_or_seq: str | None, phase: str | None, model: str | None, tokens: bool, as_json: bool
+) -> None:
     """Show the first prompt of SKILL for INPUT, or the prompt of RUN at event SEQ with its answer.
 
     INPUT is empty by default; with --phase, it is the input of that phase. SEQ is an event number, by default the last;
     the command prints the last prompt at or before it. If a section was truncated, a table of the sections follows.
     Nothing is executed or recorded. On a terminal, control characters are escaped.
+
+    The prompt asks for the answer in the form of the configured model, or of --model; without a model, in the full
+    form. --json prints the context frame of SKILL as an object, and the messages of RUN as a list.
     """
-    with open_existing_project() as runtime:
-        may_be_run = phase is None and (input_or_seq is None or _is_number(input_or_seq))
+    with open_existing_project(model=model) as runtime:
+        may_be_run = phase is None and model is None and (input_or_seq is None or _is_number(input_or_seq))
         run = _find_run(runtime, skill_or_run) if may_be_run else None
         if run is not None:
             seq = None if input_or_seq is None else int(input_or_seq)

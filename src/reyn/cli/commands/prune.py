@@ -33,8 +33,9 @@ _DELETABLE = [status for status in get_args(Status) if status != "running"]
 def command(older_than: int, statuses: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
     """Delete runs whose last event is older than AGE, with their sub-runs and workspace folders.
 
-    A run is skipped if a fork continues from it. Deleted runs cannot be restored; export those
-    that you need with `reyn export` first. The exit code is 1 if a workspace folder could not be removed.
+    A run is skipped if a fork continues from it or an unfinished run uses it as its model (`recorded:RUN`). Deleted
+    runs cannot be restored; export those that you need with `reyn export` first. The exit code is 1 if a workspace
+    folder could not be removed.
     """
     age = timedelta(microseconds=now() - older_than)
     if age < timedelta():
@@ -54,7 +55,7 @@ def _print(report: PruneReport) -> None:
     for run in report.runs:
         click.echo(f"{'would delete' if report.is_dry else 'deleted'} {clean(run)}")
     for run in report.needed:
-        click.echo(f"skipped {clean(run)}: a fork needs it")
+        click.echo(f"skipped {clean(run)}: another run needs it")
     for folder in report.left:
         click.echo(f"could not remove {clean(folder)}; the next prune tries again")
     verb = "would free" if report.is_dry else "freed"

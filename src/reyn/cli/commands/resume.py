@@ -62,5 +62,5 @@ def _parse_limit(argument: str) -> tuple[str, int | None]:
     if number == "none":
         return name, None
     if not (number.isascii() and number.isdigit() and len(number) < 16):
-        raise LimitUnknown(f"`{argument}` is not of the form LIMIT=N")
+        raise LimitUnknown(f"`{argument}` is not of the form LIMIT=N", hint="N must be an integer or `none`.")
     return name, int(number)

@@ -17,8 +17,9 @@ from reyn.cli.project import open_existing_project
 def command(run: str, head: str | None, as_json: bool) -> None:
     """Check the hash chain of RUN and of its sub-runs, and every blob that their events refer to.
 
-    The exit code is 1 if an event or a blob is damaged or missing; the error names the first one. Whoever can write the
-    journal can compute its hashes: to detect that, note the printed head elsewhere and pass it with --head later.
+    The exit code is 1 if an event or a blob is damaged or missing; the error names the first one. A user who can
+    write the journal can compute its hashes: to detect that, store the printed head on another machine and pass it with
+    --head later.
     """
     if head is not None and not re.fullmatch(r"[0-9a-f]{64}", head):
         raise click.UsageError(f"--head takes the 64 hexadecimal digits of a hash, not `{head[:80]}`")

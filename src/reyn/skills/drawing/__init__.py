@@ -5,9 +5,9 @@ Lines of different edges may cross but never overlap, except loops to the same p
 the graph.
 """
 
-from reyn.skills.drawing.graph import Edge, edges, kind_of, nodes
+from reyn.skills.drawing.graph import edges, kind_of, nodes
 from reyn.skills.drawing.mermaid import to_mermaid
 from reyn.skills.drawing.svg import to_svg
 from reyn.skills.drawing.text import MAX_COLUMNS, to_text
 
-__all__ = ["MAX_COLUMNS", "Edge", "edges", "kind_of", "nodes", "to_mermaid", "to_svg", "to_text"]
+__all__ = ["MAX_COLUMNS", "edges", "kind_of", "nodes", "to_mermaid", "to_svg", "to_text"]
