@@ -30,7 +30,7 @@ demo: .venv/demo
 
 ## quick: the tests of the inner loop; under a minute on two idle cores
 # Every package is tested. Left out: kills, faults, fuzzing, the docs, whole programs, signals and the small model.
-SLOW := kernel/kill kernel/test_bounds.py faults docs test_programs.py lint/test_fuzz.py fuzz ops/test_containment.py cli/test_interrupts.py
+SLOW := examples kernel/kill kernel/test_bounds.py faults docs test_programs.py lint/test_fuzz.py fuzz ops/test_containment.py cli/test_interrupts.py
 quick: setup
 	$(BIN)/python -m pytest -n 2 -q -m "not real_model" $(addprefix --ignore=tests/,$(SLOW))
 

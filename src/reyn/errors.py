@@ -394,6 +394,8 @@ class StoreUnavailable(JournalError):
         "Check that the disk has free space, that the state directory is writable and that no other program locks the "
         "database; then resume. Recorded events are not lost."
     )
+    foreign_hint = "Look at its runs. If they are yours, trust the project; if not, delete the file."
+    """The hint for a journal that somebody else created."""
 
 
 class RunKeyTaken(JournalError):

@@ -9,7 +9,7 @@ import pytest
 
 from reyn.config import user_config
 from tests.cli.support import IN, Terminal, write_answers
-from tests.support import act, file, finish, write_skill
+from tests.support import act, file, finish, question, write_skill
 
 WANTS = "model: scripted:answers.jsonl\npermissions:\n  file.write:\n    - allow: tickets/\n"
 WRITE = act(file("write", "tickets/a.md", content="x"))
@@ -197,3 +197,43 @@ def test_secrets_are_bound_listed_and_released(here: Path, reyn, monkeypatch: py
     assert reyn("secret", "rm", "FAR").code == 0
     assert user_config().allowed("secret://FAR") == ()
     assert "sk-0123456789" not in json.dumps(listed)
+
+
+# -- a journal that came with the project -------------------------------------------------------------
+
+
+@pytest.fixture
+def shipped(here: Path, reyn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with a run that somebody else recorded and that waits for an answer."""
+    write_answers(here, act(question("How much?")), finish())
+    with monkeypatch.context() as author:
+        author.setenv("XDG_CONFIG_HOME", str(tmp_path / "author"))
+        assert reyn("run", "asking", IN, "--run-id", "r").code == 4
+    return here
+
+
+def test_a_shipped_journal_is_read_but_not_continued_until_it_is_trusted(shipped: Path, reyn):
+    assert reyn("show", "r").code == 0
+    for words in (("answer", "r", "7"), ("resume", "r"), ("run", "asking", IN)):
+        refused = reyn(*words)
+        assert refused.code != 0
+        assert "was not created by you" in refused.err
+        assert "`reyn trust` makes the journal yours" in refused.err
+    assert "not created by you" in reyn("doctor").out
+    wanted = ".reyn/journal.db: continue 1 run, honour 0 approvals  (not created by you)"
+    assert wanted in reyn("trust").out
+    assert reyn("trust", "--json").json["journal"] == {"is_own": False, "runs": 1, "approvals": 0}
+    assert reyn("trust", "--yes").out.splitlines()[-1] == f"trusted {shipped}"
+    assert reyn("trust").out == f"{shipped} wants nothing that needs trust\n"
+    assert reyn("answer", "r", "7").code == 0
+
+
+@pytest.mark.parametrize(("reply", "code"), [("y", 0), ("n", 1)])
+def test_a_shipped_journal_is_asked_about_at_a_terminal(shipped: Path, reply: str, code: int):
+    write_answers(shipped, finish())
+    terminal = Terminal(shipped, "run", "asking", IN)
+    asked = terminal.wait_for("Trust this project?")
+    assert "honour 0 approvals" in asked
+    terminal.type(f"{reply}\n")
+    output = terminal.end()
+    assert (output.code, "was not created by you" in output.out) == (code, code == 1)

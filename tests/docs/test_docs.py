@@ -180,3 +180,18 @@ def test_the_docs_site_can_show_every_page():
     navigation = (ROOT / "zensical.toml").read_text()
     for page in (ROOT / "docs").rglob("*.md"):
         assert f'"{page.relative_to(ROOT / "docs")}"' in navigation
+
+
+def test_every_test_that_a_page_names_exists():
+    named = {
+        (page.name, path, name)
+        for page in PAGES
+        for path, name in re.findall(r"`(tests/[\w/.-]+\.py)::(\w+)`", page.read_text(encoding="utf-8"))
+    }
+    assert len({name for page, _, name in named if page == "security.md"}) > 50
+    for page, path, name in sorted(named):
+        assert re.search(rf"^(?:async )?def {name}\(", (ROOT / path).read_text(encoding="utf-8"), re.M), (
+            page,
+            path,
+            name,
+        )

@@ -11,6 +11,14 @@ from tests.faults.support import Disk, ask_and_write
 from tests.support import act, file, finish, go
 
 
+@pytest.fixture(scope="module", autouse=True)
+def own_configuration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One user configuration for the module, because its tests may share a journal."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        yield
+
+
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
     """A small tmpfs; skips the test if it cannot be mounted."""

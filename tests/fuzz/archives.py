@@ -67,7 +67,7 @@ VALUES: list[Any] = [
     *NUMBERS,
     "",
     "\x00",
-    "x\n## FORGED",
+    "x\n# FORGED",
     "a/../b",
     ".",
     "\x1b]0;x\x07",

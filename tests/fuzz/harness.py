@@ -29,13 +29,14 @@ from typing import Any
 from reyn.errors import InternalError, ReynError
 
 MEGABYTE = 1 << 20
-MEMORY = 400 * MEGABYTE
-"""Peak memory of a case, the interpreter included."""
+MEMORY = 300 * MEGABYTE
+"""Peak memory of a case, beyond that of the process that it is forked from: a test runner may have grown."""
 CPU_SECONDS = 20
 WALL_SECONDS = 200
 """Only bounds a case that hangs without using CPU; the machine may be overloaded."""
 STATE_BYTES = 64 * MEGABYTE
-_ADDRESS_SPACE = 1536 * MEGABYTE
+_ADDRESS_SPACE = 1400 * MEGABYTE
+"""Address space of a case, beyond that of the process that it is forked from."""
 _LARGEST_FILE = 128 * MEGABYTE
 _DETAIL = 400
 
@@ -144,8 +145,10 @@ def run_case(name: str, target: Target, seed: int) -> Outcome:
     folder.mkdir()
     report.touch()
     try:
+        resident = _pages(1)
         status, usage, is_hung = _in_limited_child(lambda: target(Case(name, seed, folder, report)), scratch / "output")
-        outcome = Outcome(name, seed, cpu=usage.ru_utime + usage.ru_stime, memory=usage.ru_maxrss * 1024)
+        memory = max(0, usage.ru_maxrss * 1024 - resident)
+        outcome = Outcome(name, seed, cpu=usage.ru_utime + usage.ru_stime, memory=memory)
         for line in report.read_bytes().splitlines():
             entry = json.loads(line)
             if "label" in entry:
@@ -200,13 +203,19 @@ def _in_limited_child(work: Callable[[], Any], output: Path) -> tuple[int, resou
     return os.waitstatus_to_exitcode(status), usage, is_hung
 
 
+def _pages(field: int) -> int:
+    """Return the size (0) or the resident size (1) of this process in bytes."""
+    return int(Path("/proc/self/statm").read_text().split()[field]) * resource.getpagesize()
+
+
 def _work_and_exit(work: Callable[[], Any], output: Path) -> None:
     status = 99
     try:
         os.setpgid(0, 0)
         faulthandler.disable()  # a test runner's: it would print our crashes as its own
         _redirect(output)
-        resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_SPACE, _ADDRESS_SPACE))
+        space = _pages(0) + _ADDRESS_SPACE
+        resource.setrlimit(resource.RLIMIT_AS, (space, space))
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS + 1, CPU_SECONDS + 2))
         resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -19,7 +19,6 @@ _EXECUTED_NAMES = {"makefile", "conftest.py", "dockerfile", "package.json", "pyp
 _EXECUTED_SUFFIXES = (".py", ".pth", ".sh", ".so", ".pyc", ".service", ".desktop")
 _STEERING = re.compile("\x1b\\]|[\x00\x07\x08\x9b\x9d]")
 """What only hostile text contains: commands of the operating system (OSC), bells, C1 controls. Colours are Reyn's."""
-_LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 
 
 def is_executable_place(parts: tuple[str, ...]) -> bool:
@@ -142,20 +141,23 @@ def recorded(state: Path) -> Iterator[tuple[str, bytes]]:
         base.close()
 
 
-FORGED = "## FORGED"
+FORGED = "# FORGED"
 """What hostile texts put at the start of a line, to pass for a section of the prompt."""
+_OWN_HEADING = re.compile(r"# (?:Earlier [\w.-]+|Rejected|Results|Notes|Answer)")
+"""The headings of a turn. The static message has none, except in the author's instructions."""
 
 
 def check_prompt(case: Case, role: str, text: str) -> None:
-    """No line of a prompt that untrusted text caused looks like a heading."""
+    """No line of a prompt that untrusted text caused looks like a heading, whatever a reader takes for a line end."""
     if role == "assistant":
         return
-    for at in (found.start() for found in re.finditer(FORGED, text)):
-        end = text[at - 1 : at]
-        if not end or end in "\n\r":
-            case.found("forged-heading", text[max(0, at - 60) : at + 30].__repr__())
-        elif end in _LINE_ENDS:
-            case.found("forged-heading-after-unicode-line-end", text[max(0, at - 60) : at + 30].__repr__())
+    headings = [line for line in text.splitlines() if line.startswith("#")]
+    for line in headings:
+        if line.startswith(FORGED) or (role == "user" and not _OWN_HEADING.fullmatch(line)):
+            at = text.index(line)
+            case.found("forged-heading", repr(text[max(0, at - 60) : at + 30]))
+    if role == "user" and len(set(headings)) < len(headings):
+        case.found("repeated-heading", repr(headings))
 
 
 def check_terminal(case: Case, command: str, text: str) -> None:

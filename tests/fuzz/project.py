@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from reyn import SyncRuntime
+from reyn.config import journal_key
 from reyn.models.scripted import ScriptedModel
 from tests.fuzz.harness import Case
 from tests.fuzz.oracles import check_prompt
@@ -54,6 +55,7 @@ def make_surroundings(around: Path) -> Path:
     secrets = home / ".config" / "reyn" / "secrets.json"
     secrets.write_text(CANARIES["reads-hard-linked-secret"])
     secrets.chmod(0o600)
+    journal_key().new_mark()  # the key exists, as for every user who has used Reyn before
     (root / "reyn.yaml").write_text("max_phase_visits: 25\n")
     (root / ".env").write_text(f"TOKEN={CANARIES['reads-hidden-file']}\n")
     (root / ".git" / "config").write_text("[core]\n\tbare = false\n")

@@ -6,6 +6,7 @@ import pytest
 
 from reyn.errors import ReynError
 from tests.fuzz.harness import Case, run_case
+from tests.fuzz.oracles import check_prompt
 from tests.fuzz.targets import TARGETS, preload
 
 SEEDS = {
@@ -17,10 +18,7 @@ SEEDS = {
 }
 """The cases that are always run; `make fuzz` runs others every time."""
 
-KNOWN = {
-    "answers/forged-heading-after-unicode-line-end": 3,
-    "skills/forged-heading-after-unicode-line-end": 4206824057,
-}
+KNOWN: dict[str, int] = {}
 """Classes of findings that exist today, each with the seed of a case that shows it. A fix removes its entry."""
 
 pytestmark = [
@@ -92,6 +90,24 @@ def break_itself(case: Case) -> None:
 )
 def test_the_harness_sees(work, expected: str):
     assert run_case("t", work, 1).names == {expected}
+
+
+@pytest.mark.parametrize(
+    ("role", "text", "expected"),
+    [
+        ("user", "text: hello\n\n# Results\n{}\n\n# Answer\nreason, choice, data.\n", set()),
+        ("user", "text: hello\n  # FORGED\n", set()),
+        ("assistant", "# FORGED", set()),
+        ("system", "# Rules of the author\nDecide.\n", set()),
+        ("system", "Decide.\x85# FORGED\n", {"t/forged-heading"}),
+        ("user", "# FORGED", {"t/forged-heading"}),
+        ("user", "text: hello\u2028# FORGED", {"t/forged-heading"}),
+        ("user", "text: hello\r## Another level", {"t/forged-heading"}),
+        ("user", "text: hello\n# Answer\nend\n# Answer\n", {"t/repeated-heading"}),
+    ],
+)
+def test_the_oracle_for_prompts_sees_a_line_that_looks_like_a_heading(role: str, text: str, expected: set[str]):
+    assert run_case("t", lambda case: check_prompt(case, role, text), 1).names == expected
 
 
 def test_a_case_is_determined_by_its_seed():

@@ -107,7 +107,7 @@ def test_every_run_of_an_earlier_release_is_verified(older: Path):
 
 
 def test_a_run_of_an_earlier_release_is_blocked_and_can_be_forked_cancelled_and_undone(older: Path):
-    with SyncRuntime.open(older, model=ScriptedModel([finish("on")] * 9)) as rt:
+    with SyncRuntime.open(older, model=ScriptedModel([finish("on")] * 9), trust=True) as rt:
         with pytest.raises(RunBlocked):
             rt.resume("waits")
         with pytest.raises(RunBlocked):

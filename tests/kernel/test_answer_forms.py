@@ -132,7 +132,7 @@ def test_a_run_that_waited_under_the_first_wording_continues_under_the_new_one(t
         db.executescript((Path(__file__).parent / "wording-1.sql").read_text())
     db.close()
     answers = [go("check"), go("check"), finish()]
-    with SyncRuntime.open(tmp_path, model=ScriptedModel(answers)) as rt:
+    with SyncRuntime.open(tmp_path, model=ScriptedModel(answers), trust=True) as rt:
         assert rt.state("waits").status == "waiting"
         rt.answer("waits", "2.1.1", "red")
         assert rt.resume("waits").ok

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from reyn import SyncRuntime
-from tests.models.small_model import real
+from tests.models.small_model import WEIGHTS, real
 
 DEMO = Path(__file__).parent.parent.parent / "examples" / "demo.py"
 TEXT = "The old mill opens again on Monday."
@@ -79,3 +82,18 @@ def test_the_demo_prints_what_the_readme_promises():
     for expected in ("smollm2: OK", "gist (visit 1)", "kill -9", "resumed at title", "no differences"):
         assert expected in process_result.stdout
     assert process_result.stdout.count("  ../../.venv/bin/reyn ") == 3
+
+
+@real
+def test_the_server_of_the_local_model_answers_nobody_without_its_key():
+    from reyn.models import local
+
+    engine = local._Engine(WEIGHTS, 1, 512)
+    body = json.dumps({"messages": [{"role": "user", "content": "x"}], "max_tokens": 1, "filename": "x"})
+    for path in ("/v1/chat/completions", "/slots/0?action=save"):
+        address = engine._server.listening_address.removeprefix("http://")
+        assert address.startswith("127.0.0.1:")
+        with closing(http.client.HTTPConnection(address, timeout=60)) as connection:
+            headers = {"Content-Type": "application/json", "Authorization": "Bearer guess"}
+            connection.request("POST", path, body, headers)
+            assert connection.getresponse().status == http.client.UNAUTHORIZED

@@ -15,6 +15,7 @@ from reyn.errors import (
     HeadMismatch,
     HistoryInvalid,
     ReplayMismatch,
+    RunBlocked,
     RunImported,
     RunKeyTaken,
 )
@@ -591,6 +592,21 @@ def test_a_copy_of_a_skill_with_a_missing_phase_is_not_imported(here: Project, t
     started["skill_hash"] = archive.add_blob(skill)
     with pytest.raises(ArchiveInvalid, match="no phase or skill `nowhere`"):
         import_(there, archive)
+
+
+@pytest.mark.parametrize("verb", ["fork", "rerun"])
+def test_an_invalid_copy_of_a_skill_under_older_rules_is_imported_but_not_continued(
+    here: Project, there: Project, verb: str
+):
+    """Copies under older rules are not checked by the import: their shape may differ from today's."""
+    here.run("s", [go("b"), finish()])
+    archive = export(here)
+    started = archive.events[0]["data"]
+    skill = archive.blobs[started["skill_hash"]].replace(b'"required":["text"]', b'"required":"text"')
+    started |= {"skill_hash": archive.add_blob(skill), "rules": 4}
+    import_(there, archive)
+    with there.open([finish()]) as rt, pytest.raises(RunBlocked, match="invalid schema"):
+        getattr(rt, verb)("k")
 
 
 @pytest.mark.parametrize("kind", ["artifact_stored", "run_started"])

@@ -187,7 +187,7 @@ def test_the_journal_file_shrinks(tmp_path: Path):
             assert rt.run("s", {"text": f"{number} {'y' * 20_000}"}, run_id=f"run-{number}").ok
     database = tmp_path / ".reyn/journal.db"
     before = database.stat().st_size
-    with SyncRuntime.open(tmp_path) as rt:
+    with SyncRuntime.open(tmp_path, trust=True) as rt:
         report = rt.prune(older_than=NOW)
         assert len(report.runs) == 40
         assert report.bytes > 40 * 20_000

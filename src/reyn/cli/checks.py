@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from reyn.cli.hints import full_hint
-from reyn.errors import ConfigError, ConfigInvalid, JournalError, ModelError
+from reyn.config import journal_key
+from reyn.errors import (
+    ConfigError,
+    ConfigInvalid,
+    JournalError,
+    ModelError,
+    StoreUnavailable,
+    UserConfigUnavailable,
+)
 from reyn.journal.formats import FORMAT
 from reyn.journal.sqlite import SqliteJournal
 from reyn.permissions.trust import load_project
@@ -125,13 +133,16 @@ def check_journal(root: Path) -> Check:
         return Check("journal", "ok", "no runs yet")
     is_read_only = not os.access(path.parent, os.W_OK)
     try:
-        journal = SqliteJournal(path.parent, is_read_only=is_read_only)
+        journal = SqliteJournal(path.parent, is_read_only=is_read_only, owner=None if is_read_only else journal_key())
         try:
-            count = len(journal.runs())
+            count, is_own = len(journal.runs()), journal.is_own()
         finally:
             journal.close()
-    except JournalError as error:
+    except (JournalError, UserConfigUnavailable) as error:
         return Check("journal", "broken", error.message, full_hint(error.code, error.hint))
+    if not is_own:
+        hint = full_hint(StoreUnavailable.code, StoreUnavailable.foreign_hint)
+        return Check("journal", "warning", f"not created by you: {path}", hint)
     mode = "read-only" if is_read_only else f"format {FORMAT}"
     return Check("journal", "ok", f"{mode}, {count} run{'' if count == 1 else 's'}, {path}")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from reyn.errors import hint_of
+from reyn.errors import StoreUnavailable, hint_of
 
 COMMANDS = {
     "RYN101": "`reyn skills` lists the skills.",
@@ -58,6 +58,8 @@ def full_hint(code: str, hint: str) -> str:
     They are added to the general hint of the code, and to a specific one that ends with it or names a secret or weights
     to get. Any other specific hint says what to do by itself.
     """
+    if hint == StoreUnavailable.foreign_hint:
+        return f"{hint} `reyn runs` lists them, `reyn trust` makes the journal yours."
     sentence, general, name = COMMANDS.get(code), hint_of(code), _NAME.search(hint)
     if sentence is None or not (
         hint.endswith(general) or (name and "{name}" in sentence) or ("{origin}" in sentence and _BINDING.search(hint))

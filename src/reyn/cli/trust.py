@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -11,35 +12,47 @@ from reyn.cli.project import project_root
 
 if TYPE_CHECKING:
     from reyn.permissions.trust import LoadedProject
+    from reyn.runtime.ownership import JournalReport
 
 
 def ask_for_trust() -> None:
-    """Ask once, at the terminal, about a project whose settings need trust. The decision is stored either way."""
+    """Ask once, at the terminal, about a project whose settings need trust. The decision is stored either way.
+
+    A journal that somebody else created is asked about as well; nothing works with it until the user vouches for it.
+    """
     from reyn.permissions.trust import load_project
+    from reyn.runtime.ownership import inspect_journal
 
     loaded = load_project(project_root().resolve())
-    if loaded.trust.state != "not trusted":
+    journal = inspect_journal(Path(loaded.trust.root))
+    if loaded.trust.state != "not trusted" and journal.is_own:
         return
-    print_wants(loaded)
+    print_wants(loaded, journal)
     is_trusted = click.confirm("Trust this project?", default=False, err=True)
     decide(loaded, is_trusted=is_trusted)
 
 
-def print_wants(loaded: LoadedProject, *, err: bool = True) -> None:
+def print_wants(loaded: LoadedProject, journal: JournalReport, *, err: bool = True) -> None:
     click.echo(f"{clean(loaded.trust.root)} wants:", err=err)
     for want in loaded.trust.wants:
         click.echo(f"  {clean(want.text)}  ({clean(want.place)})", err=err)
+    if not journal.is_own:
+        click.echo(f"  {journal.text}  (not created by you)", err=err)
 
 
 def decide(loaded: LoadedProject, *, is_trusted: bool, err: bool = True) -> None:
     """Store a decision and print it."""
     from reyn.permissions.trust import store_decision
+    from reyn.runtime.ownership import inspect_journal
 
-    refused = store_decision(loaded, is_trusted=is_trusted)
+    refused = store_decision(loaded, is_trusted=is_trusted) if loaded.trust.wants else []
+    if is_trusted:
+        inspect_journal(Path(loaded.trust.root), adopt=True)
     if is_trusted:
         click.echo(f"trusted {clean(loaded.trust.root)}", err=err)
     else:
-        click.echo(f"not trusted; these settings are ignored. Change your mind with: {reyn_command('trust')}", err=err)
+        ignored = "these settings are ignored" if loaded.trust.wants else "its runs can be read only"
+        click.echo(f"not trusted; {ignored}. Change your mind with: {reyn_command('trust')}", err=err)
     for handle, origin in refused:
         command = reyn_command("secret", "allow", handle.removeprefix("secret://"), origin)
         click.echo(f"{handle} is bound to other origins and is not sent to {origin}; allow it with: {command}", err=err)

@@ -5,11 +5,13 @@ Values of secrets are never part of it; it holds references such as `secret://NA
 
 from reyn.config.load import Sources, load_config, load_sources
 from reyn.config.origins import Setting, explain_config
+from reyn.config.owner import JournalKey, journal_key
 from reyn.config.user import TrustEntry, UserConfig, UserConfigFile, user_config
 from reyn.config.values import Config, Limits, ModelSettings, RunSettings, Sizes
 
 __all__ = [
     "Config",
+    "JournalKey",
     "Limits",
     "ModelSettings",
     "RunSettings",
@@ -20,6 +22,7 @@ __all__ = [
     "UserConfig",
     "UserConfigFile",
     "explain_config",
+    "journal_key",
     "load_config",
     "load_sources",
     "user_config",

@@ -10,10 +10,10 @@ import msgspec
 from reyn.journal.canonical import canonical
 from reyn.journal.projections import RunRow
 
-FORMAT = 4
+FORMAT = 5
 """The current format. Format 1 has no sub-runs, forks and questions in `runs`; format 2 has only the ids of questions;
-format 3 has no mark of imported runs. All are upgraded when the database is opened for writing, and stay readable in
-read-only mode."""
+format 3 has no mark of imported runs; format 4 has no `owners`. All are upgraded when the database is opened for
+writing, and stay readable in read-only mode."""
 
 SCHEMA = """
 CREATE TABLE runs (
@@ -36,6 +36,9 @@ CREATE TABLE IF NOT EXISTS approvals (
     id INTEGER PRIMARY KEY AUTOINCREMENT, skill TEXT NOT NULL, skill_hash TEXT NOT NULL, op TEXT NOT NULL,
     rule TEXT NOT NULL, by TEXT NOT NULL, at INTEGER NOT NULL, run_id TEXT NOT NULL, UNIQUE (skill_hash, op, rule));
 """
+OWNERS = """
+CREATE TABLE IF NOT EXISTS owners (mark BLOB NOT NULL UNIQUE);
+"""
 FIELDS = (
     "run_id", "seq", "hash", "skill", "rules", "status", "phase", "reason", "started", "updated",
     "parent", "fork_of", "fork_seq", "wait", "messages_taken", "imported",
@@ -51,6 +54,7 @@ COLUMNS = {
     2: f"{', '.join(FIELDS[:13])}, {_LAST_WAIT}, heard, ''",
     3: f"{', '.join(FIELDS[:15])}, ''",
     4: ROW,
+    5: ROW,
 }
 """The columns to select for a row, by the format of the database."""
 _ADD_IMPORTED = "ALTER TABLE runs ADD COLUMN imported TEXT NOT NULL DEFAULT '';"
@@ -70,6 +74,7 @@ UPGRADES = {
         {_ADD_IMPORTED}
     """,  # noqa: S608 - constants
     3: _ADD_IMPORTED,
+    4: "",
 }
 
 

@@ -15,7 +15,7 @@ import threading
 from collections import OrderedDict
 from contextlib import contextmanager, suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -38,6 +38,7 @@ from reyn.journal.formats import (
     COLUMNS,
     FIELDS,
     FORMAT,
+    OWNERS,
     ROW,
     SCHEMA,
     UPDATE,
@@ -74,6 +75,8 @@ _COMMITS_PER_CHECKPOINT = 200
 """Automatic checkpoints are off: SQLite before 3.51.3 can corrupt a WAL that two connections reset at once."""
 _EVENTS_PER_PAGE = 2_000
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_MAX_MARKS = 100
+"""Marks that are looked at, newest first. A journal has one for each user who vouched for it."""
 _FREE_SHARE = 10
 """A file is compacted when at least one page in so many is free."""
 
@@ -85,14 +88,29 @@ class _Head(NamedTuple):
     row: RunRow
 
 
+class Owner(Protocol):
+    """Makes and recognizes the marks of journals."""
+
+    def new_mark(self) -> bytes | None:
+        """Return a mark that nobody else can make; `None` if there is no way to make one."""
+        ...
+
+    def recognizes(self, marks: list[bytes]) -> bool:
+        """Whether a journal with these marks is the owner's."""
+        ...
+
+
 class SqliteJournal:
     """The journal in `folder/journal.db`, which is created if needed. `Journal` documents the methods.
 
-    With `is_read_only`, no file is created or modified, not even the WAL.
+    With `is_read_only`, no file is created or modified, not even the WAL. With an `owner`, nothing is appended to a
+    journal that holds none of the owner's marks; a new one is marked.
     """
 
-    def __init__(self, folder: Path, *, is_read_only: bool = False) -> None:
+    def __init__(self, folder: Path, *, is_read_only: bool = False, owner: Owner | None = None) -> None:
         self._is_read_only = is_read_only
+        self._owner = owner
+        self._is_recognized = owner is None
         self.path = folder / "journal.db"
         self._claims = FileClaims(folder / "locks")
         self._checkpoint_lock = folder / "checkpoint.lock"
@@ -122,10 +140,10 @@ class SqliteJournal:
         with self._write_lock, _translate_errors(self.path):
             for blob in self._new_blobs(batches):
                 if len(blob.content) >= _LARGE_BLOB:
-                    with self._transaction():
+                    with self._write():
                         self._store_blobs([blob])
             heads: dict[str, _Head] = {}
-            with self._transaction():
+            with self._write():
                 self._forget_if_deleted()
                 results = [self._store(batch, heads) for batch in batches]
                 accepted = [batch for batch, result in zip(batches, results, strict=True) if isinstance(result, int)]
@@ -140,7 +158,7 @@ class SqliteJournal:
     def import_runs(self, batches: Sequence[Batch], origin: str) -> None:
         heads: dict[str, _Head] = {}
         with self._write_lock, _translate_errors(self.path):
-            with self._transaction():
+            with self._write():
                 self._forget_if_deleted()
                 for batch in batches:
                     if self._head(self._writer, batch.run_id) is not None:
@@ -155,7 +173,7 @@ class SqliteJournal:
 
     def post(self, run_id: str, payload: InboxPayload) -> int:
         kind, content = encode_payload(payload)
-        with self._write_lock, _translate_errors(self.path), self._transaction():
+        with self._write_lock, _translate_errors(self.path), self._write():
             head = self._head(self._writer, run_id)
             last = self._writer.execute("SELECT seq FROM sqlite_sequence WHERE name = 'inbox'").fetchone()
             number = max(last[0] if last else 0, head.row.messages_taken if head else 0) + 1
@@ -232,6 +250,13 @@ class SqliteJournal:
             self._heads.popitem(last=False)
 
     @contextmanager
+    def _write(self) -> Iterator[None]:
+        """Begin a transaction in a journal of the owner."""
+        self.check_own()
+        with self._transaction():
+            yield
+
+    @contextmanager
     def _transaction(self) -> Iterator[None]:
         self._writer.execute("BEGIN IMMEDIATE")
         try:
@@ -247,7 +272,7 @@ class SqliteJournal:
     def delete(self, run_ids: Collection[str], *, dry_run: bool = False) -> Deletion:
         """Delete runs, then give the space back to the file system if at least a tenth of the file is free."""
         with self._write_lock, _translate_errors(self.path):
-            with self._transaction():
+            with self._transaction() if dry_run else self._write():
                 keys = self._deletable(set(run_ids))
                 deletion, unused = count(self._writer, keys)
                 if not dry_run and keys:
@@ -366,7 +391,7 @@ class SqliteJournal:
 
     def approve(self, approval: Approval) -> int:
         values = msgspec.structs.astuple(approval)[:7]
-        with self._write_lock, _translate_errors(self.path), self._transaction():
+        with self._write_lock, _translate_errors(self.path), self._write():
             self._writer.execute(
                 "INSERT OR IGNORE INTO approvals (skill, skill_hash, op, rule, by, at, run_id) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -378,7 +403,7 @@ class SqliteJournal:
         return int(found[0])
 
     def revoke(self, approval_id: int) -> bool:
-        with self._write_lock, _translate_errors(self.path), self._transaction():
+        with self._write_lock, _translate_errors(self.path), self._write():
             return self._writer.execute("DELETE FROM approvals WHERE id = ?", (approval_id,)).rowcount == 1
 
     def find(self, run_id: str) -> RunRow | None:
@@ -405,6 +430,39 @@ class SqliteJournal:
         query = f"SELECT id, {self._columns} FROM runs WHERE run_id = ?"  # noqa: S608 - a constant
         columns = connection.execute(query, (run_id,)).fetchone()
         return _Head(columns[0], to_row(columns[1:])) if columns else None
+
+    # -- the owner ------------------------------------------------------------------------------------
+
+    def is_own(self) -> bool:
+        """Whether the owner created this journal, or vouched for it."""
+        if not self._is_recognized:
+            assert self._owner is not None
+            with self._read_lock, _translate_errors(self.path):
+                found = self._reader.execute(
+                    "SELECT CAST(mark AS BLOB) FROM owners ORDER BY rowid DESC LIMIT ?", (_MAX_MARKS,)
+                ).fetchall()
+            self._is_recognized = self._owner.recognizes([mark for (mark,) in found if isinstance(mark, bytes)])
+        return self._is_recognized
+
+    def adopt(self) -> None:
+        """Mark the journal as the owner's, with everything that it holds."""
+        if self.is_own():
+            return
+        with self._write_lock, _translate_errors(self.path), self._transaction():
+            self._mark()
+
+    def _mark(self) -> None:
+        mark = self._owner.new_mark() if self._owner else None
+        if mark is not None:
+            self._writer.execute("INSERT INTO owners VALUES (?)", (mark,))
+
+    def check_own(self) -> None:
+        """Raise `StoreUnavailable` if the journal is not the owner's."""
+        if not self._is_recognized and not self.is_own():
+            raise StoreUnavailable(
+                f"the journal `{self.path}` was not created by you: it came with the project, or from another user",
+                hint=StoreUnavailable.foreign_hint,
+            )
 
     # -- claims, opening, closing ---------------------------------------------------------------------
 
@@ -451,13 +509,16 @@ class SqliteJournal:
         if self._format() == 0 and not self._is_read_only:
             with self._transaction():
                 if self._format() == 0:  # no other process created the tables meanwhile
-                    for statement in (SCHEMA + APPROVALS).split(";")[:-1]:
+                    is_new = not self._writer.execute("SELECT 1 FROM sqlite_master").fetchone()
+                    for statement in (SCHEMA + APPROVALS + OWNERS).split(";")[:-1]:
                         self._writer.execute(statement)
+                    if is_new:  # otherwise somebody prepared it, perhaps with approvals
+                        self._mark()
                     self._writer.execute(f"PRAGMA user_version = {FORMAT}")
         while not self._is_read_only and (version := self._format()) in UPGRADES:
             with self._transaction():
                 if self._format() == version:  # no other process upgraded it meanwhile
-                    for statement in (UPGRADES[version] + APPROVALS).split(";")[:-1]:
+                    for statement in (UPGRADES[version] + APPROVALS + OWNERS).split(";")[:-1]:
                         self._writer.execute(statement)
                     self._rebuild_rows()
                     self._writer.execute(f"PRAGMA user_version = {FORMAT}")

@@ -24,6 +24,7 @@ from reyn.context import (
 from reyn.context.handoff import fold_lines
 from reyn.context.tokens import truncate_to_length
 from reyn.context.words import plain_text
+from reyn.errors import RunBlocked
 from reyn.journal import Blob, canonical, kinds
 from reyn.skills.values import is_skill_node
 
@@ -176,7 +177,10 @@ def _missing(entry: Visit, tape: Tape) -> int | None:
 
 
 def _read(name: str, tape: Tape) -> PhaseHandoff:
-    return msgspec.json.decode(tape.content(name), type=PhaseHandoff)
+    try:
+        return msgspec.json.decode(tape.content(name), type=PhaseHandoff)
+    except msgspec.MsgspecError as error:  # an imported run can hold anything
+        raise RunBlocked(f"a recorded handoff cannot be read: {error}") from error
 
 
 def _data(name: str, tape: Tape) -> dict[str, Any]:

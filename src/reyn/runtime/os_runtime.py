@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.config import ModelSettings, RunSettings, user_config
+from reyn.config import ModelSettings, RunSettings, journal_key, user_config
 from reyn.errors import (
     ApprovalUnknown,
     ProjectNotFound,
@@ -64,7 +64,7 @@ from reyn.runs.run_files import RunFiles
 from reyn.runs.run_reader import RunReader
 from reyn.runtime.permissions import Explainer
 from reyn.runtime.stream import RunStream
-from reyn.skills import Library, load_skill, pin, read_skill, unpin
+from reyn.skills import Library, check_pinned, load_skill, pin, read_skill, unpin
 from reyn.skills.resolve import is_path
 from reyn.workspace import PathInvalid, locate
 
@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from reyn.context import ContextFrame, FrameSection
     from reyn.errors import NextAction
     from reyn.journal import Approval, Event, Journal, RunRow, Status
+    from reyn.journal.sqlite import SqliteJournal
     from reyn.kernel.live import Listener, OnDelta
     from reyn.kernel.loading import LoadedRun
     from reyn.kernel.ports import Clock, Ids, People
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
     from reyn.secrets import Scrubber, Secrets
     from reyn.skills import Skill
+    from reyn.vocabulary import Vocabulary
 
 STATE = ".reyn"
 """The folder below the project's root where Reyn keeps its state."""
@@ -130,8 +132,11 @@ class OSRuntime:
         people: People | None = None,
         ops: Iterable[Op] = (),
         trust: ProjectTrust | None = None,
+        vouches: bool = False,
     ) -> None:
         self.root = root
+        self._vouches = vouches
+        self._project_journal: SqliteJournal | None = None
         self.config = config
         self.trust = trust or ProjectTrust(str(root))
         self.ops = standard_ops().with_ops(*ops)
@@ -174,7 +179,8 @@ class OSRuntime:
             ids: The source of run ids.
             people: Answers the questions of runs; by default every question waits.
             ops: Op kinds to register besides the built-in and installed ones.
-            trust: Whether this program vouches for the project; by default the decision that `reyn trust` stored.
+            trust: Whether this program vouches for the project and its journal; by default the decision that
+                `reyn trust` stored.
             **settings: Keys of the configuration to override.
         """
         folder = Path(root).resolve()
@@ -193,6 +199,7 @@ class OSRuntime:
             people=people,
             ops=ops,
             trust=loaded.trust,
+            vouches=trust is True,
         )
 
     @cached_property
@@ -202,7 +209,15 @@ class OSRuntime:
             return self._journal
         from reyn.journal.sqlite import SqliteJournal
 
-        return SqliteJournal(self.root / STATE)
+        journal = self._project_journal = SqliteJournal(self.root / STATE, owner=journal_key())
+        if self._vouches:
+            journal.adopt()
+        return journal
+
+    def _check_owner(self) -> None:
+        """Refuse to execute or undo runs of a project's journal that came from somebody else."""
+        if self._has_journal and self.journal is self._project_journal:
+            self._project_journal.check_own()
 
     @cached_property
     def _policy(self) -> Policy:
@@ -383,6 +398,7 @@ class OSRuntime:
         The claim is released before the inbox is read. `reyn.runs.questions` explains this protocol, by which other
         processes answer questions.
         """
+        self._check_owner()
         result: RunResult | None = None
         refusal: RunNotResumable | None = None
         handled = 0
@@ -691,7 +707,7 @@ class OSRuntime:
         settings = self._run_settings() if is_imported else recorded.settings
         current = CompiledSkill(loaded or recorded.skill, settings, self.ops.vocabulary)
         if is_imported:
-            check_supported(current.skill, self.ops.vocabulary)
+            _check_imported(current.skill, self.ops.vocabulary)
         is_new = loaded is not None or is_imported
         artifact = fork_input(point, current, input, self.journal.blob, is_new_skill=is_new)
         check_ops(name, current.skill, self.ops)
@@ -737,7 +753,7 @@ class OSRuntime:
         settings = self._run_settings() if is_imported else recorded.settings
         artifact = Blob(started.input.hash, self.journal.blob(started.input.hash))
         if is_imported:
-            check_supported(skill, self.ops.vocabulary)
+            _check_imported(skill, self.ops.vocabulary)
         if upgrade or is_imported:
             to_artifact(msgspec.json.decode(artifact.content), skill, strict=settings.strict)
         check_ops(name, skill, self.ops)
@@ -778,6 +794,8 @@ class OSRuntime:
             RunImported: The run was imported.
         """
         check_not_imported(self.find(run), "undone: its changes were made elsewhere")
+        if not dry_run:
+            self._check_owner()
         family = self._reader.family(run)
         return self._files.undo(family, dry_run=dry_run)
 
@@ -801,6 +819,8 @@ class OSRuntime:
         """
         if not self._has_journal:  # perhaps it was moved: then no workspace folder is without a run
             return PruneReport(is_dry=dry_run)
+        if not dry_run:
+            self._check_owner()
         return prune(
             self.journal,
             self.root / STATE / "workspace",
@@ -839,6 +859,7 @@ class OSRuntime:
             ArchiveTooLarge: The archive exceeds the limits. Nothing was stored.
             RunKeyTaken: A different run with the same id exists. Nothing was stored.
         """
+        self._check_owner()
         checked = check_archive(read_archive(lines, limits), limits)
         report = import_runs(self.journal, checked, origin)
         for run in (*report.imported, *(run for run in report.known if self.find(run).imported)):
@@ -1122,6 +1143,12 @@ def _checked_id(run_id: str) -> str:
     if not is_run_id(run_id, MAX_ROOT_RUN_ID):
         raise RunIdInvalid(f"`{run_id}` is not a valid run id")
     return run_id
+
+
+def _check_imported(skill: Skill, vocabulary: Vocabulary) -> None:
+    """Check the copy of a skill that came with an archive. The import does not check copies under older rules."""
+    check_pinned(skill)
+    check_supported(skill, vocabulary)
 
 
 def _with_warning(result: RunResult, warning: str) -> RunResult:

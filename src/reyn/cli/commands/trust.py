@@ -26,6 +26,9 @@ def command(path: str | None, yes: bool, revoke: bool, is_list: bool, as_json: b
     Until a project is trusted, its own reyn.yaml and reyn.local.yaml cannot widen the file zones, grant permissions or
     send a secret to a new origin; everything else in them holds. Trust covers what the project wants now: if that
     changes, Reyn asks again. Decisions are stored in the user configuration, outside the project.
+
+    A journal in the project that you did not create is part of what it wants: without trust, its runs can be read, but
+    not continued, and nothing is added to it.
     """
     if sum((yes, revoke, is_list)) > 1:
         raise click.UsageError("--yes, --revoke and --list exclude each other")
@@ -45,26 +48,27 @@ def command(path: str | None, yes: bool, revoke: bool, is_list: bool, as_json: b
 
 def _trust(root: Path, *, yes: bool, as_json: bool) -> None:
     from reyn.permissions.trust import load_project
+    from reyn.runtime.ownership import inspect_journal
 
-    loaded = load_project(root)
+    loaded, journal = load_project(root), inspect_journal(root)
     if not as_json:
-        if not loaded.trust.wants:
+        if not loaded.trust.wants and journal.is_own:
             click.echo(f"{clean(str(root))} wants nothing that needs trust")
             return
-        print_wants(loaded, err=False)
-        if not loaded.trust.ignored:
+        print_wants(loaded, journal, err=False)
+        if not loaded.trust.ignored and journal.is_own:
             click.echo("already trusted" if loaded.trust.state == "trusted" else "the secrets are bound already")
             return
         if not yes and not is_attended():
             raise UsageError("cannot ask: this is not a terminal", hint="Review the list, then run `reyn trust --yes`.")
         decide(loaded, is_trusted=yes or click.confirm("Trust this project?", default=False, err=True), err=False)
         return
-    if yes and loaded.trust.wants:
+    if yes and (loaded.trust.wants or not journal.is_own):
         decide(loaded, is_trusted=True)
-        loaded = load_project(root)
+        loaded, journal = load_project(root), inspect_journal(root)
     trust = loaded.trust
     fields = {"path": trust.root, "state": trust.state, "wants": trust.wants, "ignored": trust.ignored}
-    print_json(fields | {"digest": trust.digest})
+    print_json(fields | {"journal": journal, "digest": trust.digest})
 
 
 def _revoke(root: Path, *, as_json: bool) -> None:
