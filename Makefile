@@ -32,12 +32,12 @@ demo: .venv/demo
 # Every package is tested. Left out: kills, faults, fuzzing, the docs, whole programs, signals and the small model.
 SLOW := examples kernel/kill kernel/test_bounds.py faults docs test_programs.py lint/test_fuzz.py fuzz ops/test_containment.py cli/test_interrupts.py
 quick: setup
-	$(BIN)/python -m pytest -n 2 -q -m "not real_model" $(addprefix --ignore=tests/,$(SLOW))
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not real_model" $(addprefix --ignore=tests/,$(SLOW))
 
 ## test: everything CI checks; under ten minutes on two cores
 test: check .venv/openai-2/ready
 	$(BIN)/reyn models pull smollm2
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 	PYTHONPATH=.venv/openai-2 $(BIN)/python -m pytest -n 2 $(addprefix tests/models/test_,openai.py cancelling.py conformance.py)
 
 # The adapter works with both current majors of the SDK.
