@@ -111,10 +111,11 @@ def test_a_model(copy: Copy):
     case = (
         '        case "echo":\n            from reyn.models.echo import EchoModel\n\n            return EchoModel()\n'
     )
-    case += "    raise ModelUnknown("
-    copy.change("models/catalog.py", r"^    raise ModelUnknown\(", case)
+    case += "    raise AssertionError("
+    copy.change("models/catalog.py", r"^    raise AssertionError\(", case)
+    copy.change("models/catalog.py", r'^_ADAPTERS = \("local",', '_ADAPTERS = ("echo", "local",')
     write_skill(copy.project, "try", {"a": ["end"]})
-    assert '"text": "echoed"' in copy.run(model="echo")
+    assert '"text": "echoed"' in copy.run(model="echo:1")
 
 
 RULE = """

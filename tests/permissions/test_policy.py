@@ -100,8 +100,6 @@ def test_places_of_rules_and_zones(tmp_path: Path):
     assert places.of_zone("read", "d/") == "reyn.yaml:5"
     assert places.of_zone("write", "e/") == "reyn.local.yaml:3"
     assert places.of_zone("write", "a/") == ""  # replaced by the local file
-    assert places.of_capability("shell") == "reyn.yaml:10"
-    assert places.of_capability("file.read") == ""
 
 
 def test_a_zone_that_no_file_sets_is_the_default(tmp_path: Path):
@@ -112,7 +110,7 @@ def test_a_zone_that_no_file_sets_is_the_default(tmp_path: Path):
 
 @pytest.mark.parametrize("text", ["- a\n", "files: 3\npermissions: 3\n", "{", "files: {read: 3}"])
 def test_a_file_that_is_not_understood_has_no_places(tmp_path: Path, text: str):
-    configure(tmp_path, text, local="permissions: {tool: deny}")
+    configure(tmp_path, text, local="files: {write: [a/]}")
     places = RulePlaces(tmp_path, KEYS)
-    assert places.of_capability("tool") == "reyn.local.yaml:1"
+    assert places.of_zone("write", "a/") == "reyn.local.yaml:1"
     assert places.of_zone("read", "./") == "default"
