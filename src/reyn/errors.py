@@ -395,7 +395,7 @@ class StoreUnavailable(JournalError):
         "database; then resume. Recorded events are not lost."
     )
     foreign_hint = "Look at its runs. If they are yours, trust the project; if not, delete the file."
-    """The hint for a journal that somebody else created."""
+    """The hint for a journal that another user created."""
 
 
 class RunKeyTaken(JournalError):

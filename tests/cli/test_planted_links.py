@@ -1,4 +1,4 @@
-"""Commands that write files do not follow links that somebody planted."""
+"""Commands that write files do not follow planted links."""
 
 from __future__ import annotations
 

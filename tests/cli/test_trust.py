@@ -204,7 +204,7 @@ def test_secrets_are_bound_listed_and_released(here: Path, reyn, monkeypatch: py
 
 @pytest.fixture
 def shipped(here: Path, reyn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with a run that somebody else recorded and that waits for an answer."""
+    """A project with a run that another user recorded and that waits for an answer."""
     write_answers(here, act(question("How much?")), finish())
     with monkeypatch.context() as author:
         author.setenv("XDG_CONFIG_HOME", str(tmp_path / "author"))

@@ -30,8 +30,8 @@ def attack() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory: pytest.TempPathFactory, attack: dict[str, Any]) -> tuple[Path, str, list[str]]:
     """The folder with everything around the project after the attack, what was printed, and the paths that changed."""
-    twin, around = tmp_path_factory.mktemp("before"), tmp_path_factory.mktemp("after")
-    world = _paths(twin, attack["make_world"](twin))
+    before, around = tmp_path_factory.mktemp("before"), tmp_path_factory.mktemp("after")
+    world = _paths(before, attack["make_world"](before))
     environ = os.environ | {"TMPDIR": str(around)}
     result = subprocess.run(
         [sys.executable, str(PROGRAM), str(around)], capture_output=True, text=True, env=environ, check=False

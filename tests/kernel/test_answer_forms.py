@@ -1,4 +1,4 @@
-"""The form in which a model is asked to answer: chosen with the frame, recorded, and kept by whoever answers."""
+"""The form in which a model is asked to answer: chosen with the frame, recorded, and kept by the model that answers."""
 
 from __future__ import annotations
 

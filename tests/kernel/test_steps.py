@@ -301,14 +301,14 @@ def test_an_upgrade_cannot_remove_a_question_that_is_open(tmp_path: Path, where:
     project = make(tmp_path, asking, where=where)
     assert project.run("s", [finish()]).status == "waiting"
     make(tmp_path, asking.replace("Sure?", "Really?"), where=where)
-    with project.open([finish()], people=Nobody()) as rt, pytest.raises(UpgradeUnfit):
+    with project.open([finish()], people=SilentUser()) as rt, pytest.raises(UpgradeUnfit):
         rt.resume("k", upgrade=True)
     assert answer(project, "yes", [finish()]).ok
     assert project.is_sound()
 
 
-class Nobody:
-    """A terminal at which nobody answers."""
+class SilentUser:
+    """A user at a terminal who never answers."""
 
     async def ask(self, run_id: str, wait: object) -> object:
         return LATER

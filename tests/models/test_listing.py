@@ -1,4 +1,4 @@
-"""Who gets a key: nobody from listings, and only trusted origins from runs."""
+"""Listings send no key; runs send a key to allowed origins only."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def as_user(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with the journal of somebody else: a standing approval, a run that was approved, one that waits."""
+    """A project with the journal of another user: a standing approval, a run that was approved, one that waits."""
     root = tmp_path / "project"
     write_skill(root, "s", {"a": ["end"]}, ops={"a": "file"})
     as_user("author", tmp_path, monkeypatch)
@@ -165,7 +165,7 @@ def test_where_no_key_can_be_stored_journals_work_as_they_are(
         monkeypatch.delenv("XDG_CONFIG_HOME")
         monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
     else:
-        monkeypatch.setenv("XDG_CONFIG_HOME", "/proc/nowhere")  # nobody can create a folder there
+        monkeypatch.setenv("XDG_CONFIG_HOME", "/proc/nowhere")  # no folder can be created there
     for _ in range(2):
         with open_project(tmp_path) as rt:
             assert rt.run("s", IN, run_id="k").status == "waiting"

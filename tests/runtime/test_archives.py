@@ -1,4 +1,4 @@
-"""Hostile archives and journals: whoever wrote one can compute every hash in it, and gains nothing."""
+"""Hostile archives and journals: their author can compute every hash, and gains nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files outside of runs are written whole, durably, and never through a link that somebody planted."""
+"""Files outside of runs are written whole, durably, and never through a planted link."""
 
 import os
 import stat

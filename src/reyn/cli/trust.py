@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def ask_for_trust() -> None:
     """Ask once, at the terminal, about a project whose settings need trust. The decision is stored either way.
 
-    A journal that somebody else created is asked about as well; nothing works with it until the user vouches for it.
+    It also asks about a journal that another user created, which is read-only until it is trusted.
     """
     from reyn.permissions.trust import load_project
     from reyn.runtime.ownership import inspect_journal

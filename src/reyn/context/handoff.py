@@ -180,7 +180,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def fold_lines(text: str) -> str:
-    """Return a text on one line, so that no field can pass for another one. Lone surrogates become U+FFFD."""
+    """Return a text on one line, so that no field can imitate another field. Lone surrogates become U+FFFD."""
     lines = (text or "").splitlines()
     folded = lines[0].strip() if len(lines) == 1 else " ".join(stripped for line in lines if (stripped := line.strip()))
     return folded if folded.isascii() else _SURROGATES.sub("\ufffd", folded)

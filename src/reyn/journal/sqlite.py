@@ -92,7 +92,7 @@ class Owner(Protocol):
     """Makes and recognizes the marks of journals."""
 
     def new_mark(self) -> bytes | None:
-        """Return a mark that nobody else can make; `None` if there is no way to make one."""
+        """Return the user's mark for this journal; `None` if the user's key cannot be stored."""
         ...
 
     def recognizes(self, marks: list[bytes]) -> bool:
@@ -512,7 +512,7 @@ class SqliteJournal:
                     is_new = not self._writer.execute("SELECT 1 FROM sqlite_master").fetchone()
                     for statement in (SCHEMA + APPROVALS + OWNERS).split(";")[:-1]:
                         self._writer.execute(statement)
-                    if is_new:  # otherwise somebody prepared it, perhaps with approvals
+                    if is_new:  # an existing database may contain planted approvals
                         self._mark()
                     self._writer.execute(f"PRAGMA user_version = {FORMAT}")
         while not self._is_read_only and (version := self._format()) in UPGRADES:

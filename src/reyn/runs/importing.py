@@ -235,7 +235,7 @@ class _Runs:
         point = opening.point
         origin = self._needed(run, point.run, "was forked from")
         if not 0 < point.seq <= len(origin.hashes) or origin.hashes[point.seq - 1] != point.hash:
-            raise ArchiveInvalid(f"run `{run}` continues event {point.seq} of run `{point.run}`, which is another one")
+            raise ArchiveInvalid(f"run `{run}` continues event {point.seq} of run `{point.run}`, but the hashes differ")
         if first.seq != point.seq + 1:
             raise ArchiveInvalid(f"run `{run}`: the first event has the number {first.seq}")
         return origin.until(point.seq)

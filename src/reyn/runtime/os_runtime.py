@@ -215,7 +215,7 @@ class OSRuntime:
         return journal
 
     def _check_owner(self) -> None:
-        """Refuse to execute or undo runs of a project's journal that came from somebody else."""
+        """Refuse to execute or undo runs of a journal that another user created."""
         if self._has_journal and self.journal is self._project_journal:
             self._project_journal.check_own()
 

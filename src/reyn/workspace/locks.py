@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from reyn.workspace.paths import Location, Roots
 
 LOCK_SECONDS = 10.0
-"""How long a change waits for another one; holding a lock takes milliseconds."""
+"""Maximum wait for the lock of a concurrent change, which is held for milliseconds."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0002, 0.01
 _NOT_LOCKABLE = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 """Some network file systems do not lock folders."""
