@@ -237,3 +237,9 @@ def test_a_shipped_journal_is_asked_about_at_a_terminal(shipped: Path, reply: st
     terminal.type(f"{reply}\n")
     output = terminal.end()
     assert (output.code, "was not created by you" in output.out) == (code, code == 1)
+
+
+def test_doctor_warns_if_the_origin_of_journals_cannot_be_checked(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/proc/nowhere")
+    reyn("run", "pair", IN, "--run-id", "r")
+    assert "its origin is not checked: the user's key cannot be stored" in reyn("doctor").out

@@ -143,6 +143,9 @@ def check_journal(root: Path) -> Check:
     if not is_own:
         hint = full_hint(StoreUnavailable.code, StoreUnavailable.foreign_hint)
         return Check("journal", "warning", f"not created by you: {path}", hint)
+    if not is_read_only and journal_key().new_mark() is None:
+        hint = "Make the user configuration folder writable, so that Reyn can recognize journals of other users."
+        return Check("journal", "warning", "its origin is not checked: the user's key cannot be stored", hint)
     mode = "read-only" if is_read_only else f"format {FORMAT}"
     return Check("journal", "ok", f"{mode}, {count} run{'' if count == 1 else 's'}, {path}")
 
