@@ -7,6 +7,7 @@ belong to `reyn.kernel.llm_call_recorder`; names and settings belong to `reyn.mo
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -41,7 +42,7 @@ class Candidate(msgspec.Struct, frozen=True):
     label: str = ""
 
 
-class ModelRequest(msgspec.Struct, frozen=True):
+class ModelRequest(msgspec.Struct, frozen=True, dict=True):
     """One call of a model.
 
     Adapters of language models send `messages`. A model written in Python can decide from `phase`, `input` and
@@ -56,7 +57,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
         answered: Number of answers that the run has recorded before this call.
         on_delta: Callback for pieces of the answer as they arrive. Calling it is optional.
         phase: The phase that is being visited.
-        input: The input artifact, `{"type": …, "data": …}`, after preprocessing and without truncation.
+        input_json: The input artifact as JSON, after preprocessing and without truncation; `input` decodes it.
         candidates: The exits that the model may choose.
         answer_form: The form that `messages` and `contract` ask for.
     """
@@ -69,9 +70,14 @@ class ModelRequest(msgspec.Struct, frozen=True):
     answered: int = 0
     on_delta: Callable[[str], None] | None = None
     phase: str = ""
-    input: Any = None
+    input_json: bytes = b""
     candidates: tuple[Candidate, ...] = ()
     answer_form: AnswerForm = "full"
+
+    @cached_property
+    def input(self) -> Any:
+        """The input artifact, `{"type": …, "data": …}`; `None` if the call has none."""
+        return msgspec.json.decode(self.input_json) if self.input_json else None
 
 
 OutputMode = Literal["grammar", "json_schema", "json_object", "free"]
