@@ -25,13 +25,12 @@ _MAX_ENUM = 20
 
 
 class _Artifact(msgspec.Struct):
-    """An artifact whose data is not decoded: nested values are rendered as they are stored."""
+    """An artifact whose fields are not decoded: they are rendered as they are stored."""
 
-    data: msgspec.Raw
+    data: dict[str, msgspec.Raw] | list[Any] | str | int | float | bool | None
 
 
-_DATA = msgspec.json.Decoder(_Artifact)
-_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ARTIFACT = msgspec.json.Decoder(_Artifact)
 
 
 def describe_fields(schema: Schema) -> str | None:
@@ -65,15 +64,15 @@ def plain_text(artifact: bytes) -> str:
     """
     text = artifact.decode()
     try:
-        data = bytes(_DATA.decode(artifact).data)
-        fields = {name: bytes(raw) for name, raw in _FIELDS.decode(data).items()} if data.startswith(b"{") else {}
+        data = _ARTIFACT.decode(artifact).data
     except msgspec.DecodeError:
         return escape_line_ends(text)
-    if not fields:
-        return _json_line(data)
+    if not isinstance(data, dict) or not data:
+        return _value(data)
+    fields = {name: bytes(value) for name, value in data.items()}
     if len(fields) == 1 and (only := next(iter(fields.values()))).startswith(b'"'):
         return _field_value(only)
-    return "\n".join(f"{_name(name)}: {_field_value(value)}" for name, value in fields.items())
+    return "\n".join([f"{_name(name)}: {_field_value(value)}" for name, value in fields.items()])
 
 
 def either(names: list[str]) -> str:
@@ -143,7 +142,7 @@ def _range(field: dict[str, Any], low: str, high: str, unit: str) -> str:
 
 def _field_value(value: bytes) -> str:
     if not value.startswith(b'"'):
-        return _json_line(value)
+        return escape_line_ends(msgspec.json.format(value, indent=0).decode())
     text: str = msgspec.json.decode(value)
     return _indented(text) if text.strip() else "(empty)"
 
@@ -155,11 +154,6 @@ def _indented(text: str) -> str:
 
 def _name(name: str) -> str:
     return name if _PLAIN_NAME.fullmatch(name) else escape_line_ends(json.dumps(name, ensure_ascii=False))
-
-
-def _json_line(value: bytes) -> str:
-    """Return JSON on one line, with a space after each separator."""
-    return escape_line_ends(msgspec.json.format(value, indent=0).decode())
 
 
 def _value(value: Any) -> str:

@@ -7,6 +7,7 @@ The types of `<kind>_started` and `<kind>_completed` are created on demand for e
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 
@@ -16,7 +17,7 @@ from reyn.errors import EventInvalid
 from reyn.journal.canonical import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from reyn.journal.event import Event
 
@@ -143,9 +144,8 @@ def _decoder(kind: str, v: int) -> msgspec.json.Decoder[Any] | None:
     return _DECODERS[kind, v]
 
 
-def encode(body: Body) -> bytes:
-    """Return the bytes that are stored and hashed for a body."""
-    return canonical(body)
+encode: Callable[[Body], bytes] = canonical
+"""Return the bytes that are stored and hashed for a body."""
 
 
 def decode(event: Event) -> Body:

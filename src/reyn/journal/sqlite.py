@@ -138,10 +138,8 @@ class SqliteJournal:
 
     def append_many(self, batches: Sequence[Batch]) -> list[int | JournalError]:
         with self._write_lock, _translate_errors(self.path):
-            for blob in self._new_blobs(batches):
-                if len(blob.content) >= _LARGE_BLOB:
-                    with self._write():
-                        self._store_blobs([blob])
+            if any(len(blob.content) >= _LARGE_BLOB for batch in batches for blob in batch.blobs):
+                self._store_large_blobs(batches)
             heads: dict[str, _Head] = {}
             with self._write():
                 self._forget_if_deleted()
@@ -154,6 +152,12 @@ class SqliteJournal:
             if self._commits % _COMMITS_PER_CHECKPOINT == 0:
                 self._checkpoint()
             return results
+
+    def _store_large_blobs(self, batches: Sequence[Batch]) -> None:
+        for blob in self._new_blobs(batches):
+            if len(blob.content) >= _LARGE_BLOB:
+                with self._write():
+                    self._store_blobs([blob])
 
     def import_runs(self, batches: Sequence[Batch], origin: str) -> None:
         heads: dict[str, _Head] = {}
@@ -249,12 +253,10 @@ class SqliteJournal:
         while len(self._heads) > _CACHE_ENTRIES:
             self._heads.popitem(last=False)
 
-    @contextmanager
-    def _write(self) -> Iterator[None]:
+    def _write(self) -> AbstractContextManager[None]:
         """Begin a transaction in a journal of the owner."""
         self.check_own()
-        with self._transaction():
-            yield
+        return self._transaction()
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -185,15 +185,21 @@ class CompiledSkill(RunContext):
         super().__init__(skill, settings, vocabulary)
         self._phases: dict[tuple[str, int | None, frozenset[str]], CompiledPhase] = {}
 
-    def phase(self, name: str, state: RunState) -> CompiledPhase:
+    def phase(self, name: str, state: RunState, left: dict[str, int] | None = None) -> CompiledPhase:
         """Return a compiled phase as it is visited in `state`.
 
         Its prompt names the cap on visits, which may have been raised. A successor whose visits are used up is not a
         candidate.
+
+        Args:
+            name: The phase.
+            state: The state of the run.
+            left: `visits_left` of the phase in this state, if it is known.
         """
         cap = limit_of(state, self.settings, "max_phase_visits")
-        left = visits_left(state, self.skill, self.settings, name)
-        used_up = frozenset(successor for successor, count in left.items() if count <= 0)
+        if left is None:
+            left = visits_left(state, self.skill, self.settings, name)
+        used_up = frozenset([successor for successor, count in left.items() if count <= 0])
         key = (name, cap, used_up)
         if key not in self._phases:
             self._phases[key] = CompiledPhase(self.skill, self.settings, self.vocabulary, name, cap, used_up)

@@ -247,8 +247,9 @@ class LiveWorld:
             if event.kind == kinds.ApprovalDecided.kind:
                 self._keep_standing(event, tape.state)
         events = await tape.flush(self._commits.append)
-        for event in events:
-            self.notify_listener(event)
+        if self._listener is not None:
+            for event in events:
+                self.notify_listener(event)
         if self._completes_log:
             self._completes_log = False
             failure = self._budget_log.complete(tape.run_id, self._journal.read(tape.run_id))

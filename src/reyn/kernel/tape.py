@@ -186,9 +186,9 @@ class Tape:
         self.state = apply(self.state, body, event.ts)
 
     @property
-    def pending(self) -> tuple[Event, ...]:
+    def pending(self) -> Sequence[Event]:
         """Events that are buffered and not durable yet."""
-        return tuple(self._pending)
+        return self._pending
 
     async def flush(self, append: Append) -> list[Event]:
         """Make the buffered events durable in one commit, and return them."""
