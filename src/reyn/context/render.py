@@ -152,7 +152,7 @@ def message_text(message: FrameMessage, content: Callable[[str], bytes], results
         content: Returns stored content by its hash.
         results: The hashes of the op results of the visit, as they appear in the frame.
     """
-    return "".join(_part_text(part, content, results) for part in message.parts)
+    return "".join([_part_text(part, content, results) for part in message.parts])
 
 
 def _part_text(part: Part, content: Callable[[str], bytes], results: Sequence[str]) -> str:

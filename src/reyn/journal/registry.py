@@ -7,7 +7,6 @@ The types of `<kind>_started` and `<kind>_completed` are created on demand for e
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 
@@ -17,7 +16,7 @@ from reyn.errors import EventInvalid
 from reyn.journal.canonical import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from reyn.journal.event import Event
 
@@ -154,21 +153,32 @@ def decode(event: Event) -> Body:
     Raises:
         EventInvalid: The kind or version is unknown, or the data does not match its schema.
     """
-    body: Any = decode_stored(event)
-    upgraded: Body = body.upgrade() if event.v == 1 and type(body) in _OLDER else body
+    decoder = _DECODERS.get((event.kind, event.v))
+    try:
+        body: Any = decoder.decode(event.raw) if decoder is not None else decode_stored(event)
+    except _UNDECODABLE as error:
+        raise _invalid(event, error) from error
+    upgraded: Body = body.upgrade() if type(body) in _OLDER else body
     return upgraded
 
 
 def decode_stored(event: Event) -> Body:
     """Return the data of an event in the version that is stored."""
-    decoder = _DECODERS.get((event.kind, event.v)) or _decoder(event.kind, event.v)
+    decoder = _decoder(event.kind, event.v)
     if decoder is None:
         raise EventInvalid(f"event {event.seq}: this release does not know `{event.kind}` version {event.v}")
     try:
         body: Body = decoder.decode(event.raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise EventInvalid(f"event {event.seq} `{event.kind}`: {error}") from error
+    except _UNDECODABLE as error:
+        raise _invalid(event, error) from error
     return body
+
+
+_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+def _invalid(event: Event, error: Exception) -> EventInvalid:
+    return EventInvalid(f"event {event.seq} `{event.kind}`: {error}")
 
 
 CONTENT = "content"

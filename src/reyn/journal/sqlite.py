@@ -13,7 +13,7 @@ import sqlite3
 import stat
 import threading
 from collections import OrderedDict
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -112,6 +112,7 @@ class SqliteJournal:
         self._owner = owner
         self._is_recognized = owner is None
         self.path = folder / "journal.db"
+        self._errors = _TranslatedErrors(self.path)
         self._claims = FileClaims(folder / "locks")
         self._checkpoint_lock = folder / "checkpoint.lock"
         self._write_lock = threading.Lock()
@@ -121,10 +122,11 @@ class SqliteJournal:
         self._known_version = 0
         self._commits = 0
         self._is_open = True
-        with _translate_errors(self.path):
+        with self._errors:
             if not is_read_only:
                 _restrict(folder, self.path)
             self._writer = self._connect()
+            self._transaction = _Transaction(self._writer)
             self._prepare()
             self._reader = self._connect()
 
@@ -137,8 +139,8 @@ class SqliteJournal:
         return result
 
     def append_many(self, batches: Sequence[Batch]) -> list[int | JournalError]:
-        with self._write_lock, _translate_errors(self.path):
-            if any(len(blob.content) >= _LARGE_BLOB for batch in batches for blob in batch.blobs):
+        with self._write_lock, self._errors:
+            if [blob for batch in batches for blob in batch.blobs if len(blob.content) >= _LARGE_BLOB]:
                 self._store_large_blobs(batches)
             heads: dict[str, _Head] = {}
             with self._write():
@@ -161,7 +163,7 @@ class SqliteJournal:
 
     def import_runs(self, batches: Sequence[Batch], origin: str) -> None:
         heads: dict[str, _Head] = {}
-        with self._write_lock, _translate_errors(self.path):
+        with self._write_lock, self._errors:
             with self._write():
                 self._forget_if_deleted()
                 for batch in batches:
@@ -177,7 +179,7 @@ class SqliteJournal:
 
     def post(self, run_id: str, payload: InboxPayload) -> int:
         kind, content = encode_payload(payload)
-        with self._write_lock, _translate_errors(self.path), self._write():
+        with self._write_lock, self._errors, self._write():
             head = self._head(self._writer, run_id)
             last = self._writer.execute("SELECT seq FROM sqlite_sequence WHERE name = 'inbox'").fetchone()
             number = max(last[0] if last else 0, head.row.messages_taken if head else 0) + 1
@@ -246,35 +248,24 @@ class SqliteJournal:
 
     def _update_caches(self, blobs: Sequence[Blob], heads: dict[str, _Head]) -> None:
         """Cache hashes and heads. Only after the commit: the retry of a failed commit must store its blobs again."""
-        self._stored_hashes.update(dict.fromkeys(blob.hash for blob in blobs))
+        self._stored_hashes.update(dict.fromkeys([blob.hash for blob in blobs]))
         while len(self._stored_hashes) > _CACHE_ENTRIES:
             self._stored_hashes.popitem(last=False)
         self._heads.update(heads)
         while len(self._heads) > _CACHE_ENTRIES:
             self._heads.popitem(last=False)
 
-    def _write(self) -> AbstractContextManager[None]:
-        """Begin a transaction in a journal of the owner."""
+    def _write(self) -> _Transaction:
+        """Return a transaction in a journal of the owner."""
         self.check_own()
-        return self._transaction()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._writer.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._writer.execute("COMMIT")
-        except BaseException:
-            if self._writer.in_transaction:
-                self._writer.execute("ROLLBACK")
-            raise
+        return self._transaction
 
     # -- deleting -------------------------------------------------------------------------------------
 
     def delete(self, run_ids: Collection[str], *, dry_run: bool = False) -> Deletion:
         """Delete runs, then give the space back to the file system if at least a tenth of the file is free."""
-        with self._write_lock, _translate_errors(self.path):
-            with self._transaction() if dry_run else self._write():
+        with self._write_lock, self._errors:
+            with self._transaction if dry_run else self._write():
                 keys = self._deletable(set(run_ids))
                 deletion, unused = count(self._writer, keys)
                 if not dry_run and keys:
@@ -324,14 +315,14 @@ class SqliteJournal:
 
     def read(self, run_id: str, after: int = 0) -> Iterator[Event]:
         """Read in pages of one short transaction each, so that a slow reader does not delay checkpoints."""
-        with self._read_lock, _translate_errors(self.path):
+        with self._read_lock, self._errors:
             head = self._head(self._reader, run_id)
         if head is None:
             return
         if after < head.row.fork_seq:
             yield from islice(self.read(head.row.fork_of, after), head.row.fork_seq - after)
             after = head.row.fork_seq
-        with self._read_lock, _translate_errors(self.path):
+        with self._read_lock, self._errors:
             prev = self._hash_at(self._reader, run_id, after)
         key = head.key
         while page := self._page(key, after):
@@ -345,7 +336,7 @@ class SqliteJournal:
                 prev, after = event_hash, seq
 
     def _page(self, key: int, after: int) -> list[Any]:
-        with self._read_lock, _translate_errors(self.path):
+        with self._read_lock, self._errors:
             return self._reader.execute(
                 "SELECT seq, ts, CAST(kind AS TEXT), v, CAST(data AS BLOB), CAST(hash AS BLOB) FROM events "
                 "WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?",
@@ -366,7 +357,7 @@ class SqliteJournal:
             name = bytes.fromhex(hash)
         except ValueError:
             raise BlobMissing(f"`{hash}` is not a blob hash") from None
-        with self._read_lock, _translate_errors(self.path):
+        with self._read_lock, self._errors:
             row = self._reader.execute("SELECT content FROM blobs WHERE hash = ?", (name,)).fetchone()
         if row is None:
             raise BlobMissing(f"blob `{hash}` is missing")
@@ -376,7 +367,7 @@ class SqliteJournal:
         return content
 
     def drain(self, run_id: str, after: int = 0) -> list[InboxMessage]:
-        with self._read_lock, _translate_errors(self.path):
+        with self._read_lock, self._errors:
             rows = self._reader.execute(
                 "SELECT id, kind, payload FROM inbox WHERE run_id = ? AND id > ? ORDER BY id", (run_id, after)
             ).fetchall()
@@ -385,7 +376,7 @@ class SqliteJournal:
     def approvals(self) -> list[Approval]:
         if self._columns in (COLUMNS[1], COLUMNS[2]):  # an earlier format that is open for reading has none
             return []
-        with self._read_lock, _translate_errors(self.path):
+        with self._read_lock, self._errors:
             found = self._reader.execute(
                 "SELECT skill, skill_hash, op, rule, by, at, run_id, id FROM approvals ORDER BY id"
             ).fetchall()
@@ -393,7 +384,7 @@ class SqliteJournal:
 
     def approve(self, approval: Approval) -> int:
         values = msgspec.structs.astuple(approval)[:7]
-        with self._write_lock, _translate_errors(self.path), self._write():
+        with self._write_lock, self._errors, self._write():
             self._writer.execute(
                 "INSERT OR IGNORE INTO approvals (skill, skill_hash, op, rule, by, at, run_id) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -405,16 +396,16 @@ class SqliteJournal:
         return int(found[0])
 
     def revoke(self, approval_id: int) -> bool:
-        with self._write_lock, _translate_errors(self.path), self._write():
+        with self._write_lock, self._errors, self._write():
             return self._writer.execute("DELETE FROM approvals WHERE id = ?", (approval_id,)).rowcount == 1
 
     def find(self, run_id: str) -> RunRow | None:
-        with self._read_lock, _translate_errors(self.path):
+        with self._read_lock, self._errors:
             head = self._head(self._reader, run_id)
         return self._current(head.row) if head else None
 
     def runs(self, prefix: str = "") -> list[RunRow]:
-        with self._read_lock, _translate_errors(self.path):
+        with self._read_lock, self._errors:
             rows = self._reader.execute(
                 f"SELECT {self._columns} FROM runs WHERE substr(run_id, 1, ?) = ? ORDER BY started DESC, run_id DESC",  # noqa: S608 - a constant
                 (len(prefix), prefix),
@@ -439,7 +430,7 @@ class SqliteJournal:
         """Whether the owner created this journal, or vouched for it."""
         if not self._is_recognized:
             assert self._owner is not None
-            with self._read_lock, _translate_errors(self.path):
+            with self._read_lock, self._errors:
                 found = self._reader.execute(
                     "SELECT CAST(mark AS BLOB) FROM owners ORDER BY rowid DESC LIMIT ?", (_MAX_MARKS,)
                 ).fetchall()
@@ -450,7 +441,7 @@ class SqliteJournal:
         """Mark the journal as the owner's, with everything that it holds."""
         if self.is_own():
             return
-        with self._write_lock, _translate_errors(self.path), self._transaction():
+        with self._write_lock, self._errors, self._transaction:
             self._mark()
 
     def _mark(self) -> None:
@@ -509,7 +500,7 @@ class SqliteJournal:
 
     def _prepare(self) -> None:
         if self._format() == 0 and not self._is_read_only:
-            with self._transaction():
+            with self._transaction:
                 if self._format() == 0:  # no other process created the tables meanwhile
                     is_new = not self._writer.execute("SELECT 1 FROM sqlite_master").fetchone()
                     for statement in (SCHEMA + APPROVALS + OWNERS).split(";")[:-1]:
@@ -518,7 +509,7 @@ class SqliteJournal:
                         self._mark()
                     self._writer.execute(f"PRAGMA user_version = {FORMAT}")
         while not self._is_read_only and (version := self._format()) in UPGRADES:
-            with self._transaction():
+            with self._transaction:
                 if self._format() == version:  # no other process upgraded it meanwhile
                     for statement in (UPGRADES[version] + APPROVALS + OWNERS).split(";")[:-1]:
                         self._writer.execute(statement)
@@ -596,12 +587,35 @@ def _check(batch: Batch, head: _Head | None) -> list[Body]:
     return check_batch(batch, head.row.seq if head else 0, head.row.hash if head else GENESIS)
 
 
-@contextmanager
-def _translate_errors(path: Path) -> Iterator[None]:
-    """Translate errors of SQLite and the file system into `JournalError`s."""
-    try:
-        yield
-    except (sqlite3.OperationalError, OSError) as error:
-        raise StoreUnavailable(f"the journal `{path}` cannot be used: {error}") from error
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        raise StoreDamaged(f"the journal `{path}` is damaged: {error}") from error
+class _TranslatedErrors:
+    """Translates errors of SQLite and the file system into `JournalError`s. One object serves every call."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, sqlite3.OperationalError | OSError):
+            raise StoreUnavailable(f"the journal `{self._path}` cannot be used: {error}") from error
+        if isinstance(error, sqlite3.DatabaseError | UnicodeDecodeError):
+            raise StoreDamaged(f"the journal `{self._path}` is damaged: {error}") from error
+
+
+class _Transaction:
+    """A transaction of a connection: committed at the end, rolled back after an error."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        try:
+            if error is None:
+                self._connection.execute("COMMIT")
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")

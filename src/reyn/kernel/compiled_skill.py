@@ -119,9 +119,15 @@ class CompiledPhase(RunContext):
         """Return the phase after a limit was raised in the middle of its visit."""
         return CompiledSkill(self.skill, self.settings, self.vocabulary).phase(self.name, state)
 
-    def remaining_visits(self, state: RunState) -> dict[str, int]:
-        """Return how often each candidate that was visited before can still be visited."""
-        left = visits_left(state, self.skill, self.settings, self.name)
+    def remaining_visits(self, state: RunState, left: dict[str, int]) -> dict[str, int]:
+        """Return how often each candidate that was visited before can still be visited.
+
+        Args:
+            state: The state of the run.
+            left: `visits_left` when the visit started, which only a raised limit changes.
+        """
+        if state.raised:
+            left = visits_left(state, self.skill, self.settings, self.name)
         return {name: count for name, count in left.items() if count > 0 and state.visits_of(name)}
 
     @cached_property
@@ -134,6 +140,11 @@ class CompiledPhase(RunContext):
             levels = (self.definition.context, self.skill.context, self.settings.context)
             self._contexts[ordinal] = choose_context(ordinal, *levels)
         return self._contexts[ordinal]
+
+    @cached_property
+    def receives_handoffs(self) -> bool:
+        """Whether the phase receives handoffs of earlier phases; which fields it receives depends on its rank."""
+        return self.context(1).manifest is not None
 
     @cached_property
     def _candidates(self) -> tuple[Candidate, ...]:

@@ -49,11 +49,12 @@ _MAX_SOURCE_BYTES = 24_000
 
 def hand_in(phase: CompiledPhase, entry: Visit, tape: Tape) -> str | None:
     """Assemble what a phase receives from earlier phases; return the hash of the text, `None` without any."""
+    if not phase.receives_handoffs:
+        return None
     history = tape.state.history
     ordinal = history.ordinal(entry.phase)
     manifest = phase.context(ordinal).manifest
-    if manifest is None:
-        return None
+    assert manifest is not None
     names = list(history.handoffs.values())[-MAX_HANDOFFS:]
     handoffs = [_read(name, tape) for name in names]
     missing = _missing(entry, tape)

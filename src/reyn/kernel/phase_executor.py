@@ -54,7 +54,8 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
         reads_left = MAX_TRUNCATED_READS - reads if log.is_truncated else 0
         spec = phase.turn_spec(phase.form(tape.state), acting=left > 0, is_truncated=reads_left > 0)
         turns_left = left if phase.ops else reads_left or None
-        frame_messages = _frame(spec, entry, prepared, log, turns_left, phase.remaining_visits(tape.state), handoff)
+        visits_left = phase.remaining_visits(tape.state, entry.left)
+        frame_messages = _frame(spec, entry, prepared, log, turns_left, visits_left, handoff)
         calls += 1
         call = f"{entry.step}.{calls}"
         frame = tape.emit(

@@ -439,8 +439,8 @@ def on_artifact_stored(state: RunState, body: kinds.ArtifactStored) -> RunState:
 
 def on_control_decided(state: RunState, body: kinds.ControlDecided) -> RunState:
     """An abort ends the run once its visit is closed; other decisions take effect with `phase_completed`."""
-    state = replace(state, output=replace(state.output, reason=body.reason))
-    return replace(state, ending=Ending("abort", body.reason)) if body.type == "abort" else state
+    ending = Ending("abort", body.reason) if body.type == "abort" else state.ending
+    return replace(state, output=replace(state.output, reason=body.reason), ending=ending)
 
 
 def on_handoff_recorded(state: RunState, body: kinds.HandoffRecorded) -> RunState:
@@ -450,37 +450,39 @@ def on_handoff_recorded(state: RunState, body: kinds.HandoffRecorded) -> RunStat
 
 
 def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
-    closed = replace(state, visit=replace(state.visit, is_open=False))
     if body.type == "abort":
-        return closed
+        return replace(state, visit=replace(state.visit, is_open=False))
     artifact, rollback = state.output.artifact, state.visit.rollback
     if artifact is None:
         raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}` comes without an artifact")
     if rollback is not None and artifact.hash == rollback.rejected.hash:
         reason = f"no progress: after a rollback, phase `{body.phase}` produced the same artifact again"
-        return replace(closed, ending=Ending("no_progress", reason))
+        return replace(state, visit=replace(state.visit, is_open=False), ending=Ending("no_progress", reason))
     if body.type == "finish":
-        return replace(closed, visit=replace(closed.visit, rollback=None), ending=Ending("finish"))
+        return replace(state, visit=replace(state.visit, is_open=False, rollback=None), ending=Ending("finish"))
     assert state.visit.input is not None  # since `run_started`
     completed = CompletedVisit(body.phase, state.visit.input, artifact, state.visit.latest, state.visit.handoffs)
-    trail = (*state.history.trail, completed)[-TRAIL_LENGTH:]
     return replace(
-        closed,
-        visit=replace(closed.visit, input=artifact, rollback=None),
-        history=_count_decision(replace(state.history, trail=trail), completed, body.next_phase, state.visit),
+        state,
+        visit=replace(state.visit, is_open=False, input=artifact, rollback=None),
+        history=_with_decision(state.history, completed, body.next_phase, state.visit),
     )
 
 
-def _count_decision(history: History, completed: CompletedVisit, next_phase: str | None, visit: Visit) -> History:
-    """Count how often the same decision was made. An answer of the user is progress, whatever the model made of it."""
+def _with_decision(history: History, completed: CompletedVisit, next_phase: str | None, visit: Visit) -> History:
+    """Add a visit to the trail, and count how often the same decision was made.
+
+    An answer of the user is progress, whatever the model made of it.
+    """
+    trail = (*history.trail, completed)[-TRAIL_LENGTH:]
     if visit.is_answered:
-        return history
+        return replace(history, trail=trail)
     key = (completed.phase, completed.input.hash)
     decision = Decision(next_phase, completed.artifact.hash, visit.ops)
     made = history.decisions.get(key, {})
     count = made.get(decision, 0) + 1
     decisions = _with_latest(history.decisions, key, _with_latest(made, decision, count, MAX_OUTCOMES), MAX_DECISIONS)
-    return replace(history, decisions=decisions, repeats=count)
+    return replace(history, trail=trail, decisions=decisions, repeats=count)
 
 
 def _with_latest(table: dict[K, V], key: K, value: V, limit: int) -> dict[K, V]:

@@ -133,7 +133,8 @@ class Tape:
         return recorded
 
     def _pass(self, event: Event, body: Body) -> None:
-        self._advance(event, body)
+        self.seq, self.hash, self.ts = event.seq, event.hash, event.ts
+        self.state = apply(self.state, body, event.ts)
         self._next = next(self._recorded, None)
 
     def _mismatch(self, derived: str, body: Body | None = None, raw: bytes = b"") -> ReplayMismatch:
@@ -179,11 +180,8 @@ class Tape:
         self._pending.append(event)
         for blob in blobs:
             self._pending_blobs[blob.hash] = blob
-        self._advance(event, body)
-
-    def _advance(self, event: Event, body: Body) -> None:
-        self.seq, self.hash, self.ts = event.seq, event.hash, event.ts
-        self.state = apply(self.state, body, event.ts)
+        self.seq, self.hash = seq, hashed
+        self.state = apply(self.state, body, self.ts)
 
     @property
     def pending(self) -> Sequence[Event]:

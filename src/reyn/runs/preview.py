@@ -16,7 +16,7 @@ from reyn.errors import InputInvalid
 from reyn.journal import Blob, MemoryJournal, canonical, decode, kinds
 from reyn.kernel.effects import Ask, CallModel
 from reyn.kernel.inputs import to_artifact
-from reyn.kernel.limits import act_turns
+from reyn.kernel.limits import act_turns, visits_left
 from reyn.kernel.loading import new_tape, pin_ops, start_event
 from reyn.kernel.phase_executor import MAX_TRUNCATED_READS, visit
 from reyn.kernel.run_orchestrator import Visit
@@ -105,7 +105,8 @@ class _Preview:
         compiled = RunReader(self._journal, ops).compile_skill(started, self._tape.content)
         self._phase: CompiledPhase = compiled.phase(phase, self._tape.state)
         latest = {name: blob.hash for name, blob in reads.items()}
-        self._entry = Visit(phase, started.input, visit=1, step=1, path=(phase,), latest=latest)
+        left = visits_left(self._tape.state, skill, settings, phase)
+        self._entry = Visit(phase, started.input, visit=1, step=1, path=(phase,), latest=latest, left=left)
 
     def frame(self) -> ContextFrame | str:
         """Return the frame, or the reason why the visit does not reach its first model call."""

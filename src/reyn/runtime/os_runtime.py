@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -1114,7 +1114,7 @@ class OSRuntime:
 
     def _compiler_for(self, tape: Tape) -> Callable[[kinds.RunStarted], CompiledSkill]:
         """Return a compiler for a run whose copies may not be in the journal yet."""
-        return lambda started: self._reader.compile_skill(started, tape.content)
+        return partial(self._reader.compile_skill, content=tape.content)
 
     async def aclose(self) -> None:
         """Interrupt the runs that are being executed and close models and journal."""
