@@ -157,7 +157,7 @@ def message_text(message: FrameMessage, content: Callable[[str], bytes], results
 
 def _part_text(part: Part, content: Callable[[str], bytes], results: Sequence[str]) -> str:
     if part.results:
-        return "\n".join(escape_line_ends(content(name).decode()) for name in results[: part.results])
+        return escape_line_ends(b"\n".join([content(name) for name in results[: part.results]]).decode())
     if part.blob is None:
         return part.text
     return plain_text(content(part.blob)) if part.plain else content(part.blob).decode()

@@ -66,6 +66,8 @@ class OpLog:
 
     def count_failure(self, args: dict[str, Any], outcome: OpOutcome) -> None:
         """Count how often an op failed with the same arguments; one that succeeds starts over."""
+        if outcome.status == "ok" and not self._failures:
+            return
         key = digest(canonical(args))
         if outcome.status == "ok":
             self._failures.pop(key, None)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from operator import is_
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -116,6 +117,7 @@ class OpPerformer:
         self._gates: dict[tuple[str, str, str | None, bool], Gate] = {}
         self._offers: dict[tuple[str | None, str], _Offered] = {}
         self._budgets: dict[str, tuple[int, Budget]] = {}
+        self._last_env: tuple[tuple[object, ...], Env] | None = None
 
     def is_foreign(self, effect: PlanOp | PerformOp) -> bool:
         """Whether an effect runs code from outside the package."""
@@ -290,12 +292,20 @@ class OpPerformer:
         return kinds.WorkspaceRestored(effect.key, done.restored, done.left, done.verdicts), ()
 
     def _env(self, tape: Tape) -> Env:
+        """Return what an op may use. It is the same for the effects of a visit until more content is truncated."""
         state = tape.state
         assert state.started is not None
+        budget = self._budget(tape)
+        parts = (tape, state.started, state.truncated, budget)
+        last = self._last_env
+        if last is not None and all(map(is_, last[0], parts)):
+            return last[1]
         sizes = self._compile_skill(state.started, tape.content).settings.sizes
         gate = self.gate_of(state, tape.content)
         truncated = MappingProxyType(state.truncated)
-        return Env(gate.roots, gate, tape.content, truncated, sizes.file_bytes, self._budget(tape))
+        env = Env(gate.roots, gate, tape.content, truncated, sizes.file_bytes, budget)
+        self._last_env = parts, env
+        return env
 
     def gate_of(self, state: RunState, content: Callable[[str], bytes]) -> Gate:
         """Return the gate of a run: what its skill and the skills above it request, within today's rules."""

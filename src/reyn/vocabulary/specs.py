@@ -79,7 +79,10 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def form(self, op: str | None) -> OpForm | None:
         """Return the form with a name, or `None`."""
-        return next((form for form in self.forms if form.op == op), None)
+        for form in self.forms:
+            if form.op == op:
+                return form
+        return None
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -134,7 +137,10 @@ class Vocabulary(msgspec.Struct, frozen=True):
 
     def op(self, kind: str) -> OpSpec | None:
         """Return the specification of an op kind, or `None` if it is unknown."""
-        return next((spec for spec in self.ops if spec.matches(kind)), None)
+        for spec in self.ops:
+            if spec.matches(kind):
+                return spec
+        return None
 
     def is_reserved(self, kind: str) -> bool:
         """Return whether an op kind is known but cannot be executed by this version."""
