@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn.context import ContextBudgetResult, apply_context_budget, estimate_tokens, truncate_to_token_budget
+from tests.cost import LINEAR, growth
 
 texts = st.text(st.sampled_from("ab. \n\t\u3000漢😀\u0301\ud800é"), max_size=80)
 budgets = st.integers(-2, 25)
@@ -81,8 +80,6 @@ def test_a_valid_text_stays_valid_utf8(text: str, budget: int):
     truncate_to_token_budget(text, budget).encode()
 
 
-@pytest.mark.parametrize("text", ["x" * 5_000_000, " " * 5_000_000, "x." * 2_500_000, "\u3000x" * 2_500_000])
+@pytest.mark.parametrize("text", ["xx", "  ", "x.", "\u3000x"])
 def test_truncation_is_linear(text: str):
-    started = time.process_time()
-    truncate_to_token_budget(text, 1_249_000)
-    assert time.process_time() - started < 0.3
+    assert growth(lambda count: truncate_to_token_budget(text * count, count // 2 - 1_000), 250_000) < LINEAR
