@@ -30,7 +30,7 @@ from reyn.errors import (
     StoreUnavailable,
 )
 from reyn.journal.canonical import Blob, digest
-from reyn.journal.claims import FileClaims
+from reyn.journal.claims import FileClaims, open_lock
 from reyn.journal.deletion import count, delete
 from reyn.journal.event import GENESIS, Event
 from reyn.journal.formats import (
@@ -553,7 +553,9 @@ class SqliteJournal:
     def _checkpoint(self) -> None:
         """Checkpoint the WAL. Errors are ignored, and another process may be faster: a later one will succeed."""
         with suppress(OSError, sqlite3.Error):
-            handle = os.open(self._checkpoint_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            if self._checkpoint_lock.is_symlink():  # planted: without a lock there would be no checkpoint
+                self._checkpoint_lock.unlink()
+            handle = open_lock(self._checkpoint_lock)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
