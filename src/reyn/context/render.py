@@ -6,6 +6,7 @@ message is a list of parts, which refer to stored content by hash.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,6 +19,8 @@ from reyn.workspace.paths import FULL_CONTENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from reyn.vocabulary import OpForm
 
 
 class TurnFrame(msgspec.Struct, frozen=True):
@@ -122,14 +125,22 @@ READ_LENGTH = 2_000
 """Characters to read at once, as the truncation marker suggests. In any script, they fit the size cap of a result."""
 
 
-def truncate(content: bytes, limit: int, name: str) -> bytes:
-    """Truncate content to `limit` bytes, and append a marker that says how to read the rest."""
+def truncate(content: bytes, limit: int, name: str, reader: OpForm | None) -> bytes:
+    """Truncate content to `limit` bytes, and append a marker that says how to read the rest.
+
+    Args:
+        content: The content.
+        limit: The number of bytes to keep.
+        name: The name under which ops can read the whole.
+        reader: The form of an op that reads it, if there is one.
+    """
     beginning = content[:limit].decode("utf-8", "ignore")
     path, start = f"{FULL_CONTENT}{name}", len(beginning)
-    marker = (
-        f"\n[truncated: these are the first {start} characters of {len(content)} bytes. "
-        f'Read more with {{"kind": "file", "op": "read", "path": "{path}", "start": {start}, "length": {READ_LENGTH}}}]'
-    )
+    more = ""
+    if reader is not None:
+        op = reader.example | {"path": path, "start": start, "length": READ_LENGTH}
+        more = f" Read more with {json.dumps(op, ensure_ascii=False)}"
+    marker = f"\n[truncated: these are the first {start} characters of {len(content)} bytes.{more}]"
     return (beginning + marker).encode()
 
 

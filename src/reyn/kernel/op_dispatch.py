@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from reyn.kernel.compiled_skill import RunContext
     from reyn.kernel.tape import Tape
     from reyn.skills import Skill
+    from reyn.vocabulary import Vocabulary
 
 
 class OpOutcome(NamedTuple):
@@ -37,7 +38,8 @@ class OpOutcome(NamedTuple):
 class OpLog:
     """The ops of one visit so far: their results as the model sees them, and the files they changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
         self.results: list[str] = []
         """Hashes of the results, each as a frame contains it."""
         self.digest: str | None = None
@@ -83,7 +85,7 @@ class OpLog:
     def truncate_blob(self, name: str, whole: Blob, limit: int, tape: Tape) -> str:
         if len(whole.content) <= limit:
             return whole.hash
-        part = Blob.of(truncate(whole.content, limit, name))
+        part = Blob.of(truncate(whole.content, limit, name, self._vocabulary.truncation_reader))
         self.is_truncated = True
         truncation = kinds.ContentTruncated(name, whole.hash, part.hash, len(whole.content))
         return tape.emit(truncation, whole, part).part

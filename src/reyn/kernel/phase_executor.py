@@ -39,7 +39,7 @@ MAX_TRUNCATED_READS = 10
 async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     """Visit a phase: call the model until a decision is accepted and its ops succeed, or the retries are used up."""
     tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))
-    log, turns, reads, retries, calls = OpLog(), 0, 0, 0, 0
+    log, turns, reads, retries, calls = OpLog(phase.vocabulary), 0, 0, 0, 0
     correction_messages: tuple[kinds.FrameMessage, ...] = ()
     last_rejection: Rejected | None = None
     try:
@@ -273,7 +273,7 @@ async def visit_skill(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     name = skill_of(entry.phase)
     shares = entry.phase.endswith("[shared]")
     await within_limits(tape, phase.settings)
-    log = OpLog()
+    log = OpLog(phase.vocabulary)
     sub_run = await run_sub_skill(
         name, entry.input, f"{entry.step}.1", phase.sub_skill(name), tape, shares_workspace=shares
     )
@@ -308,7 +308,7 @@ async def postprocess(context: RunContext, entry: Postprocess, tape: Tape) -> No
     assert post is not None
     tape.emit(kinds.PostprocessorStarted(entry.attempt, entry.input))
     artifact = msgspec.json.decode(tape.content(entry.input.hash))
-    log, prefix = OpLog(), f"{entry.step}.post{entry.attempt}"
+    log, prefix = OpLog(context.vocabulary), f"{entry.step}.post{entry.attempt}"
     try:
         enriched = await run_steps(post.steps, artifact, prefix, context, log, tape)
         result = {"type": post.output.name, "data": enriched["data"]}
