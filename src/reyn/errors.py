@@ -98,10 +98,10 @@ class Finding(msgspec.Struct, frozen=True, order=True):
     code: str
     message: str
     fix: str = ""
-    severity: Literal["error", "warning"] = "error"
+    severity: Literal["error", "warning", "info"] = "error"
 
     def __str__(self) -> str:
-        mark = " warning:" if self.severity == "warning" else ""
+        mark = "" if self.severity == "error" else f" {self.severity}:"
         text = f"{self.file}:{self.line}:{self.column}: {self.code}{mark} {self.message}"
         return f"{text}\n  {self.fix}" if self.fix else text
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from reyn.journal import Blob, check_json, digest
 from reyn.journal.kinds import AskRequest, RunRequest
 from reyn.jsonschema import SchemaInvalid, compile_schema
-from reyn.ops.op import Call, Env, Op, Plan, Result
+from reyn.ops.op import Call, Env, Op, Plan, Result, Targeted
 from reyn.permissions import Denied, NeedsApproval, refusal
 from reyn.vocabulary.schemas import STATUSES
 from reyn.workspace import Change, ChangeUncertain, apply_change, locate
@@ -35,8 +35,12 @@ def plan_op(op: Op, call: Call, env: Env, *, permissions: Iterable[str] = (), is
         is_foreign: Whether the op comes from outside the package, so that its plan is checked.
     """
     approval = None
+    try:
+        target = op.target(copied(call) if is_foreign else call) if isinstance(op, Targeted) else call.kind
+    except Exception as error:  # noqa: BLE001 - becomes the result
+        return Plan(result=failed(call, error))
     for key in {op.spec.permission, *permissions} - {None}:
-        verdict = env.gate.capability(str(key), call.kind)
+        verdict = env.gate.capability(str(key), str(target))
         if isinstance(verdict, Denied):
             return verdict
         approval = verdict.rule if isinstance(verdict, NeedsApproval) else approval

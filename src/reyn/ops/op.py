@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
+from reyn.config import SandboxSettings
 from reyn.journal import Blob
 from reyn.journal.kinds import AskRequest, RunRequest
 from reyn.ops.budget import Budget, OpFailed
@@ -89,6 +90,11 @@ class Call(msgspec.Struct, frozen=True):
 _MAX_ERROR_CHARS = 500
 
 
+def no_credentials(name: str) -> str:
+    """Refuse a credential: nothing is required here."""
+    raise OpFailed(f"the skill does not require the credential `{name}`; add it to `required_credentials` in skill.md")
+
+
 class Env(msgspec.Struct, frozen=True):
     """The environment of an op: the part of the run that it may use.
 
@@ -99,6 +105,9 @@ class Env(msgspec.Struct, frozen=True):
         full_content: Hashes of contents that were truncated in a frame, by the name after `workspace:.full/`.
         file_bytes: The maximum size of a file to read or write.
         budget: What the ops of the visit may still read and search.
+        modules: The sources of the modules of the skill's python steps, by path.
+        sandbox: The limits of programs and python steps.
+        credential: Returns the value of a secret that the skill and the skills above it require, by its name.
     """
 
     roots: Roots
@@ -107,6 +116,9 @@ class Env(msgspec.Struct, frozen=True):
     full_content: Mapping[str, str]
     file_bytes: int
     budget: Budget = msgspec.field(default_factory=Budget)
+    modules: Mapping[str, str] = {}
+    sandbox: SandboxSettings = SandboxSettings()
+    credential: Callable[[str], str] = no_credentials
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -161,6 +173,15 @@ class Op(Protocol):
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         """Execute the op and return its result envelope."""
+        ...
+
+
+@runtime_checkable
+class Targeted(Protocol):
+    """An op whose permission is about a target, such as a program, a host or a tool. Rules can name it."""
+
+    def target(self, call: Call) -> str:
+        """Return what the rules of the kind's permission are matched with."""
         ...
 
 

@@ -20,7 +20,10 @@ from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.ops.ask_user import AskUserOp
 from reyn.ops.file import FileOp
 from reyn.ops.op import Op
+from reyn.ops.python import PythonOp
 from reyn.ops.run_skill import RunSkillOp
+from reyn.ops.sandboxed_exec import SandboxedExecOp
+from reyn.ops.shell import ShellOp
 from reyn.vocabulary import EFFECT_ORDER, PERMISSIONS, STEPS, OpSpec, Vocabulary
 
 if TYPE_CHECKING:
@@ -30,13 +33,11 @@ if TYPE_CHECKING:
 
 ENTRY_POINTS = "reyn.ops"
 
-BUILT_IN: tuple[Op, ...] = (FileOp(), AskUserOp(), RunSkillOp())
+BUILT_IN: tuple[Op, ...] = (FileOp(), AskUserOp(), RunSkillOp(), SandboxedExecOp(), ShellOp(), PythonOp())
 
 RESERVED = (
     OpSpec("lint", "Check a skill's folder and return the findings.", "pure"),
     OpSpec("skill_resolve", "Find the folder of a skill by its name.", "pure"),
-    OpSpec("sandboxed_exec", "Run a program inside the sandbox.", "unsafe", "exec"),
-    OpSpec("shell", "Run a shell command.", "unsafe", "shell"),
     OpSpec("web_fetch", "Fetch a page and return its text.", "idempotent", "web"),
     OpSpec("web_search", "Search the web.", "idempotent", "web"),
     OpSpec("mcp", "Call a tool of an MCP server.", "unsafe", "mcp"),

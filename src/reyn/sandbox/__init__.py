@@ -1,7 +1,7 @@
 """Execute foreign code in isolation: python steps, and programs that a model runs.
 
-Two sandboxes are boundaries: Monty, which has no system, and a process in bubblewrap or under Landlock. Where neither is
-available, nothing is executed. What a program may use is decided by `reyn.permissions`; this package enforces it.
+Two sandboxes are boundaries: Monty, which has no system, and a process in bubblewrap or under Landlock. Where neither
+is available, nothing is executed. What a program may use is decided by `reyn.permissions`; this package enforces it.
 """
 
 from reyn.sandbox.backends import BackendName, choose_backend, run_program

@@ -19,8 +19,7 @@ BackendName = Literal["auto", "bubblewrap", "landlock"]
 class Backend(Protocol):
     """A way to start an isolated process."""
 
-    @property
-    def name(self) -> str: ...
+    name: str
 
     @property
     def problem(self) -> str:
@@ -51,7 +50,12 @@ def choose_backend(name: BackendName = "auto") -> Backend:
 
 
 def run_program(
-    backend: Backend, argv: tuple[str, ...], access: Access, limits: Limits, stdin: bytes = b"", stop: Stop | None = None
+    backend: Backend,
+    argv: tuple[str, ...],
+    access: Access,
+    limits: Limits,
+    stdin: bytes = b"",
+    stop: Stop | None = None,
 ) -> Outcome:
     """Run a program in a backend until it ends or exceeds a limit."""
     return supervise(backend.start(argv, access, limits), stdin, limits, stop)

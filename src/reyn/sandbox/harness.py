@@ -13,7 +13,6 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any
 
@@ -57,7 +56,7 @@ class Sources:
         self.sources = {name_of(path): (path, text) for path, text in sources.items()}
         self.spec: Any = type(json.__spec__)  # importing it by name would come here first
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
         if name in self.sources:
             return self.spec(name, self, is_package=False)
         is_package = any(known.startswith(f"{name}.") for known in self.sources)
@@ -121,7 +120,8 @@ def fix_time(now: float) -> None:
 def fix_dates(now: float) -> None:
     import datetime
 
-    real, real_date = datetime.datetime, datetime.date
+    real: Any = datetime.datetime
+    real_date: Any = datetime.date
 
     class AnyDatetime(type):
         def __instancecheck__(cls, value: object) -> bool:
@@ -131,20 +131,20 @@ def fix_dates(now: float) -> None:
         def __instancecheck__(cls, value: object) -> bool:
             return isinstance(value, real_date)
 
-    class FixedDatetime(real, metaclass=AnyDatetime):
+    class FixedDatetime(real, metaclass=AnyDatetime):  # type: ignore[misc]  # by its value
         @classmethod
         def now(cls, tz: Any = None) -> Any:
             return cls.fromtimestamp(now, tz)
 
         @classmethod
         def utcnow(cls) -> Any:
-            return cls.fromtimestamp(now, datetime.timezone.utc).replace(tzinfo=None)
+            return cls.fromtimestamp(now, datetime.UTC).replace(tzinfo=None)
 
         @classmethod
         def today(cls) -> Any:
             return cls.fromtimestamp(now)
 
-    class FixedDate(real_date, metaclass=AnyDate):
+    class FixedDate(real_date, metaclass=AnyDate):  # type: ignore[misc]  # by its value
         @classmethod
         def today(cls) -> Any:
             return cls.fromtimestamp(now)

@@ -20,10 +20,11 @@ from reyn.sandbox.values import Access, Limits
 if TYPE_CHECKING:
     from sandlock import Process
 
-_METADATA = (
-    "chmod fchmod fchmodat fchmodat2 chown lchown fchown fchownat utime utimes futimesat utimensat "
-    "setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr"
-).split()
+_METADATA = [
+    *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchown", "fchownat"),
+    *("utime", "utimes", "futimesat", "utimensat"),
+    *("setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr"),
+]
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _PROBE_SECONDS = 20.0
 
@@ -69,7 +70,7 @@ class Landlock:
                 max_memory=limits.memory_bytes,
                 max_processes=limits.processes if access.subprocesses else 1,
                 max_open_files=256,
-                extra_deny_syscalls=list(_METADATA),
+                extra_deny_syscalls=_METADATA,
                 no_coredump=True,
                 clean_env=True,
                 env=environment(access, temporary),
@@ -96,9 +97,10 @@ class _Confined:
     def __init__(self, process: Process, temporary: str) -> None:
         self._process = process
         self._temporary = temporary
-        self._pid = process.pid
+        self._pid: int = process.pid
         streams = (process.stdin, process.stdout, process.stderr)
-        self.streams = tuple(os.dup(stream.fileno()) for stream in streams)
+        stdin, stdout, stderr = (os.dup(stream.fileno()) for stream in streams)
+        self.streams = (stdin, stdout, stderr)
         for stream in streams:
             stream.close()
 
@@ -118,5 +120,4 @@ class _Confined:
             result = self._process.wait()
         finally:
             shutil.rmtree(self._temporary, ignore_errors=True)
-        signal = getattr(result, "signal", -1)
-        return -signal if signal and signal > 0 else result.exit_code
+        return int(-result.signal if result.signal > 0 else result.exit_code)

@@ -56,9 +56,9 @@ MODULES: dict[str, frozenset[str]] = {
             "fullmatch match search split sub"
         ),
         "time": (
-            "altzone asctime ctime daylight gmtime localtime mktime monotonic monotonic_ns perf_counter perf_counter_ns "
-            "process_time process_time_ns sleep strftime strptime thread_time thread_time_ns time time_ns timezone "
-            "tzname"
+            "altzone asctime ctime daylight gmtime localtime mktime monotonic monotonic_ns perf_counter "
+            "perf_counter_ns process_time process_time_ns sleep strftime strptime thread_time thread_time_ns "
+            "time time_ns timezone tzname"
         ),
         "typing": (
             "Annotated Any Callable ClassVar Dict Final FrozenSet Generator Generic Iterable Iterator List Literal "
@@ -69,14 +69,16 @@ MODULES: dict[str, frozenset[str]] = {
 }
 
 BUILTINS = frozenset(
-    (
-        "ArithmeticError AssertionError AttributeError BaseException Ellipsis Exception False FileExistsError "
-        "FileNotFoundError ImportError IndexError IsADirectoryError KeyError KeyboardInterrupt LookupError "
-        "MemoryError ModuleNotFoundError NameError None NotADirectoryError NotImplemented NotImplementedError OSError "
-        "OverflowError PermissionError RecursionError RuntimeError StopIteration SyntaxError SystemExit TimeoutError "
-        "True TypeError UnboundLocalError UnicodeDecodeError UnicodeEncodeError ValueError ZeroDivisionError abs all "
-        "any bin bool bytes chr complex dict divmod enumerate filter float format frozenset getattr hasattr hash hex "
-        "id int isinstance iter len list map max min next object oct ord pow print range repr reversed round set "
-        "setattr slice sorted str sum tuple type zip __name__"
-    ).split()
+    word
+    for line in (
+        "ArithmeticError AssertionError AttributeError BaseException Ellipsis Exception False FileExistsError",
+        "FileNotFoundError ImportError IndexError IsADirectoryError KeyError KeyboardInterrupt LookupError",
+        "MemoryError ModuleNotFoundError NameError None NotADirectoryError NotImplemented NotImplementedError",
+        "OSError OverflowError PermissionError RecursionError RuntimeError StopIteration SyntaxError SystemExit",
+        "TimeoutError True TypeError UnboundLocalError UnicodeDecodeError UnicodeEncodeError ValueError",
+        "ZeroDivisionError abs all any bin bool bytes chr complex dict divmod enumerate filter float format",
+        "frozenset getattr hasattr hash hex id int isinstance iter len list map max min next object oct ord pow",
+        "print range repr reversed round set setattr slice sorted str sum tuple type zip __name__",
+    )
+    for word in line.split()
 )

@@ -107,9 +107,7 @@ def run_safe(step: PythonStep, limits: Limits, backend: BackendName = "auto", st
     return result
 
 
-def _run_cpython(
-    step: PythonStep, limits: Limits, backend: BackendName, stop: Stop | None, note: str
-) -> PythonResult:
+def _run_cpython(step: PythonStep, limits: Limits, backend: BackendName, stop: Stop | None, note: str) -> PythonResult:
     chosen = choose_backend(backend)
     argv = (python_program(), *_OPTIONS, "-c", _harness())
     request = json.dumps(_request(step, step.clock)).encode()

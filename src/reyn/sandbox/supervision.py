@@ -11,7 +11,7 @@ import selectors
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from reyn.sandbox.values import Limits, Outcome
 
@@ -33,10 +33,8 @@ class Running(Protocol):
     @property
     def pid(self) -> int: ...
 
-    @property
-    def streams(self) -> tuple[int, int, int]:
-        """The descriptors of its standard input, output and error."""
-        ...
+    streams: tuple[int, int, int]
+    """The descriptors of its standard input, output and error."""
 
     def overuse(self, limits: Limits) -> str:
         """Return which limit its processes exceed together; empty if none, or if the kernel enforces all of them."""
@@ -124,7 +122,7 @@ class _Supervision:
         self._pidfd = os.pidfd_open(self._process.pid)
         self._selector.register(self._pidfd, selectors.EVENT_READ, "ended")
 
-    def _watch(self) -> tuple[str, str]:
+    def _watch(self) -> tuple[Literal["exited", "timeout", "killed"], str]:
         """Return the status and reason when the process has ended or must be ended."""
         checked = time.monotonic()
         while not self._has_ended:
@@ -201,7 +199,7 @@ async def in_thread(work: Callable[[Stop], T]) -> T:
         try:
             result = work(stop)
         except BaseException as error:  # noqa: BLE001 - raised again by the awaiting task
-            settle = (future.set_exception, error)
+            settle: tuple[Any, Any] = (future.set_exception, error)
         else:
             settle = (future.set_result, result)
         with suppress(RuntimeError):  # the loop is closed
