@@ -20,7 +20,10 @@ from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.ops.ask_user import AskUserOp
 from reyn.ops.file import FileOp
 from reyn.ops.op import NeedsSetup, Op
+from reyn.ops.python import PythonOp
 from reyn.ops.run_skill import RunSkillOp
+from reyn.ops.sandboxed_exec import SandboxedExecOp
+from reyn.ops.shell import ShellOp
 from reyn.ops.skill_lint import LintOp
 from reyn.ops.skill_resolve import SkillResolveOp
 from reyn.ops.web import WebFetchOp, WebSearchOp
@@ -42,12 +45,13 @@ BUILT_IN: tuple[Op, ...] = (
     SkillResolveOp(),
     WebFetchOp(),
     WebSearchOp(),
+    SandboxedExecOp(),
+    ShellOp(),
+    PythonOp(),
 )
 _BUILT_IN_KINDS = frozenset(op.spec.kind for op in BUILT_IN)
 
 RESERVED = (
-    OpSpec("sandboxed_exec", "Run a program inside the sandbox.", "unsafe", "exec"),
-    OpSpec("shell", "Run a shell command.", "unsafe", "shell"),
     OpSpec("mcp", "Call a tool of an MCP server.", "unsafe", "mcp"),
     OpSpec("embed", "Compute the embeddings of texts.", "idempotent"),
     OpSpec("index_*", "Write, query or drop a search index.", "unsafe"),

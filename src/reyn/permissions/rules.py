@@ -103,6 +103,10 @@ class Policy(msgspec.Struct, frozen=True):
     write_zone: tuple[PathPattern, ...] = (PathPattern.parse("output/"),)
     note: str = ""
     """Added to the reason of a denial: why settings of the project are ignored."""
+    allow_shell: bool = False
+    """Whether the operator has switched `shell` on. It needs a grant as well."""
+    allow_unsafe_python: bool = False
+    """Whether the operator has allowed unsafe python steps."""
 
     def decide(self, capability: str, skill: str, target: Target) -> Rule | None:
         """Return the rule that decides, or `None` if no rule matches."""
@@ -198,6 +202,8 @@ class Requests(msgspec.Struct, frozen=True):
 
     files: dict[str, tuple[PathPattern, ...]] = {}
     others: dict[str, tuple[str, ...]] = {}
+    unsafe_python: frozenset[str] = frozenset()
+    """The functions of `python` whose entries say `mode: unsafe`, as `module:function`."""
 
     def covers(self, capability: str, target: Target) -> bool:
         if isinstance(target, Location):
@@ -220,16 +226,26 @@ def parse_requests(value: Mapping[str, Any]) -> Requests:
     """
     files: dict[str, tuple[PathPattern, ...]] = {}
     others: dict[str, tuple[str, ...]] = {}
+    unsafe: frozenset[str] = frozenset()
     for capability, entry in value.items():
         try:
             if is_file(capability):
                 files[capability] = parse_patterns(entry)
+            elif capability == "python" and isinstance(entry, list) and all(isinstance(one, dict) for one in entry):
+                if entry:
+                    others[capability] = tuple(map(python_target, entry))
+                unsafe = frozenset(python_target(one) for one in entry if one.get("mode") == "unsafe")
             elif entry not in (False, None, []):
                 named = isinstance(entry, str) or (isinstance(entry, list) and any(isinstance(x, str) for x in entry))
                 others[capability] = _texts(entry) if named else ()
         except ValueError as error:
             raise RuleError(str(error), capability) from error
-    return Requests(files, others)
+    return Requests(files, others, unsafe)
+
+
+def python_target(entry: Mapping[str, Any]) -> str:
+    """Return how rules name a function of a skill: `module:function`."""
+    return f"{entry.get('module')}:{entry.get('function')}"
 
 
 def recorded_requests(value: Mapping[str, Any]) -> Requests:

@@ -134,9 +134,13 @@ class OSRuntime:
         ops: Iterable[Op] = (),
         trust: ProjectTrust | None = None,
         vouches: bool = False,
+        allow_shell: bool = False,
+        allow_unsafe_python: bool = False,
     ) -> None:
         self.root = root
         self._vouches = vouches
+        self._allow_shell = allow_shell
+        self._allow_unsafe_python = allow_unsafe_python
         self._project_journal: SqliteJournal | None = None
         self.config = config
         self.trust = trust or ProjectTrust(str(root))
@@ -166,6 +170,8 @@ class OSRuntime:
         people: People | None = None,
         ops: Iterable[Op] = (),
         trust: bool | None = None,
+        allow_shell: bool = False,
+        allow_unsafe_python: bool = False,
         **settings: Any,
     ) -> Self:
         """Open a project.
@@ -183,6 +189,9 @@ class OSRuntime:
             ops: Op kinds to register besides the built-in and installed ones.
             trust: Whether this program vouches for the project and its journal; by default the decision that
                 `reyn trust` stored.
+            allow_shell: Whether skills that a rule grants `shell` may run shell commands.
+            allow_unsafe_python: Whether python steps with `mode: unsafe` may run, with all rights of this process's
+                user.
             **settings: Keys of the configuration to override.
         """
         folder = Path(root).resolve()
@@ -202,6 +211,8 @@ class OSRuntime:
             ops=ops,
             trust=loaded.trust,
             vouches=trust is True,
+            allow_shell=allow_shell,
+            allow_unsafe_python=allow_unsafe_python,
         )
 
     @cached_property
@@ -224,7 +235,14 @@ class OSRuntime:
     @cached_property
     def _policy(self) -> Policy:
         """The operator's rules and zones. Today's configuration holds for every run, whenever it was started."""
-        return policy_of(self.config, self.ops.vocabulary.permission_keys, self.root, self.trust)
+        return policy_of(
+            self.config,
+            self.ops.vocabulary.permission_keys,
+            self.root,
+            self.trust,
+            allow_shell=self._allow_shell,
+            allow_unsafe_python=self._allow_unsafe_python,
+        )
 
     @property
     def _existing_journal(self) -> Journal:
@@ -513,6 +531,8 @@ class OSRuntime:
             self.journal.approvals,
             self._reader.compile_skill,
             self._all_secrets,
+            self.config.sandbox,
+            lambda handle: self._roster.secrets().resolve(handle),
         )
 
     def _is_expired(self, wait: kinds.Wait | None) -> bool:
