@@ -80,7 +80,8 @@ def test_server(server: str, accept: bool, as_json: bool) -> None:
             print_json({"server": server, "tools": tools, "changes": changes, "accepted": is_accepted})
         elif not changes:
             click.echo(f"{server}: OK, {len(found.tools)} tools, none has changed")
-    raise SystemExit(0 if is_accepted else 1)
+    if not is_accepted:
+        click.get_current_context().exit(1)
 
 
 def _accepted(runtime: SyncRuntime, server: str) -> ToolDefinitions | None:
@@ -154,14 +155,26 @@ def _write(path: Path, server: str, settings: dict[str, Any]) -> None:
     import yaml
 
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    current = yaml.safe_load(text) or {}
-    if server in ((current.get("mcp") or {}).get("servers") or {}):
-        raise UsageError(
-            f"{_LOCAL} has a server `{server}` already", hint=f"Remove it from {_LOCAL}, or use another name."
-        )
-    block = yaml.safe_dump({"mcp": {"servers": {server: settings}}}, sort_keys=False, allow_unicode=True)
-    if "mcp" in current:
-        lines = yaml.safe_dump({server: settings}, sort_keys=False, allow_unicode=True)
-        raise UsageError(f"{_LOCAL} has a key `mcp` already", hint=f"Add this below `mcp.servers`:\n{lines}")
-    separator = "" if not text or text.endswith("\n") else "\n"
-    path.write_text(text + separator + block, encoding="utf-8")
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    servers = _child(_child(root, "mcp"), "servers")
+    if _child(servers, server) is not None:
+        hint = f"Remove it from {_LOCAL}, or use another name."
+        raise UsageError(f"{_LOCAL} has a server `{server}` already", hint=hint)
+    if servers is None and _child(root, "mcp") is None:
+        block = yaml.safe_dump({"mcp": {"servers": {server: settings}}}, sort_keys=False, allow_unicode=True)
+        separator = "" if not text or text.endswith("\n") else "\n"
+        path.write_text(text + separator + block, encoding="utf-8")
+        return
+    if not isinstance(servers, yaml.MappingNode) or servers.flow_style or not servers.value:
+        raise UsageError(f"{_LOCAL} has a key `mcp` in another form", hint="Write `mcp: {servers: …}` as a block.")
+    first = servers.value[0][0].start_mark
+    entry = yaml.safe_dump({server: settings}, sort_keys=False, allow_unicode=True)
+    lines = text.splitlines(keepends=True)
+    indented = [" " * first.column + line for line in entry.splitlines(keepends=True)]
+    path.write_text("".join((*lines[: first.line], *indented, *lines[first.line :])), encoding="utf-8")
+
+
+def _child(node: Any, name: str) -> Any:
+    """Return the value of a key in a mapping node, or `None`."""
+    pairs = node.value if getattr(node, "id", "") == "mapping" else ()
+    return next((value for key, value in pairs if key.value == name), None)
