@@ -25,7 +25,8 @@ from reyn.errors import (
 from reyn.journal.formats import FORMAT
 from reyn.journal.sqlite import SqliteJournal
 from reyn.permissions.trust import load_project
-from reyn.runtime.os_runtime import STATE, OSRuntime
+from reyn.runtime.os_runtime import OSRuntime
+from reyn.runtime.project import STATE
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -78,7 +78,7 @@ def open_without_config() -> Iterator[SyncRuntime]:
 def existing_journal(root: Path) -> Journal | None:
     """Return a journal to read without creating one: an empty or a read-only one, or `None` for the project's own."""
     from reyn.journal import MemoryJournal
-    from reyn.runtime.os_runtime import STATE
+    from reyn.runtime.project import STATE
 
     folder = root / STATE
     database = folder / "journal.db"

@@ -9,7 +9,6 @@ It connects the packages below it and implements no rules of its own.
 from __future__ import annotations
 
 import asyncio
-import os
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,61 +16,40 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.config import ModelSettings, RunSettings, journal_key, user_config
 from reyn.errors import (
-    ApprovalUnknown,
-    McpServerFailed,
-    McpServerUnknown,
-    ProjectNotFound,
     RunBlocked,
     RunBusy,
     RunIdInvalid,
     RunKeyTaken,
     RunNotResumable,
-    SecretStoreUnavailable,
-    SkillInvalid,
 )
-from reyn.journal import ENDED, Blob, Cancel, MemoryJournal, RaiseLimit, canonical, kinds
+from reyn.journal import ENDED, Blob, Cancel, RaiseLimit, canonical, kinds
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
 from reyn.kernel.budget_log import BudgetLog
 from reyn.kernel.commits import SharedCommits
-from reyn.kernel.compiled_skill import CompiledSkill, RunContext
+from reyn.kernel.compiled_skill import CompiledSkill
 from reyn.kernel.driver import Driver
 from reyn.kernel.inputs import check_supported, missing_class_warnings, to_artifact
 from reyn.kernel.live import InboxPolling, LiveWorld, inbox_events
 from reyn.kernel.loading import Resumption, check_ops, load_head, load_run, new_tape, pin_ops, start_event
-from reyn.kernel.op_performer import OpPerformer, requests_above, roots_of
-from reyn.kernel.ports import SystemClock, TimedIds, Unattended
+from reyn.kernel.op_performer import OpPerformer
+from reyn.kernel.ports import Unattended
 from reyn.kernel.run_state import fold
 from reyn.kernel.sub_runs import SubRuns
-from reyn.kernel.summaries import read_summaries
 from reyn.kernel.versions import SUPPORTED_RULES
-from reyn.lint import lint_skill
-from reyn.lint.requests import malformed_requests
-from reyn.models.roster import Roster
-from reyn.ops import OpSetup, standard_ops
-from reyn.ops.budget import OpFailed
-from reyn.ops.mcp import Connections, read_definitions, with_mcp_tools, write_definitions
-from reyn.permissions import RuleError, parse_requests
-from reyn.permissions.explain import explain_requests, ungranted
-from reyn.permissions.policy import policy_of
-from reyn.permissions.trust import ProjectTrust, load_project
 from reyn.runs.archive import ImportLimits, read_archive
-from reyn.runs.family import descendants, root_run
+from reyn.runs.family import descendants
 from reyn.runs.fork import append_fork_event, find_fork_point, fork_event, fork_input
 from reyn.runs.importing import check_archive, check_not_imported, import_runs
-from reyn.runs.next_action import next_action
-from reyn.runs.preview import preview_frame
 from reyn.runs.prune import PruneReport, prune
-from reyn.runs.questions import open_question, pending_message, post_answer, question_text, resume_answered
+from reyn.runs.questions import pending_message, post_answer, resume_answered
 from reyn.runs.resume import check_fit, check_resume, has_ended
 from reyn.runs.run_files import RunFiles
-from reyn.runs.run_reader import RunReader
-from reyn.runtime.permissions import Explainer
+from reyn.runtime.project import STATE
+from reyn.runtime.recorded_runs import RecordedRuns
 from reyn.runtime.stream import RunStream
-from reyn.skills import Library, check_pinned, load_skill, pin, read_skill, unpin
+from reyn.skills import check_pinned, pin, unpin
 from reyn.skills.resolve import is_path
-from reyn.workspace import PathInvalid, locate
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
@@ -79,36 +57,19 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from reyn.config import Config
-    from reyn.context import ContextFrame, FrameSection
-    from reyn.errors import Finding, NextAction
-    from reyn.journal import Approval, Event, Journal, RunRow, Status
-    from reyn.journal.sqlite import SqliteJournal
+    from reyn.journal import Status
     from reyn.kernel.live import Listener, OnDelta
     from reyn.kernel.loading import LoadedRun
-    from reyn.kernel.ports import Clock, Ids, People
     from reyn.kernel.run_state import RunState
-    from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
+    from reyn.kernel.runtime_types import RunResult
     from reyn.kernel.tape import Tape
-    from reyn.models import Model
-    from reyn.models.listing import ModelStatus
-    from reyn.ops import Op
-    from reyn.ops.mcp import ToolDefinitions
-    from reyn.permissions import Policy
-    from reyn.runs.diff import DiffReport
     from reyn.runs.fork import ForkPoint
-    from reyn.runs.frames import VisitContext
     from reyn.runs.importing import ImportReport
-    from reyn.runs.questions import PostedAnswer, Question
+    from reyn.runs.questions import PostedAnswer
     from reyn.runs.undo import UndoReport
-    from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
-    from reyn.secrets import Scrubber, Secrets
     from reyn.skills import Skill
     from reyn.vocabulary import Vocabulary
 
-STATE = ".reyn"
-"""The folder below the project's root where Reyn keeps its state."""
-DATABASE = "journal.db"
 _IMPORT_LIMITS = ImportLimits()
 
 
@@ -119,159 +80,21 @@ class _Observers(NamedTuple):
     on_delta: OnDelta | None
 
 
-class OSRuntime:
+class OSRuntime(RecordedRuns):
     """One project and its runs. `SyncRuntime` has the same methods for synchronous code.
 
     A run is named by its id or by a unique prefix of it. Journal, model, clock, ids and people can be replaced; by
     default they come from the project and the system.
     """
 
-    def __init__(
-        self,
-        root: Path,
-        config: Config,
-        *,
-        journal: Journal | None = None,
-        model: Model | None = None,
-        clock: Clock | None = None,
-        ids: Ids | None = None,
-        people: People | None = None,
-        ops: Iterable[Op] = (),
-        trust: ProjectTrust | None = None,
-        vouches: bool = False,
-        allow_shell: bool = False,
-        allow_unsafe_python: bool = False,
-    ) -> None:
-        self.root = root
-        self._vouches = vouches
-        self._allow_shell = allow_shell
-        self._allow_unsafe_python = allow_unsafe_python
-        self._project_journal: SqliteJournal | None = None
-        self.config = config
-        self.trust = trust or ProjectTrust(str(root))
-        self.library = Library(root)
-        setup = OpSetup(config, self._secret_for, self.library, self._findings_of)
-        self.mcp = Connections(root)
-        self.ops = with_mcp_tools(standard_ops().with_ops(*ops).set_up(setup), self.mcp, setup, root)
-        self.people: People = people or Unattended()
-        self._journal = journal
-        self._model = model
-        self._clock = clock or SystemClock()
-        self._ids = ids or TimedIds()
-        self._executing: set[asyncio.Task[Any]] = set()
-        self._polling = InboxPolling()
-        self._cached_reader: RunReader | None = None
-        self._has_learned = False
-        self._has_learned_keys = False
-
-    @classmethod
-    def open(
-        cls,
-        root: str | Path = ".",
-        *,
-        model: Model | str | None = None,
-        journal: Journal | None = None,
-        clock: Clock | None = None,
-        ids: Ids | None = None,
-        people: People | None = None,
-        ops: Iterable[Op] = (),
-        trust: bool | None = None,
-        allow_shell: bool = False,
-        allow_unsafe_python: bool = False,
-        **settings: Any,
-    ) -> Self:
-        """Open a project.
-
-        Settings in the project's files that need trust have no effect unless the project is trusted: wider file zones,
-        grants, secrets that are sent to a new origin. `trust` of the runtime tells which ones were ignored.
-
-        Args:
-            root: The project's folder.
-            model: A model, or the name of one; by default the one in `reyn.yaml`.
-            journal: Where runs are recorded; by default `.reyn/journal.db`.
-            clock: The source of time.
-            ids: The source of run ids.
-            people: Answers the questions of runs; by default every question waits.
-            ops: Op kinds to register besides the built-in and installed ones.
-            trust: Whether this program vouches for the project and its journal; by default the decision that
-                `reyn trust` stored.
-            allow_shell: Whether skills that a rule grants `shell` may run shell commands.
-            allow_unsafe_python: Whether python steps with `mode: unsafe` may run, with all rights of this process's
-                user.
-            **settings: Keys of the configuration to override.
-        """
-        folder = Path(root).resolve()
-        if not folder.is_dir():
-            raise ProjectNotFound(f"no folder `{root}`")
-        if isinstance(model, str):
-            settings["model"], model = model, None
-        loaded = load_project(folder, settings, trust=trust)
-        return cls(
-            folder,
-            loaded.config,
-            journal=journal,
-            model=model,
-            clock=clock,
-            ids=ids,
-            people=people,
-            ops=ops,
-            trust=loaded.trust,
-            vouches=trust is True,
-            allow_shell=allow_shell,
-            allow_unsafe_python=allow_unsafe_python,
-        )
+    @cached_property
+    def _executing(self) -> set[asyncio.Task[Any]]:
+        """The tasks that execute runs now."""
+        return set()
 
     @cached_property
-    def journal(self) -> Journal:
-        """The journal. It is opened on first use, so that a refused run creates no files."""
-        if self._journal is not None:
-            return self._journal
-        from reyn.journal.sqlite import SqliteJournal
-
-        journal = self._project_journal = SqliteJournal(self.root / STATE, owner=journal_key())
-        if self._vouches:
-            journal.adopt()
-        return journal
-
-    def _check_owner(self) -> None:
-        """Refuse to execute or undo runs of a journal that another user created."""
-        if self._has_journal and self.journal is self._project_journal:
-            self._project_journal.check_own()
-
-    @cached_property
-    def _policy(self) -> Policy:
-        """The operator's rules and zones. Today's configuration holds for every run, whenever it was started."""
-        return policy_of(
-            self.config,
-            self.ops.vocabulary.permission_keys,
-            self.root,
-            self.trust,
-            allow_shell=self._allow_shell,
-            allow_unsafe_python=self._allow_unsafe_python,
-        )
-
-    @property
-    def _existing_journal(self) -> Journal:
-        """The journal, or an empty one if the project has none yet: reading creates no files."""
-        return self.journal if self._has_journal else MemoryJournal()
-
-    @property
-    def _has_journal(self) -> bool:
-        return self._journal is not None or "journal" in vars(self) or (self.root / STATE / DATABASE).exists()
-
-    @property
-    def _reader(self) -> RunReader:
-        journal = self._existing_journal
-        if self._cached_reader is None or self._cached_reader.journal is not journal:
-            self._cached_reader = RunReader(journal, self.ops, self._resolve_links)
-        return self._cached_reader
-
-    def _resolve_links(self, path: str) -> str:
-        """Return the path that a change of a file records for the path in an op's arguments."""
-        try:
-            return locate(path, roots_of(self.root, self.root / STATE, "")).display_path
-        except PathInvalid:
-            return path
+    def _polling(self) -> InboxPolling:
+        return InboxPolling()
 
     @cached_property
     def _commits(self) -> SharedCommits:
@@ -330,11 +153,6 @@ class OSRuntime:
             return await self._begin(first, model, observers)
 
         return await self._claim_and_execute(name, start, observers)
-
-    def _summaries(self, skill: Skill, settings: RunSettings) -> Blob | None:
-        """Return the summaries of phases that other programs left in the project, if the skill receives handoffs."""
-        receives = RunContext(skill, settings, self.ops.vocabulary).uses_handoffs
-        return read_summaries(self.root, self._roster.scrub) if receives else None
 
     def _source(self, skill: str) -> str | None:
         """Return the path of a skill that was given as a path, relative to the project if it is inside."""
@@ -895,291 +713,6 @@ class OSRuntime:
             if fold(events).workspace == run:
                 self._files.recreate_workspace(run, run, events[-1])
         return report
-
-    # -- reading runs ---------------------------------------------------------------------------------
-
-    def is_recorded(self, run_id: str) -> bool:
-        """Whether a run of exactly this id exists."""
-        return self._existing_journal.find(run_id) is not None
-
-    def find(self, run: str) -> RunRow:
-        """Return a run by its id, or by a unique prefix of it.
-
-        Raises:
-            RunNotFound: There is no such run, or the prefix is ambiguous.
-        """
-        return self._reader.find(run)
-
-    def runs(self) -> list[RunRow]:
-        """Return all runs, newest first."""
-        return self._reader.runs()
-
-    def root_run(self, row: RunRow) -> RunRow:
-        """Return the root run of a sub-run, or the run itself."""
-        return root_run(self._existing_journal, row)
-
-    def display_status(self, row: RunRow) -> str:
-        """Return the status of a run for users, including `running (interrupted)` and `blocked`."""
-        return self._reader.display_status(row)
-
-    def next_action(self, row: RunRow) -> NextAction | None:
-        """Return the operation that continues a run; `None` if there is none, or if a live process executes the run."""
-        return next_action(self._existing_journal, row)
-
-    def open_question(self, row: RunRow) -> Question | None:
-        """Return the open question of a run or of one of its descendants."""
-        return open_question(self._existing_journal, row)
-
-    def question_text(self, question: Question) -> str:
-        """Return the text of a question; unlike its `message`, with the whole preview of what is to be approved."""
-        return question_text(self._existing_journal, question)
-
-    def events(self, run: str, after: int = 0) -> Iterator[Event]:
-        """Yield the events of a run after a sequence number."""
-        return self._reader.events(run, after)
-
-    def content(self, hash: str) -> bytes:
-        """Return content that an event refers to, by its hash."""
-        return self._existing_journal.blob(hash)
-
-    def state(self, run: str) -> RunState:
-        """Return the state of a run: the fold of all its events."""
-        return self._reader.state(run)
-
-    def result(self, run: str) -> RunResult:
-        """Return the result of a run as recorded so far."""
-        return self._reader.result(run)
-
-    def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
-        """Return role and text of the messages of a frame, by default the last one, and the model's answer."""
-        return self._reader.frame_at(run, seq)
-
-    def frame_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
-        """Return the estimated tokens of each section of a frame, by default the last one, and of what was
-        truncated."""
-        return self._reader.frame_sections(run, seq)
-
-    def visit_contexts(self, run: str) -> Iterator[VisitContext]:
-        """Yield where the tokens of each visit's prompt went, and what a prompt cache served."""
-        return self._reader.visit_contexts(run)
-
-    async def replay(self, run: str) -> ReplayReport:
-        """Derive a run again from its recorded inputs and compare every event."""
-        return await self._reader.replay(run)
-
-    def verify(self, run: str, *, head: str | None = None) -> VerifyReport:
-        """Check the hashes of all events and contents of a run, and of the sub-runs whose results it took.
-
-        Args:
-            run: The run.
-            head: The hash of an event of the run that was noted elsewhere. A user who can write the journal can compute
-                all of its hashes, but not make another history end with this one.
-
-        Raises:
-            ChainBroken: An event is wrong or missing.
-            BlobMissing: Content is missing or damaged.
-            HeadMismatch: No event has the hash `head`.
-        """
-        return self._reader.verify(run, head)
-
-    def diff(self, a: str, b: str) -> DiffReport:
-        """Return the first decision in which two runs differ, and its cause."""
-        return self._reader.diff(a, b)
-
-    def export(self, run: str) -> Iterator[bytes]:
-        """Yield the lines of an archive of a run, its origins and its sub-runs, for `import_`."""
-        return self._reader.export(run)
-
-    # -- permissions ----------------------------------------------------------------------------------
-
-    def explain_permissions(self, skill: str) -> PermissionReport:
-        """Return what a run of a skill may do, and why: zones, requests, ops, and rules with their lines."""
-        return self._explainer.report(skill, self.load(skill))
-
-    def explain_op(self, skill: str, op: str | Mapping[str, Any]) -> OpReport | OpVerdict:
-        """Return whether a skill may execute an op. Nothing is performed or recorded.
-
-        Args:
-            skill: Name or path of the skill.
-            op: A kind, such as `file`, or a whole op, whose paths are checked as well.
-        """
-        loaded = self.load(skill)
-        return self._explainer.kind(loaded, op) if isinstance(op, str) else self._explainer.op(loaded, dict(op))
-
-    @property
-    def _explainer(self) -> Explainer:
-        return Explainer(self.root, self.root / STATE, self.config, self._policy, self.ops, self.library)
-
-    def permission_warnings(self, run: str) -> tuple[str, ...]:
-        """Return a message for each request of a run and of its pinned sub-skills that no rule grants."""
-        started = self.state(run).started
-        assert started is not None
-        return self._ungranted(started, self._existing_journal.blob)
-
-    def _ungranted(self, started: kinds.RunStarted, content: Callable[[str], bytes]) -> tuple[str, ...]:
-        skill = self._reader.compile_skill(started, content).skill
-        above = requests_above(started, content)
-        found = ungranted(skill.name, explain_requests(skill.name, skill.permissions, self._policy, above))
-        for one in skill.skills.values():
-            outer = (skill.permissions, *above)
-            found += ungranted(one.name, explain_requests(one.name, one.permissions, self._policy, outer))
-        return tuple(found)
-
-    def approvals(self) -> list[Approval]:
-        """Return the standing approvals, oldest first."""
-        return self._existing_journal.approvals()
-
-    def revoke_approval(self, approval_id: int) -> None:
-        """Remove a standing approval.
-
-        Raises:
-            ApprovalUnknown: There is no standing approval with this id.
-        """
-        if not self._existing_journal.revoke(approval_id):
-            raise ApprovalUnknown(f"no standing approval {approval_id}")
-
-    # -- skills and models ----------------------------------------------------------------------------
-
-    def load(self, skill: str) -> Skill:
-        """Load and check a skill by name or path."""
-        folder = self.library.find(skill)
-        loaded = load_skill(folder, self.ops.vocabulary, self.library)
-        for name, one in ((skill, loaded), *loaded.skills.items()):
-            try:
-                parse_requests(one.permissions)
-            except RuleError as error:
-                result = read_skill(self.library.find(name), self.ops.vocabulary, self.library)
-                findings = list(malformed_requests(result, self.ops.vocabulary))
-                raise SkillInvalid(f"skill `{one.name}` has errors:", findings) from error
-        check_supported(loaded, self.ops.vocabulary)
-        return loaded
-
-    def first_frame(self, skill: str, input: Any = None, *, phase: str | None = None) -> ContextFrame:
-        """Return the frame that the model sees first in a run with this input. Records nothing.
-
-        Preprocessor steps run only if they have no side effects; otherwise `warnings` of the frame says so.
-
-        Args:
-            skill: Name or path of the skill.
-            input: An input of the phase's type; by default, its first type with empty data.
-            phase: The phase whose frame to return, as if the run started there; by default the entry phase.
-
-        Raises:
-            InputInvalid: The input does not fit the phase, or there is no such phase.
-        """
-        form = self._roster.answer_form(self.config.model)
-        loaded, settings = self.load(skill), self._run_settings()
-        return preview_frame(loaded, input, phase, settings, self.ops, form, self._summaries(loaded, settings))
-
-    def _run_settings(self) -> RunSettings:
-        settings = RunSettings.of(self.config)
-        forms = {name: self._roster.answer_form(name) for name in settings.classes.values()}
-        return msgspec.structs.replace(settings, answer_forms=forms)
-
-    def check_config(self) -> None:
-        """Check the permission rules, the file zones and the name of the default model. Opens no model.
-
-        Raises:
-            ConfigInvalid: A rule or a zone is invalid.
-            ModelUnknown: The default model does not exist.
-        """
-        policy_of(self.config, self.ops.vocabulary.permission_keys, self.root, self.trust)
-        if self.config.model:
-            self._roster.check_name(self.config.model)
-
-    def models(self) -> list[ModelStatus]:
-        """Return the configured models and those that can be pulled, with their availability.
-
-        Loads no model and connects to no server.
-        """
-        from reyn.models.listing import list_models
-
-        return list_models(self.config, self.root, self._existing_journal, self.secrets, self.trust.may_bind)
-
-    @cached_property
-    def _roster(self) -> Roster:
-        return Roster(
-            self.config.models,
-            self.root,
-            lambda: self._existing_journal,
-            lambda: self.secrets,
-            self._model,
-            self.trust.may_bind,
-        )
-
-    @cached_property
-    def secrets(self) -> Secrets:
-        from reyn.secrets import EnvironmentStore, Secrets, open_secrets
-
-        origins = user_config()
-        try:
-            return open_secrets(origins=origins)
-        except SecretStoreUnavailable:  # there is no home directory
-            return Secrets([], EnvironmentStore(os.environ), origins)
-
-    async def mcp_tools(self, server: str) -> ToolDefinitions:
-        """Connect to an MCP server and return the tools that it offers now. `accept_mcp_tools` makes them ops.
-
-        Raises:
-            McpServerUnknown: The configuration has no such server.
-            McpServerFailed: It cannot be reached or does not answer.
-        """
-        settings = self.config.mcp.servers.get(server)
-        if settings is None:
-            known = ", ".join(f"`{name}`" for name in self.config.mcp.servers) or "none"
-            note = " It may need trust." if self.trust.ignored else ""
-            raise McpServerUnknown(f"no MCP server `{server}`; configured: {known}.{note}")
-        credentials = {}
-        for text in (*settings.env.values(), *settings.headers.values()):
-            if text.startswith("secret://"):
-                credentials[text] = self._secret_for(text, settings.url) if settings.url else self.secrets.resolve(text)
-        try:
-            return await self.mcp.definitions(server, settings, credentials)
-        except OpFailed as error:
-            raise McpServerFailed(str(error)) from error
-
-    def accept_mcp_tools(self, definitions: ToolDefinitions) -> Path:
-        """Write the definitions of a server's tools to the project, and return the file.
-
-        They are ops from the next time that the project is opened.
-        """
-        return write_definitions(self.root, definitions)
-
-    def accepted_mcp_tools(self, server: str) -> ToolDefinitions | None:
-        """Return the accepted definitions of a server's tools; `None` if there are none."""
-        return read_definitions(self.root, server)
-
-    def _secret_for(self, handle: str, url: str) -> str:
-        """Return the value of a secret in order to send it to a server."""
-        from reyn.secrets import origin_of
-
-        return self.secrets.resolve_for(handle, url, may_bind=self.trust.may_bind(handle, origin_of(url)))
-
-    def _findings_of(self, folder: Path) -> list[Finding]:
-        return lint_skill(folder, self.library, self.ops.vocabulary)
-
-    def _learn_secrets(self) -> None:
-        """Make the values outside the keyring known, so that they are scrubbed from everything that is recorded."""
-        if not self._has_learned:
-            self._has_learned = True
-            self._roster.secrets().learn()
-
-    def _all_secrets(self) -> Scrubber:
-        """Return a scrubber that also knows the keys of the configured models, which may be in the keyring.
-
-        They are read before the first op of this runtime: what an op reads may hold them.
-        """
-        secrets = self._roster.secrets()
-        if not self._has_learned_keys:
-            self._has_learned_keys = True
-            entries = self.config.models.values()
-            secrets.learn(entry.key for entry in entries if isinstance(entry, ModelSettings) and entry.key)
-        return secrets.scrubber
-
-    def _scrub(self, value: Any) -> Any:
-        """Replace the values of secrets in a JSON value that reaches a run from outside."""
-        self._learn_secrets()
-        return self._roster.secrets().scrubber.scrub_value(value)
 
     def _compiler_for(self, tape: Tape) -> Callable[[kinds.RunStarted], CompiledSkill]:
         """Return a compiler for a run whose copies may not be in the journal yet."""
