@@ -725,7 +725,7 @@ class OSRuntime(RecordedRuns):
             task.cancel()
         if executing:
             await asyncio.wait(executing)
-        await self.mcp.aclose()
+        await self._mcp.aclose()
         if "_roster" in vars(self):
             await self._roster.close()
         if "_commits" in vars(self):

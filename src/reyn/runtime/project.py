@@ -93,8 +93,8 @@ class Project:
         self.trust = trust or ProjectTrust(str(root))
         self.library = Library(root)
         setup = OpSetup(config, self._secret_for, self.library, self._findings_of)
-        self.mcp = Connections(root)
-        self.ops = with_mcp_tools(standard_ops().with_ops(*ops).set_up(setup), self.mcp, setup, root)
+        self._mcp = Connections(root)
+        self.ops = with_mcp_tools(standard_ops().with_ops(*ops).set_up(setup), self._mcp, setup, root)
         self.people: People = people or Unattended()
         self._journal = journal
         self._model = model
@@ -326,7 +326,7 @@ class Project:
             if text.startswith("secret://"):
                 credentials[text] = self._secret_for(text, settings.url) if settings.url else self.secrets.resolve(text)
         try:
-            return await self.mcp.definitions(server, settings, credentials)
+            return await self._mcp.definitions(server, settings, credentials)
         except OpFailed as error:
             raise McpServerFailed(str(error)) from error
 
