@@ -6,53 +6,27 @@ reason, phase, open question) is folded in `reyn.journal.lifecycle`, which the l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 
-from reyn.context.frame import PATH_LENGTH
 from reyn.errors import ChainBroken, HistoryInvalid
 from reyn.journal import decode, digest, kinds
 from reyn.journal.lifecycle import Lifecycle, advance
+from reyn.kernel.history import CompletedVisit, History
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from reyn.journal import Body, Event
 
-K = TypeVar("K")
-V = TypeVar("V")
-TRAIL_LENGTH = PATH_LENGTH
-"""The number of completed visits that a rollback can return to; bounded to keep the cost of a visit constant."""
 MAX_WARNINGS = 50
 """The number of warnings in the state; the journal has all of them."""
-MAX_DECISIONS = 40
-"""The number of recent inputs of phases for which repeated decisions are found."""
-MAX_OUTCOMES = 5
-"""The number of recent decisions for one input."""
 MAX_SUB_RUNS = 10
 """The number of sub-runs of a visit whose summaries are part of its handoff."""
 MAX_TRUNCATED = 200
 """The number of truncated contents that ops can read; the journal has all of them."""
-
-
-class CompletedVisit(msgspec.Struct, frozen=True):
-    phase: str
-    input: kinds.ArtifactRef
-    artifact: kinds.ArtifactRef
-    latest: dict[str, str]
-    """The latest artifacts when the visit started."""
-    handoffs: dict[str, str]
-    """The handoffs when the visit started."""
-
-
-class Decision(msgspec.Struct, frozen=True):
-    """What a visit decided. `artifact` is a hash; `ops` is the digest of the visit's ops and their results."""
-
-    next_phase: str | None
-    artifact: str
-    ops: str
 
 
 class Visit(msgspec.Struct, frozen=True):
@@ -74,37 +48,6 @@ class Visit(msgspec.Struct, frozen=True):
     """The handoffs when the visit started."""
     sub_runs: tuple[kinds.SubRunCompleted, ...] = ()
     """The sub-runs of the visit that ended, at most `MAX_SUB_RUNS`."""
-
-
-class History(msgspec.Struct, frozen=True):
-    """The visits so far, bounded in size."""
-
-    visits: dict[str, int] = {}
-    """The number of visits, by phase."""
-    path: tuple[str, ...] = ()
-    """The last phases entered."""
-    trail: tuple[CompletedVisit, ...] = ()
-    total_steps: int = 0
-    latest: dict[str, str] = {}
-    """The hash of the latest artifact of each type; the run's input counts."""
-    decisions: dict[tuple[str, str], dict[Decision, int]] = {}
-    """How often each of the last decisions was made, by phase and hash of its input."""
-    repeats: int = 0
-    """How often the decision of the last visit was made, until the next visit starts."""
-    handoffs: dict[str, str] = {}
-    """The hash of the handoff of each phase that left one, the latest last."""
-
-    def times_decided(self, phase: str, input: str) -> tuple[str | None, int]:
-        """Return the next phase of the decision that a phase made most often for an input, and how often."""
-        made = self.decisions.get((phase, input))
-        if made is None:
-            return None, 0
-        decision = max(made, key=made.__getitem__)
-        return decision.next_phase, made[decision]
-
-    def ordinal(self, phase: str) -> int:
-        """Return the rank of a phase by first visit; a phase that was not visited comes next."""
-        return next((rank for rank, name in enumerate(self.visits, start=1) if name == phase), len(self.visits) + 1)
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -262,7 +205,7 @@ def on_run_started(state: RunState, body: kinds.RunStarted) -> RunState:
         started=body,
         wording=body.wording,
         visit=replace(state.visit, input=body.input),
-        history=replace(state.history, latest={body.input.type: body.input.hash}),
+        history=state.history.with_artifact(body.input),
         models=replace(state.models, name=body.model, form=body.answer_form),
     )
 
@@ -292,9 +235,9 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
     )
     history = state.history
     if body.input is not None:
-        history = replace(history, latest={**history.latest, body.input.type: body.input.hash})
+        history = history.with_artifact(body.input)
     if body.skill_hash or body.model or body.input:
-        history = replace(history, decisions={}, repeats=0)
+        history = history.without_decisions()
     answered_before = origin.parent.answered if origin.parent else 0
     return replace(
         state,
@@ -328,7 +271,7 @@ def on_run_resumed(state: RunState, body: kinds.RunResumed) -> RunState:
         started = replace(started, skill=skill, skill_hash=body.skill_hash, ops=body.ops or started.ops)
     history = replace(state.history, trail=()) if body.skill_hash else state.history
     if body.skill_hash or body.model:
-        history = replace(history, decisions={}, repeats=0)
+        history = history.without_decisions()
     models = state.models
     if body.model or body.retry:
         form = body.answer_form or models.form
@@ -396,13 +339,7 @@ def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
             handoffs=history.handoffs,
             sub_runs=(),
         ),
-        history=replace(
-            history,
-            repeats=0,
-            visits={**history.visits, body.phase: state.visits_of(body.phase) + 1},
-            path=(*history.path, body.phase)[-PATH_LENGTH:],
-            total_steps=history.total_steps + 1,
-        ),
+        history=history.with_visit(body.phase),
     )
 
 
@@ -431,10 +368,8 @@ def on_model_switched(state: RunState, body: kinds.ModelSwitched) -> RunState:
 
 
 def on_artifact_stored(state: RunState, body: kinds.ArtifactStored) -> RunState:
-    latest = {**state.history.latest, body.artifact.type: body.artifact.hash}
-    return replace(
-        state, output=replace(state.output, artifact=body.artifact), history=replace(state.history, latest=latest)
-    )
+    output = replace(state.output, artifact=body.artifact)
+    return replace(state, output=output, history=state.history.with_artifact(body.artifact))
 
 
 def on_control_decided(state: RunState, body: kinds.ControlDecided) -> RunState:
@@ -444,9 +379,7 @@ def on_control_decided(state: RunState, body: kinds.ControlDecided) -> RunState:
 
 
 def on_handoff_recorded(state: RunState, body: kinds.HandoffRecorded) -> RunState:
-    """A phase that left a handoff before moves to the end."""
-    before = {phase: handoff for phase, handoff in state.history.handoffs.items() if phase != body.phase}
-    return replace(state, history=replace(state.history, handoffs={**before, body.phase: body.handoff}))
+    return replace(state, history=state.history.with_handoff(body.phase, body.handoff))
 
 
 def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
@@ -465,34 +398,10 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
     return replace(
         state,
         visit=replace(state.visit, is_open=False, input=artifact, rollback=None),
-        history=_with_decision(state.history, completed, body.next_phase, state.visit),
+        history=state.history.with_decision(
+            completed, body.next_phase, state.visit.ops, is_answered=state.visit.is_answered
+        ),
     )
-
-
-def _with_decision(history: History, completed: CompletedVisit, next_phase: str | None, visit: Visit) -> History:
-    """Add a visit to the trail, and count how often the same decision was made.
-
-    An answer of the user is progress, whatever the model made of it.
-    """
-    trail = (*history.trail, completed)[-TRAIL_LENGTH:]
-    if visit.is_answered:
-        return replace(history, trail=trail)
-    key = (completed.phase, completed.input.hash)
-    decision = Decision(next_phase, completed.artifact.hash, visit.ops)
-    made = history.decisions.get(key, {})
-    count = made.get(decision, 0) + 1
-    decisions = _with_latest(history.decisions, key, _with_latest(made, decision, count, MAX_OUTCOMES), MAX_DECISIONS)
-    return replace(history, trail=trail, decisions=decisions, repeats=count)
-
-
-def _with_latest(table: dict[K, V], key: K, value: V, limit: int) -> dict[K, V]:
-    """Return a table with one more entry, or a newer one, without the oldest entry beyond the limit."""
-    table = {**table}
-    table.pop(key, None)
-    table[key] = value
-    if len(table) > limit:
-        del table[next(iter(table))]
-    return table
 
 
 def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:
@@ -502,15 +411,8 @@ def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:
 
 def on_phase_rolled_back(state: RunState, body: kinds.PhaseRolledBack) -> RunState:
     """Return to the previous visit, with the artifacts and handoffs that it could read."""
-    trail = state.history.trail
-    latest = trail[-1].latest if trail else state.history.latest
-    handoffs = trail[-1].handoffs if trail else state.history.handoffs
-    return replace(
-        state,
-        visit=replace(state.visit, input=body.input, rollback=body),
-        history=replace(state.history, trail=trail[:-1], latest=latest, handoffs=handoffs),
-        ending=None,
-    )
+    visit = replace(state.visit, input=body.input, rollback=body)
+    return replace(state, visit=visit, history=state.history.rolled_back(), ending=None)
 
 
 def on_postprocessor_started(state: RunState, body: kinds.PostprocessorStarted) -> RunState:
