@@ -10,14 +10,11 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-import stat
 import threading
 from collections import OrderedDict
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-
-import msgspec
 
 from reyn.errors import (
     AppendConflict,
@@ -29,9 +26,11 @@ from reyn.errors import (
     StoreDamaged,
     StoreUnavailable,
 )
+from reyn.journal.approvals import add_approval, all_approvals, delete_approval
 from reyn.journal.canonical import Blob, digest
 from reyn.journal.claims import FileClaims, open_lock
-from reyn.journal.deletion import count, delete
+from reyn.journal.connection import Transaction, TranslatedErrors, connect, restrict
+from reyn.journal.deletion import compact, count, delete
 from reyn.journal.event import GENESIS, Event
 from reyn.journal.formats import (
     APPROVALS,
@@ -67,18 +66,14 @@ if TYPE_CHECKING:
 
     from reyn.journal.registry import Body
 
-_BUSY_SECONDS = 30
 _LARGE_BLOB = 256_000
 """Blobs of this size are committed before their batch, so that they do not delay the batches of other runs."""
 _CACHE_ENTRIES = 8_192
 _COMMITS_PER_CHECKPOINT = 200
 """Automatic checkpoints are off: SQLite before 3.51.3 can corrupt a WAL that two connections reset at once."""
 _EVENTS_PER_PAGE = 2_000
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _MAX_MARKS = 100
 """Marks that are looked at, newest first. A journal has one for each user who vouched for it."""
-_FREE_SHARE = 10
-"""A file is compacted when at least one page in so many is free."""
 
 
 class _Head(NamedTuple):
@@ -112,7 +107,7 @@ class SqliteJournal:
         self._owner = owner
         self._is_recognized = owner is None
         self.path = folder / "journal.db"
-        self._errors = _TranslatedErrors(self.path)
+        self._errors = TranslatedErrors(self.path)
         self._claims = FileClaims(folder / "locks")
         self._checkpoint_lock = folder / "checkpoint.lock"
         self._write_lock = threading.Lock()
@@ -124,11 +119,11 @@ class SqliteJournal:
         self._is_open = True
         with self._errors:
             if not is_read_only:
-                _restrict(folder, self.path)
-            self._writer = self._connect()
-            self._transaction = _Transaction(self._writer)
+                restrict(folder, self.path)
+            self._writer = connect(self.path, is_read_only=is_read_only)
+            self._transaction = Transaction(self._writer)
             self._prepare()
-            self._reader = self._connect()
+            self._reader = connect(self.path, is_read_only=is_read_only)
 
     # -- writing --------------------------------------------------------------------------------------
 
@@ -255,7 +250,7 @@ class SqliteJournal:
         while len(self._heads) > _CACHE_ENTRIES:
             self._heads.popitem(last=False)
 
-    def _write(self) -> _Transaction:
+    def _write(self) -> Transaction:
         """Return a transaction in a journal of the owner."""
         self.check_own()
         return self._transaction
@@ -274,7 +269,8 @@ class SqliteJournal:
                     self._writer.execute(f"PRAGMA schema_version = {self._schema_version() + 1}")
             if not dry_run and keys:
                 self._forget()
-                self._compact()
+                compact(self._writer)
+                self._checkpoint()
         return deletion
 
     def _deletable(self, run_ids: set[str]) -> dict[str, int]:
@@ -301,15 +297,6 @@ class SqliteJournal:
     def _forget(self) -> None:
         self._stored_hashes.clear()
         self._heads.clear()
-
-    def _compact(self) -> None:
-        """Return free pages to the file system. If that fails, later runs use them."""
-        (free,) = self._writer.execute("PRAGMA freelist_count").fetchone()
-        (pages,) = self._writer.execute("PRAGMA page_count").fetchone()
-        if free * _FREE_SHARE >= pages:
-            with suppress(sqlite3.Error):
-                self._writer.execute("VACUUM")
-        self._checkpoint()
 
     # -- reading --------------------------------------------------------------------------------------
 
@@ -377,27 +364,15 @@ class SqliteJournal:
         if self._columns in (COLUMNS[1], COLUMNS[2]):  # an earlier format that is open for reading has none
             return []
         with self._read_lock, self._errors:
-            found = self._reader.execute(
-                "SELECT skill, skill_hash, op, rule, by, at, run_id, id FROM approvals ORDER BY id"
-            ).fetchall()
-        return [Approval(*columns) for columns in found]
+            return all_approvals(self._reader)
 
     def approve(self, approval: Approval) -> int:
-        values = msgspec.structs.astuple(approval)[:7]
         with self._write_lock, self._errors, self._write():
-            self._writer.execute(
-                "INSERT OR IGNORE INTO approvals (skill, skill_hash, op, rule, by, at, run_id) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                values,
-            )
-            found = self._writer.execute(
-                "SELECT id FROM approvals WHERE skill_hash = ? AND op = ? AND rule = ?", values[1:4]
-            ).fetchone()
-        return int(found[0])
+            return add_approval(self._writer, approval)
 
     def revoke(self, approval_id: int) -> bool:
         with self._write_lock, self._errors, self._write():
-            return self._writer.execute("DELETE FROM approvals WHERE id = ?", (approval_id,)).rowcount == 1
+            return delete_approval(self._writer, approval_id)
 
     def find(self, run_id: str) -> RunRow | None:
         with self._read_lock, self._errors:
@@ -474,30 +449,6 @@ class SqliteJournal:
             self._reader.close()
             self._writer.close()
 
-    def _connect(self) -> sqlite3.Connection:
-        if self._is_read_only:
-            # SQLite cannot read a WAL without writing. A journal that was closed properly has none.
-            wal = self.path.with_name("journal.db-wal")
-            if wal.exists() and wal.stat().st_size:
-                raise StoreUnavailable(
-                    f"`{self.path}` has an unmerged WAL, which cannot be read in read-only mode",
-                    hint="Copy the folder to a writable place and open it there.",
-                )
-            uri = f"{self.path.resolve().as_uri()}?mode=ro&immutable=1"
-            return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
-        connection = sqlite3.connect(
-            self.path,
-            timeout=_BUSY_SECONDS,
-            isolation_level=None,
-            check_same_thread=False,
-            cached_statements=64,
-        )
-        connection.execute("PRAGMA page_size = 8192")
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA wal_autocheckpoint = 0")
-        return connection
-
     def _prepare(self) -> None:
         if self._format() == 0 and not self._is_read_only:
             with self._transaction:
@@ -563,21 +514,6 @@ class SqliteJournal:
                 os.close(handle)
 
 
-def _restrict(folder: Path, database: Path) -> None:
-    """Create the folder and the database if needed, and keep other users out of both.
-
-    SQLite creates its other files with the mode of the database. Files of another user are left as they are.
-    """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with suppress(FileExistsError):
-        os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    for path in (folder, *(database.with_name(f"{database.name}{suffix}") for suffix in ("", "-wal", "-shm"))):
-        with suppress(FileNotFoundError):
-            status = path.stat()
-            if stat.S_IMODE(status.st_mode) & _OTHERS and status.st_uid == os.geteuid():
-                path.chmod(stat.S_IMODE(status.st_mode) & ~_OTHERS)
-
-
 def _is_valid(page: list[Any]) -> bool:
     """Whether the rows have the types of their columns. In a damaged database they may have any, or repeat."""
     numbers, times, _, versions, raws, hashes = zip(*page, strict=True)
@@ -587,37 +523,3 @@ def _is_valid(page: list[Any]) -> bool:
 
 def _check(batch: Batch, head: _Head | None) -> list[Body]:
     return check_batch(batch, head.row.seq if head else 0, head.row.hash if head else GENESIS)
-
-
-class _TranslatedErrors:
-    """Translates errors of SQLite and the file system into `JournalError`s. One object serves every call."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, sqlite3.OperationalError | OSError):
-            raise StoreUnavailable(f"the journal `{self._path}` cannot be used: {error}") from error
-        if isinstance(error, sqlite3.DatabaseError | UnicodeDecodeError):
-            raise StoreDamaged(f"the journal `{self._path}` is damaged: {error}") from error
-
-
-class _Transaction:
-    """A transaction of a connection: committed at the end, rolled back after an error."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    def __enter__(self) -> None:
-        self._connection.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        try:
-            if error is None:
-                self._connection.execute("COMMIT")
-        finally:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
