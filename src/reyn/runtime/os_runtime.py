@@ -20,7 +20,7 @@ from reyn.errors import (
     RunBlocked,
     RunBusy,
     RunIdInvalid,
-    RunKeyTaken,
+    RunIdTaken,
     RunNotResumable,
 )
 from reyn.journal import ENDED, Blob, Cancel, RaiseLimit, canonical, kinds
@@ -42,7 +42,7 @@ from reyn.runs.family import descendants
 from reyn.runs.fork import append_fork_event, find_fork_point, fork_event, fork_input
 from reyn.runs.importing import check_archive, check_not_imported, import_runs
 from reyn.runs.prune import PruneReport, prune
-from reyn.runs.questions import pending_message, post_answer, resume_answered
+from reyn.runs.questions import pending_message, post_reply, resume_answered
 from reyn.runs.resume import check_fit, check_resume, has_ended
 from reyn.runs.run_files import RunFiles
 from reyn.runtime.project import STATE
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from reyn.kernel.tape import Tape
     from reyn.runs.fork import ForkPoint
     from reyn.runs.importing import ImportReport
-    from reyn.runs.questions import PostedAnswer
+    from reyn.runs.questions import PostedReply
     from reyn.runs.undo import UndoReport
     from reyn.skills import Skill
     from reyn.vocabulary import Vocabulary
@@ -315,11 +315,11 @@ class OSRuntime(RecordedRuns):
         check_not_imported(self.find(run_id), "continued")
         loaded = load_run(self.journal, run_id)
         if not self._is_skill_of(loaded.started, skill):
-            raise RunKeyTaken(f"run `{run_id}` is a run of skill `{loaded.started.skill}`, not of `{skill}`")
+            raise RunIdTaken(f"run `{run_id}` is a run of skill `{loaded.started.skill}`, not of `{skill}`")
         compiled = self._reader.compile_skill(loaded.started)
         artifact = Blob.of(canonical(to_artifact(input, compiled.skill, strict=compiled.settings.strict)))
         if loaded.started.input.hash != artifact.hash:
-            raise RunKeyTaken(f"run `{run_id}` was started with a different input")
+            raise RunIdTaken(f"run `{run_id}` was started with a different input")
         if loaded.state.status != "running":
             return self._reader.to_result(loaded.state)
         return await self._continue(loaded, observers)
@@ -418,7 +418,7 @@ class OSRuntime(RecordedRuns):
 
     # -- messages to a run ----------------------------------------------------------------------------
 
-    def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedAnswer:
+    def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
         """Post an answer to an open question of a run or of its descendants.
 
         If a process executes the run, it continues with the answer. `resume_answered` resumes the run otherwise.
@@ -431,18 +431,18 @@ class OSRuntime(RecordedRuns):
             by: Who answers; it is recorded.
 
         Raises:
-            WaitUnknown: The question is not open, was answered already, or has expired.
-            AnswerInvalid: The answer does not match the schema of the question.
+            QuestionUnknown: The question is not open, was answered already, or has expired.
+            ReplyInvalid: The answer does not match the schema of the question.
         """
         row = self.find(run)
         check_not_imported(row, "answered")
         value = self._scrub(value)
-        posted = post_answer(self.journal, row, wait, value, now=self._clock.now(), is_text=is_text, by=by)
+        posted = post_reply(self.journal, row, wait, value, now=self._clock.now(), is_text=is_text, by=by)
         self._polling.notify(posted.run_id)
         return posted
 
     async def resume_answered(
-        self, answer: PostedAnswer, *, listener: Listener | None = None, on_delta: OnDelta | None = None
+        self, answer: PostedReply, *, listener: Listener | None = None, on_delta: OnDelta | None = None
     ) -> RunResult | None:
         """Resume the root run of a posted answer, unless another process executes it.
 
@@ -628,7 +628,7 @@ class OSRuntime(RecordedRuns):
     def _new_id(self, run_id: str | None) -> str:
         name = _checked_id(self._ids.new() if run_id is None else run_id)
         if self.is_recorded(name):
-            raise RunKeyTaken(f"run `{name}` exists already", hint="Use another run id.")
+            raise RunIdTaken(f"run `{name}` exists already", hint="Use another run id.")
         return name
 
     def undo(self, run: str, *, dry_run: bool = False) -> UndoReport:
@@ -703,7 +703,7 @@ class OSRuntime(RecordedRuns):
         Raises:
             ArchiveInvalid: The archive, or one of its runs, is invalid. Nothing was stored.
             ArchiveTooLarge: The archive exceeds the limits. Nothing was stored.
-            RunKeyTaken: A different run with the same id exists. Nothing was stored.
+            RunIdTaken: A different run with the same id exists. Nothing was stored.
         """
         self._check_owner()
         checked = check_archive(read_archive(lines, limits), limits)
