@@ -76,7 +76,8 @@ code is never reused.
     │   ├── UsageError             RYN710
     │   ├── UserConfigUnavailable  RYN711
     │   ├── OriginInvalid          RYN712
-    │   └── SettingUnknown         RYN719
+    │   ├── SettingUnknown         RYN719
+    │   └── CounterUnavailable     RYN720
     └── InternalError              RYN900  a bug in Reyn
         └── ForeignAwait           RYN901
 """
@@ -144,6 +145,7 @@ FINDINGS = {
     "RYN151": "`context` selects a handoff field that does not exist.",
     "RYN152": "`context` selects a handoff field that no earlier phase can produce.",
     "RYN153": "`context` selects `narrative`, but its `narrative_cap` is 0, so that narratives are omitted.",
+    "RYN154": "The instructions of a phase alone exceed its `max_prompt_tokens`.",
     "RYN701": "Invalid key or value in the configuration.",
 }
 """The meaning of each finding code."""
@@ -785,6 +787,13 @@ class SettingUnknown(ConfigError):
 
     code = "RYN719"
     hint = "Use a key of the configuration, or the name of a section such as `limits`."
+
+
+class CounterUnavailable(ConfigError):
+    """The exact token counter that the configuration asks for is not installed, or cannot count."""
+
+    code = "RYN720"
+    hint = "pip install 'reyn[tokens]', or set `context.counter` to `auto`."
 
 
 # -- RYN9xx: internal errors --------------------------------------------------------------------------
