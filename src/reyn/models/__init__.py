@@ -7,22 +7,26 @@ from reyn.models.protocol import (
     Candidate,
     ClosableModel,
     DeclaresLatency,
+    DeclaresPromptLimit,
     Delta,
     Message,
     Model,
     ModelReply,
     ModelRequest,
     OutputMode,
+    TokenizingModel,
 )
 
 __all__ = [
     "Candidate",
     "ClosableModel",
     "DeclaresLatency",
+    "DeclaresPromptLimit",
     "Delta",
     "Message",
     "Model",
     "ModelReply",
     "ModelRequest",
     "OutputMode",
+    "TokenizingModel",
 ]

@@ -7,11 +7,15 @@ belong to `reyn.kernel.llm_call_recorder`; names and settings belong to `reyn.mo
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
 from reyn.journal.kinds import AnswerForm, Usage
+
+R = TypeVar("R")
+CountTokens = Callable[[str], int]
+"""Counts the tokens of a text."""
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -105,7 +109,11 @@ class Delta(msgspec.Struct, frozen=True):
 
 
 class Model(Protocol):
-    """A language model. A model may also implement `DeclaresLatency` and `ClosableModel`."""
+    """A language model.
+
+    A model may also implement `DeclaresLatency`, `DeclaresAnswerForm`, `DeclaresPromptLimit`, `TokenizingModel` and
+    `ClosableModel`.
+    """
 
     @property
     def name(self) -> str:
@@ -137,6 +145,28 @@ class DeclaresAnswerForm(Protocol):
     @property
     def answer_form(self) -> AnswerForm:
         """Return the form."""
+        ...
+
+
+@runtime_checkable
+class DeclaresPromptLimit(Protocol):
+    """A model that declares how long a prompt may be; Reyn truncates longer ones, and records it."""
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """Return the context window less the tokens reserved for the answer."""
+        ...
+
+
+@runtime_checkable
+class TokenizingModel(Protocol):
+    """A model with a tokenizer of its own, which counts the tokens of prompts exactly."""
+
+    async def with_tokenizer(self, work: Callable[[CountTokens], R]) -> R:
+        """Call `work` with a function that counts the tokens of a text, in any thread; return its result.
+
+        Raise a `ModelError` if the tokenizer is not available; the run then stops and can be resumed.
+        """
         ...
 
 

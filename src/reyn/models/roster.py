@@ -6,17 +6,25 @@ A model that the caller passes to the runtime replaces all of them. Retries and 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from reyn.config import ModelSettings
+from reyn.config.values import PromptLimit
 from reyn.documents import nearest
 from reyn.errors import ModelUnknown, ReynError
-from reyn.models.protocol import ClosableModel, DeclaresAnswerForm, takes_time
+from reyn.models.protocol import (
+    ClosableModel,
+    DeclaresAnswerForm,
+    DeclaresPromptLimit,
+    TokenizingModel,
+    takes_time,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from reyn.config.values import CounterName
     from reyn.journal import Journal
     from reyn.journal.kinds import AnswerForm
     from reyn.models.protocol import Model
@@ -134,6 +142,26 @@ class Roster:
             return _declared_form(self.open(name))
         except ReynError:
             return "full"  # the call itself reports why the model cannot be opened
+
+    def prompt_limit(self, name: str, counter: Literal["auto", "chars", "exact"]) -> PromptLimit:
+        """Return how many tokens a prompt for a model and its fallbacks may have, and how to count them. Opens nothing.
+
+        Args:
+            name: The model.
+            counter: The configured way to count.
+        """
+        if self._override is not None:
+            declared = self._override.max_prompt_tokens if isinstance(self._override, DeclaresPromptLimit) else None
+            limits, has_tokenizer = [declared], isinstance(self._override, TokenizingModel)
+        else:
+            models = [self.settings(one) for one in self.fallbacks(name)]
+            limits = [one.max_prompt_tokens for one in models]
+            has_tokenizer = all(one.model.partition(":")[0] == "local" for one in models)
+        estimated: CounterName = "o200k_base" if counter == "exact" else "chars"
+        known = [limit for limit in limits if limit is not None]
+        return PromptLimit(
+            min(known, default=None), "model" if has_tokenizer and counter != "chars" else estimated
+        )
 
     def takes_time(self, name: str) -> bool:
         """Return whether answers of a model, or of one of its fallbacks, take time."""
