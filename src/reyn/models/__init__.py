@@ -9,12 +9,16 @@ from reyn.models.protocol import (
     DeclaresLatency,
     DeclaresPromptLimit,
     Delta,
+    Image,
     Message,
     Model,
     ModelReply,
     ModelRequest,
     OutputMode,
     TokenizingModel,
+    Role,
+    ToolCall,
+    ToolDefinition,
 )
 
 __all__ = [
@@ -23,10 +27,14 @@ __all__ = [
     "DeclaresLatency",
     "DeclaresPromptLimit",
     "Delta",
+    "Image",
     "Message",
     "Model",
     "ModelReply",
     "ModelRequest",
     "OutputMode",
     "TokenizingModel",
+    "Role",
+    "ToolCall",
+    "ToolDefinition",
 ]
