@@ -6,6 +6,7 @@ The kernel decides what goes into a frame; `reyn.contract` decides which answers
 from reyn.context.budget import (
     Assembly,
     ContextBudgetResult,
+    FittedText,
     FrameSection,
     Section,
     SectionCost,
@@ -23,14 +24,27 @@ from reyn.context.handoff import (
 from reyn.context.manifest import PhaseContext, PhaseManifest, choose_context, default_manifests, resolve_manifest
 from reyn.context.prompt import closing_text, static_text
 from reyn.context.render import TurnFrame, correction, message_text, next_digest, truncate, turn_message
-from reyn.context.tokens import TokenCounter, estimate_tokens, truncate_to_token_budget
+from reyn.context.tokens import (
+    CachingCounter,
+    CalibratedCounter,
+    CharCounter,
+    FunctionCounter,
+    TokenCounter,
+    estimate_tokens,
+    truncate_to_token_budget,
+)
 
 __all__ = [
     "Assembly",
+    "CachingCounter",
+    "CalibratedCounter",
+    "CharCounter",
     "ContextBudgetResult",
     "ContextFrame",
     "Execution",
+    "FittedText",
     "FrameSection",
+    "FunctionCounter",
     "HandoffContext",
     "PhaseContext",
     "PhaseHandoff",

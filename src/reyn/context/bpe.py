@@ -7,7 +7,9 @@ that the usage reported by the provider calibrates.
 from __future__ import annotations
 
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 from reyn.context.tokens import CachingCounter, FunctionCounter
 from reyn.errors import CounterUnavailable
@@ -35,10 +37,10 @@ def exact_counter() -> CachingCounter:
         CounterUnavailable: It is not installed, or its vocabulary is broken.
     """
     try:
-        from rs_bpe.bpe import openai  # type: ignore[import-untyped]
+        bpe: Any = import_module("rs_bpe.bpe")
     except ImportError as error:
         raise CounterUnavailable("the exact token counter needs the extra `tokens`") from error
-    count = openai.o200k_base().count
+    count = bpe.openai.o200k_base().count
     if count(_SAMPLE) != _SAMPLE_TOKENS:
         raise CounterUnavailable("the vocabulary of the exact token counter is broken", hint="Install `rs-bpe` again.")
     return CachingCounter(FunctionCounter(O200K, count))

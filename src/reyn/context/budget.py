@@ -55,9 +55,25 @@ class FrameSection(SectionCost, frozen=True):
     parts: tuple[SectionCost, ...] = ()
 
 
-def apply_context_budget(
-    text: str, max_tokens: int, counter: TokenCounter = CHARS
-) -> tuple[str, ContextBudgetResult]:
+class FittedText(msgspec.Struct, frozen=True):
+    """A text that was counted and truncated to a budget.
+
+    Attributes:
+        original_tokens: The tokens of the whole text.
+        tokens: The tokens of what remains; more than the budget if it cannot be truncated so far.
+        sections: The cost of each section.
+        texts: What remains of each section; `None` if it was not truncated.
+        text: What remains of a text that is not assembled from sections.
+    """
+
+    original_tokens: int
+    tokens: int
+    sections: tuple[SectionCost, ...] = ()
+    texts: tuple[str | None, ...] = ()
+    text: str | None = None
+
+
+def apply_context_budget(text: str, max_tokens: int, counter: TokenCounter = CHARS) -> tuple[str, ContextBudgetResult]:
     """Truncate a text to a budget; return it with what the budget changed. A budget of 0 or less is unlimited."""
     fitted = truncate_to_token_budget(text, max_tokens, counter)
     return fitted, ContextBudgetResult(

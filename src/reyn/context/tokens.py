@@ -73,13 +73,19 @@ class CalibratedCounter:
 
 
 class CachingCounter:
-    """Remembers the counts of another counter by the hash of the text, so that static text is counted once."""
+    """Remembers the counts of another counter by the hash of the text, so that static text is counted once.
 
-    def __init__(self, counter: TokenCounter, size: int = 4096) -> None:
+    Args:
+        counter: The counter.
+        size: How many counts to remember.
+        counts: Counts that are known, by hash; new ones are added.
+    """
+
+    def __init__(self, counter: TokenCounter, *, size: int = 4096, counts: dict[str, int] | None = None) -> None:
         self.name = counter.name
         self._counter = counter
         self._size = size
-        self._counts: dict[str, int] = {}
+        self._counts: dict[str, int] = {} if counts is None else counts
 
     def count(self, text: str) -> int:
         key = digest(text.encode("utf-8", "surrogatepass"))

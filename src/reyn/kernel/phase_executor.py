@@ -7,6 +7,7 @@ visits a node that is a skill; `postprocess` turns the finish artifact into the 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -21,6 +22,7 @@ from reyn.kernel.handoffs import hand_in, hand_over
 from reyn.kernel.limits import act_turns, limit_of, limit_reached, repeated_failure, within_limits
 from reyn.kernel.llm_call_recorder import ask
 from reyn.kernel.op_dispatch import OpLog, run_op, run_sub_skill
+from reyn.kernel.prompt_budget import Contents, Prompt, fit_prompt
 from reyn.kernel.steps import StepFault, run_steps
 from reyn.skills import successors
 from reyn.skills.values import skill_of
@@ -46,20 +48,25 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
         prepared = _unprocessed_input(phase, entry, tape) or await _prepare_input(phase, entry, log, tape)
     except StepFault as fault:
         return await _fail_visit(entry, log, 0, StepFailed.code, fault.describe(entry.phase), tape)
-    handoff = hand_in(phase, entry, tape)
+    handoff = await hand_in(phase, entry, tape)
     while retries <= phase.max_retries:
         if log.failure is not None:
             await _within_progress(phase, log.failure, tape)
         left = 0 if phase.skips_limit_checks and not tape.state.raised else await _turns_left(phase, turns, tape)
-        reads_left = MAX_TRUNCATED_READS - reads if log.is_truncated else 0
-        spec = phase.turn_spec(phase.form(tape.state), acting=left > 0, is_truncated=reads_left > 0)
-        turns_left = left if phase.ops else reads_left or None
-        frame_messages = _frame(spec, entry, prepared, log, turns_left, phase.remaining_visits(tape.state), handoff)
         calls += 1
         call = f"{entry.step}.{calls}"
-        frame = tape.emit(
-            kinds.FrameBuilt((*frame_messages, *correction_messages), spec.form), spec.stable, *prepared.blobs
-        )
+        draft = partial(_draft, phase, entry, prepared, log, left, reads, handoff, correction_messages, tape)
+        if phase.prompt_limit(tape.state).tokens is None:
+            prompt = Prompt(*draft())
+        else:
+            contents = _contents(
+                phase, entry, prepared, handoff, correction_messages, f"{entry.step}.{calls - 1}", tape
+            )
+            prompt = await fit_prompt(draft, contents, phase, log, call, tape)
+        spec = prompt.spec
+        built = kinds.FrameBuilt(prompt.messages, spec.form, prompt.budget)
+        frame = tape.emit(built, spec.stable, *prepared.blobs, *prompt.blobs)
+        log.is_truncated = log.is_truncated or bool(prompt.blobs)
         reply = await ask(spec, phase.model, frame.messages, call, tape, tuple(log.results), prepared.input)
         verdict = spec.contract.judge(reply.text, is_truncated=reply.is_truncated, probability=reply.probability)
         if verdict.dropped:
@@ -173,6 +180,50 @@ async def _within_progress(phase: CompiledPhase, failure: Repetition, tape: Tape
     while (stop := repeated_failure(tape.state, phase.settings, failure.name, failure.times)) is not None:
         tape.emit(stop)
         await Pause()
+
+
+def _draft(
+    phase: CompiledPhase,
+    entry: Visit,
+    prepared: _PreparedInput,
+    log: OpLog,
+    left: int,
+    reads: int,
+    handoff: str | None,
+    correction_messages: tuple[kinds.FrameMessage, ...],
+    tape: Tape,
+    *,
+    is_truncated: bool = False,
+) -> tuple[TurnSpec, tuple[kinds.FrameMessage, ...]]:
+    """Build the prompt of a turn without regard to its budget. `left` and `reads` are act turns and reads."""
+    reads_left = MAX_TRUNCATED_READS - reads if is_truncated or log.is_truncated else 0
+    spec = phase.turn_spec(phase.form(tape.state), acting=left > 0, is_truncated=reads_left > 0)
+    turns_left = left if phase.ops else reads_left or None
+    messages = _frame(spec, entry, prepared, log, turns_left, phase.remaining_visits(tape.state), handoff)
+    return spec, (*messages, *correction_messages)
+
+
+def _contents(
+    phase: CompiledPhase,
+    entry: Visit,
+    prepared: _PreparedInput,
+    handoff: str | None,
+    correction_messages: tuple[kinds.FrameMessage, ...],
+    last_call: str,
+    tape: Tape,
+) -> Contents:
+    """Return the contents of a turn, with the names under which ops can read those that are truncated."""
+    ranks = {name: number for number, name in enumerate(phase.definition.reads, start=1)}
+    names = {content: f"{entry.step}.read{ranks[name]}" for name, content in prepared.reads}
+    if prepared.rollback is not None:
+        names[prepared.rollback.rejected_artifact] = f"{entry.step}.rejected"
+    if handoff is not None:
+        names[handoff] = f"{entry.step}.handoff"
+    for message in correction_messages:
+        names |= {part.blob: f"{last_call}.answer" for part in message.parts if part.blob is not None}
+    names[prepared.hash] = f"{entry.step}.input"
+    new = {blob.hash: blob.content for blob in prepared.blobs}
+    return Contents(lambda name: new.get(name) or tape.content(name), names)
 
 
 def _frame(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from reyn.config.values import PromptLimit
 from reyn.errors import (
     AnswersRejected,
     OpMissing,
@@ -205,6 +206,7 @@ class SubRuns:
                 input=started.input,
                 model=tape.state.models.name,
                 answer_form=tape.state.models.form,
+                prompt_limit=None if (limit := tape.state.models.prompt_limit) == PromptLimit() else limit,
                 settings=(pinned := Blob.of(canonical(settings))).hash,
                 requests=(requests := self._requests(tape)).hash,
                 rules=versions.RULES,

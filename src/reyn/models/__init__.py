@@ -15,8 +15,8 @@ from reyn.models.protocol import (
     ModelReply,
     ModelRequest,
     OutputMode,
-    TokenizingModel,
     Role,
+    TokenizingModel,
     ToolCall,
     ToolDefinition,
 )
@@ -33,8 +33,8 @@ __all__ = [
     "ModelReply",
     "ModelRequest",
     "OutputMode",
-    "TokenizingModel",
     "Role",
+    "TokenizingModel",
     "ToolCall",
     "ToolDefinition",
 ]

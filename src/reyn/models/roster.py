@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 class Roster:
     """The configured models, or one `override` that answers for every name.
 
-    `may_bind` tells whether the first use of a secret (a handle) may bind it to an origin.
+    `may_bind` tells whether the first use of a secret (a handle) may bind it to an origin. `counter` is how the project
+    counts tokens.
     """
 
     def __init__(
@@ -47,12 +48,14 @@ class Roster:
         secrets: Callable[[], Secrets],
         override: Model | None = None,
         may_bind: MayBind = lambda *_: True,
+        counter: Literal["auto", "chars", "exact"] = "auto",
     ) -> None:
         self._names = names
         self._root = root
         self._open_journal = journal
         self._open_secrets = secrets
         self._may_bind = may_bind
+        self._counter = counter
         self._secrets: Secrets | None = None
         self._override = override
         self._override_takes_time = override is not None and takes_time(override)
@@ -143,13 +146,8 @@ class Roster:
         except ReynError:
             return "full"  # the call itself reports why the model cannot be opened
 
-    def prompt_limit(self, name: str, counter: Literal["auto", "chars", "exact"]) -> PromptLimit:
-        """Return how many tokens a prompt for a model and its fallbacks may have, and how to count them. Opens nothing.
-
-        Args:
-            name: The model.
-            counter: The configured way to count.
-        """
+    def prompt_limit(self, name: str) -> PromptLimit:
+        """Return how many tokens a prompt for a model and its fallbacks may have, and how to count them."""
         if self._override is not None:
             declared = self._override.max_prompt_tokens if isinstance(self._override, DeclaresPromptLimit) else None
             limits, has_tokenizer = [declared], isinstance(self._override, TokenizingModel)
@@ -157,10 +155,10 @@ class Roster:
             models = [self.settings(one) for one in self.fallbacks(name)]
             limits = [one.max_prompt_tokens for one in models]
             has_tokenizer = all(one.model.partition(":")[0] == "local" for one in models)
-        estimated: CounterName = "o200k_base" if counter == "exact" else "chars"
+        estimated: CounterName = "o200k_base" if self._counter == "exact" else "chars"
         known = [limit for limit in limits if limit is not None]
         return PromptLimit(
-            min(known, default=None), "model" if has_tokenizer and counter != "chars" else estimated
+            min(known, default=None), "model" if has_tokenizer and self._counter != "chars" else estimated
         )
 
     def takes_time(self, name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reyn.config.values import PromptLimit
 from reyn.journal.kinds.shapes import (
     AnswerForm,
     ArtifactRef,
@@ -28,7 +29,7 @@ class RunStarted(Body, frozen=True):
     names the run that it repeats. `answer_form` is the form in which `model` is asked to answer. `imported` is true if
     the repeated run or the parent stems from an import: standing approvals and grants to named skills do not apply.
     `summaries` are those that other programs left in the project, for phases that receive handoffs before there are
-    any.
+    any. `prompt_limit` is how many tokens a prompt for `model` may have, and how they are counted.
     """
 
     run_id: str
@@ -48,6 +49,7 @@ class RunStarted(Body, frozen=True):
     answer_form: AnswerForm = "full"
     imported: bool = False
     summaries: ContentName | None = None
+    prompt_limit: PromptLimit | None = None
 
 
 @event("run_forked", v=1, origin="outside", enters="running")
@@ -71,6 +73,7 @@ class RunForked(Body, frozen=True):
     settings: ContentName | None = None
     imported: bool = False
     answer_form: AnswerForm | None = None
+    prompt_limit: PromptLimit | None = None
 
 
 @event("run_resumed", v=1, origin="outside", enters="running")
@@ -90,6 +93,7 @@ class RunResumed(Body, frozen=True):
     wording: Count | None = None
     ops: ContentName | None = None
     answer_form: AnswerForm | None = None
+    prompt_limit: PromptLimit | None = None
 
 
 @event("run_failed", v=1, origin="derived", enters="failed")
