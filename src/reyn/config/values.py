@@ -142,10 +142,14 @@ class HandoffSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
         return any(key is not None for key in keys)
 
 
+CounterChoice = Literal["auto", "chars", "bytes", "exact"]
+"""How a project counts tokens."""
+
+
 class ProjectContext(HandoffSettings, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The `context` of a project, which also chooses how tokens are counted."""
 
-    counter: Literal["auto", "chars", "exact"] = "auto"
+    counter: CounterChoice = "auto"
 
 
 ContextChoice = Annotated[
@@ -162,7 +166,7 @@ ProjectContextChoice = Annotated[
         "`ask_handoff`, `max_prompt_tokens` and `counter`"
     ),
 ]
-CounterName = Literal["chars", "o200k_base", "model"]
+CounterName = Literal["chars", "bytes", "o200k_base", "model"]
 """A way to count tokens; `model` is the tokenizer of the model itself."""
 
 
@@ -170,7 +174,7 @@ class PromptLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     """The tokens that a prompt for a model may have, `None` if its window is unknown, and how they are counted."""
 
     tokens: int | None = None
-    counter: CounterName = "chars"
+    counter: CounterName = "bytes"
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -208,9 +212,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What phases receive from earlier phases, unless a skill or a phase has a `context` of its own: `all`, `default`,
     `none`, or a mapping with `handoff_fields`, `narrative_cap`, `max_tokens` and `ask_handoff`. `null` is nothing.
     `max_prompt_tokens` limits the whole prompt of a phase, at most to the model's `context_tokens` less its
-    `max_tokens`. `counter` is how tokens are counted: `chars` estimates four characters a token and is calibrated by
-    the usage that a provider reports; `exact` counts with the tokenizer of a `local` model, and with `o200k_base` for
-    others (needs the extra `tokens`); `auto` is `exact` for `local` models and `chars` for others."""
+    `max_tokens`. `counter` is how the tokens of prompts are counted. `chars` and `bytes` estimate four characters or
+    bytes a token, calibrated by the usage that a provider reports. `exact` is the tokenizer of a `local` model, and
+    `o200k_base` for others (needs the extra `tokens`); it also counts handoffs. `auto` is the tokenizer of a `local`
+    model, and `bytes` for others."""
     output_language: str | None = None
     """Language of natural-language output; `null` lets the model choose."""
     strict: bool = False
@@ -253,7 +258,7 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     """The prompt limit of each of these models."""
 
     @property
-    def counter(self) -> Literal["auto", "chars", "exact"]:
+    def counter(self) -> CounterChoice:
         """How the project counts tokens."""
         return self.context.counter if isinstance(self.context, ProjectContext) else "auto"
 

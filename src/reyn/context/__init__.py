@@ -25,6 +25,7 @@ from reyn.context.manifest import PhaseContext, PhaseManifest, choose_context, d
 from reyn.context.prompt import closing_text, static_text
 from reyn.context.render import TurnFrame, correction, message_text, next_digest, truncate, turn_message
 from reyn.context.tokens import (
+    ByteCounter,
     CachingCounter,
     CalibratedCounter,
     CharCounter,
@@ -36,6 +37,7 @@ from reyn.context.tokens import (
 
 __all__ = [
     "Assembly",
+    "ByteCounter",
     "CachingCounter",
     "CalibratedCounter",
     "CharCounter",

@@ -1,7 +1,7 @@
 """Count tokens, and truncate a text to a number of them.
 
 `chars` counts as the handoff contract does: one token per four code points, rounded up. Everything that assembles text
-takes the counter as an argument. `reyn.context.bpe` has an exact one; a model may bring its own.
+takes the counter as an argument. `reyn.context.bpe` has an exact one, and a model may have its own.
 """
 
 from __future__ import annotations
@@ -42,6 +42,19 @@ class CharCounter:
 
 
 CHARS = CharCounter()
+
+
+class ByteCounter:
+    """Estimates tokens from the size in UTF-8, at four bytes a token: for other scripts better than `chars`."""
+
+    name = "bytes"
+
+    def count(self, text: str) -> int:
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        return -(-size // CHARS_PER_TOKEN)
+
+
+BYTES = ByteCounter()
 
 
 class FunctionCounter:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from reyn.context import CalibratedCounter, FittedText, Section, SectionCost, assemble_sections, message_text
 from reyn.context.render import HANDOFF_HEADING, read_marker
-from reyn.context.tokens import CHARS, NEUTRAL, SUFFIX
+from reyn.context.tokens import BYTES, CHARS, NEUTRAL, SUFFIX
 from reyn.context.words import escape_line_ends
 from reyn.errors import RunBlocked
 from reyn.journal import Blob, kinds
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from reyn.kernel.op_dispatch import OpLog
     from reyn.kernel.tape import Tape
 
+ESTIMATES: Mapping[str, TokenCounter] = {CHARS.name: CHARS, BYTES.name: BYTES}
+"""Counters that need nothing but the text, so that a replay counts again."""
 MESSAGE_TOKENS = 8
 """The tokens that a chat template adds to a message, at most."""
 _MAX_CHARACTER = 4
@@ -72,6 +74,10 @@ class Contents(NamedTuple):
     get: Callable[[str], bytes]
     names: Mapping[str, str]
 
+    def including(self, blob: Blob) -> Contents:
+        """Return the contents with one more, which is not stored yet."""
+        return Contents(lambda name: blob.content if name == blob.hash else self.get(name), self.names)
+
 
 async def fit_prompt(
     draft: Draft, contents: Contents, phase: CompiledPhase, log: OpLog, call: str, tape: Tape
@@ -81,22 +87,23 @@ async def fit_prompt(
     while True:
         limit = phase.prompt_limit(tape.state)
         spec, messages = draft(is_truncated=False)
+        contents = contents.including(spec.stable)
         # A recorded turn of another wording is executed again as it was, whatever the new wording would take.
         recorded = tape.upcoming.kind if tape.upcoming and tape.state.wording != versions.WORDING else None
         tokens, model = limit.tokens, phase.model or tape.state.models.name
         calibrated = tape.state.models.calibration.get(model)
         if tokens is None or _surely_fits(messages, log, contents, tokens, calibrated or NEUTRAL):
             return Prompt(spec, messages)
-        if limit.counter != "chars" and recorded not in (None, kinds.TokensCounted.kind):
+        if limit.counter not in ESTIMATES and recorded not in (None, kinds.TokensCounted.kind):
             return Prompt(spec, messages)
         attempts += 1
         whole = _Layout(messages, log, contents)
         tight_spec, tight_messages = draft(is_truncated=True)
-        tight = _Layout(tight_messages, log, contents, is_truncated=True)
-        factor = _factor(limit, calibrated, whole)
+        tight = _Layout(tight_messages, log, contents.including(tight_spec.stable), is_truncated=True)
+        factor = _factor(limit, calibrated)
         fitting = _Fitting(whole, tight, tokens, factor)
-        if limit.counter == "chars":
-            fitted = fitting(CHARS)
+        if estimate := ESTIMATES.get(limit.counter):
+            fitted = fitting(estimate)
         else:
             counted = await FitTokens(f"{call}.tokens{attempts}", limit.counter, model, fitting)
             fitted = recall_fitted(counted, contents.get)
@@ -134,19 +141,11 @@ def _surely_fits(
     return True
 
 
-def _factor(limit: PromptLimit, calibrated: int | None, layout: _Layout) -> int:
-    """Return the factor that calibrates the counter, per mille.
-
-    Until the provider has reported a usage, `chars` counts a character that takes several bytes in UTF-8 as so many.
-    """
-    if limit.counter == "model":
+def _factor(limit: PromptLimit, calibrated: int | None) -> int:
+    """Return the factor that calibrates the counter, per mille. It never lowers an exact count."""
+    if calibrated is None or limit.counter == "model":
         return NEUTRAL
-    if limit.counter != "chars":
-        return max(NEUTRAL, calibrated or NEUTRAL)
-    if calibrated is not None:
-        return calibrated
-    size = len(layout.text.encode("utf-8", "surrogatepass"))
-    return -(-size * NEUTRAL // max(1, len(layout.text)))
+    return calibrated if limit.counter in ESTIMATES else max(NEUTRAL, calibrated)
 
 
 class _Piece(NamedTuple):
@@ -174,7 +173,6 @@ class _Layout:
         self._log = log
         self._is_truncated = is_truncated
         self.pieces = [piece for number, message in enumerate(messages) for piece in self._pieces(number, message)]
-        self.text = "".join(piece.section.text for piece in self.pieces)
 
     @property
     def overhead(self) -> int:

@@ -6,7 +6,7 @@ A model that the caller passes to the runtime replaces all of them. Retries and 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from reyn.config import ModelSettings
 from reyn.config.values import PromptLimit
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from reyn.config.values import CounterName
+    from reyn.config.values import CounterChoice, CounterName
     from reyn.journal import Journal
     from reyn.journal.kinds import AnswerForm
     from reyn.models.protocol import Model
@@ -48,7 +48,7 @@ class Roster:
         secrets: Callable[[], Secrets],
         override: Model | None = None,
         may_bind: MayBind = lambda *_: True,
-        counter: Literal["auto", "chars", "exact"] = "auto",
+        counter: CounterChoice = "auto",
     ) -> None:
         self._names = names
         self._root = root
@@ -155,11 +155,15 @@ class Roster:
             models = [self.settings(one) for one in self.fallbacks(name)]
             limits = [one.max_prompt_tokens for one in models]
             has_tokenizer = all(one.model.partition(":")[0] == "local" for one in models)
-        estimated: CounterName = "o200k_base" if self._counter == "exact" else "chars"
         known = [limit for limit in limits if limit is not None]
-        return PromptLimit(
-            min(known, default=None), "model" if has_tokenizer and self._counter != "chars" else estimated
-        )
+        return PromptLimit(min(known, default=None), self._counter_name(has_tokenizer=has_tokenizer))
+
+    def _counter_name(self, *, has_tokenizer: bool) -> CounterName:
+        if self._counter in ("chars", "bytes"):
+            return self._counter
+        if has_tokenizer:
+            return "model"
+        return "o200k_base" if self._counter == "exact" else "bytes"
 
     def takes_time(self, name: str) -> bool:
         """Return whether answers of a model, or of one of its fallbacks, take time."""

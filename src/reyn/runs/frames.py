@@ -31,6 +31,7 @@ class _Frame(NamedTuple):
     handoff: kinds.ContextBudgetApplied | None
     truncated: dict[str, str]
     """The hash of the whole content, by the hash of the part that a frame contains."""
+    budget: kinds.PromptBudget | None = None
 
 
 def frame_at(
@@ -113,6 +114,8 @@ def visit_contexts(events: Iterable[Event], content: Callable[[str], bytes]) -> 
 
 
 def _sections(frame: _Frame, content: Callable[[str], bytes]) -> tuple[FrameSection, ...]:
+    if frame.budget is not None and frame.budget.sections:
+        return tuple(FrameSection(one.name, one.original_tokens, one.tokens) for one in frame.budget.sections)
     turn = next((number for number, one in enumerate(frame.messages) if _is_turn(one)), len(frame.messages))
     sections: list[FrameSection] = []
     for number, message in enumerate(frame.messages):
@@ -182,7 +185,8 @@ class _Scanner:
 
     def frame(self) -> _Frame:
         assert self.built is not None
-        return _Frame(self.built.messages, self._frame_results, self.answer, self._handoff, self._truncated)
+        built = self.built
+        return _Frame(built.messages, self._frame_results, self.answer, self._handoff, self._truncated, built.budget)
 
 
 def _find(run_id: str, events: Iterable[Event], seq: int | None) -> _Frame:

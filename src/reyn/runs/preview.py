@@ -63,11 +63,11 @@ def preview_frame(
     else:
         artifact = to_artifact(input, skill, strict=settings.strict, node=phase)
     # A preview opens no model and needs no tokenizer, so it estimates.
-    limit = replace(limit or PromptLimit(), counter="chars")
-    estimated = {name: replace(one, counter="chars") for name, one in settings.prompt_limits.items()}
+    limit = replace(limit or PromptLimit(), counter="bytes")
+    estimated = {name: replace(one, counter="bytes") for name, one in settings.prompt_limits.items()}
     context = settings.context
     if isinstance(context, ProjectContext):
-        context = replace(context, counter="chars")
+        context = replace(context, counter="bytes")
     settings = replace(settings, prompt_limits=estimated, context=context)
     preview = partial(_Preview, artifact=artifact, phase=phase, ops=ops, form=form, summaries=summaries, limit=limit)
     frame = preview(skill, settings).frame()

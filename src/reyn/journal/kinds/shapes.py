@@ -117,8 +117,8 @@ class PromptBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     limit: Count
     tokens: Count
-    counter: str = "chars"
-    factor: Count = 1000
+    counter: str
+    factor: Count
     sections: tuple[SectionTokens, ...] = ()
     truncated: tuple[TruncatedContent, ...] = ()
 
