@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from reyn.context import FrameSection, SectionCost, estimate_tokens, message_text
-from reyn.errors import RunNotFound
+from reyn.errors import ReynError, RunNotFound
 from reyn.journal import decode, kinds
+from reyn.skills import unpin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from reyn.journal import Body, Event
+    from reyn.skills import Skill
 
 _RESULTS = (kinds.OpCompleted, kinds.SubRunCompleted, kinds.PermissionDenied, kinds.ApprovalDecided)
 
@@ -32,6 +34,8 @@ class _Frame(NamedTuple):
     truncated: dict[str, str]
     """The hash of the whole content, by the hash of the part that a frame contains."""
     budget: kinds.PromptBudget | None = None
+    task: str = ""
+    """The instructions of the phase."""
 
 
 def frame_at(
@@ -48,7 +52,7 @@ def frame_at(
     Raises:
         RunNotFound: The run has no event `seq`, or no frame at or before it.
     """
-    frame = _find(run_id, events, seq)
+    frame = _find(run_id, events, seq, content)
     messages = [(str(message.role), message_text(message, content, frame.results)) for message in frame.messages]
     return messages if frame.answer is None else [*messages, (ANSWER, content(frame.answer).decode())]
 
@@ -58,7 +62,7 @@ def frame_sections(
 ) -> tuple[FrameSection, ...]:
     """Return the estimated tokens of each section of a frame, and of what was truncated. The arguments are those of
     `frame_at`."""
-    return _sections(_find(run_id, events, seq), content)
+    return _sections(_find(run_id, events, seq, content), content)
 
 
 class VisitContext(msgspec.Struct, frozen=True):
@@ -72,6 +76,7 @@ class VisitContext(msgspec.Struct, frozen=True):
         sections: The estimated tokens of each section of the last frame.
         input_tokens: The tokens of all prompts of the visit, as the provider reported them; 0 if it did not.
         cached_tokens: The part of them that a prompt cache served.
+        budget: The token budget of the last frame, if it was counted.
     """
 
     seq: int
@@ -81,6 +86,7 @@ class VisitContext(msgspec.Struct, frozen=True):
     sections: tuple[FrameSection, ...]
     input_tokens: int = 0
     cached_tokens: int = 0
+    budget: kinds.PromptBudget | None = None
 
     @property
     def tokens(self) -> int:
@@ -90,14 +96,21 @@ class VisitContext(msgspec.Struct, frozen=True):
 
 def visit_contexts(events: Iterable[Event], content: Callable[[str], bytes]) -> Iterator[VisitContext]:
     """Yield where the tokens of each visit's prompt went, for every visit with a frame."""
-    scanner, last, turns, usage = _Scanner(), 0, 0, kinds.Usage()
+    scanner, last, turns, usage = _Scanner(content), 0, 0, kinds.Usage()
     current: kinds.PhaseStarted | None = None
 
     def finished() -> Iterator[VisitContext]:
         if current is not None and turns:
-            sections = _sections(scanner.frame(), content)
+            frame = scanner.frame()
             yield VisitContext(
-                last, current.phase, current.visit, turns, sections, usage.input_tokens, usage.cached_tokens
+                last,
+                current.phase,
+                current.visit,
+                turns,
+                _sections(frame, content),
+                usage.input_tokens,
+                usage.cached_tokens,
+                frame.budget,
             )
 
     for event in events:
@@ -115,7 +128,10 @@ def visit_contexts(events: Iterable[Event], content: Callable[[str], bytes]) -> 
 
 def _sections(frame: _Frame, content: Callable[[str], bytes]) -> tuple[FrameSection, ...]:
     if frame.budget is not None and frame.budget.sections:
-        return tuple(FrameSection(one.name, one.original_tokens, one.tokens) for one in frame.budget.sections)
+        return tuple(
+            FrameSection(one.name, one.original_tokens, one.tokens, _system_parts(one.name, one.tokens, frame, content))
+            for one in frame.budget.sections
+        )
     turn = next((number for number, one in enumerate(frame.messages) if _is_turn(one)), len(frame.messages))
     sections: list[FrameSection] = []
     for number, message in enumerate(frame.messages):
@@ -126,8 +142,19 @@ def _sections(frame: _Frame, content: Callable[[str], bytes]) -> tuple[FrameSect
         tokens = estimate_tokens(message_text(message, content, frame.results))
         if sections and sections[-1].name == name:
             tokens += sections.pop().tokens
-        sections.append(FrameSection(name, tokens, tokens))
+        sections.append(FrameSection(name, tokens, tokens, _system_parts(name, tokens, frame, content)))
     return tuple(sections)
+
+
+def _system_parts(name: str, tokens: int, frame: _Frame, content: Callable[[str], bytes]) -> tuple[SectionCost, ...]:
+    """Return the shares of the task and of everything else that is static in the system message."""
+    if name != "system" or not frame.task:
+        return ()
+    text = message_text(frame.messages[0], content, frame.results)
+    task = -(-tokens * len(frame.task) // max(1, len(text)))
+    if frame.task not in text:
+        return ()
+    return (SectionCost("task", task, task), SectionCost("static", tokens - task, tokens - task))
 
 
 def _is_turn(message: kinds.FrameMessage) -> bool:
@@ -158,7 +185,11 @@ def _turn_sections(
 class _Scanner:
     """Collects the parts of the last frame, event by event."""
 
-    def __init__(self) -> None:
+    def __init__(self, content: Callable[[str], bytes]) -> None:
+        self._content = content
+        self._skill_hash = ""
+        self._skills: dict[str, Skill | None] = {}
+        self._phase = ""
         self.answer: str | None = None
         self.built: kinds.FrameBuilt | None = None
         self._results: dict[str, str] = {}
@@ -168,8 +199,10 @@ class _Scanner:
 
     def take(self, body: Body) -> None:
         match body:
+            case kinds.RunStarted() | kinds.RunForked() | kinds.RunResumed() if body.skill_hash is not None:
+                self._skill_hash = body.skill_hash
             case kinds.PhaseStarted():
-                self._results = {}
+                self._results, self._phase = {}, body.phase
             case kinds.ContextBudgetApplied():
                 self._handoff = body
             case kinds.FrameBuilt():
@@ -186,11 +219,25 @@ class _Scanner:
     def frame(self) -> _Frame:
         assert self.built is not None
         built = self.built
-        return _Frame(built.messages, self._frame_results, self.answer, self._handoff, self._truncated, built.budget)
+        task = self._task()
+        return _Frame(
+            built.messages, self._frame_results, self.answer, self._handoff, self._truncated, built.budget, task
+        )
+
+    def _task(self) -> str:
+        """Return the instructions of the phase; empty if the run's copy of its skill cannot be read."""
+        if self._skill_hash not in self._skills:
+            try:
+                self._skills[self._skill_hash] = unpin(self._content(self._skill_hash))
+            except ReynError:
+                self._skills[self._skill_hash] = None
+        skill = self._skills[self._skill_hash]
+        phase = skill.phases.get(self._phase) if skill else None
+        return phase.instructions.strip() if phase else ""
 
 
-def _find(run_id: str, events: Iterable[Event], seq: int | None) -> _Frame:
-    scanner, last = _Scanner(), 0
+def _find(run_id: str, events: Iterable[Event], seq: int | None, content: Callable[[str], bytes]) -> _Frame:
+    scanner, last = _Scanner(content), 0
     for event in events:
         body, last = decode(event), event.seq
         if seq is not None and event.seq > seq:
