@@ -140,10 +140,14 @@ def assemble_sections(
         ordinary = [index for index in order if not sections[index].never_truncate]
         fit.shrink(ordinary, respect_minimum=True)
         fit.shrink(ordinary, respect_minimum=False)
-        fit.shrink([index for index in order if sections[index].never_truncate], respect_minimum=False)
+        never = [index for index in order if sections[index].never_truncate]
+        fit.shrink(never, respect_minimum=False)
+        fit.drop([*ordinary, *never])
         texts, joined = fit.texts, _joined(fit.texts, separator)
     costs = tuple(
-        SectionCost(section.name, before, before if text == section.text else min(before - 1, counter.count(text)))
+        SectionCost(
+            section.name, before, before if text == section.text else max(0, min(before - 1, counter.count(text)))
+        )
         for section, before, text in zip(sections, original, texts, strict=True)
     )
     return Assembly(joined, counter.count(joined), budget, counter.name, costs, tuple(texts))
@@ -178,6 +182,13 @@ class _Fitting:
             part = self._longest(index, minimum)
             if self._counter.count(part) < self._counter.count(self.texts[index]):
                 self.texts[index] = part
+
+    def drop(self, order: Sequence[int]) -> None:
+        """Remove sections until the rest fits. A counter that counts fewer tokens for a longer text may need it."""
+        for index in order:
+            if self._excess(index, self.texts[index]) <= 0:
+                return
+            self.texts[index] = ""
 
     def _longest(self, index: int, minimum: int) -> str:
         """Return the longest part of a section with which everything fits; at least `minimum` tokens of it."""
