@@ -12,13 +12,15 @@ import pytest
 from reyn import SyncRuntime
 from reyn.config.values import PromptLimit
 from reyn.context import estimate_tokens
-from reyn.errors import CounterUnavailable, ModelBroken
+from reyn.errors import CounterUnavailable, ModelBroken, RunBlocked
 from reyn.journal import MemoryJournal, decode, kinds
 from reyn.kernel.prompt_budget import MESSAGE_TOKENS
 from reyn.models import ModelReply
 from reyn.runs.frames import frame_sections
 from reyn.testing import ScriptedModel
+from tests.fuzz.archives import Archive
 from tests.kernel.support import IN, Project
+from tests.kernel.test_handoffs import plant
 from tests.support import act, file, finish, go, write_skill
 
 CHAIN = {"look": ["build"], "build": ["check"], "check": ["end"]}
@@ -478,3 +480,22 @@ def test_a_resumed_run_has_the_limit_of_its_new_model(tmp_path: Path):
         assert rt.resume("k", retry=True).ok
     [resumed] = project.events("run_resumed")
     assert resumed["prompt_limit"] == {"tokens": 600}
+
+
+@pytest.mark.parametrize("forgery", ["bytes", "sections"])
+def test_a_run_with_a_forged_count_is_blocked(tmp_path: Path, forgery: str):
+    project = one_phase(tmp_path)
+    configure(tmp_path, 700, counter="exact")
+    assert project.run("s", [finish()], {"text": WORDS * 200}).ok
+    with project.open([]) as rt:
+        archive = Archive(b"".join(rt.export("k")))
+    [counted] = [event["data"] for event in archive.events if event["kind"] == "tokens_counted"]
+    if forgery == "sections":
+        counted["sections"] = counted["sections"][:1]
+    else:
+        [section] = [one for one in counted["sections"] if one.get("text")]
+        section["text"] = archive.add_blob(b"\xff")
+    other = Project(tmp_path)
+    plant(other, archive)
+    with other.open([]) as rt, pytest.raises(RunBlocked):
+        rt.replay("k")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from reyn.kernel.run_orchestrator import Visit
     from reyn.kernel.tape import Tape
 
+T = TypeVar("T")
 MAX_HANDOFFS = 20
 """The number of handoffs that a phase receives: those of the phases that completed last."""
 MAX_ITEMS = 20
@@ -130,10 +131,7 @@ def _from_summaries(manifest: PhaseManifest, tape: Tape) -> Callable[[TokenCount
     name = tape.state.started.summaries
     if name is None:
         return lambda counter: assemble_handoff_context((), manifest, counter=counter)
-    try:
-        summaries = msgspec.json.decode(tape.content(name), type=dict[int, str])
-    except msgspec.MsgspecError as error:  # an imported run can hold anything
-        raise RunBlocked(f"the recorded summaries of phases cannot be read: {error}") from error
+    summaries = _decode(name, dict[int, str], "the recorded summaries of phases", tape)
     goal = _line(_goal_before([], tape)) if manifest.selects("goal") else ""
 
     def build(counter: TokenCounter) -> HandoffContext:
@@ -228,10 +226,15 @@ def _missing(entry: Visit, tape: Tape) -> int | None:
 
 
 def _read(name: str, tape: Tape) -> PhaseHandoff:
+    return _decode(name, PhaseHandoff, "a recorded handoff", tape)
+
+
+def _decode(name: str, shape: type[T], what: str, tape: Tape) -> T:
+    """Decode recorded content. An imported run can hold anything."""
     try:
-        return msgspec.json.decode(tape.content(name), type=PhaseHandoff)
-    except msgspec.MsgspecError as error:  # an imported run can hold anything
-        raise RunBlocked(f"a recorded handoff cannot be read: {error}") from error
+        return msgspec.json.decode(tape.content(name), type=shape)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise RunBlocked(f"{what} cannot be read: {error}") from error
 
 
 def _data(name: str, tape: Tape) -> dict[str, Any]:

@@ -308,7 +308,17 @@ def unsafe_after_a_question(folder: Path) -> Scenario:
     return scenario.executes("risk", [act(TWICE, {"kind": "call", "who": "ada"}), act(TWICE), finish()])
 
 
-PLAIN = (pair, rejected_and_looping, concurrent_runs, stopping_and_continuing)
+def within_a_prompt_budget(folder: Path) -> Scenario:
+    """Prompts and handoffs that an exact counter truncates."""
+    scenario = Scenario(folder)
+    keys = {"b": "context: {max_tokens: 40, narrative_cap: 500}\n"}
+    write_skill(scenario.seed, "long", {"a": ["b"], "b": ["end"]}, ops={"a": "file"}, phase_keys=keys)
+    (scenario.seed / "long.txt").write_text("a long line\n" * 300)
+    answers = [act(file("read", "long.txt")), go("b", "many words " * 300), finish()]
+    return scenario.executes("long", answers, context={"max_prompt_tokens": 700, "counter": "exact"})
+
+
+PLAIN = (within_a_prompt_budget, pair, rejected_and_looping, concurrent_runs, stopping_and_continuing)
 ACTING = (
     writing,
     concurrent_writers,
