@@ -22,6 +22,8 @@ from reyn.config.values import PromptLimit
 from reyn.context.bpe import check_installed
 from reyn.errors import (
     ApprovalUnknown,
+    McpServerFailed,
+    McpServerUnknown,
     ProjectNotFound,
     RunBlocked,
     RunBusy,
@@ -46,9 +48,12 @@ from reyn.kernel.run_state import fold
 from reyn.kernel.sub_runs import SubRuns
 from reyn.kernel.summaries import read_summaries
 from reyn.kernel.versions import SUPPORTED_RULES
+from reyn.lint import lint_skill
 from reyn.lint.requests import malformed_requests
 from reyn.models.roster import Roster
-from reyn.ops import standard_ops
+from reyn.ops import OpSetup, standard_ops
+from reyn.ops.budget import OpFailed
+from reyn.ops.mcp import Connections, read_definitions, with_mcp_tools, write_definitions
 from reyn.permissions import RuleError, parse_requests
 from reyn.permissions.explain import explain_requests, ungranted
 from reyn.permissions.policy import policy_of
@@ -78,7 +83,7 @@ if TYPE_CHECKING:
 
     from reyn.config import Config
     from reyn.context import ContextFrame, FrameSection
-    from reyn.errors import NextAction
+    from reyn.errors import Finding, NextAction
     from reyn.journal import Approval, Event, Journal, RunRow, Status
     from reyn.journal.sqlite import SqliteJournal
     from reyn.kernel.live import Listener, OnDelta
@@ -90,6 +95,7 @@ if TYPE_CHECKING:
     from reyn.models import Model
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op
+    from reyn.ops.mcp import ToolDefinitions
     from reyn.permissions import Policy
     from reyn.runs.diff import DiffReport
     from reyn.runs.fork import ForkPoint
@@ -135,14 +141,20 @@ class OSRuntime:
         ops: Iterable[Op] = (),
         trust: ProjectTrust | None = None,
         vouches: bool = False,
+        allow_shell: bool = False,
+        allow_unsafe_python: bool = False,
     ) -> None:
         self.root = root
         self._vouches = vouches
+        self._allow_shell = allow_shell
+        self._allow_unsafe_python = allow_unsafe_python
         self._project_journal: SqliteJournal | None = None
         self.config = config
         self.trust = trust or ProjectTrust(str(root))
-        self.ops = standard_ops().with_ops(*ops)
         self.library = Library(root)
+        setup = OpSetup(config, self._secret_for, self.library, self._findings_of)
+        self.mcp = Connections(root)
+        self.ops = with_mcp_tools(standard_ops().with_ops(*ops).set_up(setup), self.mcp, setup, root)
         self.people: People = people or Unattended()
         self._journal = journal
         self._model = model
@@ -166,6 +178,8 @@ class OSRuntime:
         people: People | None = None,
         ops: Iterable[Op] = (),
         trust: bool | None = None,
+        allow_shell: bool = False,
+        allow_unsafe_python: bool = False,
         **settings: Any,
     ) -> Self:
         """Open a project.
@@ -183,6 +197,9 @@ class OSRuntime:
             ops: Op kinds to register besides the built-in and installed ones.
             trust: Whether this program vouches for the project and its journal; by default the decision that
                 `reyn trust` stored.
+            allow_shell: Whether skills that a rule grants `shell` may run shell commands.
+            allow_unsafe_python: Whether python steps with `mode: unsafe` may run, with all rights of this process's
+                user.
             **settings: Keys of the configuration to override.
         """
         folder = Path(root).resolve()
@@ -202,6 +219,8 @@ class OSRuntime:
             ops=ops,
             trust=loaded.trust,
             vouches=trust is True,
+            allow_shell=allow_shell,
+            allow_unsafe_python=allow_unsafe_python,
         )
 
     @cached_property
@@ -224,7 +243,14 @@ class OSRuntime:
     @cached_property
     def _policy(self) -> Policy:
         """The operator's rules and zones. Today's configuration holds for every run, whenever it was started."""
-        return policy_of(self.config, self.ops.vocabulary.permission_keys, self.root, self.trust)
+        return policy_of(
+            self.config,
+            self.ops.vocabulary.permission_keys,
+            self.root,
+            self.trust,
+            allow_shell=self._allow_shell,
+            allow_unsafe_python=self._allow_unsafe_python,
+        )
 
     @property
     def _existing_journal(self) -> Journal:
@@ -514,6 +540,8 @@ class OSRuntime:
             self.journal.approvals,
             self._reader.compile_skill,
             self._all_secrets,
+            self.config.sandbox,
+            lambda handle: self._roster.secrets().resolve(handle),
         )
 
     def _is_expired(self, wait: kinds.Wait | None) -> bool:
@@ -1098,6 +1126,47 @@ class OSRuntime:
         except SecretStoreUnavailable:  # there is no home directory
             return Secrets([], EnvironmentStore(os.environ), origins)
 
+    async def mcp_tools(self, server: str) -> ToolDefinitions:
+        """Connect to an MCP server and return the tools that it offers now. `accept_mcp_tools` makes them ops.
+
+        Raises:
+            McpServerUnknown: The configuration has no such server.
+            McpServerFailed: It cannot be reached or does not answer.
+        """
+        settings = self.config.mcp.servers.get(server)
+        if settings is None:
+            known = ", ".join(f"`{name}`" for name in self.config.mcp.servers) or "none"
+            note = " It may need trust." if self.trust.ignored else ""
+            raise McpServerUnknown(f"no MCP server `{server}`; configured: {known}.{note}")
+        credentials = {}
+        for text in (*settings.env.values(), *settings.headers.values()):
+            if text.startswith("secret://"):
+                credentials[text] = self._secret_for(text, settings.url) if settings.url else self.secrets.resolve(text)
+        try:
+            return await self.mcp.definitions(server, settings, credentials)
+        except OpFailed as error:
+            raise McpServerFailed(str(error)) from error
+
+    def accept_mcp_tools(self, definitions: ToolDefinitions) -> Path:
+        """Write the definitions of a server's tools to the project, and return the file.
+
+        They are ops from the next time that the project is opened.
+        """
+        return write_definitions(self.root, definitions)
+
+    def accepted_mcp_tools(self, server: str) -> ToolDefinitions | None:
+        """Return the accepted definitions of a server's tools; `None` if there are none."""
+        return read_definitions(self.root, server)
+
+    def _secret_for(self, handle: str, url: str) -> str:
+        """Return the value of a secret in order to send it to a server."""
+        from reyn.secrets import origin_of
+
+        return self.secrets.resolve_for(handle, url, may_bind=self.trust.may_bind(handle, origin_of(url)))
+
+    def _findings_of(self, folder: Path) -> list[Finding]:
+        return lint_skill(folder, self.library, self.ops.vocabulary)
+
     def _learn_secrets(self) -> None:
         """Make the values outside the keyring known, so that they are scrubbed from everything that is recorded."""
         if not self._has_learned:
@@ -1132,6 +1201,7 @@ class OSRuntime:
             task.cancel()
         if executing:
             await asyncio.wait(executing)
+        await self.mcp.aclose()
         if "_roster" in vars(self):
             await self._roster.close()
         if "_commits" in vars(self):

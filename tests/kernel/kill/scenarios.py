@@ -311,7 +311,7 @@ def unsafe_after_a_question(folder: Path) -> Scenario:
 def within_a_prompt_budget(folder: Path) -> Scenario:
     """Prompts and handoffs that an exact counter truncates."""
     scenario = Scenario(folder)
-    keys = {"b": "context: {max_tokens: 40, narrative_cap: 500}\n"}
+    keys = {"b": "context: {narrative_cap: 500}\n"}
     write_skill(scenario.seed, "long", {"a": ["b"], "b": ["end"]}, ops={"a": "file"}, phase_keys=keys)
     (scenario.seed / "long.txt").write_text("a long line\n" * 300)
     answers = [act(file("read", "long.txt")), go("b", "many words " * 300), finish()]
