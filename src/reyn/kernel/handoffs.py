@@ -119,7 +119,7 @@ async def _count_exactly(
     text = fitted.text or ""
     if manifest.max_tokens > 0 and fitted.tokens > manifest.max_tokens:
         raise RunBlocked(f"the recorded context `{key}` exceeds its budget")
-    was_truncated = any(one.was_truncated for one in fitted.sections)
+    was_truncated = 0 < manifest.max_tokens < fitted.original_tokens
     result = ContextBudgetResult(fitted.original_tokens, manifest.max_tokens, fitted.tokens, was_truncated)
     warnings_truncated = any(one.was_truncated for one in fitted.sections if one.name == "warnings")
     return HandoffContext(text, result, fitted.sections, warnings_truncated)
