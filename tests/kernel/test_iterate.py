@@ -65,7 +65,9 @@ def run(root: Path, model: Any, items: list[str], **settings: Any) -> tuple[Any,
             result = await runtime.run("many", {"text": "in", "items": items}, run_id="k")
             replay = await runtime.replay("k")
             assert replay.events == len(list(runtime.events("k")))
-            frame = [event for event in runtime.events("k") if event.kind == "step_completed" and event.data.get("into")]
+            frame = [
+                event for event in runtime.events("k") if event.kind == "step_completed" and event.data.get("into")
+            ]
             bound = json.loads(runtime.journal.blob(frame[0].data["result"])) if frame else None
             return result, bound
 
