@@ -926,6 +926,10 @@ class OSRuntime:
         """Return role and text of the messages of a frame, by default the last one, and the model's answer."""
         return self._reader.frame_at(run, seq)
 
+    def context_frame(self, run: str, seq: int | None = None) -> ContextFrame:
+        """Return the frame at an event of a run, or the last one before it, as a value; by default the last frame."""
+        return self._reader.context_frame(run, seq)
+
     def frame_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
         """Return the estimated tokens of each section of a frame, by default the last one, and of what was
         truncated."""
