@@ -470,7 +470,7 @@ class ForkImpossible(JournalError):
 
 
 class ArchiveInvalid(JournalError):
-    """An archive of exported runs is damaged, incomplete, or of a newer format; nothing was imported."""
+    """An archive of exported runs cannot be read, is damaged or has a newer format; nothing was imported."""
 
     code = "RYN418"
     hint = "Verify the runs where they were exported, and export them again."

@@ -123,5 +123,5 @@ def _spec_of(
                 if spec.system == recorded.messages[0]:
                     return phase, spec, ()
     phase = phases[0]
-    warning = "another version of Reyn phrased this prompt; `reyn frame RUN` without `--json` prints its exact text"
+    warning = "another version of Reyn phrased this prompt; its exact text is in the messages"
     return phase, phase.turn_spec(recorded.form, acting=bool(phase.ops), is_truncated=False), (warning,)
