@@ -24,6 +24,7 @@ import msgspec
 
 from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete, SchemaRejected
 from reyn.journal.kinds import Usage
+from reyn.models.chat_messages import to_plain_text
 from reyn.models.choice_probability import Token, choice_probability
 from reyn.models.decoding import decoding_schema
 from reyn.models.prompt_cache import PromptCache
@@ -118,11 +119,8 @@ class LocalModel:
         mode: OutputMode = "free" if is_free else "grammar"
         body: dict[str, Any] = {
             "messages": [
-                {
-                    "role": message.role,
-                    "content": message.text if message.role == "system" else _defuse(message.text),
-                }
-                for message in request.messages
+                {"role": role, "content": text if role == "system" else _defuse(text)}
+                for role, text in to_plain_text(request.messages, self.name)
             ],
             "max_tokens": self._settings.max_tokens,
             "cache_prompt": True,

@@ -30,6 +30,7 @@ from reyn.errors import (
     SchemaRejected,
 )
 from reyn.journal.kinds import Usage
+from reyn.models.chat_messages import to_wire, tool_wire
 from reyn.models.decoding import decoding_schema
 from reyn.models.protocol import ModelReply
 from reyn.models.sdk_logs import scrub_logs
@@ -197,13 +198,15 @@ class OpenAIModel:
     def _body(self, request: ModelRequest, request_format: _RequestFormat) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self._model,
-            "messages": [{"role": message.role, "content": message.text} for message in request.messages],
+            "messages": to_wire(request.messages),
             request_format.limit_field: self._settings.max_tokens,
             "stream": True,
             "stream_options": {"include_usage": True},
         }
         if self._settings.temperature is not None:
             body["temperature"] = self._settings.temperature
+        if request.tools:
+            body["tools"] = tool_wire(request.tools)
         if request_format.mode == "json_schema":
             schema = decoding_schema(request.contract, is_one_object=request_format.is_one_object)
             body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
