@@ -37,7 +37,7 @@ def test_show_lists_turns_ops_questions_and_decisions(here: Path, reyn):
         "18     turn 3",
         "20     asks: Sure?",
         "21 run r · resumed at work",
-        "22     answered: yes",
+        "22     reply: yes",
         "26     turn 4",
         "28     file edit workspace:a.txt · ok",
         "30     → finish (1.00) complete",

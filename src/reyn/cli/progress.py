@@ -126,7 +126,7 @@ class Progress:
         if entry.type != "answered" or self._people is None:
             return line
         is_elsewhere = (entry.run_id, entry.data["wait"]) in self._people.asked
-        return line.replace("answered", "answered by another process", 1) if is_elsewhere else line
+        return line.replace("reply", "reply from another process", 1) if is_elsewhere else line
 
     def _is_shown(self, entry: Entry) -> bool:
         match entry.type:

@@ -26,7 +26,7 @@ _REMARK = {"type": "string", "maxLength": 4_000}
 
 
 def _response(decisions: list[str], **fields: Any) -> dict[str, Any]:
-    """Return the schema of an answer: a word, or an object with the decision and a remark."""
+    """Return the schema of a reply: a word, or an object with the decision and a remark."""
     properties = {"decision": {"enum": decisions}, **fields, "remark": _REMARK}
     whole = {"type": "object", "properties": properties, "required": ["decision"], "additionalProperties": False}
     return {"anyOf": [{"enum": ["approve", "reject", "defer"]}, whole]}

@@ -48,7 +48,7 @@ _ABANDON_SECONDS = 5.0
 _CANCEL_POLL_SECONDS = 0.25
 """During a model call, how often the inbox is read for a cancellation."""
 _MAX_INVALID_ANSWERS = 3
-"""After so many invalid answers of the user, the run stops and waits."""
+"""After so many invalid replies of the user, the run stops and waits."""
 
 
 class InboxPolling:
@@ -204,7 +204,7 @@ class LiveWorld:
         ), tuple(blob for blob in (pinned, resumption.ops) if blob)
 
     async def wait_for_answer(self, wait: kinds.Wait, state: RunState) -> bool:
-        """Ask the user and poll the inbox meanwhile; return whether the run continues. The first answer counts."""
+        """Ask the user and poll the inbox meanwhile; return whether the run continues. The first reply counts."""
         asking = asyncio.ensure_future(self._people.ask(state.run_id, wait))
         try:
             while True:
@@ -241,7 +241,7 @@ class LiveWorld:
     async def flush(self, tape: Tape) -> None:
         """Make buffered events durable, then pass them to the listener.
 
-        A standing approval is stored before its event, so that a crash cannot lose it: the answer is durable already.
+        A standing approval is stored before its event, so that a crash cannot lose it: the reply is durable already.
         """
         for event in tape.pending:
             if event.kind == kinds.ApprovalDecided.kind:
@@ -282,8 +282,8 @@ class LiveWorld:
 def inbox_events(messages: Sequence[InboxMessage], wait: kinds.Wait | None, now: int) -> list[EventWithBlobs]:
     """Return the events that record the messages of an inbox at a time.
 
-    Only the first answer to a question is accepted, none after it has expired, and nothing after a cancellation. A
-    question of a sub-run is answered in the sub-run's inbox.
+    Only the first reply to a question is accepted, none after it has expired, and nothing after a cancellation. A
+    reply to a question of a sub-run goes to the sub-run's inbox.
     """
     events: list[EventWithBlobs] = []
     wait = wait if wait is not None and wait.run is None else None
@@ -319,7 +319,7 @@ def to_event(message: InboxMessage, wait: kinds.Wait | None, now: int) -> EventW
 
 
 def answer_error(wait: kinds.Wait | None, asked: str, value: Any) -> str:
-    """Return why the answer to a question is invalid; empty if it is valid."""
+    """Return why the reply to a question is invalid; empty if it is valid."""
     if wait is None or wait.id != asked:
         return f"no question `{asked}` is open"
     try:

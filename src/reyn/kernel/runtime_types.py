@@ -52,7 +52,21 @@ EXIT_CODES: dict[Status, int] = {
 
 
 class RunResult(msgspec.Struct, frozen=True):
-    """How a run ended or why it stopped. `path` holds the last 20 phases."""
+    """How a run ended or why it stopped.
+
+    Attributes:
+        run_id: The run.
+        status: `finished`, `failed`, `limited`, `waiting`, `aborted`, `cancelled` or `blocked`; `running` if its
+            process died.
+        reason: Why the run stopped; empty for a finished run.
+        artifact: The final output, `{"type": …, "data": …}`; `None` if there is none.
+        usage: Token counts of all model calls.
+        path: The last 20 phases.
+        warnings: Messages for the operator, for example about skipped steps.
+        wait: The question that the run waits for.
+        code: The error code of a failed run; docs/reference/errors.md explains it.
+        hint: What to do before a failed run is retried.
+    """
 
     run_id: str
     status: Status
@@ -62,11 +76,8 @@ class RunResult(msgspec.Struct, frozen=True):
     path: tuple[str, ...]
     warnings: tuple[str, ...] = ()
     wait: Wait | None = None
-    """The question that the run waits for."""
     code: str = ""
-    """The error code of a failed run; docs/reference/errors.md explains it."""
     hint: str = ""
-    """What to do before a failed run is retried."""
 
     @property
     def ok(self) -> bool:

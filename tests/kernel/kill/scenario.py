@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reyn import OSRuntime, RunResult
-from reyn.errors import ReynError, WaitUnknown
+from reyn.errors import QuestionUnknown, ReynError
 from reyn.journal import canonical, digest
 from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel.live import InboxPolling
@@ -174,7 +174,7 @@ class Scenario:
             wait = stopped.wait
             answer = answer_to(wait)
             self.ledger.write(Entry("said", wait.run or run, wait.id, digest(canonical(answer))))
-            with suppress(WaitUnknown):  # answered before the kill
+            with suppress(QuestionUnknown):  # answered before the kill
                 runtime.answer(run, wait.id, answer)
         return await runtime.resume(run, retry=stopped.status == "failed")
 

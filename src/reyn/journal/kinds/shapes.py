@@ -104,9 +104,16 @@ class RestoreVerdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
 
 
 class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An open question. `run` is the sub-run that asks, if it is not the run itself.
+    """An open question, for which a run waits.
 
-    `reason` is `question`, `approval` (of an op), `decision` (of a phase) or `unsafe` (an op whose outcome is unknown).
+    Attributes:
+        id: Unique in the run: `3.1.2` is the second op of the first turn in the third visit.
+        reason: `question`, `approval` (of an op), `decision` (of a phase) or `unsafe` (an op whose outcome is unknown).
+        message: The text for the user.
+        response_schema: The JSON Schema of the reply.
+        expires_at: When an approval expires, in microseconds since 1970, UTC; `None` if the question does not expire.
+        run: The sub-run that asks, if it is not the run itself.
+        suggestions: Suggested replies.
     """
 
     id: str
@@ -123,7 +130,7 @@ class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.reason in ("approval", "decision")
 
     def is_expired(self, now: int) -> bool:
-        """Whether the question has expired: it cannot be answered any more."""
+        """Whether the question has expired, so that it takes no reply."""
         return self.expires_at is not None and now >= self.expires_at
 
 
