@@ -64,7 +64,7 @@ def answer_to(wait: Any) -> Any:
 
 
 class InstantUser:
-    """A user who answers every question immediately."""
+    """A user who replies to every question immediately."""
 
     async def ask(self, run_id: str, wait: Any) -> Any:
         return answer_to(wait)
