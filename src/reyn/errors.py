@@ -312,7 +312,7 @@ class ApprovalExpired(AccessError):
     """A phase with `requires_approval` decided, but no user approved it within `limits.approval_seconds`."""
 
     code = "RYN301"
-    hint = "Retry the run to visit the phase again; `limits.approval_seconds` sets how long an approval stays open."
+    hint = "`limits.approval_seconds` sets how long an approval stays open. Retry the run to visit the phase again."
     exit_code = 1
 
 
@@ -383,7 +383,7 @@ class EventInvalid(JournalError):
     """An event or message has an unknown kind or invalid data."""
 
     code = "RYN407"
-    hint = "It was not stored. If it was read from the journal, that is damaged or was written by a newer version."
+    hint = "An invalid event is not stored. If it is in the journal, the journal is damaged or has events of a newer version."
 
 
 class StoreUnavailable(JournalError):
@@ -494,7 +494,7 @@ class RunInUse(JournalError):
 
 
 class RunImported(JournalError):
-    """The run was imported from an archive, so it cannot be continued, answered, cancelled or undone here."""
+    """The run was imported from an archive: it cannot be continued, cancelled or undone here, and takes no reply."""
 
     code = "RYN421"
     hint = "Fork or repeat it with the settings of this project."
