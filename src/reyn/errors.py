@@ -383,7 +383,10 @@ class EventInvalid(JournalError):
     """An event or message has an unknown kind or invalid data."""
 
     code = "RYN407"
-    hint = "An invalid event is not stored. If it is in the journal, the journal is damaged or has events of a newer version."
+    hint = (
+        "An invalid event is not stored. If it is in the journal, the journal is damaged or was written by a newer "
+        "version."
+    )
 
 
 class StoreUnavailable(JournalError):

@@ -87,7 +87,7 @@ class CallModel(Effect[Reply]):
 
 @dataclass(frozen=True)
 class PlanOp(Effect[kinds.OpStarted | kinds.PermissionDenied | kinds.ApprovalRequired]):
-    """Ask the gate, and plan what an op will do. `approved` is the digest of the action that a person approved."""
+    """Check permissions and plan an op. `approved` is the digest of the action that a person approved."""
 
     key: str
     args: dict[str, Any]
@@ -141,7 +141,7 @@ class PerformOp(Effect[kinds.OpCompleted | kinds.PermissionDenied | UnknownOutco
 
 @dataclass(frozen=True)
 class Restore(Effect[kinds.WorkspaceRestored]):
-    """Restore files to what they were, newest change first."""
+    """Restore files to their content before the changes, newest change first."""
 
     key: str
     changes: tuple[kinds.Change, ...]

@@ -1,4 +1,4 @@
-"""Handoffs of a run: what a completed phase leaves for later ones, and what a phase receives of it.
+"""Handoffs of a run: record the handoff of a completed phase, and assemble the handoffs for a later phase.
 
 A handoff is derived from what the run records anyway: the decision, the artifact, changed files, reviews, sub-runs. It
 is bounded in size, and a phase receives a bounded number, so that the cost of a visit does not grow with the run.
@@ -206,7 +206,7 @@ def _words(artifact: dict[str, Any]) -> str:
 
 
 def _in_words(content: bytes) -> str:
-    """Put an artifact into words, on one line; of a large one, the beginning of its JSON."""
+    """Put an artifact into words, on one line; for a large artifact, return the beginning of its JSON."""
     if len(content) > _MAX_SOURCE_BYTES:
         return fold_lines(content[:_MAX_SOURCE_BYTES].decode("utf-8", "ignore"))
     return fold_lines(plain_text(content))
@@ -227,12 +227,12 @@ def _line(text: str) -> str:
 
 
 def summarize(reason: str) -> str:
-    """Return the summary that a sub-run hands up: the reason of its last decision, bounded."""
+    """Return the summary of a sub-run for its parent: the reason of its last decision, bounded."""
     return _line(reason)
 
 
 def _items(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return distinct texts, bounded in number and length; the last one says how many are left out."""
+    """Return distinct texts, bounded in number and length. The last one counts the omitted texts."""
     items = list(dict.fromkeys(line for text in texts if (line := _line(text))))
     if len(items) <= MAX_ITEMS:
         return tuple(items)
@@ -244,7 +244,7 @@ def _all(handoffs: list[PhaseHandoff], field: str) -> list[str]:
 
 
 def _verdicts(sources: Iterable[Any]) -> dict[str, str]:
-    """Merge verdicts, later ones over earlier ones; bounded, the latest are kept."""
+    """Merge verdicts: later ones replace earlier ones, and the oldest are dropped beyond the limit."""
     merged: dict[str, str] = {}
     for source in sources:
         for name, verdict in source.items() if isinstance(source, dict) else ():

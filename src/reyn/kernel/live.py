@@ -40,15 +40,15 @@ if TYPE_CHECKING:
     EventWithBlobs = tuple[Body, tuple[Blob, ...]]
 
 _POLL_SECONDS = 0.02
-"""Between effects, how often the inbox is read for messages of other processes."""
+"""Interval for reading the inbox between effects."""
 _WAIT_POLL_SECONDS = 0.05
-"""While the user is being asked, how often the inbox is read."""
+"""Interval for reading the inbox while a user is asked."""
 _ABANDON_SECONDS = 5.0
-"""How long work that was cancelled may take to end."""
+"""Maximum time for cancelled work to end."""
 _CANCEL_POLL_SECONDS = 0.25
-"""During a model call, how often the inbox is read for a cancellation."""
+"""Interval for reading the inbox during a model call, for a cancellation."""
 _MAX_INVALID_ANSWERS = 3
-"""After so many invalid replies of the user, the run stops and waits."""
+"""Number of invalid replies after which the run stops and waits."""
 
 
 class InboxPolling:
@@ -76,7 +76,7 @@ class InboxPolling:
 
 
 class LiveWorld:
-    """The world of one run. `warnings` collects what the caller should know and no event records."""
+    """The world of one run. `warnings` collects messages for the caller that no event records."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class LiveWorld:
         return await self._unless_cancelled(call, tape)
 
     async def _unless_cancelled(self, work: Coroutine[Any, Any, EventWithBlobs], tape: Tape) -> EventWithBlobs | None:
-        """Await work that may take long; give it up and return nothing once the run is cancelled."""
+        """Await work that may take long; cancel it and return nothing if the run is cancelled."""
         task = asyncio.ensure_future(work)
         try:
             while not task.done():
@@ -260,7 +260,7 @@ class LiveWorld:
             await self.flush(tape)
 
     def _keep_standing(self, event: Event, state: RunState) -> None:
-        """Store an approval that a person gave for good."""
+        """Store a standing approval."""
         decided = decode(event)
         if isinstance(decided, kinds.ApprovalDecided) and decided.always:
             assert state.started is not None

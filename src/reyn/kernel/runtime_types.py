@@ -112,14 +112,14 @@ class VerifyReport(msgspec.Struct, frozen=True):
     head: str
     """The hash of the last event. Note it elsewhere to compare with it later."""
     sub_runs: int = 0
-    """Sub-runs whose results the run took; each still has the events that it had then, and was verified as well."""
+    """Number of verified sub-runs: those whose results the run used. Each still has the events that it had then."""
     noted_at: int | None = None
     """The event with the hash to compare with; the events after it were appended since."""
 
 
 def display_status(row: RunRow, *, is_claimed: bool) -> str:
     """Return the status that users see: interrupted if no process executes the run, blocked if its rules are not
-    supported. That of an imported run is what it was elsewhere."""
+    supported. An imported run has the status that it had in its own project."""
     assert row.status is not None
     if row.imported:
         return f"{row.status} (imported)"

@@ -56,7 +56,7 @@ def context_frame(
     back = visit.before.visit.rollback
 
     def value(name: str) -> Any:
-        """Return a stored value; of one that the frame truncates, the whole."""
+        """Return a stored value, whole even if the frame truncates it."""
         return msgspec.json.decode(content(recorded.truncated.get(name, name)))
 
     return ContextFrame(

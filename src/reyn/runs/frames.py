@@ -72,7 +72,7 @@ def frame_sections(
 
 
 class VisitContext(msgspec.Struct, frozen=True):
-    """Where the tokens of a visit's prompt went.
+    """The tokens of a visit's prompt, by section.
 
     Attributes:
         seq: The event of the last frame of the visit.
@@ -99,7 +99,7 @@ class VisitContext(msgspec.Struct, frozen=True):
 
 
 def visit_contexts(events: Iterable[Event], content: Callable[[str], bytes]) -> Iterator[VisitContext]:
-    """Yield where the tokens of each visit's prompt went, for every visit with a frame."""
+    """Yield the tokens of each visit's prompt by section, for every visit with a frame."""
     scanner, last, turns, usage = _Scanner(), 0, 0, kinds.Usage()
     current: kinds.PhaseStarted | None = None
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def has_ended(state: RunState, *, retry: bool, raised: Mapping[str, int | None]) -> bool:
-    """Whether a run has ended; an error if the flags ask to continue it all the same, or name an unknown limit."""
+    """Return whether a run has ended. Raise an error if the flags would continue it, or name an unknown limit."""
     if state.status not in ENDED:
         return False
     _check_known(raised)

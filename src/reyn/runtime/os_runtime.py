@@ -101,7 +101,7 @@ if TYPE_CHECKING:
     from reyn.vocabulary import Vocabulary
 
 STATE = ".reyn"
-"""The folder below the project's root where Reyn keeps its state."""
+"""The state directory, relative to the project."""
 DATABASE = "journal.db"
 _IMPORT_LIMITS = ImportLimits()
 
@@ -221,7 +221,7 @@ class OSRuntime:
 
     @cached_property
     def _policy(self) -> Policy:
-        """The operator's rules and zones. Today's configuration holds for every run, whenever it was started."""
+        """The operator's rules and zones. The current configuration applies to all runs, also to older ones."""
         return policy_of(self.config, self.ops.vocabulary.permission_keys, self.root, self.trust)
 
     @property
@@ -467,7 +467,7 @@ class OSRuntime:
         return RunStream(lambda listener: self.run(skill, input, run_id=run_id, listener=listener, on_delta=on_delta))
 
     async def _run_again(self, run_id: str, skill: str, input: Any, observers: _Observers) -> RunResult:
-        """Continue the run of a key if it was interrupted, else return its result. Uses the run's own copies."""
+        """Continue an existing run if it was interrupted, else return its result. Uses the run's own copies."""
         check_not_imported(self.find(run_id), "continued")
         loaded = load_run(self.journal, run_id)
         if not self._is_skill_of(loaded.started, skill):
@@ -564,7 +564,7 @@ class OSRuntime:
         return self._reader.to_result(state, warnings)
 
     def _own_warnings(self) -> Iterator[str]:
-        """Yield what the caller should know about every run of this runtime."""
+        """Yield the warnings that apply to every run of this runtime."""
         if self.trust.warning:
             yield self.trust.warning
         for name, why in self._roster.secrets().unreadable.items():
@@ -621,7 +621,7 @@ class OSRuntime:
             self._take_messages(name)
 
     def _cancel_descendants(self, run_id: str, reason: str) -> None:
-        """Cancel sub-runs that were started or stopped while the cancellation of their root run was on its way."""
+        """Cancel sub-runs that started or stopped before the cancellation of their root run was recorded."""
         for row in descendants(self.journal, run_id):
             if row.status in ENDED:
                 continue
@@ -632,7 +632,7 @@ class OSRuntime:
             self._take_messages(row.run_id)
 
     def _take_messages(self, run_id: str) -> None:
-        """Record the messages to a run, unless another process executes it, which then does so."""
+        """Record the messages to a run, unless another process executes the run and records them itself."""
         with suppress(RunBusy, RunBlocked), self.journal.claim(run_id):
             state, tape = load_head(self.journal, run_id)
             now, messages = self._clock.now(), self.journal.drain(run_id, state.messages_taken)
@@ -788,7 +788,7 @@ class OSRuntime:
     def undo(self, run: str, *, dry_run: bool = False) -> UndoReport:
         """Restore the files that a run and its descendants changed, newest change first.
 
-        A file that was changed since by anything else is left as it is, and so is one that the run may not write now.
+        Leaves a file as it is if another program changed it since, or if the run may not write it now.
 
         Raises:
             RunImported: The run was imported.
@@ -931,12 +931,11 @@ class OSRuntime:
         return self._reader.context_frame(run, seq)
 
     def frame_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
-        """Return the estimated tokens of each section of a frame, by default the last one, and of what was
-        truncated."""
+        """Return the estimated tokens of each section of a frame before and after truncation; by default the last frame."""
         return self._reader.frame_sections(run, seq)
 
     def visit_contexts(self, run: str) -> Iterator[VisitContext]:
-        """Yield where the tokens of each visit's prompt went, and what a prompt cache served."""
+        """Yield the tokens of each visit's prompt by section, and the tokens that a prompt cache served."""
         return self._reader.visit_contexts(run)
 
     async def replay(self, run: str) -> ReplayReport:
@@ -1094,7 +1093,7 @@ class OSRuntime:
             return Secrets([], EnvironmentStore(os.environ), origins)
 
     def _learn_secrets(self) -> None:
-        """Make the values outside the keyring known, so that they are scrubbed from everything that is recorded."""
+        """Register the secrets outside the keyring, so that they are redacted in everything that is recorded."""
         if not self._has_learned:
             self._has_learned = True
             self._roster.secrets().learn()
@@ -1150,7 +1149,7 @@ def _checked_id(run_id: str) -> str:
 
 
 def _check_imported(skill: Skill, vocabulary: Vocabulary) -> None:
-    """Check the copy of a skill that came with an archive. The import does not check copies under older rules."""
+    """Check the copy of a skill from an archive. The import does not check copies under older rules."""
     check_pinned(skill)
     check_supported(skill, vocabulary)
 
