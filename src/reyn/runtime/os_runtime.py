@@ -44,9 +44,10 @@ from reyn.kernel.run_state import fold
 from reyn.kernel.sub_runs import SubRuns
 from reyn.kernel.summaries import read_summaries
 from reyn.kernel.versions import SUPPORTED_RULES
+from reyn.lint import lint_skill
 from reyn.lint.requests import malformed_requests
 from reyn.models.roster import Roster
-from reyn.ops import standard_ops
+from reyn.ops import OpSetup, standard_ops
 from reyn.permissions import RuleError, parse_requests
 from reyn.permissions.explain import explain_requests, ungranted
 from reyn.permissions.policy import policy_of
@@ -76,7 +77,7 @@ if TYPE_CHECKING:
 
     from reyn.config import Config
     from reyn.context import ContextFrame, FrameSection
-    from reyn.errors import NextAction
+    from reyn.errors import Finding, NextAction
     from reyn.journal import Approval, Event, Journal, RunRow, Status
     from reyn.journal.sqlite import SqliteJournal
     from reyn.kernel.live import Listener, OnDelta
@@ -133,14 +134,19 @@ class OSRuntime:
         ops: Iterable[Op] = (),
         trust: ProjectTrust | None = None,
         vouches: bool = False,
+        allow_shell: bool = False,
+        allow_unsafe_python: bool = False,
     ) -> None:
         self.root = root
         self._vouches = vouches
+        self._allow_shell = allow_shell
+        self._allow_unsafe_python = allow_unsafe_python
         self._project_journal: SqliteJournal | None = None
         self.config = config
         self.trust = trust or ProjectTrust(str(root))
-        self.ops = standard_ops().with_ops(*ops)
         self.library = Library(root)
+        setup = OpSetup(config, self._secret_for, self.library, self._findings_of)
+        self.ops = standard_ops().with_ops(*ops).set_up(setup)
         self.people: People = people or Unattended()
         self._journal = journal
         self._model = model
@@ -164,6 +170,8 @@ class OSRuntime:
         people: People | None = None,
         ops: Iterable[Op] = (),
         trust: bool | None = None,
+        allow_shell: bool = False,
+        allow_unsafe_python: bool = False,
         **settings: Any,
     ) -> Self:
         """Open a project.
@@ -181,6 +189,9 @@ class OSRuntime:
             ops: Op kinds to register besides the built-in and installed ones.
             trust: Whether this program vouches for the project and its journal; by default the decision that
                 `reyn trust` stored.
+            allow_shell: Whether skills that a rule grants `shell` may run shell commands.
+            allow_unsafe_python: Whether python steps with `mode: unsafe` may run, with all rights of this process's
+                user.
             **settings: Keys of the configuration to override.
         """
         folder = Path(root).resolve()
@@ -200,6 +211,8 @@ class OSRuntime:
             ops=ops,
             trust=loaded.trust,
             vouches=trust is True,
+            allow_shell=allow_shell,
+            allow_unsafe_python=allow_unsafe_python,
         )
 
     @cached_property
@@ -222,7 +235,14 @@ class OSRuntime:
     @cached_property
     def _policy(self) -> Policy:
         """The operator's rules and zones. The current configuration applies to all runs, also to older ones."""
-        return policy_of(self.config, self.ops.vocabulary.permission_keys, self.root, self.trust)
+        return policy_of(
+            self.config,
+            self.ops.vocabulary.permission_keys,
+            self.root,
+            self.trust,
+            allow_shell=self._allow_shell,
+            allow_unsafe_python=self._allow_unsafe_python,
+        )
 
     @property
     def _existing_journal(self) -> Journal:
@@ -511,6 +531,8 @@ class OSRuntime:
             self.journal.approvals,
             self._reader.compile_skill,
             self._all_secrets,
+            self.config.sandbox,
+            lambda handle: self._roster.secrets().resolve(handle),
         )
 
     def _is_expired(self, wait: kinds.Wait | None) -> bool:
@@ -931,7 +953,7 @@ class OSRuntime:
         return self._reader.context_frame(run, seq)
 
     def frame_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
-        """Return the estimated tokens of each section of a frame before and after truncation; by default the last frame."""
+        """Return the estimated tokens of each section of a frame, by default the last, before and after truncation."""
         return self._reader.frame_sections(run, seq)
 
     def visit_contexts(self, run: str) -> Iterator[VisitContext]:
@@ -1091,6 +1113,15 @@ class OSRuntime:
             return open_secrets(origins=origins)
         except SecretStoreUnavailable:  # there is no home directory
             return Secrets([], EnvironmentStore(os.environ), origins)
+
+    def _secret_for(self, handle: str, url: str) -> str:
+        """Return the value of a secret in order to send it to a server."""
+        from reyn.secrets import origin_of
+
+        return self.secrets.resolve_for(handle, url, may_bind=self.trust.may_bind(handle, origin_of(url)))
+
+    def _findings_of(self, folder: Path) -> list[Finding]:
+        return lint_skill(folder, self.library, self.ops.vocabulary)
 
     def _learn_secrets(self) -> None:
         """Register the secrets outside the keyring, so that they are redacted in everything that is recorded."""
