@@ -466,14 +466,14 @@ def test_a_run_under_unsupported_rules_is_blocked_but_readable(project: Path, mo
 
 
 def test_token_usage_is_summed(project: Path):
-    from reyn import ModelReply
+    from reyn import ModelAnswer
 
     class Counting:
         name = "counting"
 
         async def complete(self, request):
             text = [go("second"), finish()][request.answered]
-            return ModelReply(msgspec.json.encode(text).decode(), kinds.Usage(10, 3))
+            return ModelAnswer(msgspec.json.encode(text).decode(), kinds.Usage(10, 3))
 
     with SyncRuntime.open(project, model=Counting(), journal=MemoryJournal()) as rt:
         assert rt.run("pair", IN).usage == kinds.Usage(20, 6)
@@ -590,13 +590,13 @@ def test_an_invalid_message_is_never_posted(tmp_path: Path):
 
 @pytest.mark.parametrize("usage", [kinds.Usage(-1, 0), kinds.Usage(1.5, 0), {"input_tokens": "x"}, object()])
 def test_an_invalid_token_count_loses_the_count_and_not_the_answer(project: Path, usage):
-    from reyn import ModelReply
+    from reyn import ModelAnswer
 
     class Miscounting:
         name = "miscounting"
 
         async def complete(self, request):
-            return ModelReply(msgspec.json.encode([go("second"), finish()][request.answered]).decode(), usage)
+            return ModelAnswer(msgspec.json.encode([go("second"), finish()][request.answered]).decode(), usage)
 
     with SyncRuntime.open(project, model=Miscounting(), journal=MemoryJournal()) as rt:
         result = rt.run("pair", IN)

@@ -159,7 +159,7 @@ async def _turns_left(phase: CompiledPhase, turns: int, tape: Tape) -> int:
 
 
 async def _more_visits(phase: CompiledPhase, rejections: str, tape: Tape) -> CompiledPhase:
-    """Stop the run: the model keeps choosing a phase without visits left. Return the phase after the limit was raised."""
+    """Stop the run: the model keeps choosing a phase without visits left. Return the phase after a raise."""
     names = " and ".join(f"`{name}`" for name in sorted(phase.used_up))
     cap = limit_of(tape.state, phase.settings, "max_phase_visits") or 0
     reason = f"{names} reached `max_phase_visits`, which is {cap}; {rejections}"

@@ -16,7 +16,7 @@ from reyn.journal import canonical, digest
 from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel.live import InboxPolling
 from reyn.kernel.ports import Clock, SystemClock
-from reyn.models import Model, ModelReply, ModelRequest
+from reyn.models import Model, ModelAnswer, ModelRequest
 from reyn.testing import CountingIds, ScriptedModel
 from reyn.testing.crash import (
     FILE_CALLS,
@@ -87,7 +87,7 @@ class FailingModel(ScriptedModel):
         super().__init__(answers)
         self._call = call
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         if request.call == self._call:
             self._call = ""
             raise ConnectionError("connection refused")
