@@ -135,7 +135,7 @@ def _derive(
     below = [_read(one.handoff, tape) for one in state.visit.sub_runs if one.handoff]
     data = artifact["data"] if isinstance(artifact["data"], dict) else {}
     own = data | extra
-    given = _data(entry.input.hash, tape)
+    input_data = _data(entry.input.hash, tape)
     named = _texts(own.get("decisions_made"))
     decisions = named or [reason]
     words = _words(artifact)
@@ -149,8 +149,8 @@ def _derive(
     return PhaseHandoff(
         phase=state.history.ordinal(entry.phase),
         phase_name=entry.phase,
-        goal=_line(_text(own.get("goal")) or _text(given.get("goal")) or _goal_before(before, tape)),
-        epic_id=_line(_text(own.get("epic_id")) or _text(given.get("epic_id"))),
+        goal=_line(_text(own.get("goal")) or _text(input_data.get("goal")) or _goal_before(before, tape)),
+        epic_id=_line(_text(own.get("epic_id")) or _text(input_data.get("epic_id"))),
         verdicts=_verdicts([*verdicts, reviewed, own.get("verdicts")]),
         artifacts_produced=_items(
             [*changed, *_texts(own.get("artifacts_produced")), *_all(below, "artifacts_produced")]

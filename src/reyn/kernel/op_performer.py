@@ -170,11 +170,11 @@ class OpPerformer:
             action = _digest(call, plan)
             standing = self._standing(call, plan.approval, tape)
             if standing is None and effect.approved != action:
-                shown = Blob.of(preview(call, plan, tape.content).encode())
+                text = Blob.of(preview(call, plan, tape.content).encode())
                 required = kinds.ApprovalRequired(
-                    effect.key, call.kind, call.op or "", args.hash, plan.approval, action, shown.hash
+                    effect.key, call.kind, call.op or "", args.hash, plan.approval, action, text.hash
                 )
-                return required, (args, shown, *plan.blobs)
+                return required, (args, text, *plan.blobs)
         known = None if plan.result is None else Blob.of(canonical(plan.result))
         started = op_event(kinds.OpStarted, call.kind)(
             effect.key,

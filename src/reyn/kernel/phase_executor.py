@@ -135,8 +135,8 @@ async def _prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: T
         if entry.latest.get(name) not in (None, entry.input.hash)
     )
     if len(content.content) > limit:
-        shown = log.truncate_blob(f"{entry.step}.input", content, limit, tape)
-        return _PreparedInput(content.hash, shown, (), rollback, reads)
+        truncated = log.truncate_blob(f"{entry.step}.input", content, limit, tape)
+        return _PreparedInput(content.hash, truncated, (), rollback, reads)
     blobs = (content,) if phase.definition.preprocessor else ()
     return _PreparedInput(content.hash, content.hash, blobs, rollback, reads)
 

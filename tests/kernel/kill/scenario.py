@@ -173,7 +173,7 @@ class Scenario:
         if stopped.status == "waiting" and not self.has_user:
             wait = stopped.wait
             answer = answer_to(wait)
-            self.ledger.write(Entry("said", wait.run or run, wait.id, digest(canonical(answer))))
+            self.ledger.write(Entry("replied", wait.run or run, wait.id, digest(canonical(answer))))
             with suppress(QuestionUnknown):  # answered before the kill
                 runtime.answer(run, wait.id, answer)
         return await runtime.resume(run, retry=stopped.status == "failed")
