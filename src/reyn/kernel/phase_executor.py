@@ -247,7 +247,8 @@ def _failure_reason(phase: CompiledPhase, calls: int, last_rejection: Rejected |
     if last_rejection is None:
         return f"phase `{phase.name}`: no decision could be executed after {calls} answers"
     rejected = phase.max_retries + 1
-    return f"phase `{phase.name}`: {rejected} answers rejected, last at {last_rejection.path}: {last_rejection.message}"
+    answers = "1 answer" if rejected == 1 else f"{rejected} answers"
+    return f"phase `{phase.name}`: {answers} rejected, last at {last_rejection.path}: {last_rejection.message}"
 
 
 async def _fail_visit(entry: Visit, log: OpLog, calls: int, code: str, reason: str, tape: Tape) -> None:
