@@ -107,7 +107,7 @@ class Progress:
             self._print(clean(f"run {run_id}{origin}"))
 
     def _warn(self, run_id: str) -> None:
-        """Print what a run that starts or continues requests in vain."""
+        """Print the requests of a run that no rule grants."""
         for warning in self._runtime.permission_warnings(run_id):
             if warning not in self.warned:
                 self.warned.add(warning)

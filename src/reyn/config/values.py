@@ -120,7 +120,7 @@ HANDOFF_FIELDS: tuple[str, ...] = get_args(HandoffField)
 
 
 class HandoffSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a phase receives from earlier phases, and whether it is asked for a handoff of its own.
+    """The handoffs that a phase receives, and whether the model is asked to add one.
 
     A key that is not set is inherited from the level above: a phase from its skill, a skill from the project.
     """

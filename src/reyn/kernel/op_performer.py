@@ -285,7 +285,7 @@ class OpPerformer:
         return _outcome(effect, call, result["status"], content), (content,)
 
     def _changed(self, effect: PerformOp, call: Call, known: Blob | None, *, approved: str, tape: Tape) -> OutcomeEvent:
-        """Apply the planned changes; record each that is in its file, whatever the result says."""
+        """Apply the planned changes. Record each change that is in its file, even if the result is an error."""
         assert known is not None
         changes = effect.started.changes
         applied = apply_changes(call, changes, self._env(tape), approved=approved)

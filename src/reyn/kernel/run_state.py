@@ -1,6 +1,6 @@
 """The state of a run: the fold of its events. Values and `apply`, no I/O.
 
-What a transition, a failure, a rollback or a limit means for a run is decided here. The lifecycle itself (status,
+This module defines the effect of transitions, failures, rollbacks and limits on a run. The lifecycle itself (status,
 reason, phase, open question) is folded in `reyn.journal.lifecycle`, which the list of runs shares.
 """
 

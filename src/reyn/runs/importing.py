@@ -1,7 +1,7 @@
 """Import runs from an archive: check everything, then store all runs in one transaction.
 
-The author of an archive chose every byte of it, so nothing in it is trusted. Each run must be one that Reyn can read
-for good: known events in an order that a run produces, paths that an op can write, content of the right shape. A
+The author of an archive chose every byte of it, so nothing in it is trusted. Each run must stay
+readable: known events in an order that a run produces, paths that an op can write, content of the right shape. A
 sub-run must be the one that its parent started. Imported runs are marked outside of their events, and are never
 executed: `fork` and `rerun` continue them as new runs.
 """

@@ -48,7 +48,7 @@ class Replayer:
         """Derive a run again and compare every event with the recorded one.
 
         Derived texts of another wording are not compared; the report counts such events. A fork of a run whose rules
-        are not supported any more is derived from the fork on; the report counts the events before it as inherited.
+        are no longer supported is derived from the fork on; the report counts the events before it as inherited.
 
         Raises:
             ReplayMismatch: names the first event that differs.

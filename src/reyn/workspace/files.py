@@ -36,7 +36,7 @@ class FileError(Exception):
 
 
 class ChangeUncertain(FileError):
-    """A change failed after it may have taken effect, and looking at the file does not tell."""
+    """A change failed after it may have taken effect, and the file does not show which."""
 
 
 class Image(msgspec.Struct, frozen=True):
