@@ -93,7 +93,10 @@ def test_frame_shows_the_first_prompt_of_a_skill(reyn):
     output = reyn("frame", "mine", "Hello there.")
     assert output.out.startswith("[system]\n")
     assert "[user]\nHello there." in output.out
-    frame = reyn("frame", "mine", "--json").json
+    assert output.err == ""
+    empty = reyn("frame", "mine", "--json")
+    assert empty.err == "note: no INPUT; the prompt has an empty `user_message`\n"
+    frame = empty.json
     assert frame["current_phase"] == "note_facts"
     assert frame["input_artifact"] == {"type": "user_message", "data": {}}
     assert reyn("frame", "mine", "{}").code == 2

@@ -59,6 +59,8 @@ def command(
         else:
             frame = runtime.first_frame(skill_name(skill_or_run), parse_input(input_or_seq), phase=phase)
             sections, texts = frame.sections, list(frame.messages)
+            if input_or_seq is None:
+                click.echo(f"note: no INPUT; the prompt has an empty `{frame.input_artifact['type']}`", err=True)
         for warning in frame.warnings if frame is not None else ():
             click.echo(f"warning: {clean(warning)}", err=True)
         if tokens:
