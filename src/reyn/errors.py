@@ -802,6 +802,27 @@ class SettingUnknown(ConfigError):
     hint = "Use a key of the configuration, or the name of a section such as `limits`."
 
 
+class McpDefinitionsInvalid(ConfigError):
+    """The accepted definitions of an MCP server's tools cannot be read."""
+
+    code = "RYN735"
+    hint = "Connect to the server again and accept its tools."
+
+
+class McpServerUnknown(ConfigError):
+    """The configuration has no MCP server of that name."""
+
+    code = "RYN736"
+    hint = "Add the server under `mcp.servers` in reyn.yaml."
+
+
+class McpServerFailed(ConfigError):
+    """An MCP server cannot be reached, or does not answer."""
+
+    code = "RYN737"
+    hint = "Check `mcp.servers` in reyn.yaml and that the server runs."
+
+
 # -- RYN9xx: internal errors --------------------------------------------------------------------------
 
 

@@ -37,14 +37,14 @@ class Want(msgspec.Struct, frozen=True):
     """One thing that needs trust.
 
     Attributes:
-        kind: A file zone, a permission, or a secret.
+        kind: A file zone, a permission, a secret, or code to load.
         key: The key of the configuration, such as `files.write`.
         text: What takes effect with trust.
         place: Where it is set, such as `reyn.yaml:3`.
         pair: The handle of a secret, and the origin that it would be sent to.
     """
 
-    kind: Literal["zone", "permission", "secret"]
+    kind: Literal["zone", "permission", "secret", "code"]
     key: str
     text: str
     place: str
@@ -136,6 +136,7 @@ def load_project(
     if state in ("declined", "not trusted"):
         removed = _without_grants(merged, sources)
         _without_zones(merged, sources)
+        _without_servers(merged, sources)
         withheld = frozenset(_project_pairs(sources))
         found = ProjectTrust(str(root), state, wants, needed, removed, withheld)
     return LoadedProject(msgspec.convert(merged, Config), found, sources)
@@ -201,6 +202,9 @@ def _wants(sources: Sources, merged: dict[str, Any]) -> Iterator[Want]:
                     path = ("permissions", key, index) if isinstance(entry, list) else ("permissions", key)
                     place = f"{document.file}:{document.at(*path).line}"
                     yield Want("permission", f"permissions.{key}", _rule_text(key, rule), place)
+    for name in _project_servers(sources):
+        text = f"mcp.servers.{name}: {_server_text(merged['mcp']['servers'][name])}"
+        yield Want("code", f"mcp.servers.{name}", text, sources.place("mcp", "servers", name))
     own = _project_pairs(sources)
     for name, settings in merged.get("models", {}).items():
         pair = _pair(settings)
@@ -211,6 +215,28 @@ def _wants(sources: Sources, merged: dict[str, Any]) -> Iterator[Want]:
     if pair is not None and pair in own:
         place = sources.place("web", "search", "url" if merged["web"]["search"].get("url") else "key")
         yield Want("secret", "web.search.key", f"web.search: send {pair[0]} to {pair[1]}", place, pair)
+
+
+def _project_servers(sources: Sources) -> list[str]:
+    """Return the MCP servers that the project's own configuration starts or connects to."""
+    servers = _value_at(sources.merged, ("mcp", "servers"))
+    return [name for name in servers or {} if _is_project(sources, "mcp", "servers", name)]
+
+
+def _server_text(settings: Any) -> str:
+    """Return what a server's settings cause, with everything that decides about it."""
+    command = settings.get("command")
+    what = f"start {' '.join(map(str, command))}" if command else f"connect to {settings.get('url')}"
+    values = {**settings.get("env", {}), **settings.get("headers", {})}
+    named = f" with {', '.join(f'{name}={value}' for name, value in values.items())}" if values else ""
+    return f"{what}{named}{' (trusted)' if settings.get('trusted') else ''}"
+
+
+def _without_servers(merged: dict[str, Any], sources: Sources) -> None:
+    """Remove the MCP servers that need trust."""
+    if names := _project_servers(sources):
+        servers = {name: one for name, one in merged["mcp"]["servers"].items() if name not in names}
+        merged["mcp"] = {**merged["mcp"], "servers": servers}
 
 
 def _project_rules(document: Document) -> dict[str, Any]:
