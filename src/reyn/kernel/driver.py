@@ -55,6 +55,10 @@ class World(Protocol):
         """Make the buffered events of the tape durable."""
         ...
 
+    async def settle(self) -> None:
+        """End what was started ahead of the visit and is not awaited any more."""
+        ...
+
 
 class _Stopped(Exception):
     """Unwinds the visit in progress: the run has stopped, or the recording has ended."""
@@ -70,6 +74,13 @@ class Driver:
 
     async def drive(self) -> RunState:
         """Execute the run until it ends or stops."""
+        try:
+            return await self._drive()
+        finally:
+            if self.world is not None:
+                await self.world.settle()
+
+    async def _drive(self) -> RunState:
         try:
             self._take_external_events()
             while True:

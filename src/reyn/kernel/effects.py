@@ -187,6 +187,10 @@ class ExecuteSubRun(Effect[kinds.SubRunCompleted]):
 
     key: str
     started: kinds.SubRunStarted
+    ahead: tuple[kinds.SubRunStarted, ...] = field(default=(), compare=False)
+    """Sub-runs that the visit will await next. They execute meanwhile; their outcomes are recorded when awaited."""
+    concurrency: int = 1
+    """How many of them, this one included, execute at the same time."""
 
     outcomes = (kinds.SubRunCompleted,)
     failures = (kinds.SubRunStopped,)

@@ -112,8 +112,12 @@ class LiveWorld:
         self._listener = listener
         self.warnings = self._recorder.warnings
         self._invalid_answers = 0
+        self._ahead: dict[str, asyncio.Future[EventWithBlobs]] = {}
+        self._slots: tuple[int, asyncio.Semaphore] | None = None
 
     async def perform(self, effect: Effect[Any], tape: Tape) -> EventWithBlobs | None:
+        if self._ahead and not isinstance(effect, ExecuteSubRun | PlanSubRun):
+            await self.settle()  # the iteration that started them has ended
         match effect:
             case CallModel():
                 return await self._call_model(effect, tape)
@@ -130,8 +134,36 @@ class LiveWorld:
             case PlanSubRun():
                 return self._sub_runs.plan(effect, tape)
             case ExecuteSubRun():
-                return await self._sub_runs.execute(effect, tape)
+                return await self._execute_sub_run(effect, tape)
         raise InternalError(f"effect {type(effect).__name__} has no implementation")
+
+    async def _execute_sub_run(self, effect: ExecuteSubRun, tape: Tape) -> EventWithBlobs:
+        """Execute a sub-run, and meanwhile those that are awaited next.
+
+        Each has a journal of its own, so one that is interrupted continues when it is awaited again.
+        """
+        if not effect.ahead and effect.key not in self._ahead:
+            return await self._sub_runs.execute(effect, tape)
+        for started in (effect.started, *effect.ahead):
+            if started.call not in self._ahead:
+                work = self._execute_one(ExecuteSubRun(started.call, started), effect.concurrency, tape)
+                self._ahead[started.call] = asyncio.ensure_future(work)
+        return await self._ahead.pop(effect.key)
+
+    async def _execute_one(self, effect: ExecuteSubRun, concurrency: int, tape: Tape) -> EventWithBlobs:
+        if self._slots is None or self._slots[0] != concurrency:
+            self._slots = (concurrency, asyncio.Semaphore(concurrency))
+        async with self._slots[1]:
+            return await self._sub_runs.execute(effect, tape)
+
+    async def settle(self) -> None:
+        """Interrupt the sub-runs that nothing awaits any more."""
+        tasks = [*self._ahead.values()]
+        self._ahead.clear()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _call_model(self, effect: CallModel, tape: Tape) -> EventWithBlobs | None:
         """Call the model; return nothing if the run was cancelled during the call."""

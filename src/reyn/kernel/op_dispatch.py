@@ -145,10 +145,10 @@ async def run_sub_skill(
     name: str, value: Any, call: str, pinned: Skill | None, tape: Tape, *, shares_workspace: bool = False
 ) -> kinds.SubRunCompleted:
     """Execute a skill as a sub-run: the run's own copy of the skill if it has one, else the installed skill."""
-    started = await PlanSubRun(call, name, value, pinned, shares_workspace)
-    return await ExecuteSubRun(call, started)
+    return await ExecuteSubRun(call, await PlanSubRun(call, name, value, pinned, shares_workspace))
 
 
 def _sub_run_outcome(sub_run: kinds.SubRunCompleted, tape: Tape) -> RunOutcome:
     artifact = msgspec.json.decode(tape.content(sub_run.artifact.hash)) if sub_run.artifact else None
-    return RunOutcome(sub_run.run, artifact, sub_run.error)
+    phases = tuple((one.phase, msgspec.json.decode(tape.content(one.artifact.hash))) for one in sub_run.phases)
+    return RunOutcome(sub_run.run, artifact, sub_run.error, phases)

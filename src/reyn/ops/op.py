@@ -159,11 +159,15 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class RunOutcome(msgspec.Struct, frozen=True):
-    """The outcome of a `RunRequest`: the final artifact of the sub-run, or the error."""
+    """The outcome of a `RunRequest`: the final artifact of the sub-run, or the error.
+
+    `phases` holds the names of the phases that were visited last, each with its artifact.
+    """
 
     run_id: str
     artifact: dict[str, Any] | None
     error: str = ""
+    phases: tuple[tuple[str, dict[str, Any]], ...] = ()
 
 
 @runtime_checkable

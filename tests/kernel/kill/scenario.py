@@ -108,6 +108,7 @@ class Scenario:
         self.runs: list[str] = []
         self.settings: dict[str, Any] = {}
         self.ops: list = []
+        self.input: dict = {"text": "in"}
         self.has_user = False
         self.clock: Clock = SystemClock()
         self.fails_at = ""
@@ -158,7 +159,7 @@ class Scenario:
 
     async def _operate(self, runtime: OSRuntime, run: str) -> RunResult:
         """Act as the operator: start or continue, answer questions, retry failures, raise limits."""
-        result = await runtime.run(self.skill, {"text": "in"}, run_id=run)
+        result = await runtime.run(self.skill, self.input, run_id=run)
         for _ in range(MAX_ATTEMPTS):
             if result.status not in ("failed", "limited", "waiting"):
                 break

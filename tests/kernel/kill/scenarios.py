@@ -308,6 +308,22 @@ def unsafe_after_a_question(folder: Path) -> Scenario:
     return scenario.executes("risk", [act(TWICE, {"kind": "call", "who": "ada"}), act(TWICE), finish()])
 
 
+def iterating_together(folder: Path) -> Scenario:
+    """An iteration whose sub-runs execute at the same time and change files."""
+    scenario = _with_files(folder)
+    write_skill(scenario.seed, "item", {"x": ["end"]}, ops={"x": "file"})
+    step = (
+        "preprocessor:\n  - iterate: {over: data.items, concurrency: 2, into: data.all,"
+        " apply: {run_skill: {skill: item, input: {text: _iter.item}}}}\n"
+    )
+    anything = {"type": "object", "additionalProperties": True}
+    write_skill(scenario.seed, "many", {"a": ["end"]}, phase_keys={"a": step}, artifacts={"note": anything})
+    scenario.input = {"text": "in", "items": ["one", "two", "three"]}
+    # Sub-runs that execute together count the answers of their parent alike, so each gets the first answers.
+    together = [act(file("write", "workspace:mine.txt", content="x\n")), finish("each")]
+    return scenario.executes("many", [*together, "unused", "unused", "unused", "unused", finish("all")])
+
+
 PLAIN = (pair, rejected_and_looping, concurrent_runs, stopping_and_continuing)
 ACTING = (
     writing,
@@ -323,4 +339,5 @@ ACTING = (
     sub_runs,
     stopping_sub_runs,
     steps_and_limits,
+    iterating_together,
 )

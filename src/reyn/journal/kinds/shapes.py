@@ -33,6 +33,13 @@ class ArtifactRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hash: ContentName
 
 
+class PhaseArtifact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The artifact that a visit of a phase produced."""
+
+    phase: str
+    artifact: ArtifactRef
+
+
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A piece of a message: a blob, a short text, or the first `results` op results of the visit, one per line.
 
