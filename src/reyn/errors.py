@@ -77,7 +77,10 @@ code is never reused.
     │   ├── UsageError             RYN710
     │   ├── UserConfigUnavailable  RYN711
     │   ├── OriginInvalid          RYN712
-    │   └── SettingUnknown         RYN719
+    │   ├── SettingUnknown         RYN719
+    │   ├── McpDefinitionsInvalid  RYN735
+    │   ├── McpServerUnknown       RYN736
+    │   └── McpServerFailed        RYN737
     └── InternalError              RYN900  a bug in Reyn
         └── ForeignAwait           RYN901
 """
