@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reyn.models import ModelReply, ModelRequest
+from reyn.models import ModelAnswer, ModelRequest
 from reyn.runtime import OSRuntime
 from tests.support import finish, write_skill
 
@@ -28,7 +28,7 @@ class Meeting:
         self.running = 0
         self.calls: list[str] = []
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         text = request.input["data"].get("text", "")
         self.calls.append(text)
         if request.phase == "x":
@@ -41,8 +41,8 @@ class Meeting:
             await mine.wait()
             self.running -= 1
             if text == "bad":
-                return ModelReply("no JSON")
-        return ModelReply(json.dumps(finish(f"did {text}")))
+                return ModelAnswer("no JSON")
+        return ModelAnswer(json.dumps(finish(f"did {text}")))
 
     async def release(self) -> None:
         for _, event in reversed(self.waiting):

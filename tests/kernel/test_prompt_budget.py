@@ -15,7 +15,7 @@ from reyn.context import estimate_tokens
 from reyn.errors import CounterUnavailable, ModelBroken, RunBlocked
 from reyn.journal import MemoryJournal, decode, kinds
 from reyn.kernel.prompt_budget import MESSAGE_TOKENS
-from reyn.models import ModelReply
+from reyn.models import ModelAnswer
 from reyn.runs.frames import frame_sections
 from reyn.testing import ScriptedModel
 from tests.fuzz.archives import Archive
@@ -198,13 +198,13 @@ class Window(ScriptedModel):
         self.requests: list[Any] = []
         self._per_token = per_token
 
-    async def complete(self, request: Any) -> ModelReply:
+    async def complete(self, request: Any) -> ModelAnswer:
         self.requests.append(request)
         reply = await super().complete(request)
         if self._per_token is None:
             return reply
         length = sum(len(message.text) for message in request.messages)
-        return ModelReply(reply.text, kinds.Usage(int(length / self._per_token), 10, 0))
+        return ModelAnswer(reply.text, kinds.Usage(int(length / self._per_token), 10, 0))
 
 
 class Tokenizing(Window):

@@ -13,7 +13,15 @@ from reyn.context.budget import (
     apply_context_budget,
     assemble_sections,
 )
-from reyn.context.frame import ContextFrame, Execution, Repetition, Rollback, StableFrame, stable_frame
+from reyn.context.frame import (
+    ContextFrame,
+    Execution,
+    RejectedArtifact,
+    Repetition,
+    Rollback,
+    StableFrame,
+    stable_frame,
+)
 from reyn.context.handoff import (
     HandoffContext,
     PhaseHandoff,
@@ -23,7 +31,7 @@ from reyn.context.handoff import (
 )
 from reyn.context.manifest import PhaseContext, PhaseManifest, choose_context, default_manifests, resolve_manifest
 from reyn.context.prompt import closing_text, static_text
-from reyn.context.render import TurnFrame, correction, message_text, next_digest, truncate, turn_message
+from reyn.context.render import TurnFrame, correction, message_text, next_digest, truncate, turn_message, turn_parts
 from reyn.context.tokens import (
     ByteCounter,
     CachingCounter,
@@ -51,6 +59,7 @@ __all__ = [
     "PhaseContext",
     "PhaseHandoff",
     "PhaseManifest",
+    "RejectedArtifact",
     "Repetition",
     "Rollback",
     "Section",
@@ -76,4 +85,5 @@ __all__ = [
     "truncate",
     "truncate_to_token_budget",
     "turn_message",
+    "turn_parts",
 ]

@@ -116,15 +116,16 @@ def assemble_handoff_context(
     whole = _join_parts(whole_body, warnings)
     tokens = counter.count(whole)
     fits = manifest.max_tokens <= 0 or tokens <= manifest.max_tokens
-    body, shown = (whole_body, warnings) if fits else _fit(whole_body, warnings, manifest.max_tokens, counter)
-    text = _join_parts(body, shown)
+    fitted = (whole_body, warnings) if fits else _fit(whole_body, warnings, manifest.max_tokens, counter)
+    body, fitted_warnings = fitted
+    text = _join_parts(body, fitted_warnings)
     result = ContextBudgetResult(
         tokens, manifest.max_tokens, tokens if fits else counter.count(text), was_truncated=text != whole
     )
     costs = section_costs(sections, len(body), counter)
     if warnings:
-        costs = (*costs, SectionCost("warnings", counter.count(warnings), counter.count(shown)))
-    return HandoffContext(text, result, costs, warnings_truncated=shown != warnings)
+        costs = (*costs, SectionCost("warnings", counter.count(warnings), counter.count(fitted_warnings)))
+    return HandoffContext(text, result, costs, warnings_truncated=fitted_warnings != warnings)
 
 
 def _fit(body: str, warnings: str, budget: int, counter: TokenCounter) -> tuple[str, str]:

@@ -47,7 +47,7 @@ class World(Protocol):
         ...
 
     async def wait_for_answer(self, wait: kinds.Wait, state: RunState) -> bool:
-        """Ask the user, and return whether a message arrived or the question expired; False if there is no answer for
+        """Ask the user, and return whether a message arrived or the question expired; False if there is no reply
         now."""
         ...
 
@@ -168,7 +168,7 @@ class Driver:
         return outcome
 
     async def _ask(self, effect: Ask) -> Any:
-        """Return the answer to an open question; stop the run if there is none for now."""
+        """Return the reply to an open question; stop the run if there is none yet."""
         while True:
             self._take_external_events()
             last_answer, wait = self.tape.state.last_answer, self.tape.state.wait

@@ -41,15 +41,15 @@ if TYPE_CHECKING:
     EventWithBlobs = tuple[Body, tuple[Blob, ...]]
 
 _POLL_SECONDS = 0.02
-"""Between effects, how often the inbox is read for messages of other processes."""
+"""Interval for reading the inbox between effects."""
 _WAIT_POLL_SECONDS = 0.05
-"""While the user is being asked, how often the inbox is read."""
+"""Interval for reading the inbox while a user is asked."""
 _ABANDON_SECONDS = 5.0
-"""How long work that was cancelled may take to end."""
+"""Maximum time for cancelled work to end."""
 _CANCEL_POLL_SECONDS = 0.25
-"""During a model call, how often the inbox is read for a cancellation."""
+"""Interval for reading the inbox during a model call, for a cancellation."""
 _MAX_INVALID_ANSWERS = 3
-"""After so many invalid answers of the user, the run stops and waits."""
+"""Number of invalid replies after which the run stops and waits."""
 
 
 class InboxPolling:
@@ -77,7 +77,7 @@ class InboxPolling:
 
 
 class LiveWorld:
-    """The world of one run. `warnings` collects what the caller should know and no event records."""
+    """The world of one run. `warnings` collects messages for the caller that no event records."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class LiveWorld:
         return await self._unless_cancelled(call, tape)
 
     async def _unless_cancelled(self, work: Coroutine[Any, Any, EventWithBlobs], tape: Tape) -> EventWithBlobs | None:
-        """Await work that may take long; give it up and return nothing once the run is cancelled."""
+        """Await work that may take long; cancel it and return nothing if the run is cancelled."""
         task = asyncio.ensure_future(work)
         try:
             while not task.done():
@@ -241,7 +241,7 @@ class LiveWorld:
         ), tuple(blob for blob in (pinned, resumption.ops) if blob)
 
     async def wait_for_answer(self, wait: kinds.Wait, state: RunState) -> bool:
-        """Ask the user and poll the inbox meanwhile; return whether the run continues. The first answer counts."""
+        """Ask the user and poll the inbox meanwhile; return whether the run continues. The first reply counts."""
         asking = asyncio.ensure_future(self._people.ask(state.run_id, wait))
         try:
             while True:
@@ -278,7 +278,7 @@ class LiveWorld:
     async def flush(self, tape: Tape) -> None:
         """Make buffered events durable, then pass them to the listener.
 
-        A standing approval is stored before its event, so that a crash cannot lose it: the answer is durable already.
+        A standing approval is stored before its event, so that a crash cannot lose it: the reply is durable already.
         """
         for event in tape.pending:
             if event.kind == kinds.ApprovalDecided.kind:
@@ -297,7 +297,7 @@ class LiveWorld:
             await self.flush(tape)
 
     def _keep_standing(self, event: Event, state: RunState) -> None:
-        """Store an approval that a person gave for good."""
+        """Store a standing approval."""
         decided = decode(event)
         if isinstance(decided, kinds.ApprovalDecided) and decided.always:
             assert state.started is not None
@@ -319,8 +319,8 @@ class LiveWorld:
 def inbox_events(messages: Sequence[InboxMessage], wait: kinds.Wait | None, now: int) -> list[EventWithBlobs]:
     """Return the events that record the messages of an inbox at a time.
 
-    Only the first answer to a question is accepted, none after it has expired, and nothing after a cancellation. A
-    question of a sub-run is answered in the sub-run's inbox.
+    Only the first reply to a question is accepted, none after it has expired, and nothing after a cancellation. A
+    reply to a question of a sub-run goes to the sub-run's inbox.
     """
     events: list[EventWithBlobs] = []
     wait = wait if wait is not None and wait.run is None else None
@@ -356,7 +356,7 @@ def to_event(message: InboxMessage, wait: kinds.Wait | None, now: int) -> EventW
 
 
 def answer_error(wait: kinds.Wait | None, asked: str, value: Any) -> str:
-    """Return why the answer to a question is invalid; empty if it is valid."""
+    """Return why the reply to a question is invalid; empty if it is valid."""
     if wait is None or wait.id != asked:
         return f"no question `{asked}` is open"
     try:

@@ -224,7 +224,7 @@ class _Layout:
         """Return the prompt with what remains of its sections."""
         remaining: dict[tuple[int, int], str] = {}
         changed: dict[tuple[int, int], None] = {}
-        whole: dict[str, str] = {}
+        whole: dict[str, tuple[str, tuple[int, int]]] = {}
         position = 0
         for piece, text in zip(self.pieces, fitted.texts, strict=True):
             place = (piece.message, piece.part)
@@ -236,7 +236,7 @@ class _Layout:
             if text is not None:
                 changed[place] = None
                 if name:
-                    whole[name] = truncated.get(name, piece.content)
+                    whole[name] = (truncated.get(name, piece.content), place)
         blobs = {place: Blob.of(remaining[place].encode()) for place in changed}
         messages = tuple(
             kinds.FrameMessage(
@@ -250,7 +250,9 @@ class _Layout:
         )
         costs = _by_name(fitted.sections)
         sections = tuple(kinds.SectionTokens(one.name, one.original_tokens, one.tokens) for one in costs)
-        contents = tuple(kinds.TruncatedContent(name, content) for name, content in whole.items())
+        contents = tuple(
+            kinds.TruncatedContent(name, content, blobs[place].hash) for name, (content, place) in whole.items()
+        )
         budget = kinds.PromptBudget(budget.limit, budget.tokens, budget.counter, budget.factor, sections, contents)
         return Prompt(spec, messages, budget, tuple(blobs.values()))
 

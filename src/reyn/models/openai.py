@@ -32,7 +32,7 @@ from reyn.errors import (
 from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import to_wire, tool_wire
 from reyn.models.decoding import decoding_schema
-from reyn.models.protocol import ModelReply
+from reyn.models.protocol import ModelAnswer
 from reyn.models.sdk_logs import scrub_logs
 from reyn.models.streaming import EMPTY_DELTA, ENCODINGS, content_type, limit_body, read_chunks
 from reyn.secrets import origin_of
@@ -93,7 +93,7 @@ class OpenAIModel:
         self._scrub: Callable[[str], str] = str
         self._scrubber: Scrubber | None = None
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Send one request and read the streamed answer to its end."""
         request_format, client = self._format, self._connect()
         try:
@@ -216,7 +216,7 @@ class OpenAIModel:
 
     async def _read_answer(
         self, response: Any, request_format: _RequestFormat, on_delta: Callable[[str], None] | None
-    ) -> ModelReply:
+    ) -> ModelAnswer:
         """Collect the chunks of an answer; raise `ResponseIncomplete` if the stream ends before the answer does."""
         parts: list[str] = []
         length, usage, is_finished, is_truncated = 0, None, False, False
@@ -243,7 +243,7 @@ class OpenAIModel:
         if not is_finished:
             what = "an incomplete answer" if length else f"no answer (content type: {content_type(response)})"
             raise ResponseIncomplete(f"model `{self.name}` sent {what}")
-        return ModelReply("".join(parts), usage, request_format.mode, is_truncated)
+        return ModelAnswer("".join(parts), usage, request_format.mode, is_truncated)
 
     # -- errors ---------------------------------------------------------------------------------------
 

@@ -141,7 +141,7 @@ class Plan(msgspec.Struct, frozen=True):
         result: The result, if it is known before the op is performed.
         blobs: Content that `changes` and `request` refer to; empty in a plan that was read from the journal.
         request: Work for the kernel: a question to a person, or a run of a skill.
-        answer: The result of the request: the person's answer, or a `RunOutcome`.
+        answer: The result of the request: the person's reply, or a `RunOutcome`.
     """
 
     rule: str = ""

@@ -24,7 +24,7 @@ ANSWER = "answer"
 """The role under which `frame_at` returns the model's answer."""
 
 
-class _Frame(NamedTuple):
+class RecordedFrame(NamedTuple):
     """A recorded frame: its messages, the op results in it, its answer, and what was truncated for it."""
 
     messages: tuple[kinds.FrameMessage, ...]
@@ -33,9 +33,15 @@ class _Frame(NamedTuple):
     handoff: kinds.ContextBudgetApplied | None
     truncated: dict[str, str]
     """The hash of the whole content, by the hash of the part that a frame contains."""
+    form: kinds.AnswerForm
     budget: kinds.PromptBudget | None = None
     task: str = ""
     """The instructions of the phase."""
+
+    @property
+    def turn(self) -> kinds.FrameMessage:
+        """The message with the input."""
+        return next((one for one in self.messages if _is_turn(one)), self.messages[-1])
 
 
 def frame_at(
@@ -52,9 +58,14 @@ def frame_at(
     Raises:
         RunNotFound: The run has no event `seq`, or no frame at or before it.
     """
-    frame = _find(run_id, events, seq, content)
-    messages = [(str(message.role), message_text(message, content, frame.results)) for message in frame.messages]
+    frame = find_frame(run_id, events, seq, content)
+    messages = messages_of(frame, content)
     return messages if frame.answer is None else [*messages, (ANSWER, content(frame.answer).decode())]
+
+
+def messages_of(frame: RecordedFrame, content: Callable[[str], bytes]) -> list[tuple[str, str]]:
+    """Return role and text of the messages of a frame."""
+    return [(str(message.role), message_text(message, content, frame.results)) for message in frame.messages]
 
 
 def frame_sections(
@@ -62,11 +73,11 @@ def frame_sections(
 ) -> tuple[FrameSection, ...]:
     """Return the estimated tokens of each section of a frame, and of what was truncated. The arguments are those of
     `frame_at`."""
-    return _sections(_find(run_id, events, seq, content), content)
+    return sections_of(find_frame(run_id, events, seq, content), content)
 
 
 class VisitContext(msgspec.Struct, frozen=True):
-    """Where the tokens of a visit's prompt went.
+    """The tokens of a visit's prompt, by section.
 
     Attributes:
         seq: The event of the last frame of the visit.
@@ -95,7 +106,7 @@ class VisitContext(msgspec.Struct, frozen=True):
 
 
 def visit_contexts(events: Iterable[Event], content: Callable[[str], bytes]) -> Iterator[VisitContext]:
-    """Yield where the tokens of each visit's prompt went, for every visit with a frame."""
+    """Yield the tokens of each visit's prompt by section, for every visit with a frame."""
     scanner, last, turns, usage = _Scanner(content), 0, 0, kinds.Usage()
     current: kinds.PhaseStarted | None = None
 
@@ -107,7 +118,7 @@ def visit_contexts(events: Iterable[Event], content: Callable[[str], bytes]) -> 
                 current.phase,
                 current.visit,
                 turns,
-                _sections(frame, content),
+                sections_of(frame, content),
                 usage.input_tokens,
                 usage.cached_tokens,
                 frame.budget,
@@ -126,7 +137,8 @@ def visit_contexts(events: Iterable[Event], content: Callable[[str], bytes]) -> 
     yield from finished()
 
 
-def _sections(frame: _Frame, content: Callable[[str], bytes]) -> tuple[FrameSection, ...]:
+def sections_of(frame: RecordedFrame, content: Callable[[str], bytes]) -> tuple[FrameSection, ...]:
+    """Return the estimated tokens of each section of a frame; those that its budget counted if it was truncated."""
     if frame.budget is not None and frame.budget.sections:
         return tuple(
             FrameSection(one.name, one.original_tokens, one.tokens, _system_parts(one.name, one.tokens, frame, content))
@@ -146,7 +158,9 @@ def _sections(frame: _Frame, content: Callable[[str], bytes]) -> tuple[FrameSect
     return tuple(sections)
 
 
-def _system_parts(name: str, tokens: int, frame: _Frame, content: Callable[[str], bytes]) -> tuple[SectionCost, ...]:
+def _system_parts(
+    name: str, tokens: int, frame: RecordedFrame, content: Callable[[str], bytes]
+) -> tuple[SectionCost, ...]:
     """Return the shares of the task and of everything else that is static in the system message."""
     if name != "system" or not frame.task:
         return ()
@@ -162,7 +176,7 @@ def _is_turn(message: kinds.FrameMessage) -> bool:
 
 
 def _turn_sections(
-    message: kinds.FrameMessage, frame: _Frame, content: Callable[[str], bytes]
+    message: kinds.FrameMessage, frame: RecordedFrame, content: Callable[[str], bytes]
 ) -> Iterator[FrameSection]:
     """Yield the sections of the last message: the input, then one per heading."""
     sections: list[tuple[str, list[kinds.Part]]] = [("input", [])]
@@ -207,6 +221,8 @@ class _Scanner:
                 self._handoff = body
             case kinds.FrameBuilt():
                 self.built, self._frame_results, self.answer = body, list(self._results.values()), None
+                for one in body.budget.truncated if body.budget else ():
+                    self._truncated[one.part] = one.content
             case kinds.LlmResponded(text=answer):
                 self.answer = answer
             case kinds.ContentTruncated(name=call, part=part, content=whole):
@@ -216,12 +232,18 @@ class _Scanner:
             case body if isinstance(body, _RESULTS) and body.result and _is_model_call(body.call):
                 self._results[body.call] = body.result
 
-    def frame(self) -> _Frame:
+    def frame(self) -> RecordedFrame:
         assert self.built is not None
-        built = self.built
-        task = self._task()
-        return _Frame(
-            built.messages, self._frame_results, self.answer, self._handoff, self._truncated, built.budget, task
+        built, task = self.built, self._task()
+        return RecordedFrame(
+            built.messages,
+            self._frame_results,
+            self.answer,
+            self._handoff,
+            self._truncated,
+            built.form,
+            built.budget,
+            task,
         )
 
     def _task(self) -> str:
@@ -236,7 +258,8 @@ class _Scanner:
         return phase.instructions.strip() if phase else ""
 
 
-def _find(run_id: str, events: Iterable[Event], seq: int | None, content: Callable[[str], bytes]) -> _Frame:
+def find_frame(run_id: str, events: Iterable[Event], seq: int | None, content: Callable[[str], bytes]) -> RecordedFrame:
+    """Return the frame at an event, or the last one before it. The arguments are those of `frame_at`."""
     scanner, last = _Scanner(content), 0
     for event in events:
         body, last = decode(event), event.seq

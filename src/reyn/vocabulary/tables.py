@@ -20,7 +20,7 @@ STEPS = (
     ),
     StepSpec(
         "ask_user",
-        "Ask a person and bind the answer.",
+        "Ask a person and bind the reply.",
         ("question",),
         ("suggestions", "required", "schema", "show", "into", "on_error"),
     ),

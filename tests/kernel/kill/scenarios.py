@@ -82,7 +82,7 @@ def concurrent_writers(folder: Path) -> Scenario:
 
 
 def asking_an_absent_user(folder: Path) -> Scenario:
-    """Questions without a user: the run waits, and an operator answers through the inbox."""
+    """Questions without a user: the run waits, and an operator replies through the inbox."""
     scenario = _with_files(folder)
     write_skill(scenario.seed, "ask", {"a": ["b"], "b": ["end"]}, ops={"a": "file, ask_user", "b": "file, ask_user"})
     answers = [act(TWICE, question("sure?"), TWICE), go("b"), with_ops(finish(), question("really?")), finish()]
@@ -90,7 +90,7 @@ def asking_an_absent_user(folder: Path) -> Scenario:
 
 
 def asking_a_present_user(folder: Path) -> Scenario:
-    """The same questions with a user who answers."""
+    """The same questions with a user who replies."""
     scenario = asking_an_absent_user(folder)
     scenario.has_user = True
     return scenario

@@ -68,8 +68,8 @@ class OpCompleted(Body, frozen=True):
     """An op was performed.
 
     `status` is the status in its result, `result` the whole result and `bytes` its size. `changed` is true if the
-    changes of `<kind>_started` took effect, also where the result is an error: then they may have, and `undo` looks.
-    `applied` is set if only the first ones did.
+    changes of `<kind>_started` took effect. If the result is an error, they may have taken effect; `undo` then compares
+    the files. `applied` is set if only the first changes took effect.
     """
 
     op_kind: ClassVar[str]
@@ -84,7 +84,7 @@ class OpCompleted(Body, frozen=True):
 
 @event("request_fulfilled", v=1, origin="derived")
 class RequestFulfilled(Body, frozen=True):
-    """The request of an unsafe op was fulfilled, for example answered; the op is about to be performed."""
+    """The request of an unsafe op was fulfilled, for example by a reply; the op is about to be performed."""
 
     call: str
 
