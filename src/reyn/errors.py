@@ -14,7 +14,11 @@ code is never reused.
     │   ├── InputInvalid           RYN201
     │   ├── AnswersRejected        RYN202
     │   ├── StepFailed             RYN203
-    │   └── SubRunFailed           RYN204
+    │   ├── SubRunFailed           RYN204
+    │   ├── TranscriptInvalid      RYN220
+    │   ├── MutationInvalid        RYN221
+    │   ├── MessageInvalid         RYN222
+    │   └── CompactionFailed       RYN223
     ├── AccessError                RYN3xx  permissions, approvals and trust
     │   ├── ApprovalExpired        RYN301
     │   ├── ApprovalUnknown        RYN302
@@ -298,6 +302,35 @@ class SubRunFailed(ContractError):
 
     code = "RYN204"
     hint = "Inspect the sub-run that the message names, then retry."
+    exit_code = 1
+
+
+class TranscriptInvalid(ContractError):
+    """A tool call of a transcript has no result or several, or a result has no call."""
+
+    code = "RYN220"
+    hint = "Give every tool call exactly one result, right after the message that calls the tool."
+
+
+class MutationInvalid(ContractError):
+    """A patch of a transcript cannot be applied: it is unknown, or refers to something that does not exist."""
+
+    code = "RYN221"
+    hint = "Build mutations from the classes of `reyn.context`; the transcript is as it was before."
+
+
+class MessageInvalid(ContractError):
+    """A message of a history cannot be sent: its role is unknown, a field is malformed, or its text is not Unicode."""
+
+    code = "RYN222"
+    hint = "Fix the message that the error names, or leave it out of the history."
+
+
+class CompactionFailed(ContractError):
+    """A conversation exceeds its token budget, and no summary that makes it fit could be written."""
+
+    code = "RYN223"
+    hint = "Raise the token budget of prompts, use a model that writes shorter summaries, or start a new conversation."
     exit_code = 1
 
 
