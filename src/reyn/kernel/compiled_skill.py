@@ -88,9 +88,12 @@ class TurnSpec:
             max_phase_visits=max_phase_visits,
             output_language=settings.output_language,
         )
-        self.closing = closing_text(self.frame, form)
-        self.stable = Blob.of(static_text(self.frame, form, asks_handoff=asks_handoff).encode())
+        is_plain = self.contract.is_plain_text
+        self.closing = closing_text(self.frame, form, is_plain_text=is_plain)
+        text = static_text(self.frame, form, asks_handoff=asks_handoff, is_plain_text=is_plain)
+        self.stable = Blob.of(text.encode())
         self.schema = Blob.of(ordered(self.contract.schema))
+        self.tools = Blob.of(ordered(self.contract.tools)) if self.contract.tools else None
         self.system = kinds.FrameMessage("system", (kinds.Part(blob=self.stable.hash),))
 
 

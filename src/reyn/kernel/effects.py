@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from reyn.journal import Body
-    from reyn.models import Candidate
+    from reyn.models import Candidate, ToolDefinition
     from reyn.skills import Skill
 
     Content = Callable[[str], bytes]
@@ -53,7 +53,10 @@ class Effect(Generic[R]):
 
 @dataclass(frozen=True)
 class Reply:
-    """A model's answer: its text, the hash of the text, whether it was truncated, and the probability of its choice."""
+    """A model's answer: its text, the hash of the text, whether it was truncated, and the probability of its choice.
+
+    In the form `tools`, the text is the JSON of content and tool calls (`reyn.models.native_reply`).
+    """
 
     text: str
     hash: str
@@ -76,6 +79,7 @@ class CallModel(Effect[Reply]):
     """Hash of the input artifact."""
     candidates: tuple[Candidate, ...] = ()
     form: kinds.AnswerForm = "full"
+    tools: tuple[ToolDefinition, ...] = ()
 
     outcomes = (kinds.LlmResponded,)
     failures = (kinds.LlmFailed,)

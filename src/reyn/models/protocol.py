@@ -133,6 +133,9 @@ class ModelRequest(msgspec.Struct, frozen=True):
     tools: tuple[ToolDefinition, ...] = ()
 
 
+PLAIN_TEXT: dict[str, Any] = {"type": "string"}
+"""The contract of a request whose answer is plain text: constrain nothing."""
+
 OutputMode = Literal["grammar", "json_schema", "json_object", "free"]
 """How the output of a model is constrained to the contract."""
 

@@ -128,7 +128,10 @@ class Roster:
             return "full"
         from reyn.models.catalog import INSTANT_ADAPTERS
 
-        if settings.model.partition(":")[0] not in INSTANT_ADAPTERS:
+        adapter = settings.model.partition(":")[0]
+        if adapter == "openai" and settings.base_url is None:
+            return "tools"  # every chat model of OpenAI has native tools; of other servers, Reyn cannot know
+        if adapter not in INSTANT_ADAPTERS:
             return "short"
         try:
             return _declared_form(self.open(name))

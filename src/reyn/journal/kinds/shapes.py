@@ -22,8 +22,8 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
 Tokens = Annotated[int, msgspec.Meta(ge=0)]
 """As reported by a server, so without an upper bound; nothing stores it as a number."""
 OpStatus = Literal["ok", "error", "denied", "skipped", "timeout"]
-AnswerForm = Literal["full", "short"]
-"""The form in which a model is asked to answer."""
+AnswerForm = Literal["full", "short", "tools"]
+"""The form in which a model is asked to answer; `tools` is native tool calling."""
 
 
 class ArtifactRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
