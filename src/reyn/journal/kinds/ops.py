@@ -68,7 +68,8 @@ class OpCompleted(Body, frozen=True):
 
     `status` is the status in its result, `result` the whole result and `bytes` its size. `changed` is true if the
     changes of `<kind>_started` took effect, also where the result is an error: then they may have, and `undo` looks.
-    `applied` is set if only the first ones did.
+    `applied` is set if only the first ones did. `attachments` are contents that the result names by their hashes, such
+    as images.
     """
 
     op_kind: ClassVar[str]
@@ -79,6 +80,7 @@ class OpCompleted(Body, frozen=True):
     bytes: Count
     changed: bool = False
     applied: Count | None = None
+    attachments: tuple[ContentName, ...] = ()
 
 
 @event("request_fulfilled", v=1, origin="derived")

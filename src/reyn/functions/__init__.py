@@ -1,0 +1,1 @@
+"""Python functions as skills: `@llm_function` and `@tool`."""
