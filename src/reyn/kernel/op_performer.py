@@ -252,7 +252,8 @@ class OpPerformer:
         is_foreign = self._ops.is_foreign(call.kind)
         env = self._env(tape)
         result = await perform_op(op, call, plan, env, is_foreign=is_foreign)
-        content, attached = Blob.of(canonical(result)), tuple(env.attachments.blobs.values())
+        content = Blob.of(canonical(result))
+        attached = tuple(env.attachments.blobs.values()) if result["status"] == "ok" else ()
         try:
             env.budget.add_recorded((content, *attached))
         except BudgetExceeded as error:

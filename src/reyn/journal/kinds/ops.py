@@ -162,6 +162,22 @@ class SubRunCompleted(Body, frozen=True):
     handoff: ContentName | None = None
 
 
+@event("nested_run_ended", v=1, origin="outside")
+class NestedRunEnded(Body, frozen=True):
+    """The code of the op `call` ran a function as a sub-run, which ended or stopped.
+
+    `run` is its id, which derives from the parent run, `call`, the function and its arguments. `status` is its status.
+    `usage` and `answers` count its tokens and model answers.
+    """
+
+    call: str
+    run: str
+    skill: str
+    status: str
+    usage: Usage = Usage()
+    answers: Count = 0
+
+
 @event("sub_run_stopped", v=1, origin="outcome")
 class SubRunStopped(Body, frozen=True):
     """A sub-run stopped and can be resumed; this run stops for the same reason.
