@@ -129,6 +129,15 @@ ContextChoice = Annotated[
 ]
 
 
+ToolName = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z",
+        description="a module and a tool in it, such as `mypackage.tools:search`",
+    ),
+]
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The configuration of a project."""
 
@@ -160,6 +169,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: FileZones = FileZones()
     """Path patterns that every skill may `read` and `write` without a request. By default reading covers the project
     without hidden names, and writing `output/`; a run's own `workspace:` can always be used."""
+    tools: tuple[ToolName, ...] = ()
+    """Python tools to register as ops: `[mypackage.tools:search]`. Modules are found in the project's folder and among
+    the installed packages. Loading code needs trust."""
     context: ContextChoice | None = None
     """What phases receive from earlier phases, unless a skill or a phase has a `context` of its own: `all`, `default`,
     `none`, or a mapping with `handoff_fields`, `narrative_cap`, `max_tokens` and `ask_handoff`. `null` is nothing."""

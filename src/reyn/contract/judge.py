@@ -175,6 +175,11 @@ class Contract:
             verdict = msgspec.structs.replace(verdict, handoff=handoff)
         return msgspec.structs.replace(verdict, dropped=dropped) if dropped else verdict
 
+    def reject_output(self, path: str, message: str) -> Rejected:
+        """Return the rejection of a final output that fits its schema; `path` leads to the error in its data."""
+        full = f"$.artifact.data{path.removeprefix('$')}"
+        return Rejected("value", short(full if self._short is None else to_short_path(full)), short(message))
+
     def _split_handoff(self, value: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | Rejected | None]:
         """Separate the handoff from a decision, if the model was asked for one; elsewhere it is an unknown key."""
         is_decision = "control" in value or (self._short is not None and "choice" in value)

@@ -110,6 +110,17 @@ class PlanOp(Effect[kinds.OpStarted | kinds.PermissionDenied | kinds.ApprovalReq
         return ""
 
 
+@dataclass(frozen=True)
+class CheckOutput(Effect[kinds.OutputChecked]):
+    """Have the program that started the run check the final output, which fits its schema."""
+
+    key: str
+    data: Any
+
+    outcomes = (kinds.OutputChecked,)
+    needs_intent = False
+
+
 class Expired:
     """Returned instead of an answer: the question expired."""
 

@@ -16,7 +16,7 @@ from reyn.contract import Accepted, Acting, Rejected
 from reyn.errors import AnswersRejected, ApprovalExpired, StepFailed, SubRunFailed
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.approvals import review_decision, sent_back
-from reyn.kernel.effects import Pause, Restore
+from reyn.kernel.effects import CheckOutput, Pause, Restore
 from reyn.kernel.handoffs import hand_in, hand_over
 from reyn.kernel.limits import act_turns, limit_of, limit_reached, repeated_failure, within_limits
 from reyn.kernel.llm_call_recorder import ask
@@ -64,6 +64,8 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
         verdict = spec.contract.judge(reply.text, is_truncated=reply.is_truncated, probability=reply.probability)
         if verdict.dropped:
             tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))
+        if phase.skill.checks_output and isinstance(verdict, Accepted):
+            verdict = await _check_output(verdict, call, spec)
         if isinstance(verdict, Rejected):
             error = tape.emit(kinds.ValidationError(call, verdict.rule, verdict.path, verdict.message, reply.hash))
             answer = log.truncate(f"{call}.answer", reply.hash, phase.settings.sizes.input_bytes, tape)
@@ -94,6 +96,14 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
             retries += 1
     reason = _failure_reason(phase, calls, last_rejection)
     return await _fail_visit(entry, log, calls, AnswersRejected.code, reason, tape)
+
+
+async def _check_output(verdict: Accepted, call: str, spec: TurnSpec) -> Accepted | Rejected:
+    """Reject a final output that fits its schema but not the check of the program that started the run."""
+    if verdict.type != "finish" or verdict.artifact is None:
+        return verdict
+    found = await CheckOutput(call, verdict.artifact["data"])
+    return spec.contract.reject_output(found.path, found.error) if found.error else verdict
 
 
 class _PreparedInput(NamedTuple):

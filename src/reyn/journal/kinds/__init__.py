@@ -9,6 +9,7 @@ from reyn.journal.kinds.approvals import (
     WaitExpired,
 )
 from reyn.journal.kinds.ops import (
+    NestedRunEnded,
     OpCompleted,
     OpStarted,
     PermissionDenied,
@@ -71,6 +72,7 @@ from reyn.journal.kinds.visit import (
     LlmResponded,
     ModelRetried,
     ModelSwitched,
+    OutputChecked,
     PhaseCompleted,
     PhaseFailed,
     PhaseRolledBack,
@@ -114,9 +116,11 @@ __all__ = [
     "MessageRefused",
     "ModelRetried",
     "ModelSwitched",
+    "NestedRunEnded",
     "OpCompleted",
     "OpStarted",
     "OpStatus",
+    "OutputChecked",
     "ParentRef",
     "Part",
     "PermissionDenied",

@@ -209,6 +209,20 @@ class ValidationError(Body, frozen=True):
     text: ContentName
 
 
+@event("output_checked", v=1, origin="outcome")
+class OutputChecked(Body, frozen=True):
+    """The program that started the run checked the final output, which fits its schema.
+
+    `error` says what is wrong with it, at `path`; the answer is then rejected like one that violates the contract.
+    `checked` is false if no check was available: the run was resumed without the program that brings it.
+    """
+
+    call: str
+    error: str = ""
+    path: str = ""
+    checked: bool = True
+
+
 @event("decision_deferred", v=1, origin="derived")
 class DecisionDeferred(Body, frozen=True):
     """A decision was not committed: its op `op` did not succeed, or asked a person. The model is called again."""
