@@ -6,14 +6,17 @@ come back typed.
 
 from reyn.functions.ambient import use_runtime
 from reyn.functions.function import AsyncLLMFunction, CallResult, LLMFunction, llm_function
+from reyn.functions.interface import ChatChunk, OpenAICompatible
 from reyn.functions.tool import Tool, ToolCallInfo, current_call, tool
 from reyn.models.protocol import Image
 
 __all__ = [
     "AsyncLLMFunction",
     "CallResult",
+    "ChatChunk",
     "Image",
     "LLMFunction",
+    "OpenAICompatible",
     "Tool",
     "ToolCallInfo",
     "current_call",

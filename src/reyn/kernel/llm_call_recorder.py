@@ -128,8 +128,10 @@ class LlmCallRecorder:
             tools=call.tools,
         )
         if self._roster.is_overridden:
-            name = tape.state.models.name
-            return self._outcome(name, call, await self._once(name, None, request))
+            name, settings = tape.state.models.name, self._roster.override_settings
+            if settings is None:
+                return self._outcome(name, call, await self._once(name, None, request))
+            return self._outcome(name, call, await self._try(name, settings, request, record))
         # After `resume --model`, the new model also answers calls that were recorded for the old one.
         first = call.model or tape.state.models.name
         models = self._roster.fallbacks(first)

@@ -265,6 +265,10 @@ class OpenAIModel:
         tool_calls = calls.tool_calls(lambda number: call_id(request.run_id, request.call, number))
         return ModelReply("".join(parts), usage, request_format.mode, is_truncated, tool_calls=tool_calls)
 
+    def scrub(self, text: str) -> str:
+        """Replace the key in a text. Before the first call, no key is known."""
+        return self._scrub(text)
+
     # -- errors ---------------------------------------------------------------------------------------
 
     def _request_error(self, error: Exception, request_format: _RequestFormat) -> ModelError:
@@ -275,7 +279,7 @@ class OpenAIModel:
             return self._status_error(error.status_code, message, headers, request_format, target)
         cause = error.__cause__ or error
         if isinstance(error, self._sdk.APITimeoutError) and "Connect" not in type(cause).__name__:
-            return self._timeout_error()
+            return self.timeout_error()
         details = f"{type(cause).__name__}: {self._shorten(str(cause))}"
         if not isinstance(error, self._sdk.APIConnectionError):
             message = f"the request to model `{self.name}` failed: {details}"
@@ -286,7 +290,7 @@ class OpenAIModel:
         """Translate an exception that interrupted an answer."""
         kind = type(error).__name__
         if "Timeout" in kind:
-            return self._timeout_error()
+            return self.timeout_error()
         message = f"the answer of model `{self.name}` was interrupted: {kind}: {self._shorten(str(error))}"
         return ResponseIncomplete(message)
 
@@ -299,7 +303,8 @@ class OpenAIModel:
             return self._status_error(code, message, {}, request_format)
         return ResponseIncomplete(f"model `{self.name}` reported an error instead of an answer: {message}")
 
-    def _timeout_error(self) -> ModelTimeout:
+    def timeout_error(self) -> ModelTimeout:
+        """Return the error for an answer that took too long."""
         return ModelTimeout(f"model `{self.name}` did not answer within {self._settings.timeout_seconds} seconds")
 
     def _status_error(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from reyn.config import ModelSettings
 from reyn.documents import nearest
 from reyn.errors import ModelUnknown, ReynError
-from reyn.models.protocol import ClosableModel, DeclaresAnswerForm, takes_time
+from reyn.models.protocol import ClosableModel, DeclaresAnswerForm, DeclaresSettings, takes_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -87,6 +87,12 @@ class Roster:
     def is_overridden(self) -> bool:
         """Return whether one model answers for every name."""
         return self._override is not None
+
+    @property
+    def override_settings(self) -> ModelSettings | None:
+        """Return the settings that the model of the caller declares, if it does."""
+        override: object = self._override
+        return override.settings if isinstance(override, DeclaresSettings) else None
 
     def settings(self, name: str) -> ModelSettings:
         """Return the settings of a model; defaults for an unknown name, which fails when it is opened."""
