@@ -48,7 +48,19 @@ from reyn.context.mutation import (
     apply_mutations,
 )
 from reyn.context.prompt import closing_text, static_text
-from reyn.context.render import TurnFrame, correction, message_text, next_digest, truncate, turn_message
+from reyn.context.render import (
+    TurnFrame,
+    correction,
+    frame_message,
+    message_text,
+    next_digest,
+    normalized,
+    recorded_mutation,
+    rendered_message,
+    results_message,
+    truncate,
+    turn_message,
+)
 from reyn.context.selfref import DataFromSelfRef
 from reyn.context.tokens import TokenCounter, estimate_tokens, truncate_to_token_budget
 from reyn.context.transcript import Experience, NormalizedMessage, NormalizedMessageList, SelfRefMarker, normalize
@@ -107,10 +119,15 @@ __all__ = [
     "correction",
     "default_manifests",
     "estimate_tokens",
+    "frame_message",
     "message_text",
     "next_digest",
     "normalize",
+    "normalized",
+    "recorded_mutation",
+    "rendered_message",
     "resolve_manifest",
+    "results_message",
     "stable_frame",
     "static_text",
     "truncate",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -18,9 +18,6 @@ from reyn.context.transcript import EMPTY, Content, NormalizedMessageList, messa
 from reyn.context.words import one_line
 from reyn.errors import MutationInvalid
 from reyn.journal.kinds import Part
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 TOOLS_HEADING = "# Tools"
 PRINCIPLES = "\nCall a tool through the tool call interface. Never write a call, or the result of one, as text.\n"
@@ -143,8 +140,13 @@ def compile_context(state: ContextState, mutations: Sequence[ContextMutation] | 
         MessageInvalid: A message has a text that is not valid Unicode.
     """
     applied = state.pending_mutations if mutations is None else mutations
-    selfref = state.data_from_selfref
-    messages = apply_mutations(state.messages, applied, selfref)
+    return _compiled(state.messages, state.data_from_selfref, applied)
+
+
+def _compiled(
+    base: NormalizedMessageList, selfref: DataFromSelfRef | None, mutations: Sequence[ContextMutation]
+) -> CompiledContext:
+    messages = apply_mutations(base, mutations, selfref)
     if has_marker(messages):
         selfref = (selfref or DataFromSelfRef()).refreshed(messages)
     return CompiledContext(messages, selfref)
@@ -152,13 +154,14 @@ def compile_context(state: ContextState, mutations: Sequence[ContextMutation] | 
 
 def has_marker(messages: NormalizedMessageList) -> bool:
     """Return whether a transcript has typed metadata of a memory, or begins with a summary."""
-    return (messages.system is not None and messages.system.marker is not None) or find_summary(messages) is not None
+    system = messages.system
+    return (system is not None and system.marker is not None) or find_summary(messages) is not None
 
 
 def compile_invocation_turn(
     spec: InvocationSpec,
     messages: NormalizedMessageList,
-    mutations: Iterable[ContextMutation] = (),
+    mutations: Sequence[ContextMutation] = (),
     selfref: DataFromSelfRef | None = None,
 ) -> CompiledTurnContext:
     """Return the request of a turn.
@@ -173,14 +176,14 @@ def compile_invocation_turn(
         selfref: The memory; by default the one that the invocation starts with.
     """
     snapshot = selfref if selfref is not None else spec.data_from_selfref
-    compiled = compile_context(ContextState(messages, snapshot), tuple(mutations))
+    compiled = _compiled(messages, snapshot, mutations)
     prompt = resolve_system_prompt(spec.prompt_contract, compiled)
     system = message_of("system", prompt) if prompt else None
     sent = compiled.messages.with_system(system)
     return CompiledTurnContext(compiled.messages, prompt, sent, compiled.data_from_selfref)
 
 
-def compile_source(source: CompileSource, mutations: Iterable[ContextMutation] = ()) -> CompiledTurnContext:
+def compile_source(source: CompileSource, mutations: Sequence[ContextMutation] = ()) -> CompiledTurnContext:
     """Return the request that a source describes."""
     return compile_invocation_turn(source.invocation, source.input_messages, mutations)
 

@@ -25,7 +25,7 @@ from reyn.errors import MutationInvalid, TranscriptInvalid
 from reyn.models import Image, ToolCall
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from reyn.context.selfref import DataFromSelfRef
 
@@ -113,7 +113,7 @@ class ToolCancelled(ContextMutation, frozen=True):
 
 def apply_mutations(
     messages: NormalizedMessageList,
-    mutations: Iterable[ContextMutation],
+    mutations: Sequence[ContextMutation],
     selfref: DataFromSelfRef | None = None,
 ) -> NormalizedMessageList:
     """Return a transcript with mutations applied, in order. The time depends on their number, not on its length.
@@ -128,6 +128,9 @@ def apply_mutations(
         TranscriptInvalid: The result would have a tool call without exactly one result.
         MessageInvalid: A message has a text that is not valid Unicode.
     """
+    if not mutations:
+        check_closed(messages)
+        return messages
     applying = _Application(messages, selfref)
     for mutation in mutations:
         applying.apply(mutation)

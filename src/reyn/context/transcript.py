@@ -97,10 +97,6 @@ class _Shape(NamedTuple):
     digest: str = _EMPTY_DIGEST
     """The digest of the first `digest_length` messages."""
 
-    @property
-    def length(self) -> int:
-        return (self.blocks.end if self.blocks else 0) + len(self.tail)
-
 
 _NOTHING = _Shape()
 
@@ -132,7 +128,9 @@ class NormalizedMessageList(Sequence[NormalizedMessage]):
 
     def with_system(self, system: NormalizedMessage | None) -> NormalizedMessageList:
         """Return a list with another system message, or without one."""
-        return NormalizedMessageList(_shape=self._shape._replace(system=system))
+        old = self._shape
+        shape = _Shape(system, old.first, old.blocks, old.tail, old.open_calls, old.digest_length, old.digest)
+        return NormalizedMessageList(_shape=shape)
 
     def tail(self, count: int) -> tuple[NormalizedMessage, ...]:
         """Return the last messages, without the system message, in time that depends on their number only."""
@@ -166,12 +164,13 @@ class NormalizedMessageList(Sequence[NormalizedMessage]):
     @property
     def length(self) -> int:
         """The number of messages besides the system message."""
-        return self._shape.length
+        shape = self._shape
+        return (shape.blocks.end if shape.blocks else 0) + len(shape.tail)
 
     @property
     def digest(self) -> str:
         """The digest of the messages besides the system message: a hash chain, extended by what is new."""
-        shape, length = self._shape, self._shape.length
+        shape, length = self._shape, self.length
         if shape.digest_length != length:
             chained = shape.digest
             for message in self.tail(length - shape.digest_length):
@@ -199,7 +198,7 @@ class NormalizedMessageList(Sequence[NormalizedMessage]):
     # -- as a sequence --------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return self._shape.length + (self._shape.system is not None)
+        return self.length + (self._shape.system is not None)
 
     def __iter__(self) -> Iterator[NormalizedMessage]:
         shape = self._shape
@@ -244,7 +243,7 @@ class NormalizedMessageList(Sequence[NormalizedMessage]):
 
 
 def _appended(shape: _Shape, message: NormalizedMessage) -> _Shape:
-    number = shape.length + (shape.system is not None)
+    number = (shape.blocks.end if shape.blocks else 0) + len(shape.tail)
     check_message(message, number)
     if message.role == "system":
         return shape._replace(system=message)
@@ -294,8 +293,9 @@ def check_message(message: NormalizedMessage, number: int = 0) -> None:
     """
     if message.role not in ROLES:
         raise MessageInvalid(f"message {number} has the role {message.role!r}; use one of {', '.join(ROLES)}")
-    for text in (message.text, message.reason, message.tool_call_id):
-        _check_text(text, number)
+    if not (message.text.isascii() and message.reason.isascii() and message.tool_call_id.isascii()):
+        for text in (message.text, message.reason, message.tool_call_id):
+            _check_text(text, number)
     for call in message.tool_calls:
         _check_text(call.id + call.name, number)
         _check_text(call.arguments, number)

@@ -15,6 +15,7 @@ from reyn.journal import canonical, digest, kinds
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from reyn.context import NormalizedMessageList
     from reyn.journal import Body
     from reyn.models import Candidate, ToolDefinition
     from reyn.skills import Skill
@@ -79,6 +80,8 @@ class CallModel(Effect[Reply]):
     """Hash of the input artifact."""
     candidates: tuple[Candidate, ...] = ()
     form: kinds.AnswerForm = "full"
+    transcript: NormalizedMessageList | None = None
+    """Messages that come after the system message."""
     tools: tuple[ToolDefinition, ...] = ()
 
     outcomes = (kinds.LlmResponded,)

@@ -10,11 +10,11 @@ import asyncio
 import logging
 import random
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from reyn.context import message_text
+from reyn.context import NormalizedMessageList, message_text, normalized, rendered_message
 from reyn.errors import ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.effects import CallModel, Reply
@@ -24,14 +24,13 @@ from reyn.models.protocol import takes_time
 from reyn.models.text_tools import complete_with_text_tools
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from reyn.config import ModelSettings
     from reyn.journal import Body
-    from reyn.kernel.compiled_skill import TurnSpec
     from reyn.kernel.run_state import RunState
     from reyn.kernel.tape import Tape
-    from reyn.models import Model
+    from reyn.models import Candidate, Model, ToolDefinition
     from reyn.models.roster import Roster
 
     Recorded = tuple[Body, tuple[Blob, ...]]
@@ -48,45 +47,64 @@ _sleep = asyncio.sleep
 _logger = logging.getLogger("reyn.models")
 
 
+class AnswerSpec(Protocol):
+    """What the model may answer."""
+
+    phase: str
+    form: kinds.AnswerForm
+    candidates: tuple[Candidate, ...]
+    schema: Blob
+    tools: Blob | None
+
+    @property
+    def answer_schema(self) -> dict[str, Any]: ...
+
+    @property
+    def tool_definitions(self) -> tuple[ToolDefinition, ...]: ...
+
+
 async def ask(
-    spec: TurnSpec,
+    spec: AnswerSpec,
     model: str,
-    messages: tuple[kinds.FrameMessage, ...],
+    frame: kinds.FrameBuilt,
     call: str,
     tape: Tape,
     results: tuple[str, ...],
     input_hash: str,
+    transcript: NormalizedMessageList | None = None,
 ) -> Reply:
     """Record the intent of a call and await its answer, within a visit.
 
     Args:
         spec: What the model may answer.
         model: The model to call; empty for the run's own.
-        messages: The frame.
+        frame: The recorded frame.
         call: The id of the call.
         tape: The run's tape.
         results: Hashes of the op results that the frame contains.
         input_hash: Hash of the input artifact.
+        transcript: The messages after the system message, if the frame refers to a transcript.
     """
+    refers = (frame.transcript,) if frame.transcript is not None else ()
     tools = (spec.tools,) if spec.tools is not None else ()
-    request = digest(canonical((messages, spec.schema.hash, *(blob.hash for blob in tools))))
+    request = digest(canonical((frame.messages, spec.schema.hash, *refers, *(blob.hash for blob in tools))))
     intent = kinds.LlmRequested(
         call, model or tape.state.models.name, spec.schema.hash, request, spec.tools.hash if spec.tools else None
     )
     request = tape.emit(intent, spec.schema, *tools).request
-    schema = spec.contract.schema
     return await CallModel(
         call,
         model,
-        messages,
-        schema,
+        frame.messages,
+        spec.answer_schema,
         request,
         results,
         spec.phase,
         input_hash,
         spec.candidates,
         spec.form,
-        spec.contract.tools,
+        transcript,
+        spec.tool_definitions,
     )
 
 
@@ -102,6 +120,7 @@ class LlmCallRecorder:
     def __init__(self, roster: Roster, on_delta: OnDelta | None = None) -> None:
         self._roster = roster
         self._on_delta = on_delta
+        self._transcript = RenderedTranscript()
         self.warnings: list[str] = []
 
     def may_take_time(self, call: CallModel, state: RunState) -> bool:
@@ -112,9 +131,7 @@ class LlmCallRecorder:
         """Call the model; return the outcome. `record` makes retries and switches durable before they happen."""
         on_delta = self._on_delta
         request = ModelRequest(
-            messages=tuple(
-                Message(m.role, self._roster.scrub(message_text(m, tape.content, call.results))) for m in call.messages
-            ),
+            messages=self._messages(call, tape),
             contract=call.contract,
             run_id=tape.run_id,
             call=call.key,
@@ -145,6 +162,17 @@ class LlmCallRecorder:
             message = self._roster.scrub(answer.message)
             await record(kinds.ModelSwitched(call.key, name, fallback, answer.code, message))
             name = fallback
+
+    def _messages(self, call: CallModel, tape: Tape) -> Sequence[Message]:
+        """Return the messages of a request. Of a transcript, only those that are new since the last call are read."""
+        scrub = self._roster.scrub
+        if call.transcript is None:
+            return tuple(Message(m.role, scrub(message_text(m, tape.content, call.results))) for m in call.messages)
+        system, *rest = (
+            rendered_message(normalized(message), tape.content, scrub, call.results) for message in call.messages
+        )
+        rendered = self._transcript.render(call.transcript, tape.content, scrub, call.results)
+        return rendered.with_system(system).append(*rest)
 
     async def _try(
         self, name: str, settings: ModelSettings, request: ModelRequest, record: Record
@@ -235,6 +263,28 @@ class LlmCallRecorder:
         except (msgspec.ValidationError, TypeError):
             self.warnings.append(f"model `{name}` reported invalid token counts: {reply.usage!r:.200}")
             return None
+
+
+class RenderedTranscript:
+    """The texts of a transcript that grows from call to call. Each message is read and rendered once."""
+
+    def __init__(self) -> None:
+        self._source = self._rendered = NormalizedMessageList()
+
+    def render(
+        self,
+        source: NormalizedMessageList,
+        content: Callable[[str], bytes],
+        scrub: Callable[[str], str],
+        results: tuple[str, ...],
+    ) -> NormalizedMessageList:
+        """Return the messages with their texts."""
+        if not source.extends(self._source):
+            self._source = self._rendered = NormalizedMessageList()
+        new = source.tail(source.length - self._source.length)
+        self._rendered = self._rendered.append(*(rendered_message(message, content, scrub, results) for message in new))
+        self._source = source
+        return self._rendered
 
 
 class RedactingStream:

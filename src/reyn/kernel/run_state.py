@@ -15,6 +15,7 @@ from reyn.context.frame import PATH_LENGTH
 from reyn.errors import ChainBroken, HistoryInvalid
 from reyn.journal import decode, digest, kinds
 from reyn.journal.lifecycle import Lifecycle, advance
+from reyn.kernel.conversations import Conversation, changed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -45,6 +46,8 @@ class CompletedVisit(msgspec.Struct, frozen=True):
     """The latest artifacts when the visit started."""
     handoffs: dict[str, str]
     """The handoffs when the visit started."""
+    conversations: dict[str, Conversation] = {}
+    """The transcripts when the visit started."""
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -74,6 +77,8 @@ class Visit(msgspec.Struct, frozen=True):
     """The handoffs when the visit started."""
     sub_runs: tuple[kinds.SubRunCompleted, ...] = ()
     """The sub-runs of the visit that ended, at most `MAX_SUB_RUNS`."""
+    conversations: dict[str, Conversation] = {}
+    """The transcripts when the visit started."""
 
 
 class History(msgspec.Struct, frozen=True):
@@ -181,6 +186,8 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
     """Limits that were raised."""
     truncated: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
     """Hashes of truncated contents, by the name under which ops can read the whole."""
+    conversations: dict[str, Conversation] = {}  # noqa: RUF012 - msgspec copies it
+    """The transcripts of phases that are conversations, and of the visit in progress with native tool calls."""
     warnings: tuple[str, ...] = ()
     last_input: int = 0
     """The time of the last input event."""
@@ -395,6 +402,7 @@ def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
             is_answered=False,
             handoffs=history.handoffs,
             sub_runs=(),
+            conversations=state.conversations,
         ),
         history=replace(
             history,
@@ -462,7 +470,10 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
     if body.type == "finish":
         return replace(closed, visit=replace(closed.visit, rollback=None), ending=Ending("finish"))
     assert state.visit.input is not None  # since `run_started`
-    completed = CompletedVisit(body.phase, state.visit.input, artifact, state.visit.latest, state.visit.handoffs)
+    visit = state.visit
+    completed = CompletedVisit(
+        body.phase, state.visit.input, artifact, visit.latest, visit.handoffs, visit.conversations
+    )
     trail = (*state.history.trail, completed)[-TRAIL_LENGTH:]
     return replace(
         closed,
@@ -494,8 +505,10 @@ def _with_latest(table: dict[K, V], key: K, value: V, limit: int) -> dict[K, V]:
 
 
 def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:
+    """Drop what the visit added to a transcript: if the visit is repeated, it adds its input again."""
     ending = Ending("failure", body.reason, body.code)
-    return replace(state, visit=replace(state.visit, is_open=False), ending=ending)
+    visit = replace(state.visit, is_open=False)
+    return replace(state, visit=visit, ending=ending, conversations=visit.conversations)
 
 
 def on_phase_rolled_back(state: RunState, body: kinds.PhaseRolledBack) -> RunState:
@@ -503,11 +516,13 @@ def on_phase_rolled_back(state: RunState, body: kinds.PhaseRolledBack) -> RunSta
     trail = state.history.trail
     latest = trail[-1].latest if trail else state.history.latest
     handoffs = trail[-1].handoffs if trail else state.history.handoffs
+    conversations = trail[-1].conversations if trail else state.conversations
     return replace(
         state,
         visit=replace(state.visit, input=body.input, rollback=body),
         history=replace(state.history, trail=trail[:-1], latest=latest, handoffs=handoffs),
         ending=None,
+        conversations=conversations,
     )
 
 
@@ -534,6 +549,11 @@ def on_postprocessor_failed(state: RunState, body: kinds.PostprocessorFailed) ->
         raise HistoryInvalid(f"`{body.kind}` comes without an artifact")
     ending = Ending("post_failure", body.reason, body.code)
     return replace(state, visit=replace(state.visit, is_open=False), ending=ending)
+
+
+def on_transcript_change(state: RunState, body: Any) -> RunState:
+    conversation = changed(state.conversations.get(body.phase), body)
+    return replace(state, conversations={**state.conversations, body.phase: conversation})
 
 
 # -- effects ------------------------------------------------------------------------------------------
@@ -622,6 +642,10 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.PostprocessorStarted: on_postprocessor_started,
     kinds.PostprocessorCompleted: on_postprocessor_completed,
     kinds.PostprocessorFailed: on_postprocessor_failed,
+    kinds.TranscriptExtended: on_transcript_change,
+    kinds.ExperienceRemembered: on_transcript_change,
+    kinds.ExperienceForgotten: on_transcript_change,
+    kinds.ContextCompacted: on_transcript_change,
     kinds.OpStarted: on_op_started,
     kinds.RequestFulfilled: on_intent,
     kinds.OpCompleted: on_op_completed,

@@ -19,6 +19,7 @@ from reyn.journal.registry import fixed_kinds
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.ops.ask_user import AskUserOp
 from reyn.ops.file import FileOp
+from reyn.ops.memory import COMPACT, FORGET, REMEMBER
 from reyn.ops.op import Op
 from reyn.ops.run_skill import RunSkillOp
 from reyn.vocabulary import EFFECT_ORDER, PERMISSIONS, STEPS, OpSpec, Vocabulary
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 ENTRY_POINTS = "reyn.ops"
 
-BUILT_IN: tuple[Op, ...] = (FileOp(), AskUserOp(), RunSkillOp())
+BUILT_IN: tuple[Op, ...] = (FileOp(), AskUserOp(), RunSkillOp(), REMEMBER, FORGET, COMPACT)
 
 RESERVED = (
     OpSpec("lint", "Check a skill's folder and return the findings.", "pure"),

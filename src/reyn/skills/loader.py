@@ -28,6 +28,7 @@ from reyn.skills.values import (
     ABORT,
     END,
     ArtifactType,
+    ConversationSettings,
     Iterate,
     Phase,
     Postprocessor,
@@ -279,6 +280,7 @@ class _Loader:
         fields = msgspec.structs.asdict(front)
         del fields["type"], fields["input"]
         fields |= {"inputs": tuple(known), "instructions": document.body, "preprocessor": steps}
+        fields["conversation"] = _conversation(front.conversation)
         return Phase(**fields | {"reads": tuple(dict.fromkeys(front.reads))})
 
     def _check_allowed_op(self, document: Document, index: int, kind: str) -> None:
@@ -541,3 +543,9 @@ def _context_findings(part: Document) -> list[Finding]:
 
 def _as_warning(finding: Finding) -> Finding:
     return msgspec.structs.replace(finding, severity="warning")
+
+
+def _conversation(value: bool | ConversationSettings) -> ConversationSettings | None:
+    if isinstance(value, ConversationSettings):
+        return value
+    return ConversationSettings() if value else None

@@ -75,6 +75,8 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether a `run_op` step may use it."""
     skill_field: str | None = None
     """The field that names another skill, which is then loaded and pinned with the calling skill."""
+    is_for_conversations: bool = False
+    """Whether only phases with `conversation` may use it."""
 
     @property
     def is_available(self) -> bool:

@@ -37,21 +37,41 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """A piece of a message: a blob, a short text, or the first `results` op results of the visit, one per line.
 
     `digest` covers the hashes of these results. `plain` is true if the blob is an artifact that appears in words
-    instead of JSON.
+    instead of JSON. `reply` is true if it is a recorded answer with native tool calls, of which the text appears.
     """
 
     blob: ContentName | None = None
     plain: bool = False
+    reply: bool = False
     text: str = ""
     results: Count = 0
     digest: Hash | None = None
 
 
-class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One message to the model: the concatenation of its parts."""
+class CallRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A native tool call of an answer: its id and the name of the tool. The answer itself has the arguments."""
 
-    role: Literal["system", "user", "assistant"]
+    id: str
+    name: str
+
+
+class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One message to the model: the concatenation of its parts.
+
+    `calls` are the native tool calls of an answer, `call_id` is the call that a message with role `tool` answers.
+    """
+
+    role: Literal["system", "user", "assistant", "tool"]
     parts: tuple[Part, ...]
+    calls: tuple[CallRef, ...] = ()
+    call_id: str = ""
+
+
+class TranscriptRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The first `length` messages of a transcript. `digest` is the hash chain over them."""
+
+    length: Count
+    digest: Hash
 
 
 class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -135,6 +155,15 @@ class AskRequest(
     message: str
     response_schema: dict[str, Any]
     suggestions: tuple[str, ...] = ()
+
+
+class MemoryRequest(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="memory", tag_field="request"
+):
+    """A request of an op to change what a conversation remembers. `text` is what to remember, or the id to forget."""
+
+    action: Literal["remember", "forget", "compact"]
+    text: str = ""
 
 
 class RunRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="run", tag_field="request"):

@@ -17,6 +17,7 @@ from reyn.journal.kinds.shapes import (
     Hash,
     OpStatus,
     SectionTokens,
+    TranscriptRef,
     Usage,
 )
 from reyn.journal.registry import TEXT, Body, event
@@ -106,11 +107,13 @@ class ContextLogFailed(Body, frozen=True):
 class FrameBuilt(Body, frozen=True):
     """The messages for the next model call were built. The parts of a message, concatenated, are its exact text.
 
-    `form` is the form in which the model is asked to answer.
+    `form` is the form in which the model is asked to answer. With a `transcript`, the messages that
+    `transcript_extended` events added come after the system message.
     """
 
     messages: Annotated[tuple[FrameMessage, ...], _Rendered]
     form: AnswerForm = "full"
+    transcript: Annotated[TranscriptRef | None, _Rendered] = None
 
 
 @event("llm_requested", v=1, origin="derived")

@@ -1,0 +1,62 @@
+"""Events of a transcript that grows from turn to turn: of a conversation, or of a visit with native tool calls."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from reyn.journal.kinds.shapes import ContentName, Count, FrameMessage
+from reyn.journal.registry import TEXT, Body, event
+
+_Rendered = msgspec.Meta(extra={TEXT: True})
+
+
+@event("transcript_extended", v=1, origin="derived")
+class TranscriptExtended(Body, frozen=True):
+    """Messages were added to the transcript of a phase: the input of a visit, or an answer with the results of its ops.
+
+    `visit` is 0 for a conversation, whose transcript all visits of the phase share; otherwise the transcript belongs to
+    this visit. `tokens` estimates the size of the messages.
+    """
+
+    phase: str
+    messages: Annotated[tuple[FrameMessage, ...], _Rendered]
+    tokens: Annotated[Count, _Rendered]
+    visit: Count = 0
+
+
+@event("experience_remembered", v=1, origin="derived")
+class ExperienceRemembered(Body, frozen=True):
+    """A conversation remembers a text. Its `id` is never given to another one. `call` is the op that asked for it."""
+
+    phase: str
+    call: str
+    id: str
+    text: str
+
+
+@event("experience_forgotten", v=1, origin="derived")
+class ExperienceForgotten(Body, frozen=True):
+    """A conversation forgot the experience `id`. `call` is the op that asked for it."""
+
+    phase: str
+    call: str
+    id: str
+
+
+@event("context_compacted", v=1, origin="derived")
+class ContextCompacted(Body, frozen=True):
+    """A summary replaced the older messages of a conversation.
+
+    `call` is the model call that wrote the `summary`. The last `kept` messages stay, and so does the last message of
+    the user. `dropped` is the number of messages that were replaced; the tokens are estimates of the transcript.
+    """
+
+    phase: str
+    call: str
+    summary: ContentName
+    kept: Count
+    dropped: Count
+    tokens_before: Annotated[Count, _Rendered]
+    tokens_after: Annotated[Count, _Rendered]
