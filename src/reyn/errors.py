@@ -155,6 +155,7 @@ FINDINGS = {
     "RYN151": "`context` selects a handoff field that does not exist.",
     "RYN152": "`context` selects a handoff field that no earlier phase can produce.",
     "RYN153": "`context` selects `narrative`, but its `narrative_cap` is 0, so that narratives are omitted.",
+    "RYN224": "A phase allows an op that changes the memory of a conversation, but the phase is not a conversation.",
     "RYN701": "Invalid key or value in the configuration.",
 }
 """The meaning of each finding code."""

@@ -138,6 +138,28 @@ ToolName = Annotated[
 ]
 
 
+SEARCH_URLS = {
+    "brave": "https://api.search.brave.com/res/v1/web/search",
+    "tavily": "https://api.tavily.com/search",
+    "searxng": "",
+}
+"""The providers of web searches and their servers; the operator runs the one without a URL."""
+
+
+class SearchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The provider of web searches."""
+
+    provider: str
+    key: SecretHandle | None = None
+    url: Url | None = None
+
+
+class WebSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of the web ops."""
+
+    search: SearchSettings | None = None
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The configuration of a project."""
 
@@ -175,6 +197,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     context: ContextChoice | None = None
     """What phases receive from earlier phases, unless a skill or a phase has a `context` of its own: `all`, `default`,
     `none`, or a mapping with `handoff_fields`, `narrative_cap`, `max_tokens` and `ask_handoff`. `null` is nothing."""
+    web: WebSettings = WebSettings()
+    """The provider of the op `web_search`: `search: {provider: NAME, key: secret://NAME}`. Providers: `brave`, `tavily`
+    and `searxng`, which needs the `url` of its server."""
     output_language: str | None = None
     """Language of natural-language output; `null` lets the model choose."""
     strict: bool = False

@@ -251,7 +251,8 @@ class OpPerformer:
             return _completed(effect, call, call.error(f"the op kind `{call.kind}` is not installed"))
         is_foreign = self._ops.is_foreign(call.kind)
         env = self._env(tape)
-        result = await perform_op(op, call, plan, env, is_foreign=is_foreign)
+        needed = self._offered(op, call.kind, tape).permissions
+        result = await perform_op(op, call, plan, env, permissions=needed, is_foreign=is_foreign)
         content = Blob.of(canonical(result))
         attached = tuple(env.attachments.blobs.values()) if result["status"] == "ok" else ()
         try:

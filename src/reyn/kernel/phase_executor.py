@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.context import Rollback
+from reyn.context.words import plain_text
 from reyn.contract import Accepted, Acting, Rejected
 from reyn.errors import AnswersRejected, ApprovalExpired, CompactionFailed, StepFailed, SubRunFailed
 from reyn.journal import Blob, canonical, kinds
-from reyn.kernel.approvals import review_decision, sent_back
+from reyn.kernel.approvals import beginning, review_decision, sent_back
 from reyn.kernel.compaction import compact, plan_compaction
 from reyn.kernel.effects import CheckOutput, Pause, Restore
 from reyn.kernel.handoffs import hand_in, hand_over
@@ -23,8 +24,9 @@ from reyn.kernel.limits import act_turns, limit_of, limit_reached, repeated_fail
 from reyn.kernel.op_dispatch import OpLog, run_sub_skill
 from reyn.kernel.steps import StepFault, run_steps
 from reyn.kernel.turn import PreparedInput, TurnContext, execute_single_llm_phase, schedule_tool_batch
+from reyn.kernel.waits import ask_person
 from reyn.skills import successors
-from reyn.skills.values import skill_of
+from reyn.skills.values import USER_MESSAGE, skill_of
 
 if TYPE_CHECKING:
     from reyn.context import Repetition
@@ -111,7 +113,8 @@ async def _check_output(verdict: Accepted, call: str, spec: TurnSpec) -> Accepte
 
 def _unprocessed_input(phase: CompiledPhase, entry: Visit, tape: Tape) -> PreparedInput | None:
     """Return the input of a visit that needs no preparation; `None` if it needs some."""
-    if entry.rollback is not None or phase.definition.preprocessor or phase.definition.reads:
+    definition = phase.definition
+    if entry.rollback is not None or definition.preprocessor or definition.reads or _continues(phase, entry):
         return None
     is_small = len(tape.content(entry.input.hash)) <= phase.settings.sizes.input_bytes
     return PreparedInput(entry.input.hash, entry.input.hash) if is_small else None
@@ -124,6 +127,9 @@ async def _prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: T
     """
     limit, back = phase.settings.sizes.input_bytes, entry.rollback
     content = Blob(entry.input.hash, tape.content(entry.input.hash))
+    said = _continues(phase, entry)
+    if said:
+        content = await _next_message(content.content, entry, tape)
     if phase.definition.preprocessor:
         artifact: dict[str, Any] = msgspec.json.decode(content.content)
         enriched = await run_steps(phase.definition.preprocessor, artifact, f"{entry.step}.pre", phase, log, tape)
@@ -139,8 +145,24 @@ async def _prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: T
     if len(content.content) > limit:
         shown = log.truncate_blob(f"{entry.step}.input", content, limit, tape)
         return PreparedInput(content.hash, shown, (), rollback, reads)
-    blobs = (content,) if phase.definition.preprocessor else ()
+    blobs = (content,) if phase.definition.preprocessor or said else ()
     return PreparedInput(content.hash, content.hash, blobs, rollback, reads)
+
+
+def _continues(phase: CompiledPhase, entry: Visit) -> bool:
+    """Return whether the visit continues a conversation: the phase follows itself, and its input was a reply."""
+    is_next = len(entry.path) > 1 and entry.path[-2] == entry.phase
+    return is_next and phase.definition.conversation is not None and entry.rollback is None
+
+
+async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> Blob:
+    """Show the reply to the user, wait for what the user says next, and return it as a `user_message`."""
+    schema = {"type": "string", "minLength": 1, "maxLength": MAX_MESSAGE_CHARS}
+    text = await ask_person(f"{entry.step}.message", beginning(plain_text(reply)), schema, tape)
+    return Blob.of(canonical({"type": USER_MESSAGE.name, "data": {"text": text}}))
+
+
+MAX_MESSAGE_CHARS = 10_000_000
 
 
 async def _turns_left(phase: CompiledPhase, turns: int, tape: Tape) -> int:

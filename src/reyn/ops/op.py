@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
@@ -21,6 +22,11 @@ from reyn.permissions import Denied, Gate, NeedsApproval
 from reyn.workspace import Change, FileError, PathInvalid, Roots
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from reyn.config import Config
+    from reyn.errors import Finding
+    from reyn.skills import Library
     from reyn.vocabulary import OpSpec
 
 Result = dict[str, Any]
@@ -183,6 +189,41 @@ class Op(Protocol):
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         """Execute the op and return its result envelope."""
+        ...
+
+
+@dataclass(frozen=True)
+class OpSetup:
+    """What a runtime gives to its ops when it opens a project.
+
+    Attributes:
+        config: The configuration of the project.
+        secret: Returns the value of a secret (a handle) in order to send it to a URL.
+        library: Finds skills by name.
+        lint: Returns the findings about the skill in a folder.
+    """
+
+    config: Config
+    secret: Callable[[str, str], str]
+    library: Library
+    lint: Callable[[Path], list[Finding]]
+
+
+@runtime_checkable
+class NeedsSetup(Protocol):
+    """An op that needs the configuration of a project, or its skills."""
+
+    def set_up(self, setup: OpSetup) -> Op:
+        """Return the op of one project."""
+        ...
+
+
+@runtime_checkable
+class NamesTarget(Protocol):
+    """An op whose permission depends on what it is used on: a host, a program, a tool of a server."""
+
+    def target(self, call: Call) -> str:
+        """Return the target that rules and requests name. The arguments are valid."""
         ...
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from reyn.permissions.paths import PathPattern, protected_name
-from reyn.permissions.rules import EFFECTS, Requests, access_of, recorded_requests
+from reyn.permissions.rules import ASKED, EFFECTS, Requests, access_of, recorded_requests
 from reyn.workspace import Location
 
 if TYPE_CHECKING:
@@ -130,6 +130,11 @@ def _judged(
         return RequestVerdict(capability, target, decisive.effect, (decisive.text,), others)
     if zone:
         return RequestVerdict(capability, target, "allow", (zone,), tuple(r.text for r in part if r.effect != "allow"))
+    if capability in ASKED:
+        exceptions = tuple(rule.text for rule in part if rule.effect != "ask")
+        return RequestVerdict(
+            capability, target, "ask", (f"default: ask for each new {capability} target",), exceptions
+        )
     granting = tuple(rule.text for rule in part if rule.effect != "deny")
     if granting:
         denying = tuple(rule.text for rule in part if rule.effect == "deny")

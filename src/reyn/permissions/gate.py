@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.permissions.paths import protected_name
-from reyn.permissions.rules import Policy, Requests
+from reyn.permissions.rules import ASKED, PRIVATE, Policy, Requests
 from reyn.workspace import Location, Roots
 
 if TYPE_CHECKING:
@@ -78,8 +78,13 @@ class Gate(msgspec.Struct, frozen=True):
         if rule is not None and rule.effect == "deny":
             return Denied(rule.text, f"the operator denies `{key}`{f' for `{target}`' if target else ''}")
         if not all(requests.covers(key, target) for requests in self.requests):
-            return Denied("default: no request", f"the skill must request `{key}` under `permissions` in skill.md")
-        return self._granted(rule, key, f"{key}: allow")
+            named = f" for `{target}`" if target and any(key in requests.others for requests in self.requests) else ""
+            reason = f"the skill must request `{key}`{named} under `permissions` in skill.md"
+            return Denied("default: no request", reason)
+        if rule is None and key in ASKED and not target.startswith(PRIVATE):
+            return NeedsApproval(f"default: ask for {key} {target}", f"no rule allows `{key}` for `{target}` yet")
+        line = f"{key}: [{{allow: '{target}'}}]" if target.startswith(PRIVATE) else f"{key}: allow"
+        return self._granted(rule, key, line)
 
     def _file(self, access: Access, location: Location) -> Verdict:
         if location.zone == "state":

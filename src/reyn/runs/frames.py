@@ -6,14 +6,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from reyn.context import FrameSection, SectionCost, estimate_tokens, message_text
+from reyn.context import FrameSection, SectionCost, estimate_tokens, message_text, normalized, rendered_message
 from reyn.errors import RunNotFound
 from reyn.journal import decode, kinds
+from reyn.kernel.conversations import changed
+from reyn.kernel.run_state import TRAIL_LENGTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from reyn.context import NormalizedMessage
     from reyn.journal import Body, Event
+    from reyn.kernel.conversations import Conversation
 
 _RESULTS = (kinds.OpCompleted, kinds.SubRunCompleted, kinds.PermissionDenied, kinds.ApprovalDecided)
 
@@ -28,6 +32,8 @@ class _Frame(NamedTuple):
     """A recorded frame: its messages, the op results in it, its answer, and what was truncated for it."""
 
     messages: tuple[kinds.FrameMessage, ...]
+    transcript: tuple[NormalizedMessage, ...]
+    """Messages after the system message that `transcript_extended` events added."""
     results: list[str]
     tools: str | None
     answer: str | None
@@ -51,7 +57,11 @@ def frame_at(
         RunNotFound: The run has no event `seq`, or no frame at or before it.
     """
     frame = _find(run_id, events, seq)
-    messages = [(str(message.role), message_text(message, content, frame.results)) for message in frame.messages]
+    system, rest = frame.messages[:1], frame.messages[1:]
+    messages = [
+        (str(message.role), _text(message, content, frame.results))
+        for message in (*map(normalized, system), *frame.transcript, *map(normalized, rest))
+    ]
     if frame.tools is not None:
         messages.append((TOOLS, _tool_lines(content(frame.tools))))
     return messages if frame.answer is None else [*messages, (ANSWER, content(frame.answer).decode())]
@@ -59,6 +69,13 @@ def frame_at(
 
 def _tool_lines(tools: bytes) -> str:
     return "".join(f"{msgspec.json.encode(tool).decode()}\n" for tool in msgspec.json.decode(tools))
+
+
+def _text(message: NormalizedMessage, content: Callable[[str], bytes], results: list[str]) -> str:
+    """Return the text of a message, and one line for each native tool call."""
+    rendered = rendered_message(message, content, results=results)
+    calls = [f"{call.name} {call.arguments}" for call in rendered.tool_calls]
+    return "\n".join([rendered.text, *calls] if rendered.text else calls) if calls else rendered.text
 
 
 def frame_sections(
@@ -124,8 +141,12 @@ def visit_contexts(events: Iterable[Event], content: Callable[[str], bytes]) -> 
 def _sections(frame: _Frame, content: Callable[[str], bytes]) -> tuple[FrameSection, ...]:
     turn = next((number for number, one in enumerate(frame.messages) if _is_turn(one)), len(frame.messages))
     sections: list[FrameSection] = []
+    if frame.transcript:
+        turn = 1
+        tokens = sum(estimate_tokens(_text(message, content, frame.results)) for message in frame.transcript)
+        sections.append(FrameSection("transcript", tokens, tokens))
     for number, message in enumerate(frame.messages):
-        if number == turn:
+        if number == turn and not frame.transcript:
             sections += _turn_sections(message, frame, content)
             continue
         name = "system" if number < turn else "correction"
@@ -166,6 +187,11 @@ class _Scanner:
 
     def __init__(self) -> None:
         self.tools: str | None = None
+        self._phase = ""
+        self._conversations: dict[str, Conversation] = {}
+        self._before: dict[str, Conversation] = {}
+        self._trail: list[dict[str, Conversation]] = []
+        self._transcript: tuple[NormalizedMessage, ...] = ()
         self.answer: str | None = None
         self.built: kinds.FrameBuilt | None = None
         self._results: dict[str, str] = {}
@@ -176,12 +202,27 @@ class _Scanner:
     def take(self, body: Body) -> None:
         match body:
             case kinds.PhaseStarted():
-                self._results = {}
+                self._phase, self._results, self._before = body.phase, {}, self._conversations
+            case kinds.PhaseCompleted():
+                self._trail = [*self._trail, self._before][-TRAIL_LENGTH:]
+            case kinds.PhaseFailed():
+                self._conversations = self._before
+            case kinds.PhaseRolledBack() if self._trail:
+                self._conversations = self._trail.pop()
+            case (
+                kinds.TranscriptExtended()
+                | kinds.ExperienceRemembered()
+                | kinds.ExperienceForgotten()
+                | kinds.ContextCompacted()
+            ):
+                after = changed(self._conversations.get(body.phase), body)
+                self._conversations = {**self._conversations, body.phase: after}
             case kinds.ContextBudgetApplied():
                 self._handoff = body
             case kinds.FrameBuilt():
                 self.built, self._frame_results, self.answer = body, list(self._results.values()), None
                 self.tools = None
+                self._transcript = self._referenced(body.transcript)
             case kinds.LlmRequested(tools=tools):
                 self.tools = tools
             case kinds.LlmResponded(text=answer):
@@ -193,9 +234,23 @@ class _Scanner:
             case body if isinstance(body, _RESULTS) and body.result and _is_model_call(body.call):
                 self._results[body.call] = body.result
 
+    def _referenced(self, reference: kinds.TranscriptRef | None) -> tuple[NormalizedMessage, ...]:
+        found = self._conversations.get(self._phase)
+        if reference is None or found is None:
+            return ()
+        return found.messages.tail(found.messages.length)[: reference.length]
+
     def frame(self) -> _Frame:
         assert self.built is not None
-        return _Frame(self.built.messages, self._frame_results, self.tools, self.answer, self._handoff, self._truncated)
+        return _Frame(
+            self.built.messages,
+            self._transcript,
+            self._frame_results,
+            self.tools,
+            self.answer,
+            self._handoff,
+            self._truncated,
+        )
 
 
 def _find(run_id: str, events: Iterable[Event], seq: int | None) -> _Frame:

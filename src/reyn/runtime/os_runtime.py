@@ -47,9 +47,10 @@ from reyn.kernel.run_state import fold
 from reyn.kernel.sub_runs import SubRuns
 from reyn.kernel.summaries import read_summaries
 from reyn.kernel.versions import SUPPORTED_RULES
+from reyn.lint import lint_skill
 from reyn.lint.requests import malformed_requests
 from reyn.models.roster import Roster
-from reyn.ops import standard_ops
+from reyn.ops import OpSetup, standard_ops
 from reyn.ops.configured import with_tools
 from reyn.permissions import RuleError, parse_requests
 from reyn.permissions.explain import explain_requests, ungranted
@@ -80,7 +81,7 @@ if TYPE_CHECKING:
 
     from reyn.config import Config
     from reyn.context import ContextFrame, FrameSection
-    from reyn.errors import NextAction
+    from reyn.errors import Finding, NextAction
     from reyn.journal import Approval, Event, Journal, RunRow, Status
     from reyn.journal.sqlite import SqliteJournal
     from reyn.kernel.live import Listener, OnDelta, OutputCheck
@@ -149,8 +150,9 @@ class OSRuntime:
         self._project_journal: SqliteJournal | None = None
         self.config = config
         self.trust = trust or ProjectTrust(str(root))
-        self._own_ops = base.ops.overlaid(*ops) if base else standard_ops().with_ops(*ops)
         self.library = Library(root)
+        setup = OpSetup(config, self._secret_for, self.library, self._findings_of)
+        self._own_ops = base.ops.overlaid(*ops) if base else standard_ops().with_ops(*ops).set_up(setup)
         self.people: People = people or Unattended()
         self._journal = journal
         self._model = model
@@ -1213,6 +1215,15 @@ class OSRuntime:
             return open_secrets(origins=origins)
         except SecretStoreUnavailable:  # there is no home directory
             return Secrets([], EnvironmentStore(os.environ), origins)
+
+    def _secret_for(self, handle: str, url: str) -> str:
+        """Return the value of a secret in order to send it to a server."""
+        from reyn.secrets import origin_of
+
+        return self.secrets.resolve_for(handle, url, may_bind=self.trust.may_bind(handle, origin_of(url)))
+
+    def _findings_of(self, folder: Path) -> list[Finding]:
+        return lint_skill(folder, self.library, self.ops.vocabulary)
 
     def _learn_secrets(self) -> None:
         """Make the values outside the keyring known, so that they are scrubbed from everything that is recorded."""

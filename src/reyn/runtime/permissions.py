@@ -10,7 +10,7 @@ import msgspec
 from reyn.contract.ops import OpRules, offered_ops
 from reyn.errors import InputInvalid, OpUnknown
 from reyn.kernel.op_performer import roots_of
-from reyn.ops import Call, Env
+from reyn.ops import Call, Env, NamesTarget
 from reyn.ops.execution import plan_op
 from reyn.permissions import Allowed, Denied, Gate, parse_requests
 from reyn.permissions.explain import explain_requests
@@ -170,7 +170,11 @@ class Explainer:
             keys = " and ".join(f"`{key}`" for key in spec.optional_permissions) if spec else ""
             note = f"zones, requests and rules for {keys} decide about each call" if keys else ""
             return OpReport(kind, phases, None, "allow", "default: no permission needed", "", note)
-        effect, rule, reason = _verdict_fields(self._gate(skill).capability(permission, kind))
+        gate = self._gate(skill)
+        if isinstance(self._ops.get(kind), NamesTarget) and permission in gate.requests[0].others:
+            note = f"requests and rules for `{permission}` decide about each call"
+            return OpReport(kind, phases, permission, "ask", f"default: decided for each {permission} target", "", note)
+        effect, rule, reason = _verdict_fields(gate.capability(permission, kind))
         return OpReport(kind, phases, permission, effect, rule, self._place_of(rule), reason)
 
     def _gate(self, skill: Skill) -> Gate:

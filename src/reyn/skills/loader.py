@@ -27,6 +27,7 @@ from reyn.skills.steps import invalid_step_target, parse_steps
 from reyn.skills.values import (
     ABORT,
     END,
+    USER_MESSAGE,
     ArtifactType,
     ConversationSettings,
     Iterate,
@@ -269,7 +270,7 @@ class _Loader:
             fix = "write them below the front matter"
             self._report(document, codes.MISSING_KEY, "the phase has no instructions", fix=fix)
         for index, kind in enumerate(front.allowed_ops):
-            self._check_allowed_op(document, index, kind)
+            self._check_allowed_op(document, index, kind, is_conversation=bool(front.conversation))
         inputs = [self.artifacts.get(document, part.strip(), "input") for part in front.input.split("|")]
         known = [artifact for artifact in inputs if artifact is not None]
         for index, read in enumerate(front.reads):
@@ -281,16 +282,23 @@ class _Loader:
         del fields["type"], fields["input"]
         fields |= {"inputs": tuple(known), "instructions": document.body, "preprocessor": steps}
         fields["conversation"] = _conversation(front.conversation)
+        if fields["conversation"] is not None and USER_MESSAGE not in known:
+            message = f"a conversation takes what the user says, but `input` is `{front.input}`"
+            self._report(document, codes.TYPE_MISMATCH, message, "input", fix="add `user_message` to `input`")
         return Phase(**fields | {"reads": tuple(dict.fromkeys(front.reads))})
 
-    def _check_allowed_op(self, document: Document, index: int, kind: str) -> None:
+    def _check_allowed_op(self, document: Document, index: int, kind: str, *, is_conversation: bool) -> None:
         path = ("allowed_ops", index)
-        if self.vocabulary.op(kind) is None:
+        spec = self.vocabulary.op(kind)
+        if spec is None:
             fix = nearest(kind, self.vocabulary.op_kinds)
             self._report(document, codes.UNKNOWN_OP, f"unknown op `{kind}`", *path, fix=fix)
         elif self.vocabulary.is_reserved(kind):
             message = f"op `{kind}` is reserved for a later version; the model is not offered it"
             self._report(document, codes.UNSUPPORTED, message, *path, severity="warning")
+        elif spec.is_for_conversations and not is_conversation:
+            message = f"op `{kind}` changes the memory of a conversation, but the phase is not one"
+            self._report(document, codes.CONVERSATION_OP, message, *path, fix="set `conversation: true`, or remove it")
 
     def _report_unknown_phase(self, skill: Document, front: SkillFrontMatter, name: str) -> None:
         fix = nearest(name, [known for known in self.folder.names("phases", ".md") if known != name])

@@ -133,12 +133,6 @@ class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
     conversation: ConversationSettings | None = None
 
     @property
-    def is_paced_by_user(self) -> bool:
-        """Whether every visit waits for the user, so that the number of visits is no sign of a loop."""
-        asks = any(isinstance(step, AskUser) and step.required for step in self.preprocessor)
-        return self.conversation is not None and asks
-
-    @property
     def input_name(self) -> str:
         return " | ".join(artifact.name for artifact in self.inputs)
 
