@@ -155,6 +155,12 @@ class Definition:
         for base, view in self._views:
             if base is runtime:
                 return view
+        view = self.derive(runtime, self.decoration.llm_interface)
+        self._views = [*self._views, (runtime, view)][-_MAX_VIEWS:]
+        return view
+
+    def derive(self, runtime: Any, model: Model | str | None) -> Any:
+        """Return a runtime with the function's tools and settings that calls a model."""
         decoration = self.decoration
         name = self.skill_name
         # The program passes these tools on purpose. A rule of the operator that denies them, or asks, still wins.
@@ -165,9 +171,7 @@ class Definition:
         settings: dict[str, Any] = {"strict": True}
         if decoration.max_retries is not None:
             settings["max_phase_retries"] = decoration.max_retries
-        view = runtime.derive(ops=decoration.toolkit, model=decoration.llm_interface, permissions=grants, **settings)
-        self._views = [*self._views, (runtime, view)][-_MAX_VIEWS:]
-        return view
+        return runtime.derive(ops=decoration.toolkit, model=model, permissions=grants, **settings)
 
     @property
     def skill_name(self) -> str:

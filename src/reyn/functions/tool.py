@@ -143,10 +143,21 @@ class Tool(Generic[P, R]):
             summary=summary,
             arguments=schema,
             effect=effect,
-            result=result(self.name, None, {"result": {}, "images": _IMAGES}),
+            result=self._result_schema(),
             example=found,
         )
         return OpSpec(self.name, summary, effect, permission, forms=(form,), advice=self._advice())
+
+    def _result_schema(self) -> dict[str, Any]:
+        definitions = self._returns.schema.get("$defs")
+        fields = {"result": {key: part for key, part in self._returns.schema.items() if key != "$defs"}}
+        schema = result(self.name, None, fields | ({"images": _IMAGES} if self._may_return_images else {}))
+        return schema | ({"$defs": definitions} if definitions else {})
+
+    @property
+    def _may_return_images(self) -> bool:
+        returns = self._signature.returns
+        return returns in (inspect.Parameter.empty, Any) or _mentions_image(returns)
 
     def _advice(self) -> str:
         """Return the descriptions of the parameters, which the short entry of a prompt would otherwise lack."""
@@ -200,7 +211,7 @@ class Tool(Generic[P, R]):
             release()
 
     def _result(self, call: Call, value: Any, env: Env) -> Result:
-        value, images = _split_images(value)
+        value, images = _split_images(value) if self._may_return_images else (value, [])
         try:
             described = [self._attach(image, env) for image in images]
             data = to_json(value)

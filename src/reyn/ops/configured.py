@@ -41,21 +41,18 @@ def with_tools(table: OpTable, names: Iterable[str], root: Path) -> OpTable:
     return table.with_problems(*problems)
 
 
-def load_attribute(name: str, root: Path, *, first: bool = False) -> Any:
+def load_attribute(name: str, *folders: Path) -> Any:
     """Import a module and return one of its attributes.
 
     Args:
         name: Module and attribute, as `package.module:attribute`.
-        root: A folder in which the module may be, besides the installed ones.
-        first: Whether this folder comes before the installed packages, as for a Python script.
+        *folders: Where the module may be, after the installed ones: files in these folders replace no installed module.
 
     Raises:
         ModuleUnloadable: The module cannot be imported, or has no such attribute.
     """
     module_name, _, path = name.partition(":")
-    folder = str(root.resolve())
-    if folder not in sys.path:
-        sys.path.insert(0 if first else len(sys.path), folder)
+    sys.path += [folder for folder in dict.fromkeys(map(str, folders)) if folder not in sys.path]
     importlib.invalidate_caches()
     try:
         found: Any = importlib.import_module(module_name)
