@@ -9,7 +9,13 @@ code is never reused.
     │   ├── SkillInvalid           RYN102  lists all findings
     │   ├── SkillUnsupported       RYN103
     │   ├── FixImpossible          RYN104
-    │   └── ManifestInvalid        RYN150
+    │   ├── ManifestInvalid        RYN150
+    │   ├── FunctionInvalid        RYN160
+    │   ├── FunctionNotFound       RYN161
+    │   ├── TemplateInvalid        RYN162
+    │   ├── ReturnInvalid          RYN163
+    │   ├── CallStopped            RYN164
+    │   └── CallImpossible         RYN165
     ├── ContractError              RYN2xx  inputs, answers, steps
     │   ├── InputInvalid           RYN201
     │   ├── AnswersRejected        RYN202
@@ -80,7 +86,8 @@ code is never reused.
     │   ├── UsageError             RYN710
     │   ├── UserConfigUnavailable  RYN711
     │   ├── OriginInvalid          RYN712
-    │   └── SettingUnknown         RYN719
+    │   ├── SettingUnknown         RYN719
+    │   └── ModuleUnloadable       RYN730
     └── InternalError              RYN900  a bug in Reyn
         └── ForeignAwait           RYN901
 """
@@ -262,6 +269,64 @@ class ManifestInvalid(SkillError):
 
     code = "RYN150"
     hint = "Select fields that handoffs have."
+
+
+class FunctionInvalid(SkillError):
+    """A Python function cannot become a skill or a tool: its signature, a type or its docstring does not allow it."""
+
+    code = "RYN160"
+    hint = "Change what the message names."
+
+
+class FunctionNotFound(SkillError):
+    """A name of the form `module:function` leads to no function with `@llm_function`."""
+
+    code = "RYN161"
+    hint = "Write the module, a colon and the name of a function that is decorated with `@llm_function`."
+
+
+class TemplateInvalid(SkillError):
+    """The docstring of a function is a template, and a parameter of it is missing or unknown."""
+
+    code = "RYN162"
+    hint = "Declare the parameters with `template_params=`, and pass a value for each with `options(template_params=…)`."
+
+
+class ReturnInvalid(SkillError):
+    """The result of a run cannot be converted to the return type of its function."""
+
+    code = "RYN163"
+    hint = "The type has changed since the run, or the run was resumed without its function. Call the function again."
+
+
+class CallStopped(SkillError):
+    """The run of a function call ended or stopped without a value.
+
+    Attributes:
+        run_id: The run.
+        status: Its status, such as `failed` or `waiting`.
+    """
+
+    code = "RYN164"
+    hint = "Look at the run. One that stopped can be continued."
+    exit_code = 1
+
+    def __init__(
+        self, message: str, *, run_id: str = "", status: str = "", hint: str | None = None, action: NextAction | None = None
+    ) -> None:
+        super().__init__(message, hint=hint, action=action)
+        self.run_id = run_id
+        self.status = status
+
+    def as_json(self) -> dict[str, object]:
+        return super().as_json() | {"run_id": self.run_id, "status": self.status}
+
+
+class CallImpossible(SkillError):
+    """A function cannot be called from here: a plain function would block the event loop that has to execute it."""
+
+    code = "RYN165"
+    hint = "Declare the function with `async def` and await it, or call it from a plain `def`."
 
 
 # -- RYN2xx: inputs, answers, steps -------------------------------------------------------------------
@@ -819,6 +884,13 @@ class SettingUnknown(ConfigError):
 
     code = "RYN719"
     hint = "Use a key of the configuration, or the name of a section such as `limits`."
+
+
+class ModuleUnloadable(ConfigError):
+    """A module that the command line or `tools` in the configuration names cannot be imported."""
+
+    code = "RYN730"
+    hint = "Fix the error in the module, or its name. Modules of the project are found from its folder."
 
 
 # -- RYN9xx: internal errors --------------------------------------------------------------------------

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reyn.journal import Journal
+    from reyn.ops import OpTable
     from reyn.runtime import SyncRuntime
 
 _CONFIG = "reyn.yaml"
@@ -89,6 +90,24 @@ def existing_journal(root: Path) -> Journal | None:
 
         return SqliteJournal(folder, is_read_only=True)
     return None
+
+
+def project_ops() -> OpTable:
+    """Return the ops of the project: built in, of installed packages, and its `tools`, if it is trusted.
+
+    An invalid configuration has no tools; the commands that use it report its errors.
+    """
+    from reyn.errors import ConfigError
+    from reyn.ops import standard_ops
+    from reyn.ops.configured import with_tools
+    from reyn.permissions.trust import load_project
+
+    root = project_root().resolve()
+    try:
+        tools = load_project(root).config.tools
+    except ConfigError:
+        return standard_ops()
+    return with_tools(standard_ops(), tools, root) if tools else standard_ops()
 
 
 def skill_name(argument: str) -> str:

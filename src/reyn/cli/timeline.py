@@ -308,7 +308,7 @@ def _answer_line(body: Body) -> _Line | None:
             return _Line(2, "deferred", f"decision deferred: op {op} {why}", {"op": op, "status": status})
         case kinds.ControlDecided(type=kind, next_phase=target, confidence=confidence, reason=reason):
             data = {"next": target or kind, "confidence": confidence, "reason": reason}
-            return _Line(2, "decided", f"→ {target or kind} ({confidence:.2f}) {reason}", data)
+            return _Line(2, "decided", f"→ {target or kind} ({confidence:.2f}) {reason}".rstrip(), data)
         case kinds.ContentTruncated(name=name, bytes=size):
             return _Line(2, "truncated", f"{name} truncated: it has {size:,} bytes")
         case kinds.ContextBudgetApplied(was_truncated=True, original_tokens=before, truncated_tokens=after):

@@ -17,6 +17,7 @@ from reyn.context.words import escape_line_ends, one_line, plain_text
 from reyn.journal import digest
 from reyn.journal.kinds import CallRef, FrameMessage, Part
 from reyn.models import ToolCall
+from reyn.models.native_reply import decode_reply
 from reyn.workspace.paths import FULL_CONTENT
 
 if TYPE_CHECKING:
@@ -50,15 +51,6 @@ class TurnFrame(msgspec.Struct, frozen=True):
 
 
 HANDOFF_HEADING = "# Handoff"
-
-
-class _Reply(msgspec.Struct, frozen=True):
-    content: str = ""
-    tool_calls: tuple[ToolCall, ...] = ()
-
-
-def decode_reply(text: bytes) -> _Reply:
-    return msgspec.json.decode(text, type=_Reply)
 
 
 def turn_message(turn: TurnFrame, closing: str) -> FrameMessage:

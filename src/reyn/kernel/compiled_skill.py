@@ -93,9 +93,12 @@ class TurnSpec:
             max_phase_visits=max_phase_visits,
             output_language=settings.output_language,
         )
-        self.closing = closing_text(self.frame, form)
-        self.stable = Blob.of(static_text(self.frame, form, asks_handoff=asks_handoff).encode())
+        is_plain = self.contract.is_plain_text
+        self.closing = closing_text(self.frame, form, is_plain_text=is_plain)
+        text = static_text(self.frame, form, asks_handoff=asks_handoff, is_plain_text=is_plain)
+        self.stable = Blob.of(text.encode())
         self.schema = Blob.of(ordered(self.contract.schema))
+        self.tools = Blob.of(ordered(self.contract.tools)) if self.contract.tools else None
         self.system = kinds.FrameMessage("system", (kinds.Part(blob=self.stable.hash),))
         self.invocation = InvocationSpec(phase, "phase", PromptContract(system_prompt=self.system.parts))
 
@@ -103,6 +106,11 @@ class TurnSpec:
     def answer_schema(self) -> dict[str, Any]:
         """The JSON Schema of every allowed answer."""
         return self.contract.schema
+
+    @property
+    def tool_definitions(self) -> tuple[models.ToolDefinition, ...]:
+        """The native tools of a request; `tools` is their record."""
+        return self.contract.tools
 
 
 class CompiledPhase(RunContext):

@@ -15,8 +15,9 @@ from reyn.journal import Answer, Approval, Blob, Cancel, RaiseLimit, canonical, 
 from reyn.jsonschema import compile_schema
 from reyn.kernel import versions
 from reyn.kernel.budget_log import BUDGET_LOG
-from reyn.kernel.effects import CallModel, ExecuteSubRun, PerformOp, PlanOp, PlanSubRun, Restore
+from reyn.kernel.effects import CallModel, CheckOutput, ExecuteSubRun, PerformOp, PlanOp, PlanSubRun, Restore
 from reyn.kernel.llm_call_recorder import LlmCallRecorder
+from reyn.kernel.nesting import run_scope
 from reyn.kernel.ports import Later, NamedPeople
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
     Listener = Callable[[Event], None]
     OnDelta = Callable[[Delta], None]
+    OutputCheck = Callable[[Any], tuple[str, str]]
+    """Returns the JSON path and the message of an error in a final output; both are empty if it is valid."""
     EventWithBlobs = tuple[Body, tuple[Blob, ...]]
 
 _POLL_SECONDS = 0.02
@@ -94,7 +97,11 @@ class LiveWorld:
         resumption: Resumption | None = None,
         listener: Listener | None = None,
         on_delta: OnDelta | None = None,
+        check: OutputCheck | None = None,
+        owner: object = None,
     ) -> None:
+        self._owner = owner
+        self._check = check
         self._journal = journal
         self._commits = commits
         self._model = model
@@ -122,9 +129,12 @@ class LiveWorld:
                     await self.flush(tape)
                 return self._ops.plan(effect, tape)
             case PerformOp() if self._ops.is_foreign(effect):
-                return await self._unless_cancelled(self._ops.perform(effect, tape), tape)
+                with run_scope(self._owner, tape, effect.key):
+                    return await self._unless_cancelled(self._ops.perform(effect, tape), tape)
             case PerformOp():
                 return await self._ops.perform(effect, tape)
+            case CheckOutput():
+                return self._check_output(effect), ()
             case Restore():
                 return self._ops.restore(effect, tape)
             case PlanSubRun():
@@ -132,6 +142,12 @@ class LiveWorld:
             case ExecuteSubRun():
                 return await self._sub_runs.execute(effect, tape)
         raise InternalError(f"effect {type(effect).__name__} has no implementation")
+
+    def _check_output(self, effect: CheckOutput) -> kinds.OutputChecked:
+        if self._check is None:
+            return kinds.OutputChecked(effect.key, checked=False)
+        path, error = self._check(effect.data)
+        return kinds.OutputChecked(effect.key, self._roster.scrub(error), path)
 
     async def _call_model(self, effect: CallModel, tape: Tape) -> EventWithBlobs | None:
         """Call the model; return nothing if the run was cancelled during the call."""

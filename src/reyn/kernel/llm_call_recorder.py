@@ -19,7 +19,9 @@ from reyn.errors import ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.effects import CallModel, Reply
 from reyn.models import Delta, Message, ModelReply, ModelRequest
+from reyn.models.native_reply import encode_reply
 from reyn.models.protocol import takes_time
+from reyn.models.text_tools import complete_with_text_tools
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from reyn.journal import Body
     from reyn.kernel.run_state import RunState
     from reyn.kernel.tape import Tape
-    from reyn.models import Candidate
+    from reyn.models import Candidate, Model, ToolDefinition
     from reyn.models.roster import Roster
 
     Recorded = tuple[Body, tuple[Blob, ...]]
@@ -52,9 +54,13 @@ class AnswerSpec(Protocol):
     form: kinds.AnswerForm
     candidates: tuple[Candidate, ...]
     schema: Blob
+    tools: Blob | None
 
     @property
     def answer_schema(self) -> dict[str, Any]: ...
+
+    @property
+    def tool_definitions(self) -> tuple[ToolDefinition, ...]: ...
 
 
 async def ask(
@@ -80,9 +86,12 @@ async def ask(
         transcript: The messages after the system message, if the frame refers to a transcript.
     """
     refers = (frame.transcript,) if frame.transcript is not None else ()
-    request = digest(canonical((frame.messages, spec.schema.hash, *refers)))
-    intent = kinds.LlmRequested(call, model or tape.state.models.name, spec.schema.hash, request)
-    request = tape.emit(intent, spec.schema).request
+    tools = (spec.tools,) if spec.tools is not None else ()
+    request = digest(canonical((frame.messages, spec.schema.hash, *refers, *(blob.hash for blob in tools))))
+    intent = kinds.LlmRequested(
+        call, model or tape.state.models.name, spec.schema.hash, request, spec.tools.hash if spec.tools else None
+    )
+    request = tape.emit(intent, spec.schema, *tools).request
     return await CallModel(
         call,
         model,
@@ -95,6 +104,7 @@ async def ask(
         spec.candidates,
         spec.form,
         transcript,
+        spec.tool_definitions,
     )
 
 
@@ -132,10 +142,13 @@ class LlmCallRecorder:
             input=msgspec.json.decode(tape.content(call.input)) if call.input else None,
             candidates=call.candidates,
             answer_form=call.form,
+            tools=call.tools,
         )
         if self._roster.is_overridden:
-            name = tape.state.models.name
-            return self._outcome(name, call.key, await self._once(name, None, request))
+            name, settings = tape.state.models.name, self._roster.override_settings
+            if settings is None:
+                return self._outcome(name, call, await self._once(name, None, request))
+            return self._outcome(name, call, await self._try(name, settings, request, record))
         # After `resume --model`, the new model also answers calls that were recorded for the old one.
         first = call.model or tape.state.models.name
         models = self._roster.fallbacks(first)
@@ -144,7 +157,7 @@ class LlmCallRecorder:
         while True:
             answer = await self._try(name, self._roster.settings(name), request, record)
             if isinstance(answer, ModelReply) or not rest:
-                return self._outcome(name, call.key, answer)
+                return self._outcome(name, call, answer)
             fallback = rest.pop(0)
             message = self._roster.scrub(answer.message)
             await record(kinds.ModelSwitched(call.key, name, fallback, answer.code, message))
@@ -187,12 +200,11 @@ class LlmCallRecorder:
         try:
             model = self._roster.open(name)
             if settings is None or not takes_time(model):
-                reply = await model.complete(request)
+                reply = await self._complete(model, name, request)
             else:
                 async with asyncio.timeout(settings.timeout_seconds):
-                    reply = await model.complete(request)
-            if not isinstance(reply.text, str):
-                raise TypeError(f"`ModelReply.text` must be a str, not {type(reply.text).__name__}")
+                    reply = await self._complete(model, name, request)
+            _check_reply(reply, request)
         except ModelError as error:
             return error
         except TimeoutError:
@@ -208,6 +220,12 @@ class LlmCallRecorder:
                 request.on_delta.finish()
         return reply
 
+    async def _complete(self, model: Model, name: str, request: ModelRequest) -> ModelReply:
+        """Call a model. One without native tools gets the tools of a request in words."""
+        if request.tools and self._roster.answer_form(name) != "tools":
+            return await complete_with_text_tools(model, request)
+        return await model.complete(request)
+
     def _log_exception(self, name: str, error: Exception) -> None:
         """Log where a model failed, because the journal records only the message.
 
@@ -219,17 +237,22 @@ class LlmCallRecorder:
         elif _logger.isEnabledFor(logging.DEBUG):
             _logger.debug("%s", self._roster.scrub("".join(traceback.format_exception(error))))
 
-    def _outcome(self, name: str, call: str, reply: ModelReply | ModelError) -> Recorded:
+    def _outcome(self, name: str, call: CallModel, reply: ModelReply | ModelError) -> Recorded:
+        scrub = self._roster.scrub
         if isinstance(reply, ModelError):
-            scrub = self._roster.scrub
-            return kinds.LlmFailed(call, reply.code, scrub(reply.message), scrub(reply.own_hint)), ()
-        text = Blob.of(self._roster.scrub(reply.text).encode("utf-8", "backslashreplace"))
+            return kinds.LlmFailed(call.key, reply.code, scrub(reply.message), scrub(reply.own_hint)), ()
+        if call.form == "tools":
+            text = Blob.of(encode_reply(reply, scrub))
+        else:
+            text = Blob.of(scrub(reply.text).encode("utf-8", "backslashreplace"))
         usage = self._usage(name, reply)
         probability = reply.choice_probability
         if probability is not None and not 0 <= probability <= 1:
             self.warnings.append(f"model `{name}` reported an invalid probability: {probability!r:.200}")
             probability = None
-        return kinds.LlmResponded(call, text.hash, usage, reply.mode, bool(reply.is_truncated), probability), (text,)
+        return kinds.LlmResponded(call.key, text.hash, usage, reply.mode, bool(reply.is_truncated), probability), (
+            text,
+        )
 
     def _usage(self, name: str, reply: ModelReply) -> kinds.Usage | None:
         """Return the usage that an adapter reports; ignore a malformed one with a warning."""
@@ -308,6 +331,22 @@ class RedactingStream:
                 self._on_delta(Delta(self._run_id, self._call, text))
             except Exception:  # noqa: BLE001 - the callback is the caller's code
                 self._on_delta = None
+
+
+def _check_reply(reply: ModelReply, request: ModelRequest) -> None:
+    """Check a reply for mistakes that a model written in Python may contain.
+
+    Raises:
+        TypeError: If a part of it is not a text, or if it has tool calls and was not asked for them.
+    """
+    if not isinstance(reply.text, str):
+        raise TypeError(f"`ModelReply.text` must be a str, not {type(reply.text).__name__}")
+    if reply.tool_calls and request.answer_form != "tools":
+        raise TypeError(f"it returned tool calls, but was asked for an answer in the form `{request.answer_form}`")
+    for call in reply.tool_calls:
+        for part in (call.id, call.name, call.arguments):
+            if not isinstance(part, str):
+                raise TypeError(f"the fields of a `ToolCall` must be str, not {type(part).__name__}")
 
 
 def _current(name: str, state: RunState) -> str:

@@ -18,7 +18,7 @@ from reyn.errors import AnswersRejected, ApprovalExpired, CompactionFailed, Step
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.approvals import beginning, review_decision, sent_back
 from reyn.kernel.compaction import compact, plan_compaction
-from reyn.kernel.effects import Pause, Restore
+from reyn.kernel.effects import CheckOutput, Pause, Restore
 from reyn.kernel.handoffs import hand_in, hand_over
 from reyn.kernel.limits import act_turns, limit_of, limit_reached, repeated_failure, within_limits
 from reyn.kernel.op_dispatch import OpLog, run_sub_skill
@@ -30,7 +30,7 @@ from reyn.skills.values import USER_MESSAGE, skill_of
 
 if TYPE_CHECKING:
     from reyn.context import Repetition
-    from reyn.kernel.compiled_skill import CompiledPhase, RunContext
+    from reyn.kernel.compiled_skill import CompiledPhase, RunContext, TurnSpec
     from reyn.kernel.run_orchestrator import Postprocess, Visit
     from reyn.kernel.tape import Tape
 
@@ -67,6 +67,8 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
         call = f"{entry.step}.{calls}"
         answer = await execute_single_llm_phase(spec, compiled, call, context, phase.model, tape)
         reply, verdict = answer
+        if phase.skill.checks_output and isinstance(verdict, Accepted):
+            verdict = await _check_output(verdict, call, spec)
         if isinstance(verdict, Rejected):
             error = tape.emit(kinds.ValidationError(call, verdict.rule, verdict.path, verdict.message, reply.hash))
             shown = log.truncate(f"{call}.answer", reply.hash, phase.settings.sizes.input_bytes, tape)
@@ -99,6 +101,14 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
             retries += 1
     reason = _failure_reason(phase, calls, last_rejection)
     return await _fail_visit(entry, log, calls, AnswersRejected.code, reason, tape)
+
+
+async def _check_output(verdict: Accepted, call: str, spec: TurnSpec) -> Accepted | Rejected:
+    """Reject a final output that fits its schema but not the check of the program that started the run."""
+    if verdict.type != "finish" or verdict.artifact is None:
+        return verdict
+    found = await CheckOutput(call, verdict.artifact["data"])
+    return spec.contract.reject_output(found.path, found.error) if found.error else verdict
 
 
 def _unprocessed_input(phase: CompiledPhase, entry: Visit, tape: Tape) -> PreparedInput | None:

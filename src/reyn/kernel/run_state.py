@@ -593,6 +593,19 @@ def on_sub_run_completed(state: RunState, body: kinds.SubRunCompleted) -> RunSta
     return replace(state, recovery=_SETTLED, models=models, visit=visit)
 
 
+def on_nested_run_ended(state: RunState, body: kinds.NestedRunEnded) -> RunState:
+    """Count what a function that an op called has used. The op itself is still being performed."""
+    models = state.models
+    models = replace(models, usage=models.usage + body.usage, answers=models.answers + body.answers)
+    return replace(state, models=models)
+
+
+def on_output_checked(state: RunState, body: kinds.OutputChecked) -> RunState:
+    if body.checked:
+        return state
+    return _warn(state, "the output was not checked by the program that started the run: it was resumed without it")
+
+
 def on_workspace_restored(state: RunState, body: kinds.WorkspaceRestored) -> RunState:
     for path in body.left:
         state = _warn(state, f"`{path}` was not restored: another program changed it, or it cannot be written")
@@ -640,6 +653,8 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.SubRunStarted: on_intent,
     kinds.SubRunStopped: on_sub_run_stopped,
     kinds.SubRunCompleted: on_sub_run_completed,
+    kinds.NestedRunEnded: on_nested_run_ended,
+    kinds.OutputChecked: on_output_checked,
     kinds.RestoreStarted: on_intent,
     kinds.WorkspaceRestored: on_workspace_restored,
 }

@@ -27,13 +27,13 @@ from reyn.context import (
     results_message,
     turn_message,
 )
-from reyn.context.render import decode_reply
 from reyn.contract import Accepted
 from reyn.journal import Blob, kinds
 from reyn.kernel.conversations import transcript_of
 from reyn.kernel.llm_call_recorder import ask
 from reyn.kernel.op_dispatch import run_op
 from reyn.models import ToolCall
+from reyn.models.native_reply import decode_reply
 
 if TYPE_CHECKING:
     from reyn.context import CompiledTurnContext, ContextMutation, Rollback

@@ -95,6 +95,19 @@ class Call(msgspec.Struct, frozen=True):
 _MAX_ERROR_CHARS = 500
 
 
+class Attachments:
+    """Content that an op records beside its result, such as images. The result names it by its hash."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[str, Blob] = {}
+
+    def add(self, content: bytes) -> str:
+        """Record content with the result of the op; return its hash."""
+        blob = Blob.of(content)
+        self.blobs[blob.hash] = blob
+        return blob.hash
+
+
 class Env(msgspec.Struct, frozen=True):
     """The environment of an op: the part of the run that it may use.
 
@@ -105,6 +118,7 @@ class Env(msgspec.Struct, frozen=True):
         full_content: Hashes of contents that were truncated in a frame, by the name after `workspace:.full/`.
         file_bytes: The maximum size of a file to read or write.
         budget: What the ops of the visit may still read and search.
+        attachments: Content to record beside the result.
     """
 
     roots: Roots
@@ -113,6 +127,7 @@ class Env(msgspec.Struct, frozen=True):
     full_content: Mapping[str, str]
     file_bytes: int
     budget: Budget = msgspec.field(default_factory=Budget)
+    attachments: Attachments = msgspec.field(default_factory=Attachments)
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -102,6 +102,21 @@ class OpTable:
         return OpTable(table.values(), self.problems)
 
 
+    def with_problems(self, *problems: str) -> OpTable:
+        """Return a table that reports further problems."""
+        return OpTable(self._ops.values(), (*self.problems, *problems)) if problems else self
+
+    def overlaid(self, *ops: Any) -> OpTable:
+        """Return a table with these ops added; they replace ops of the same kind that are not built in.
+
+        Raises:
+            OpInvalid: An object is not an op, or its kind cannot be registered.
+        """
+        kinds = {op.spec.kind for op in ops if isinstance(op, Op)}
+        rest = [op for kind, op in self._ops.items() if kind not in kinds or op in BUILT_IN]
+        return OpTable(rest, self.problems).with_ops(*ops)
+
+
 @cache
 def standard_ops() -> OpTable:
     """The built-in ops and those of installed packages. A broken package does not keep the others from working."""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _RESULTS = (kinds.OpCompleted, kinds.SubRunCompleted, kinds.PermissionDenied, kinds.ApprovalDecided)
 
 
+TOOLS = "tools"
+"""The role under which `frame_at` returns the native tools of a request, one per line."""
 ANSWER = "answer"
 """The role under which `frame_at` returns the model's answer."""
 
@@ -33,6 +35,7 @@ class _Frame(NamedTuple):
     transcript: tuple[NormalizedMessage, ...]
     """Messages after the system message that `transcript_extended` events added."""
     results: list[str]
+    tools: str | None
     answer: str | None
     handoff: kinds.ContextBudgetApplied | None
     truncated: dict[str, str]
@@ -42,7 +45,7 @@ class _Frame(NamedTuple):
 def frame_at(
     run_id: str, events: Iterable[Event], seq: int | None, content: Callable[[str], bytes]
 ) -> list[tuple[str, str]]:
-    """Return role and text of the messages of a frame, followed by the answer if there is one.
+    """Return role and text of the messages of a frame, followed by the native tools and the answer if there are any.
 
     Args:
         run_id: The run.
@@ -59,7 +62,13 @@ def frame_at(
         (str(message.role), _text(message, content, frame.results))
         for message in (*map(normalized, system), *frame.transcript, *map(normalized, rest))
     ]
+    if frame.tools is not None:
+        messages.append((TOOLS, _tool_lines(content(frame.tools))))
     return messages if frame.answer is None else [*messages, (ANSWER, content(frame.answer).decode())]
+
+
+def _tool_lines(tools: bytes) -> str:
+    return "".join(f"{msgspec.json.encode(tool).decode()}\n" for tool in msgspec.json.decode(tools))
 
 
 def _text(message: NormalizedMessage, content: Callable[[str], bytes], results: list[str]) -> str:
@@ -177,6 +186,7 @@ class _Scanner:
     """Collects the parts of the last frame, event by event."""
 
     def __init__(self) -> None:
+        self.tools: str | None = None
         self._phase = ""
         self._conversations: dict[str, Conversation] = {}
         self._before: dict[str, Conversation] = {}
@@ -211,7 +221,10 @@ class _Scanner:
                 self._handoff = body
             case kinds.FrameBuilt():
                 self.built, self._frame_results, self.answer = body, list(self._results.values()), None
+                self.tools = None
                 self._transcript = self._referenced(body.transcript)
+            case kinds.LlmRequested(tools=tools):
+                self.tools = tools
             case kinds.LlmResponded(text=answer):
                 self.answer = answer
             case kinds.ContentTruncated(name=call, part=part, content=whole):
@@ -230,7 +243,13 @@ class _Scanner:
     def frame(self) -> _Frame:
         assert self.built is not None
         return _Frame(
-            self.built.messages, self._transcript, self._frame_results, self.answer, self._handoff, self._truncated
+            self.built.messages,
+            self._transcript,
+            self._frame_results,
+            self.tools,
+            self.answer,
+            self._handoff,
+            self._truncated,
         )
 
 
@@ -241,6 +260,8 @@ def _find(run_id: str, events: Iterable[Event], seq: int | None) -> _Frame:
         if seq is not None and event.seq > seq:
             if scanner.answer is not None or isinstance(body, kinds.FrameBuilt | kinds.PhaseStarted):
                 break
+            if isinstance(body, kinds.LlmRequested):
+                scanner.tools = body.tools
             scanner.answer = body.text if isinstance(body, kinds.LlmResponded) else None
             continue
         scanner.take(body)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.config import ModelSettings, RunSettings, journal_key, user_config
+from reyn.config.load import merge_rules
 from reyn.errors import (
     ApprovalUnknown,
     ProjectNotFound,
@@ -28,6 +29,7 @@ from reyn.errors import (
     RunNotResumable,
     SecretStoreUnavailable,
     SkillInvalid,
+    UpgradeUnfit,
 )
 from reyn.journal import ENDED, Blob, Cancel, MemoryJournal, RaiseLimit, canonical, kinds
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
@@ -36,6 +38,7 @@ from reyn.kernel.commits import SharedCommits
 from reyn.kernel.compiled_skill import CompiledSkill, RunContext
 from reyn.kernel.driver import Driver
 from reyn.kernel.inputs import check_supported, missing_class_warnings, to_artifact
+from reyn.kernel.limits import sub_run_settings
 from reyn.kernel.live import InboxPolling, LiveWorld, inbox_events
 from reyn.kernel.loading import Resumption, check_ops, load_head, load_run, new_tape, pin_ops, start_event
 from reyn.kernel.op_performer import OpPerformer, requests_above, roots_of
@@ -48,6 +51,7 @@ from reyn.lint import lint_skill
 from reyn.lint.requests import malformed_requests
 from reyn.models.roster import Roster
 from reyn.ops import OpSetup, standard_ops
+from reyn.ops.configured import with_tools
 from reyn.permissions import RuleError, parse_requests
 from reyn.permissions.explain import explain_requests, ungranted
 from reyn.permissions.policy import policy_of
@@ -80,15 +84,16 @@ if TYPE_CHECKING:
     from reyn.errors import Finding, NextAction
     from reyn.journal import Approval, Event, Journal, RunRow, Status
     from reyn.journal.sqlite import SqliteJournal
-    from reyn.kernel.live import Listener, OnDelta
+    from reyn.kernel.live import Listener, OnDelta, OutputCheck
     from reyn.kernel.loading import LoadedRun
+    from reyn.kernel.nesting import RunScope
     from reyn.kernel.ports import Clock, Ids, People
     from reyn.kernel.run_state import RunState
     from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
     from reyn.kernel.tape import Tape
     from reyn.models import Model
     from reyn.models.listing import ModelStatus
-    from reyn.ops import Op
+    from reyn.ops import Op, OpTable
     from reyn.permissions import Policy
     from reyn.runs.diff import DiffReport
     from reyn.runs.fork import ForkPoint
@@ -105,6 +110,8 @@ STATE = ".reyn"
 """The folder below the project's root where Reyn keeps its state."""
 DATABASE = "journal.db"
 _IMPORT_LIMITS = ImportLimits()
+_MAX_CHECKED = 64
+"""Skills as values that need not be checked again."""
 
 
 class _Observers(NamedTuple):
@@ -112,6 +119,7 @@ class _Observers(NamedTuple):
 
     listener: Listener | None
     on_delta: OnDelta | None
+    check: OutputCheck | None = None
 
 
 class OSRuntime:
@@ -134,23 +142,26 @@ class OSRuntime:
         ops: Iterable[Op] = (),
         trust: ProjectTrust | None = None,
         vouches: bool = False,
+        base: OSRuntime | None = None,
     ) -> None:
         self.root = root
+        self._base = base
         self._vouches = vouches
         self._project_journal: SqliteJournal | None = None
         self.config = config
         self.trust = trust or ProjectTrust(str(root))
         self.library = Library(root)
         setup = OpSetup(config, self._secret_for, self.library, self._findings_of)
-        self.ops = standard_ops().with_ops(*ops).set_up(setup)
+        self._own_ops = base.ops.overlaid(*ops) if base else standard_ops().with_ops(*ops).set_up(setup)
         self.people: People = people or Unattended()
         self._journal = journal
         self._model = model
         self._clock = clock or SystemClock()
         self._ids = ids or TimedIds()
-        self._executing: set[asyncio.Task[Any]] = set()
-        self._polling = InboxPolling()
+        self._executing: set[asyncio.Task[Any]] = base._executing if base else set()
+        self._polling = base._polling if base else InboxPolling()
         self._cached_reader: RunReader | None = None
+        self._checked_values: list[Skill] = []
         self._has_learned = False
         self._has_learned_keys = False
 
@@ -204,9 +215,64 @@ class OSRuntime:
             vouches=trust is True,
         )
 
+    def derive(
+        self,
+        *,
+        ops: Iterable[Op] = (),
+        model: Model | str | None = None,
+        permissions: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Return a runtime of the same project with other ops, model or settings.
+
+        It shares journal, people and commits with this one and is closed with it. Runs that it starts are runs of the
+        project like any other. The ops of another derived runtime are not inherited.
+
+        Args:
+            ops: Ops to add; they replace ops of the same kind that are not built in.
+            model: A model, or the name of one; by default that of this runtime.
+            permissions: Rules to add to those of the configuration.
+            **settings: Keys of the configuration to override.
+
+        Raises:
+            OpInvalid: An object is not an op, or its kind cannot be registered.
+        """
+        if isinstance(model, str):
+            settings["model"], model = model, None
+        rules = merge_rules(self._root_runtime.config.permissions, dict(permissions or {}))
+        config = msgspec.structs.replace(self.config, **settings, permissions=rules)
+        derived = type(self)(
+            self.root,
+            config,
+            model=model or (None if "model" in settings else self._model),
+            clock=self._clock,
+            ids=self._ids,
+            people=self.people,
+            ops=ops,
+            trust=self.trust,
+            base=self._root_runtime,
+        )
+        if derived._model is None or derived._model is self._model:
+            vars(derived)["_roster"] = self._roster if derived._model is self._model else self._root_runtime._roster
+        return derived
+
+    @property
+    def _root_runtime(self) -> OSRuntime:
+        """The runtime that owns journal, models and running runs: the one that this one was derived from."""
+        return self._base or self
+
+    @cached_property
+    def ops(self) -> OpTable:
+        """The ops: built in, of installed packages, of the project's `tools`, and those that the caller passed."""
+        if self._base is not None or not self.config.tools:
+            return self._own_ops
+        return with_tools(self._own_ops, self.config.tools, self.root)
+
     @cached_property
     def journal(self) -> Journal:
         """The journal. It is opened on first use, so that a refused run creates no files."""
+        if self._base is not None:
+            return self._base.journal
         if self._journal is not None:
             return self._journal
         from reyn.journal.sqlite import SqliteJournal
@@ -218,6 +284,9 @@ class OSRuntime:
 
     def _check_owner(self) -> None:
         """Refuse to execute or undo runs of a journal that another user created."""
+        if self._base is not None:
+            self._base._check_owner()
+            return
         if self._has_journal and self.journal is self._project_journal:
             self._project_journal.check_own()
 
@@ -233,6 +302,8 @@ class OSRuntime:
 
     @property
     def _has_journal(self) -> bool:
+        if self._base is not None:
+            return self._base._has_journal
         return self._journal is not None or "journal" in vars(self) or (self.root / STATE / DATABASE).exists()
 
     @property
@@ -251,18 +322,22 @@ class OSRuntime:
 
     @cached_property
     def _commits(self) -> SharedCommits:
+        if self._base is not None:
+            return self._base._commits
         return SharedCommits(self.journal)
 
     # -- starting and resuming ------------------------------------------------------------------------
 
     async def run(
         self,
-        skill: str,
+        skill: str | Skill,
         input: Any = None,
         *,
         run_id: str | None = None,
         listener: Listener | None = None,
         on_delta: OnDelta | None = None,
+        check: OutputCheck | None = None,
+        within: RunScope | None = None,
     ) -> RunResult:
         """Start a run and execute it until it ends or stops.
 
@@ -270,13 +345,17 @@ class OSRuntime:
         its result.
 
         Args:
-            skill: Name or path of the skill.
+            skill: Name or path of the skill, or the skill as a value.
             input: Text, the data of the entry phase's type, or an artifact with `type` and `data`.
             run_id: The id of the run; generated by default.
             listener: Called with every event once it is durable.
             on_delta: Called with every piece of a model's answer as it arrives.
+            check: Checks a final output that fits its schema, if the skill says `checks_output`: returns the JSON path
+                and the message of an error, both empty if it is valid. The model is asked again after an error.
+            within: The op, of a run in this journal, whose code makes this call: the new run is a sub-run of its run.
+                If the op is performed again after a crash, the same call continues the same sub-run.
         """
-        observers, value = _Observers(listener, on_delta), self._scrub(input)
+        observers, value = _Observers(listener, on_delta, check), self._scrub(input)
         name = _checked_id(self._ids.new() if run_id is None else run_id)
 
         async def again() -> RunResult:
@@ -284,7 +363,9 @@ class OSRuntime:
 
         if run_id is not None and self.is_recorded(name):
             return await self._claim_and_execute(name, again, observers)
-        loaded = self.load(skill)
+        loaded = self.load(skill) if isinstance(skill, str) else self._checked_value(skill)
+        if within is not None:
+            return await self._run_within(within, loaded, value, observers)
         settings = self._run_settings()
         artifact = Blob.of(canonical(to_artifact(value, loaded, strict=settings.strict)))
         model = self._roster.ready(self.config.model)
@@ -312,15 +393,43 @@ class OSRuntime:
         receives = RunContext(skill, settings, self.ops.vocabulary).uses_handoffs
         return read_summaries(self.root, self._roster.scrub) if receives else None
 
-    def _source(self, skill: str) -> str | None:
+    async def _run_within(self, scope: RunScope, skill: Skill, value: Any, observers: _Observers) -> RunResult:
+        """Run a skill as a sub-run of the run whose op is being performed, within what that run's limits leave."""
+        parent = scope.tape.state
+        assert parent.started is not None
+        above = self._reader.compile_skill(parent.started, scope.tape.content).settings
+        settings = msgspec.structs.replace(
+            sub_run_settings(parent, above),
+            strict=self.config.strict,
+            max_phase_retries=self.config.max_phase_retries,
+        )
+        artifact = to_artifact(value, skill, strict=settings.strict)
+        model = self._roster.ready(self.config.model or parent.models.name)
+        form = self._roster.answer_form(model)
+        state = await self._sub_runs(model, observers).call(scope, skill, artifact, settings, model, form)
+        return self._reader.to_result(state)
+
+    def _checked_value(self, skill: Skill) -> Skill:
+        """Check a skill that is a value like one that is loaded."""
+        if skill not in self._checked_values:
+            check_pinned(skill)
+            check_supported(skill, self.ops.vocabulary)
+            self._checked_values.append(skill)
+            del self._checked_values[:-_MAX_CHECKED]
+        return skill
+
+    def _source(self, skill: str | Skill) -> str | None:
         """Return the path of a skill that was given as a path, relative to the project if it is inside."""
-        if not is_path(skill):
+        if not isinstance(skill, str) or not is_path(skill):
             return None
         place = Path(skill).resolve()
         return str(place.relative_to(self.root)) if place.is_relative_to(self.root) else str(place)
 
-    def _is_skill_of(self, started: kinds.RunStarted, skill: str) -> bool:
+    def _is_skill_of(self, started: kinds.RunStarted, skill: str | Skill) -> bool:
         """Whether a name or path names the skill of a run. The skill's files need not exist any more."""
+        if not isinstance(skill, str):
+            function = self._reader.compile_skill(started).skill.function
+            return started.skill == skill.name and function == skill.function
         if not is_path(skill):
             return skill == started.skill
         if started.source:
@@ -344,6 +453,7 @@ class OSRuntime:
         upgrade: bool = False,
         listener: Listener | None = None,
         on_delta: OnDelta | None = None,
+        check: OutputCheck | None = None,
     ) -> RunResult:
         """Continue a run that was interrupted or stopped, until it ends or stops again.
 
@@ -355,13 +465,14 @@ class OSRuntime:
             upgrade: Continue with the current version of the skill, if it is compatible.
             listener: Called with every event once it is durable.
             on_delta: Called with every piece of a model's answer as it arrives.
+            check: Checks the final output, as for `run`.
 
         Raises:
             RunNotResumable: The run cannot continue with these options; `action` of the error is the operation that
                 continues it.
             RunBusy: Another process executes the run.
         """
-        run_id, observers = self.find(run).run_id, _Observers(listener, on_delta)
+        run_id, observers = self.find(run).run_id, _Observers(listener, on_delta, check)
         return await self._claim_and_execute(
             run_id,
             lambda: self._resume(run_id, observers, retry=retry, raised=raise_limits, model=model, upgrade=upgrade),
@@ -454,8 +565,9 @@ class OSRuntime:
 
     def _upgraded(self, loaded: LoadedRun) -> Skill:
         """Load the current version of a run's skill, and check that the run can continue with it."""
-        skill = self.load(loaded.started.source or loaded.started.skill)
         recorded = self._reader.compile_skill(loaded.started)
+        _check_of_files(recorded.skill)
+        skill = self.load(loaded.started.source or loaded.started.skill)
         # A visit in progress keeps the op specifications that it was offered, so only the skill is compared. The copy
         # of a skill holds JSON, so a loaded skill is compared by its own copy.
         current = CompiledSkill(unpin(pin(skill).content), recorded.settings, recorded.vocabulary)
@@ -463,17 +575,18 @@ class OSRuntime:
         return skill
 
     def stream(
-        self, skill: str, input: Any = None, *, run_id: str | None = None, on_delta: OnDelta | None = None
+        self, skill: str | Skill, input: Any = None, *, run_id: str | None = None, on_delta: OnDelta | None = None
     ) -> RunStream:
         """Start a run and iterate over its events as they become durable; `.result` holds the result at the end."""
         return RunStream(lambda listener: self.run(skill, input, run_id=run_id, listener=listener, on_delta=on_delta))
 
-    async def _run_again(self, run_id: str, skill: str, input: Any, observers: _Observers) -> RunResult:
+    async def _run_again(self, run_id: str, skill: str | Skill, input: Any, observers: _Observers) -> RunResult:
         """Continue the run of a key if it was interrupted, else return its result. Uses the run's own copies."""
         check_not_imported(self.find(run_id), "continued")
         loaded = load_run(self.journal, run_id)
         if not self._is_skill_of(loaded.started, skill):
-            raise RunKeyTaken(f"run `{run_id}` is a run of skill `{loaded.started.skill}`, not of `{skill}`")
+            name = skill if isinstance(skill, str) else skill.name
+            raise RunKeyTaken(f"run `{run_id}` is a run of skill `{loaded.started.skill}`, not of `{name}`")
         compiled = self._reader.compile_skill(loaded.started)
         artifact = Blob.of(canonical(to_artifact(input, compiled.skill, strict=compiled.settings.strict)))
         if loaded.started.input.hash != artifact.hash:
@@ -521,17 +634,8 @@ class OSRuntime:
     def _world(self, model: str, resumption: Resumption | None, observers: _Observers) -> LiveWorld:
         """Return the world of a run. Each of its sub-runs gets its own, with its own resumption."""
 
-        async def execute_run(tape: Tape, resumption: Resumption | None) -> RunState:
-            try:
-                return await Driver(tape, self._compiler_for(tape), self._world(model, resumption, observers)).drive()
-            finally:
-                self._polling.notify(tape.run_id)
-                if (started := tape.state.started) is not None and started.parent is not None:
-                    self._polling.notify(started.parent.run)  # the message may be for the parent as well
-
-        sub_runs = SubRuns(
-            self.journal, self._clock, self._ids, self.ops, self.load, self._reader.compile_skill, execute_run
-        )
+        # The check is for the output of this run, not for that of the skills that it runs.
+        sub_runs = self._sub_runs(model, observers._replace(check=None))
         self._learn_secrets()
         return LiveWorld(
             self.journal,
@@ -547,6 +651,21 @@ class OSRuntime:
             resumption=resumption,
             listener=observers.listener,
             on_delta=observers.on_delta,
+            check=observers.check,
+            owner=self,
+        )
+
+    def _sub_runs(self, model: str, observers: _Observers) -> SubRuns:
+        async def execute_run(tape: Tape, resumption: Resumption | None) -> RunState:
+            try:
+                return await Driver(tape, self._compiler_for(tape), self._world(model, resumption, observers)).drive()
+            finally:
+                self._polling.notify(tape.run_id)
+                if (started := tape.state.started) is not None and started.parent is not None:
+                    self._polling.notify(started.parent.run)  # the message may be for the parent as well
+
+        return SubRuns(
+            self.journal, self._clock, self._ids, self.ops, self.load, self._reader.compile_skill, execute_run
         )
 
     async def _execute(self, tape: Tape, world: LiveWorld) -> RunResult:
@@ -569,6 +688,8 @@ class OSRuntime:
         """Yield what the caller should know about every run of this runtime."""
         if self.trust.warning:
             yield self.trust.warning
+        if self.config.tools:
+            yield from self.ops.problems
         for name, why in self._roster.secrets().unreadable.items():
             yield f"`{name}` cannot be read, so its values are not removed from what is recorded: {why}"
 
@@ -751,6 +872,8 @@ class OSRuntime:
         started, recorded = state.started, self._reader.compile_skill(state.started)
         is_imported = bool(row.imported) or started.imported
         source = None if is_imported else started.source
+        if upgrade:
+            _check_of_files(recorded.skill)
         skill = self.load(source or started.skill) if upgrade else recorded.skill
         settings = self._run_settings() if is_imported else recorded.settings
         artifact = Blob(started.input.hash, self.journal.blob(started.input.hash))
@@ -1083,6 +1206,8 @@ class OSRuntime:
 
     @cached_property
     def secrets(self) -> Secrets:
+        if self._base is not None:
+            return self._base.secrets
         from reyn.secrets import EnvironmentStore, Secrets, open_secrets
 
         origins = user_config()
@@ -1128,7 +1253,12 @@ class OSRuntime:
         return lambda started: self._reader.compile_skill(started, tape.content)
 
     async def aclose(self) -> None:
-        """Interrupt the runs that are being executed and close models and journal."""
+        """Interrupt the runs that are being executed and close models and journal.
+
+        A runtime that was derived from another one is closed with that.
+        """
+        if self._base is not None:
+            return
         executing = self._executing - {asyncio.current_task()}
         for task in executing:
             task.cancel()
@@ -1160,6 +1290,15 @@ def _check_imported(skill: Skill, vocabulary: Vocabulary) -> None:
     """Check the copy of a skill that came with an archive. The import does not check copies under older rules."""
     check_pinned(skill)
     check_supported(skill, vocabulary)
+
+
+def _check_of_files(skill: Skill) -> None:
+    """Refuse to look for the current version of a skill that a Python function defines: a file may have its name."""
+    if skill.function:
+        raise UpgradeUnfit(
+            f"`{skill.name}` is the Python function `{skill.function}`; its current version is not in a file of skills",
+            hint="Call the function again, or continue the run with its own copy.",
+        )
 
 
 def _with_warning(result: RunResult, warning: str) -> RunResult:

@@ -151,6 +151,8 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True):
         edge_texts: When to choose each successor, by phase and successor, where the author wrote it.
         skills: Every sub-skill, direct or indirect, by name. Their own `skills` are empty.
         modules: Source code of the modules of python steps, by path.
+        function: The Python function that the skill was made from, as `module:name`; empty for a skill of files.
+        checks_output: Whether the program that starts a run checks the final output, besides its schema.
     """
 
     name: str
@@ -170,6 +172,8 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True):
     context: ContextChoice | None = None
     skills: dict[str, Skill] = {}
     modules: dict[str, str] = {}
+    function: str = ""
+    checks_output: bool = False
 
     @property
     def final_output_schema(self) -> Schema:

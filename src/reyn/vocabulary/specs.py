@@ -37,12 +37,20 @@ class OpForm(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def fields(self) -> str:
         """The fields besides `kind` and `op`, as the model sees them: `path, offset?, limit?`."""
+        parameters = self.parameters
+        needed = parameters["required"]
+        return ", ".join(name if name in needed else f"{name}?" for name in parameters["properties"])
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The JSON Schema of the fields besides `kind` and `op`, as the model sees them."""
         first, *others = self.arguments.get("oneOf", [{"required": []}])
-        needed = {*self.arguments["required"], *first["required"]}
         # Where one field has several spellings, the model sees only the first.
         hidden = {"kind", "op"}.union(*(other["required"] for other in others))
-        visible = [name for name in self.arguments["properties"] if name not in hidden]
-        return ", ".join(name if name in needed else f"{name}?" for name in visible)
+        properties = {name: schema for name, schema in self.arguments["properties"].items() if name not in hidden}
+        needed = {*self.arguments["required"], *first["required"]}
+        rest = {key: value for key, value in self.arguments.items() if key not in ("oneOf", "properties", "required")}
+        return rest | {"properties": properties, "required": [name for name in properties if name in needed]}
 
 
 class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):

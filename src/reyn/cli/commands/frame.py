@@ -37,7 +37,8 @@ def command(
     Nothing is executed or recorded. On a terminal, control characters are escaped.
 
     The prompt asks for the answer in the form of the configured model, or of --model; without a model, in the full
-    form. --json prints the context frame of SKILL as an object, and the messages of RUN as a list.
+    form. The native tools of a request follow its messages. --json prints the context frame of SKILL as an object, and
+    the messages of RUN as a list.
     """
     with open_existing_project(model=model) as runtime:
         may_be_run = phase is None and model is None and (input_or_seq is None or _is_number(input_or_seq))

@@ -15,6 +15,7 @@ from reyn.journal.kinds.conversation import (
     TranscriptExtended,
 )
 from reyn.journal.kinds.ops import (
+    NestedRunEnded,
     OpCompleted,
     OpStarted,
     PermissionDenied,
@@ -80,6 +81,7 @@ from reyn.journal.kinds.visit import (
     LlmResponded,
     ModelRetried,
     ModelSwitched,
+    OutputChecked,
     PhaseCompleted,
     PhaseFailed,
     PhaseRolledBack,
@@ -128,9 +130,11 @@ __all__ = [
     "MessageRefused",
     "ModelRetried",
     "ModelSwitched",
+    "NestedRunEnded",
     "OpCompleted",
     "OpStarted",
     "OpStatus",
+    "OutputChecked",
     "ParentRef",
     "Part",
     "PermissionDenied",

@@ -69,7 +69,8 @@ class OpCompleted(Body, frozen=True):
 
     `status` is the status in its result, `result` the whole result and `bytes` its size. `changed` is true if the
     changes of `<kind>_started` took effect, also where the result is an error: then they may have, and `undo` looks.
-    `applied` is set if only the first ones did.
+    `applied` is set if only the first ones did. `attachments` are contents that the result names by their hashes, such
+    as images.
     """
 
     op_kind: ClassVar[str]
@@ -80,6 +81,7 @@ class OpCompleted(Body, frozen=True):
     bytes: Count
     changed: bool = False
     applied: Count | None = None
+    attachments: tuple[ContentName, ...] = ()
 
 
 @event("request_fulfilled", v=1, origin="derived")
@@ -159,6 +161,22 @@ class SubRunCompleted(Body, frozen=True):
     head: Hash | None = None
     summary: str = ""
     handoff: ContentName | None = None
+
+
+@event("nested_run_ended", v=1, origin="outside")
+class NestedRunEnded(Body, frozen=True):
+    """The code of the op `call` ran a function as a sub-run, which ended or stopped.
+
+    `run` is its id, which derives from the parent run, `call`, the function and its arguments. `status` is its status.
+    `usage` and `answers` count its tokens and model answers.
+    """
+
+    call: str
+    run: str
+    skill: str
+    status: str
+    usage: Usage = Usage()
+    answers: Count = 0
 
 
 @event("sub_run_stopped", v=1, origin="outcome")

@@ -120,23 +120,25 @@ class FrameBuilt(Body, frozen=True):
 class LlmRequested(Body, frozen=True):
     """The model is about to be called.
 
-    `call` identifies the call, also after a crash. `contract` is the JSON Schema of the answer, `request` the hash of
-    messages and contract.
+    `call` identifies the call, also after a crash. `contract` is the JSON Schema of the answer, `tools` the list of
+    native tools on offer, `request` the hash of messages, contract and tools.
     """
 
     call: str
     model: str
     contract: DerivedContent
     request: Annotated[Hash, _Rendered]
+    tools: DerivedContent | None = None
 
 
 @event("llm_responded", v=1, origin="outcome")
 class LlmResponded(Body, frozen=True):
     """The model answered.
 
-    `text` is the whole answer. `mode` is the output mode that the model used, if it reports one. `cut` is true if the
-    answer ended at a length limit. `choice_probability` is the probability of the choice among those on offer, if the
-    engine measured it; it is the confidence of an answer in the short form.
+    `text` is the whole answer; in the form `tools`, the JSON of its `content` and `tool_calls`. `mode` is the output
+    mode that the model used, if it reports one. `cut` is true if the answer ended at a length limit.
+    `choice_probability` is the probability of the choice among those on offer, if the engine measured it; it is the
+    confidence of an answer in the short form.
     """
 
     call: str
@@ -208,6 +210,20 @@ class ValidationError(Body, frozen=True):
     path: str
     message: DerivedText
     text: ContentName
+
+
+@event("output_checked", v=1, origin="outcome")
+class OutputChecked(Body, frozen=True):
+    """The program that started the run checked the final output, which fits its schema.
+
+    `error` says what is wrong with it, at `path`; the answer is then rejected like one that violates the contract.
+    `checked` is false if no check was available: the run was resumed without the program that brings it.
+    """
+
+    call: str
+    error: str = ""
+    path: str = ""
+    checked: bool = True
 
 
 @event("decision_deferred", v=1, origin="derived")
