@@ -216,3 +216,60 @@ def test_a_fork_from_the_middle_of_a_visit_repeats_nothing(root: Path):
         assert forked.ok
         assert len(bodies(rt, "f", "llm_responded")) <= 3
         check_sound(rt, "f")
+
+
+def test_a_conversation_with_native_tools_shows_calls_and_results_of_earlier_turns(tmp_path: Path):
+    write_skill(
+        tmp_path,
+        "talk",
+        {"chat": ["chat", "end"]},
+        inputs={"chat": "user_message"},
+        phase_keys={"chat": "conversation: {max_tokens: 300}\n"},
+        ops={"chat": "file, remember"},
+    )
+    (tmp_path / "prices.csv").write_text("noodles,3.1\n")
+    reply = END | {"choice": "chat", "data": {"text": "They cost 3.1."}}
+    both = calls(("file_read", {"path": "prices.csv"}), ("remember", {"text": "likes noodles"}), content="I look.")
+    answers = [both, reply, calls(("nothing", {})), END | {"choice": "chat", "data": {"text": "x" * 2_000}}]
+    model = NativeModel([*answers, '{"summary": "Noodles cost 3.1."}', END])
+    with SyncRuntime.open(tmp_path, model=model, journal=MemoryJournal()) as rt:
+        waiting = rt.run("talk", "How much are noodles?", run_id="k")
+        for text in ("Really?", "Bye"):
+            assert waiting.wait is not None, waiting
+            rt.answer("k", waiting.wait.id, text)
+            waiting = rt.resume("k")
+        assert waiting.status == "finished"
+        second = list(model.requests[2].messages)
+        assert [message.role for message in second] == [
+            *["system", "user", "assistant", "tool", "tool", "assistant", "user"]
+        ]
+        assert [call.name for call in second[2].tool_calls] == ["file_read", "remember"]
+        assert json.loads(second[2].tool_calls[0].arguments) == {"path": "prices.csv"}
+        assert second[2].text == "I look."
+        assert [message.tool_call_id for message in second[3:5]] == [call.id for call in second[2].tool_calls]
+        assert "noodles,3.1" in second[3].text
+        assert "likes noodles" in second[0].text
+        corrected = list(model.requests[3].messages)
+        assert [message.role for message in corrected[7:]] == ["assistant", "tool"]
+        assert "rejected" in corrected[8].text
+        assert model.requests[4].tools == ()
+        assert [message.text for message in model.requests[5].messages][1:] == [
+            "# Summary of the conversation so far\nNoodles cost 3.1.",
+            "Bye",
+        ]
+        for call, frame in enumerate(event for event in rt.events("k") if event.kind == "llm_requested"):
+            recorded = [text for role, text in rt.frame_at("k", frame.seq) if role in ("system", "user")]
+            assert recorded == [one.text for one in model.requests[call].messages if one.role in ("system", "user")]
+        check_sound(rt, "k")
+
+
+def test_turns_with_native_tools_record_what_is_new(root: Path):
+    model = NativeModel([*[READ] * 40, GO, "done"])
+    with SyncRuntime.open(root, model=model, journal=MemoryJournal(), max_act_turns=None) as rt:
+        skill = root / "reyn/project/s/phases/a.md"
+        skill.write_text(skill.read_text().replace("name: a\n", "name: a\nmax_act_turns: 60\n"))
+        assert rt.run("s", IN, run_id="k").status == "finished"
+        frames = [len(event.raw) for event in rt.events("k") if event.kind == "frame_built"][:40]
+        assert max(frames) <= min(frames) + 1
+        assert len(model.requests[40].messages) == 2 + 2 * 40
+        check_sound(rt, "k")

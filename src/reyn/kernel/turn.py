@@ -97,7 +97,8 @@ class TurnContext:
         self._tape = tape
         self.is_conversation = phase.definition.conversation is not None
         self._visit = 0 if self.is_conversation else entry.visit
-        self._has_begun = False
+        self._first_results: tuple[str, ...] | None = None
+        """The results in the first message of a transcript that grows; `None` before there is one."""
         self.pending: tuple[ContextMutation, ...] = ()
         self.wants_compaction = False
 
@@ -107,8 +108,8 @@ class TurnContext:
 
     @property
     def results(self) -> tuple[str, ...]:
-        """The hashes of the op results of the visit, as frames contain them."""
-        return tuple(self._log.results)
+        """The hashes of the op results that the frame itself contains; those in a transcript are messages."""
+        return tuple(self._log.results) if self._first_results is None else self._first_results
 
     @property
     def transcript(self) -> Conversation:
@@ -121,14 +122,14 @@ class TurnContext:
             message = turn_message(self._turn_frame(turns_left), spec.closing)
             base = _NO_MESSAGES.append(NormalizedMessage("user", "", parts=message.parts))
             return compile_invocation_turn(spec.invocation, base, self.pending)
-        if not self._has_begun:
+        if self._first_results is None:
             self._begin(spec, turns_left)
         transcript = self.transcript
         return compile_invocation_turn(spec.invocation, transcript.messages, self.pending, transcript.selfref)
 
     def _begin(self, spec: TurnSpec, turns_left: int | None) -> None:
         """Add the input of the visit to the transcript. In a conversation, it is what the user says."""
-        self._has_begun = True
+        self._first_results = tuple(self._log.results)
         frame = self._turn_frame(None if self.is_conversation else turns_left)
         self._extend((UserMessage(turn_message(frame, spec.closing).parts),), *self.prepared.blobs)
 
