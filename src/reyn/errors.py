@@ -289,7 +289,9 @@ class TemplateInvalid(SkillError):
     """The docstring of a function is a template, and a parameter of it is missing or unknown."""
 
     code = "RYN162"
-    hint = "Declare the parameters with `template_params=`, and pass a value for each with `options(template_params=…)`."
+    hint = (
+        "Declare the parameters with `template_params=`, and pass a value for each with `options(template_params=…)`."
+    )
 
 
 class ReturnInvalid(SkillError):
@@ -312,7 +314,13 @@ class CallStopped(SkillError):
     exit_code = 1
 
     def __init__(
-        self, message: str, *, run_id: str = "", status: str = "", hint: str | None = None, action: NextAction | None = None
+        self,
+        message: str,
+        *,
+        run_id: str = "",
+        status: str = "",
+        hint: str | None = None,
+        action: NextAction | None = None,
     ) -> None:
         super().__init__(message, hint=hint, action=action)
         self.run_id = run_id

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reyn import RunResult, SyncRuntime
-from reyn.errors import ModelError, SkillInvalid
+from reyn.errors import ModelError, RunNotResumable, SkillInvalid
 from reyn.runs.frames import frame_at
 from tests.kernel.support import Project
 from tests.support import act, file, finish, go, load_skill, read_skill, write_skill
@@ -271,3 +271,34 @@ def test_a_malformed_setting_is_an_error(tmp_path: Path, value: str):
     write_talk(tmp_path, f"conversation: {value}\n")
     with pytest.raises(SkillInvalid):
         load_skill(tmp_path / "reyn/project/talk")
+
+
+def test_a_preview_shows_what_the_next_turn_sends_and_records_nothing(tmp_path: Path):
+    write_talk(tmp_path, "conversation: {max_tokens: 300}\n")
+    project = Project(tmp_path)
+    answers = [act(REMEMBER), go("chat", "Hello, Ada."), finish("Bye.")]
+    converse(project, answers, "I am Ada")
+    before = len(project.kinds())
+    with project.open(answers) as rt:
+        preview = rt.next_frame("k", "Goodbye")
+        assert len(project.kinds()) == before
+        assert rt.find("k").status == "waiting"
+        say(rt, rt.result("k"), "Goodbye")
+        assert preview == sent(project, 0)
+        with pytest.raises(RunNotResumable, match="finished"):
+            rt.next_frame("k")
+
+
+def test_a_preview_without_an_answer_says_that_the_run_waits(project: Project):
+    converse(project, [go("chat", "Hello!")], "Hi")
+    with project.open([]) as rt:
+        with pytest.raises(RunNotResumable, match="waiting"):
+            rt.next_frame("k")
+        with pytest.raises(RunNotResumable, match="another answer"):
+            rt.next_frame("k", 3)
+
+
+def test_a_preview_of_a_failed_run_shows_the_request_that_is_sent_again(project: Project):
+    with project.open([], model=Unreachable()) as rt:
+        rt.run("talk", "Hi", run_id="k")
+        assert rt.next_frame("k")[-1] == ("user", "Hi")

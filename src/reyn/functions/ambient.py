@@ -152,7 +152,7 @@ def _forget_thread() -> None:
 
 def close() -> None:
     """Close the runtimes that plain functions opened. The next call opens them again."""
-    global _thread  # noqa: PLW0603 - one per process
+    global _thread
     with _lock:
         found, _thread = _thread, None
     if found is not None:

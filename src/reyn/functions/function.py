@@ -95,12 +95,15 @@ class Definition:
         self._views: list[tuple[Any, Any]] = []
         text = inspect.getdoc(function) or ""
         if not text.strip():
-            raise FunctionInvalid(f"{self.what} has no docstring", hint="Write one: it is what the model is told to do.")
+            raise FunctionInvalid(
+                f"{self.what} has no docstring", hint="Write one: it is what the model is told to do."
+            )
         self._template = Template(text, decoration.template_params, self.what)
         for op in decoration.toolkit:
             if not isinstance(op, Op):
                 raise FunctionInvalid(
-                    f"{self.what}: `toolkit` has a {type(op).__name__}, which is no tool", hint="Decorate it with `@tool`."
+                    f"{self.what}: `toolkit` has a {type(op).__name__}, which is no tool",
+                    hint="Decorate it with `@tool`.",
                 )
         try:
             self._read()

@@ -463,7 +463,9 @@ def _has_fields(cls: Any) -> bool:
     if not isinstance(cls, type):
         return False
     is_named_tuple = issubclass(cls, tuple) and hasattr(cls, "_fields")
-    return dataclasses.is_dataclass(cls) or typing.is_typeddict(cls) or is_named_tuple or issubclass(cls, msgspec.Struct)
+    return (
+        dataclasses.is_dataclass(cls) or typing.is_typeddict(cls) or is_named_tuple or issubclass(cls, msgspec.Struct)
+    )
 
 
 def _fields_of(annotation: Any) -> Iterator[_Field]:
@@ -482,9 +484,7 @@ def _fields_of(annotation: Any) -> Iterator[_Field]:
     elif dataclasses.is_dataclass(cls):
         for one in dataclasses.fields(cls):
             if one.init:
-                has_default = (
-                    one.default is not dataclasses.MISSING or one.default_factory is not dataclasses.MISSING
-                )
+                has_default = one.default is not dataclasses.MISSING or one.default_factory is not dataclasses.MISSING
                 yield _Field(one.name, _substituted(hints[one.name], variables), not has_default, one.name)
     else:
         for name in cls._fields:

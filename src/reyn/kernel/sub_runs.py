@@ -138,7 +138,13 @@ class SubRuns:
         return body, ()
 
     async def call(
-        self, scope: RunScope, skill: Skill, artifact: dict[str, Any], settings: RunSettings, model: str, form: AnswerForm
+        self,
+        scope: RunScope,
+        skill: Skill,
+        artifact: dict[str, Any],
+        settings: RunSettings,
+        model: str,
+        form: AnswerForm,
     ) -> RunState:
         """Execute a function that the code of an op calls, as a sub-run; continue it if it was started before.
 

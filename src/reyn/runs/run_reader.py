@@ -5,7 +5,7 @@ The other modules of this package implement the operations; this one binds them 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,6 +19,7 @@ from reyn.runs.archive import export_runs
 from reyn.runs.diff import Side, compare, side_of
 from reyn.runs.family import descendants
 from reyn.runs.frames import frame_at, frame_sections, visit_contexts
+from reyn.runs.next_turn import next_frame
 from reyn.runs.replayer import Replayer, verify
 from reyn.skills import unpin
 
@@ -106,6 +107,14 @@ class RunReader:
     def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         row = self.find(run)
         return frame_at(row.run_id, self.journal.read(row.run_id), seq, self.journal.blob)
+
+    async def next_frame(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
+        row = self.find(run)
+
+        def compile_skill(started: kinds.RunStarted) -> CompiledSkill:
+            return self.compile_skill(started, self.journal.blob)
+
+        return await next_frame(self.journal, row.run_id, compile_skill, answer)
 
     def frame_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
         row = self.find(run)

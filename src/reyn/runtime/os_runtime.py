@@ -1051,6 +1051,18 @@ class OSRuntime:
         """Return role and text of the messages of a frame, by default the last one, and the model's answer."""
         return self._reader.frame_at(run, seq)
 
+    async def next_frame(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
+        """Return role and text of the messages that a stopped run would send next. Records nothing.
+
+        Args:
+            run: The run.
+            answer: The answer to its open question; in a conversation, what the user says next.
+
+        Raises:
+            RunNotResumable: The run does not call its model next.
+        """
+        return await self._reader.next_frame(run, answer)
+
     def frame_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
         """Return the estimated tokens of each section of a frame, by default the last one, and of what was
         truncated."""

@@ -291,6 +291,9 @@ class SyncRuntime:
     def result(self, run: str) -> RunResult:
         return self.runtime.result(run)
 
+    def next_frame(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
+        return self._runner.run(self.runtime.next_frame(run, answer))
+
     def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         return self.runtime.frame_at(run, seq)
 
