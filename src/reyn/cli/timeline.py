@@ -314,6 +314,9 @@ def _answer_line(body: Body) -> _Line | None:
         case kinds.ContextBudgetApplied(was_truncated=True, original_tokens=before, truncated_tokens=after):
             text = f"context truncated: {before:,} to {after:,} tokens; the budget is {body.budget_tokens:,}"
             return _Line(2, "truncated", text, {"original_tokens": before, "tokens": after})
+        case kinds.ContextCompacted(dropped=dropped, tokens_before=before, tokens_after=after):
+            text = f"conversation compacted: {dropped} messages summarised, {before:,} to {after:,} tokens"
+            return _Line(2, "compacted", text, {"messages": dropped, "original_tokens": before, "tokens": after})
         case kinds.ContextLogFailed(path=path, reason=reason):
             return _Line(2, "log_failed", f"{path} could not be written: {reason}")
         case kinds.PhaseFailed(reason=reason):

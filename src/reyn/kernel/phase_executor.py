@@ -165,9 +165,14 @@ async def _prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: T
 
 
 def _continues(phase: CompiledPhase, entry: Visit) -> bool:
-    """Return whether the visit continues a conversation: the phase follows itself, and its input was a reply."""
-    is_next = len(entry.path) > 1 and entry.path[-2] == entry.phase
-    return is_next and phase.definition.conversation is not None and entry.rollback is None
+    """Return whether the visit continues a conversation: the phase follows itself, and its input is its own reply.
+
+    A fork may replace the input by what the user says instead.
+    """
+    if phase.definition.conversation is None or entry.rollback is not None:
+        return False
+    follows_itself = len(entry.path) > 1 and entry.path[-2] == entry.phase
+    return follows_itself and (not entry.reply or entry.reply == entry.input.hash)
 
 
 async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> Blob:

@@ -107,7 +107,7 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             case ():
                 forms, example = "", {"kind": self.kind}
             case (form,) if form.op is None:
-                forms, example = f"Fields: {form.fields}.", form.example
+                forms, example = f"Fields: {form.fields}." if form.fields else "", form.example
             case (form, *_):
                 forms = "op: " + "; ".join(f"{form.op}({form.fields})" for form in self.forms) + "."
                 example = form.example
