@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.context.frame import Execution, Repetition, Rollback
-from reyn.context.mutation import AssistantMessage, ContextMutation, ToolResult, UserMessage
+from reyn.context.mutation import (
+    AssistantMessage,
+    AssistantTruncated,
+    ContextMutation,
+    ToolCancelled,
+    ToolResult,
+    UserMessage,
+)
 from reyn.context.transcript import NormalizedMessage
 from reyn.context.words import escape_line_ends, one_line, plain_text
 from reyn.journal import digest
@@ -162,18 +169,24 @@ def frame_message(message: NormalizedMessage) -> FrameMessage:
     if message.role in ("system", "user"):
         return FrameMessage(message.role, parts)
     calls = tuple(CallRef(call.id, call.name) for call in message.tool_calls)
-    return FrameMessage(message.role, parts, calls, message.tool_call_id)
+    return FrameMessage(message.role, parts, calls, message.tool_call_id, message.status, message.reason)
 
 
 def normalized(message: FrameMessage) -> NormalizedMessage:
     """Return a recorded message as a message of a transcript."""
     calls = tuple(ToolCall(call.id, call.name, "") for call in message.calls)
-    return NormalizedMessage(message.role, "", (), calls, message.call_id, message.parts)
+    return NormalizedMessage(
+        message.role, "", (), calls, message.call_id, message.parts, status=message.status, reason=message.reason
+    )
 
 
 def recorded_mutation(message: FrameMessage) -> ContextMutation:
     """Return the mutation that adds a recorded message to a transcript."""
     match message.role:
+        case "assistant" if message.status == "truncated":
+            return AssistantTruncated(message.parts, message.reason)
+        case "tool" if message.status == "cancelled":
+            return ToolCancelled(message.call_id, "", message.reason)
         case "assistant":
             return AssistantMessage(message.parts, tuple(ToolCall(call.id, call.name, "") for call in message.calls))
         case "tool":
@@ -205,7 +218,14 @@ def rendered_message(
             ToolCall(call.id, call.name, scrub(call.arguments)) for call in decode_reply(content(reply)).tool_calls
         )
     return NormalizedMessage(
-        message.role, text, message.images, calls, message.tool_call_id, is_summary=message.is_summary
+        message.role,
+        text,
+        message.images,
+        calls,
+        message.tool_call_id,
+        is_summary=message.is_summary,
+        status=message.status,
+        reason=message.reason,
     )
 
 

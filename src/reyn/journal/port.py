@@ -41,6 +41,13 @@ class Cancel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str = ""
 
 
+class AbortTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Abort the turn of a conversation that is in progress. `partial` is what arrived of the model's answer."""
+
+    reason: str = ""
+    partial: str = ""
+
+
 class RaiseLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Raise a limit to `value`; `None` removes it."""
 
@@ -56,9 +63,14 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     by: str = ""
 
 
-InboxPayload = Cancel | RaiseLimit | Answer
+InboxPayload = Cancel | AbortTurn | RaiseLimit | Answer
 
-PAYLOADS: dict[str, type[InboxPayload]] = {"cancel": Cancel, "raise_limit": RaiseLimit, "answer": Answer}
+PAYLOADS: dict[str, type[InboxPayload]] = {
+    "cancel": Cancel,
+    "abort_turn": AbortTurn,
+    "raise_limit": RaiseLimit,
+    "answer": Answer,
+}
 """Payload types by the name under which they are stored."""
 
 

@@ -65,6 +65,13 @@ def transcript_of(state: RunState, phase: str, visit: int = 0) -> Conversation:
     return found if found is not None and found.visit == visit else Conversation(visit)
 
 
+def is_turn_open(state: RunState) -> bool:
+    """Return whether a turn of a conversation is in progress: its message is part of the transcript."""
+    found = state.conversations.get(state.phase)
+    is_extended = found is not None and found.visit == 0 and found is not state.visit.conversations.get(state.phase)
+    return state.visit.is_open and is_extended and state.aborted is None
+
+
 Change = kinds.TranscriptExtended | kinds.ExperienceRemembered | kinds.ExperienceForgotten | kinds.ContextCompacted
 
 

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
+class TurnInterrupted(Exception):
+    """Raised in a visit where it awaits an effect: the user aborted the turn."""
+
+
 class Effect(Generic[R]):
     """Awaiting an effect hands it to the driver, which returns its recorded result or performs it."""
 

@@ -11,10 +11,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from reyn.errors import InternalError
-from reyn.journal import Answer, Approval, Blob, Cancel, RaiseLimit, canonical, check_json, decode, kinds
+from reyn.journal import AbortTurn, Answer, Approval, Blob, Cancel, RaiseLimit, canonical, check_json, decode, kinds
 from reyn.jsonschema import compile_schema
 from reyn.kernel import versions
 from reyn.kernel.budget_log import BUDGET_LOG
+from reyn.kernel.conversations import is_turn_open
 from reyn.kernel.effects import CallModel, CheckOutput, ExecuteSubRun, PerformOp, PlanOp, PlanSubRun, Restore
 from reyn.kernel.llm_call_recorder import LlmCallRecorder
 from reyn.kernel.nesting import run_scope
@@ -167,7 +168,7 @@ class LiveWorld:
         return await self._unless_cancelled(call, tape)
 
     async def _unless_cancelled(self, work: Coroutine[Any, Any, EventWithBlobs], tape: Tape) -> EventWithBlobs | None:
-        """Await work that may take long; give it up and return nothing once the run is cancelled."""
+        """Await work that may take long; give it up and return nothing once the run or the turn is cancelled."""
         task = asyncio.ensure_future(work)
         try:
             while not task.done():
@@ -182,7 +183,10 @@ class LiveWorld:
 
     def _is_cancelled(self, state: RunState) -> bool:
         messages = self._journal.drain(state.run_id, state.messages_taken)
-        return any(isinstance(message.payload, Cancel) for message in messages)
+        return any(
+            isinstance(message.payload, Cancel) or (isinstance(message.payload, AbortTurn) and is_turn_open(state))
+            for message in messages
+        )
 
     def now(self) -> int:
         return self._clock.now()
@@ -202,7 +206,7 @@ class LiveWorld:
         elif state.status == "running" and not self._polling.is_due(state.run_id):
             return events
         messages = self._journal.drain(state.run_id, state.messages_taken)
-        return events + inbox_events(messages, state.wait, self.now()) if messages else events
+        return events + inbox_events(messages, state, self.now()) if messages else events
 
     def _resumed(self, resumption: Resumption, state: RunState) -> EventWithBlobs:
         pinned = resumption.pinned
@@ -295,33 +299,39 @@ class LiveWorld:
             self.warnings.append(f"the listener failed at event {event.seq} and was dropped: {error!r}")
 
 
-def inbox_events(messages: Sequence[InboxMessage], wait: kinds.Wait | None, now: int) -> list[EventWithBlobs]:
+def inbox_events(messages: Sequence[InboxMessage], state: RunState, now: int) -> list[EventWithBlobs]:
     """Return the events that record the messages of an inbox at a time.
 
     Only the first answer to a question is accepted, none after it has expired, and nothing after a cancellation. A
     question of a sub-run is answered in the sub-run's inbox.
     """
     events: list[EventWithBlobs] = []
-    wait = wait if wait is not None and wait.run is None else None
-    is_cancelled = False
+    wait = state.wait if state.wait is not None and state.wait.run is None else None
+    is_cancelled, can_abort = False, is_turn_open(state)
     for message in messages:
         if is_cancelled:
             events.append(
                 (kinds.MessageRefused(message.id, type(message.payload).__name__, "the run is cancelled"), ())
             )
             continue
-        body, blobs = to_event(message, wait, now)
+        body, blobs = to_event(message, wait, now, can_abort=can_abort)
         events.append((body, blobs))
         is_cancelled = isinstance(body, kinds.RunCancelled)
-        wait = None if isinstance(body, kinds.WaitAnswered) else wait
+        can_abort = can_abort and not isinstance(body, kinds.TurnAborted)
+        wait = None if isinstance(body, kinds.WaitAnswered | kinds.TurnAborted) else wait
     return events
 
 
-def to_event(message: InboxMessage, wait: kinds.Wait | None, now: int) -> EventWithBlobs:
+def to_event(message: InboxMessage, wait: kinds.Wait | None, now: int, *, can_abort: bool) -> EventWithBlobs:
     """Return the event that records one message."""
     match message.payload:
         case Cancel(reason):
             return kinds.RunCancelled(reason, message.id), ()
+        case AbortTurn(reason, partial):
+            if not can_abort:
+                return kinds.MessageRefused(message.id, "abort_turn", "no turn of a conversation is in progress"), ()
+            text = Blob.of(partial.encode()) if partial else None
+            return kinds.TurnAborted(reason, message.id, text.hash if text else None), (text,) if text else ()
         case RaiseLimit(limit, value):
             return kinds.LimitRaised(limit, value, message.id), ()
         case Answer(asked, value, by):

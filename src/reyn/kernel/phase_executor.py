@@ -18,7 +18,7 @@ from reyn.errors import AnswersRejected, ApprovalExpired, CompactionFailed, Step
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.approvals import beginning, review_decision, sent_back
 from reyn.kernel.compaction import compact, plan_compaction
-from reyn.kernel.effects import CheckOutput, Pause, Restore
+from reyn.kernel.effects import CheckOutput, Pause, Restore, TurnInterrupted
 from reyn.kernel.handoffs import hand_in, hand_over
 from reyn.kernel.limits import act_turns, limit_of, limit_reached, repeated_failure, within_limits
 from reyn.kernel.op_dispatch import OpLog, run_sub_skill
@@ -42,13 +42,27 @@ MAX_TRUNCATED_READS = 10
 async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     """Visit a phase: call the model until a decision is accepted and its ops succeed, or the retries are used up."""
     tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))
-    log, turns, reads, retries, calls = OpLog(), 0, 0, 0, 0
-    last_rejection: Rejected | None = None
+    log = OpLog()
     try:
         prepared = _unprocessed_input(phase, entry, tape) or await _prepare_input(phase, entry, log, tape)
     except StepFault as fault:
         return await _fail_visit(entry, log, 0, StepFailed.code, fault.describe(entry.phase), tape)
     context = TurnContext(phase, entry, prepared, hand_in(phase, entry, tape), log, tape)
+    try:
+        await _take_turns(phase, entry, context, log, tape)
+    except TurnInterrupted:
+        aborted = tape.state.aborted
+        assert aborted is not None
+        context.abort(aborted)
+        reason = f"the turn was aborted: {aborted.reason}" if aborted.reason else "the turn was aborted"
+        ends = phase.name not in successors(phase.skill, phase.name)
+        tape.emit(kinds.PhaseAborted(entry.phase, entry.visit, reason, ends))
+
+
+async def _take_turns(phase: CompiledPhase, entry: Visit, context: TurnContext, log: OpLog, tape: Tape) -> None:
+    """Take turns until a decision is committed or the visit fails."""
+    turns, reads, retries, calls = 0, 0, 0, 0
+    last_rejection: Rejected | None = None
     while retries <= phase.max_retries:
         if log.failure is not None:
             await _within_progress(phase, log.failure, tape)
@@ -89,6 +103,7 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
                 retries = 0
                 continue
         context.pending, last_rejection = (), None
+        context.begin_ops(spec, answer)
         batch = await schedule_tool_batch(verdict, call, phase, log, tape) if verdict.ops else None
         context.add_turn(spec, answer, batch, max(0, left - 1))
         if isinstance(verdict, Accepted) and (batch is None or batch.deferral is None):

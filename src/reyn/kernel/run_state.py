@@ -188,6 +188,8 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
     """Hashes of truncated contents, by the name under which ops can read the whole."""
     conversations: dict[str, Conversation] = {}  # noqa: RUF012 - msgspec copies it
     """The transcripts of phases that are conversations, and of the visit in progress with native tool calls."""
+    aborted: kinds.TurnAborted | None = None
+    """The request to abort the turn in progress, until its visit has ended."""
     warnings: tuple[str, ...] = ()
     last_input: int = 0
     """The time of the last input event."""
@@ -504,11 +506,22 @@ def _with_latest(table: dict[K, V], key: K, value: V, limit: int) -> dict[K, V]:
     return table
 
 
+def on_turn_aborted(state: RunState, body: kinds.TurnAborted) -> RunState:
+    """Interrupt the visit. An op without an outcome is cancelled; nobody is asked about it."""
+    return replace(state, aborted=body, recovery=_SETTLED)
+
+
+def on_phase_aborted(state: RunState, body: kinds.PhaseAborted) -> RunState:
+    """End the run, or visit the phase again: its next message is another turn."""
+    ending = Ending("abort", body.reason) if body.ends else None
+    return replace(state, visit=replace(state.visit, is_open=False), ending=ending, aborted=None)
+
+
 def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:
     """Drop what the visit added to a transcript: if the visit is repeated, it adds its input again."""
     ending = Ending("failure", body.reason, body.code)
     visit = replace(state.visit, is_open=False)
-    return replace(state, visit=visit, ending=ending, conversations=visit.conversations)
+    return replace(state, visit=visit, ending=ending, conversations=visit.conversations, aborted=None)
 
 
 def on_phase_rolled_back(state: RunState, body: kinds.PhaseRolledBack) -> RunState:
@@ -638,6 +651,8 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.HandoffRecorded: on_handoff_recorded,
     kinds.PhaseCompleted: on_phase_completed,
     kinds.PhaseFailed: on_phase_failed,
+    kinds.PhaseAborted: on_phase_aborted,
+    kinds.TurnAborted: on_turn_aborted,
     kinds.PhaseRolledBack: on_phase_rolled_back,
     kinds.PostprocessorStarted: on_postprocessor_started,
     kinds.PostprocessorCompleted: on_postprocessor_completed,

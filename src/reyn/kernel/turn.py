@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reyn.context import (
     AssistantMessage,
+    AssistantTruncated,
     Execution,
     NormalizedMessage,
     NormalizedMessageList,
+    ToolCancelled,
     ToolResult,
     TurnFrame,
     UserMessage,
@@ -101,6 +103,8 @@ class TurnContext:
         """The results in the first message of a transcript that grows; `None` before there is one."""
         self.pending: tuple[ContextMutation, ...] = ()
         self.wants_compaction = False
+        self._executing: tuple[TurnSpec, LlmPhaseResult, int] | None = None
+        """The turn whose ops are being executed, and the number of results before it."""
 
     def grows(self, spec: TurnSpec) -> bool:
         """Return whether the turns of this visit extend a transcript, instead of having a fresh frame each."""
@@ -135,6 +139,7 @@ class TurnContext:
 
     def add_turn(self, spec: TurnSpec, answer: LlmPhaseResult, batch: ToolBatchResult | None, turns_left: int) -> None:
         """Add an answer and the results of its ops to the transcript, if it grows. Corrections are not part of it."""
+        self._executing = None
         is_final = batch is None or (isinstance(answer.verdict, Accepted) and batch.deferral is None)
         if not self.grows(spec) or (is_final and not self.is_conversation):
             return
@@ -151,6 +156,21 @@ class TurnContext:
         else:
             more = ()
         self._extend((message, *more))
+
+    def begin_ops(self, spec: TurnSpec, answer: LlmPhaseResult) -> None:
+        """Remember which answer's ops are executed next, in case the turn is aborted."""
+        self._executing = (spec, answer, len(self._log.results))
+
+    def abort(self, aborted: kinds.TurnAborted) -> None:
+        """Complete the transcript of an aborted turn: every tool call has exactly one result, completed ones stay."""
+        mutations: tuple[ContextMutation, ...] = ()
+        if self._executing is not None:
+            spec, answer, first = self._executing
+            mutations = _aborted_batch(answer_message(spec, answer.reply), self._log.results[first:], aborted.reason)
+        elif aborted.partial is not None:
+            mutations = (AssistantTruncated((kinds.Part(blob=aborted.partial),), aborted.reason),)
+        if mutations:
+            self._extend(mutations)
 
     def correct(self, spec: TurnSpec, answer: LlmPhaseResult, shown: str, path: str, error: str) -> None:
         """Let the next turn show a rejected answer and the error.
@@ -246,6 +266,18 @@ def answer_message(spec: TurnSpec, reply: Reply) -> AssistantMessage:
     if "" in ids or len(ids) != len(calls):
         return AssistantMessage((kinds.Part(blob=reply.hash),))
     return AssistantMessage((kinds.Part(blob=reply.hash, reply=True),), calls)
+
+
+def _aborted_batch(message: AssistantMessage, results: list[str], reason: str) -> tuple[ContextMutation, ...]:
+    """Return the mutations for an answer of whose ops only the first ones have a result."""
+    if not message.tool_calls:
+        note = "The user aborted the turn; the other ops were not executed."
+        return (message, UserMessage(results_message(results, note)))
+    done = [
+        ToolResult(call.id, (kinds.Part(blob=name),)) for call, name in zip(message.tool_calls, results, strict=False)
+    ]
+    cancelled = [ToolCancelled(call.id, call.name, reason) for call in message.tool_calls[len(results) :]]
+    return (message, *done, *cancelled)
 
 
 def _by_reference(system: NormalizedMessage | None) -> tuple[kinds.FrameMessage, list[Blob]]:

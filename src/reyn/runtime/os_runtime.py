@@ -31,7 +31,7 @@ from reyn.errors import (
     SkillInvalid,
     UpgradeUnfit,
 )
-from reyn.journal import ENDED, Blob, Cancel, MemoryJournal, RaiseLimit, canonical, kinds
+from reyn.journal import ENDED, AbortTurn, Blob, Cancel, MemoryJournal, RaiseLimit, canonical, kinds
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
 from reyn.kernel.budget_log import BudgetLog
 from reyn.kernel.commits import SharedCommits
@@ -743,6 +743,29 @@ class OSRuntime:
         for name in family:
             self._take_messages(name)
 
+    def abort_turn(self, run: str, reason: str = "", *, partial: str = "") -> None:
+        """Abort the turn of a conversation that is in progress; the conversation itself can go on.
+
+        What the turn has done stays in the transcript: the user's message, completed tool calls, and what had arrived
+        of the answer. Tool calls without a result are recorded as cancelled. A request that arrives after the turn has
+        ended is refused.
+
+        Args:
+            run: The conversation.
+            reason: Why, for the record.
+            partial: The text of the model's answer so far, as the caller received it.
+        """
+        row = self.find(run)
+        check_not_imported(row, "aborted: it is never executed here")
+        if row.status in ENDED:
+            raise RunNotResumable(f"run `{row.run_id}` is already {row.status}", hint="There is nothing to abort.")
+        self.journal.post(row.run_id, AbortTurn(reason, self._scrub(partial)))
+        self._polling.notify(row.run_id)
+        for child in descendants(self.journal, row.run_id):
+            if child.status not in ENDED:
+                self.journal.post(child.run_id, Cancel(reason))
+                self._polling.notify(child.run_id)
+
     def _cancel_descendants(self, run_id: str, reason: str) -> None:
         """Cancel sub-runs that were started or stopped while the cancellation of their root run was on its way."""
         for row in descendants(self.journal, run_id):
@@ -759,7 +782,7 @@ class OSRuntime:
         with suppress(RunBusy, RunBlocked), self.journal.claim(run_id):
             state, tape = load_head(self.journal, run_id)
             now, messages = self._clock.now(), self.journal.drain(run_id, state.messages_taken)
-            for body, blobs in inbox_events(messages, state.wait, now):
+            for body, blobs in inbox_events(messages, state, now):
                 tape.record(body, now, *blobs)
             tape.flush_now(self.journal)
 

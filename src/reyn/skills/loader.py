@@ -229,7 +229,13 @@ class _Loader:
         if any(name not in phases for name in graph if not is_skill_node(name)):
             return
         finishing = [
-            name for name, to in graph.items() if not to or END in to or (name in phases and phases[name].can_finish)
+            name
+            for name, to in graph.items()
+            if not to
+            or END in to
+            or (name in phases and phases[name].can_finish)
+            # The user ends a conversation that follows itself, by saying nothing more.
+            or (name in to and name in phases and phases[name].conversation is not None)
         ]
         for name in dead_ends(graph, graph, finishing):
             message = f"phase `{name}` cannot reach `end`"

@@ -12,7 +12,9 @@ from reyn.journal.kinds.conversation import (
     ContextCompacted,
     ExperienceForgotten,
     ExperienceRemembered,
+    PhaseAborted,
     TranscriptExtended,
+    TurnAborted,
 )
 from reyn.journal.kinds.ops import (
     NestedRunEnded,
@@ -138,6 +140,7 @@ __all__ = [
     "ParentRef",
     "Part",
     "PermissionDenied",
+    "PhaseAborted",
     "PhaseCompleted",
     "PhaseFailed",
     "PhaseRolledBack",
@@ -165,6 +168,7 @@ __all__ = [
     "SubRunStopped",
     "TranscriptExtended",
     "TranscriptRef",
+    "TurnAborted",
     "UndoCompleted",
     "UndoStarted",
     "Usage",

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from reyn.journal.kinds.shapes import ContentName, Count, FrameMessage
+from reyn.journal.kinds.shapes import ContentName, Count, DerivedText, FrameMessage
 from reyn.journal.registry import TEXT, Body, event
 
 _Rendered = msgspec.Meta(extra={TEXT: True})
@@ -24,6 +24,31 @@ class TranscriptExtended(Body, frozen=True):
     messages: Annotated[tuple[FrameMessage, ...], _Rendered]
     tokens: Annotated[Count, _Rendered]
     visit: Count = 0
+
+
+@event("turn_aborted", v=1, origin="outside", enters="running")
+class TurnAborted(Body, frozen=True):
+    """The user aborted the turn in progress. `message` is the id of the request in the inbox.
+
+    `partial` is what had arrived of the model's answer. The visit then completes its transcript and ends.
+    """
+
+    reason: str
+    message: Count
+    partial: ContentName | None = None
+
+
+@event("phase_aborted", v=1, origin="derived")
+class PhaseAborted(Body, frozen=True):
+    """A visit ended because its turn was aborted. If `ends` is false, the phase is visited again with the next message.
+
+    The transcript has the results of the tool calls that were completed, and says which ones were cancelled.
+    """
+
+    phase: str
+    visit: Count
+    reason: DerivedText
+    ends: bool
 
 
 @event("experience_remembered", v=1, origin="derived")

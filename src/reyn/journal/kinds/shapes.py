@@ -59,12 +59,15 @@ class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     """One message to the model: the concatenation of its parts.
 
     `calls` are the native tool calls of an answer, `call_id` is the call that a message with role `tool` answers.
+    `status` is `truncated` for an answer that was aborted and `cancelled` for a call without a result.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
     parts: tuple[Part, ...]
     calls: tuple[CallRef, ...] = ()
     call_id: str = ""
+    status: Literal["", "truncated", "cancelled"] = ""
+    reason: str = ""
 
 
 class TranscriptRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
