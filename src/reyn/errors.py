@@ -70,7 +70,9 @@ code is never reused.
     │   ├── PromptTooLong          RYN512
     │   ├── ModelTimeout           RYN513  transient
     │   ├── SchemaRejected         RYN514
-    │   └── PullFailed             RYN515
+    │   ├── PullFailed             RYN515
+    │   ├── ImageInvalid           RYN530
+    │   └── ChatStopped            RYN531
     ├── LimitError                 RYN6xx  limits
     │   └── LimitUnknown           RYN601
     ├── ConfigError                RYN7xx  configuration, secrets, installed ops
@@ -94,7 +96,7 @@ code is never reused.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -751,6 +753,41 @@ class PullFailed(ModelError):
 
     code = "RYN515"
     hint = "Check the package index that pip uses, then try again. No partial download was stored."
+
+
+class ImageInvalid(ModelError):
+    """An image of a message does not exist, is no image, or cannot be sent."""
+
+    code = "RYN530"
+    hint = "Pass an image file to `load_image`, or an `Image` with data or an http address."
+
+
+class ChatStopped(ModelError):
+    """A turn of a conversation ended without a reply: the model failed, a limit was reached, or a person must decide.
+
+    Attributes:
+        run_id: The run.
+        status: Its status, such as `failed` or `waiting`.
+        history: The conversation with the user's message and what the turn has done.
+    """
+
+    code = "RYN531"
+    hint = "Say something else, or continue the turn with `resume`. The history of the error has the user's message."
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        run_id: str = "",
+        status: str = "",
+        history: Any = (),
+        hint: str | None = None,
+        action: NextAction | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint, action=action)
+        self.run_id = run_id
+        self.status = status
+        self.history = history
 
 
 # -- RYN3xx: permissions and trust ---------------------------------------------------------------------

@@ -151,7 +151,9 @@ class LiveWorld:
         return kinds.OutputChecked(effect.key, self._roster.scrub(error), path)
 
     async def _call_model(self, effect: CallModel, tape: Tape) -> EventWithBlobs | None:
-        """Call the model; return nothing if the run was cancelled during the call."""
+        """Call the model; return nothing if the run or the turn was cancelled before or during the call."""
+        if self._polling.is_due(tape.run_id) and self._is_cancelled(tape.state):
+            return None
 
         async def record(body: Body) -> None:
             tape.record(body, self.now())
