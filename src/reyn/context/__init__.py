@@ -32,7 +32,6 @@ from reyn.context.handoff import (
     build_handoff_context,
     build_phase_context,
 )
-from reyn.context.history import StoredHistory, load_history, remember_history, store_history
 from reyn.context.manifest import PhaseContext, PhaseManifest, choose_context, default_manifests, resolve_manifest
 from reyn.context.mutation import (
     AssistantMessage,
@@ -101,7 +100,6 @@ __all__ = [
     "SectionCost",
     "SelfRefMarker",
     "StableFrame",
-    "StoredHistory",
     "TokenCounter",
     "ToolCancelled",
     "ToolResult",
@@ -122,19 +120,16 @@ __all__ = [
     "default_manifests",
     "estimate_tokens",
     "frame_message",
-    "load_history",
     "message_text",
     "next_digest",
     "normalize",
     "normalized",
     "recorded_mutation",
-    "remember_history",
     "rendered_message",
     "resolve_manifest",
     "results_message",
     "stable_frame",
     "static_text",
-    "store_history",
     "truncate",
     "truncate_to_token_budget",
     "turn_message",

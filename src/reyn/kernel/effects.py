@@ -87,8 +87,6 @@ class CallModel(Effect[Reply]):
     transcript: NormalizedMessageList | None = None
     """Messages that come after the system message."""
     tools: tuple[ToolDefinition, ...] = ()
-    history: NormalizedMessageList | None = None
-    """Messages that come before those of the transcript."""
 
     outcomes = (kinds.LlmResponded,)
     failures = (kinds.LlmFailed,)

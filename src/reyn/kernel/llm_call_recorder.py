@@ -72,7 +72,6 @@ async def ask(
     results: tuple[str, ...],
     input_hash: str,
     transcript: NormalizedMessageList | None = None,
-    history: NormalizedMessageList | None = None,
 ) -> Reply:
     """Record the intent of a call and await its answer, within a visit.
 
@@ -85,11 +84,8 @@ async def ask(
         results: Hashes of the op results that the frame contains.
         input_hash: Hash of the input artifact.
         transcript: The messages after the system message, if the frame refers to a transcript.
-        history: The messages before the transcript that the conversation started with.
     """
-    refers: tuple[Any, ...] = (frame.transcript,) if frame.transcript is not None else ()
-    if history is not None:
-        refers = (*refers, history.digest)
+    refers = (frame.transcript,) if frame.transcript is not None else ()
     tools = (spec.tools,) if spec.tools is not None else ()
     request = digest(canonical((frame.messages, spec.schema.hash, *refers, *(blob.hash for blob in tools))))
     intent = kinds.LlmRequested(
@@ -109,7 +105,6 @@ async def ask(
         spec.form,
         transcript,
         spec.tool_definitions,
-        history,
     )
 
 
@@ -177,9 +172,7 @@ class LlmCallRecorder:
             rendered_message(normalized(message), tape.content, scrub, call.results) for message in call.messages
         )
         rendered = self._transcript.render(call.transcript, tape.content, scrub, call.results)
-        if call.history is None:
-            return rendered.with_system(system).append(*rest)
-        return call.history.with_system(system).append(*rendered.tail(rendered.length), *rest)
+        return rendered.with_system(system).append(*rest)
 
     async def _try(
         self, name: str, settings: ModelSettings, request: ModelRequest, record: Record

@@ -86,12 +86,10 @@ def start_event(
     imported: bool = False,
     requests: str | None = None,
     summaries: Blob | None = None,
-    history: tuple[tuple[str, ...], tuple[Blob, ...]] = ((), ()),
 ) -> tuple[kinds.RunStarted, tuple[Blob, ...]]:
     """Return the first event of a run, and the copies that it refers to.
 
-    `requests` are the requests of the runs above a sub-run that is repeated: it gains nothing by that. `history` are
-    the segments of the history that a conversation starts with, and those of them that are new.
+    `requests` are the requests of the runs above a sub-run that is repeated: it gains nothing by that.
     """
     copy, pinned = pin(skill), Blob.of(canonical(settings))
     started = kinds.RunStarted(
@@ -110,9 +108,8 @@ def start_event(
         imported=imported,
         requests=requests,
         summaries=summaries.hash if summaries else None,
-        history=history[0],
     )
-    return started, (copy, pinned, specs, artifact, *((summaries,) if summaries else ()), *history[1])
+    return started, (copy, pinned, specs, artifact, *((summaries,) if summaries else ()))
 
 
 def pin_ops(skill: Skill, vocabulary: Vocabulary) -> Blob:

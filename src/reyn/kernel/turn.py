@@ -25,7 +25,6 @@ from reyn.context import (
     correction,
     estimate_tokens,
     frame_message,
-    load_history,
     message_text,
     results_message,
     turn_message,
@@ -115,15 +114,6 @@ class TurnContext:
     def results(self) -> tuple[str, ...]:
         """The hashes of the op results that the frame itself contains; those in a transcript are messages."""
         return tuple(self._log.results) if self._first_results is None else self._first_results
-
-    @property
-    def history(self) -> NormalizedMessageList | None:
-        """The messages that the conversation starts with, before its transcript."""
-        started = self._tape.state.started
-        if not self.is_conversation or started is None or not started.history:
-            return None
-        is_entry = self._phase.name == self._phase.skill.entry
-        return load_history(started.history, self._tape.content) if is_entry else None
 
     @property
     def transcript(self) -> Conversation:
@@ -257,7 +247,7 @@ async def execute_single_llm_phase(
         messages = tuple(map(frame_message, sent))
     reference = kinds.TranscriptRef(transcript.length, transcript.digest) if transcript is not None else None
     frame = tape.emit(kinds.FrameBuilt(messages, spec.form, reference), *blobs)
-    reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript, context.history)
+    reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript)
     verdict = spec.contract.judge(reply.text, is_truncated=reply.is_truncated, probability=reply.probability)
     if verdict.dropped:
         tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))

@@ -6,15 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from reyn.context import (
-    FrameSection,
-    SectionCost,
-    estimate_tokens,
-    load_history,
-    message_text,
-    normalized,
-    rendered_message,
-)
+from reyn.context import FrameSection, SectionCost, estimate_tokens, message_text, normalized, rendered_message
 from reyn.errors import RunNotFound
 from reyn.journal import decode, kinds
 from reyn.kernel.conversations import changed
@@ -40,8 +32,6 @@ class _Frame(NamedTuple):
     """A recorded frame: its messages, the op results in it, its answer, and what was truncated for it."""
 
     messages: tuple[kinds.FrameMessage, ...]
-    history: tuple[str, ...]
-    """The segments of the history that the conversation started with."""
     transcript: tuple[NormalizedMessage, ...]
     """Messages after the system message that `transcript_extended` events added."""
     results: list[str]
@@ -68,10 +58,9 @@ def frame_at(
     """
     frame = _find(run_id, events, seq)
     system, rest = frame.messages[:1], frame.messages[1:]
-    history = load_history(frame.history, content) if frame.history else ()
     messages = [
         (str(message.role), _text(message, content, frame.results))
-        for message in (*map(normalized, system), *history, *frame.transcript, *map(normalized, rest))
+        for message in (*map(normalized, system), *frame.transcript, *map(normalized, rest))
     ]
     if frame.tools is not None:
         messages.append((TOOLS, _tool_lines(content(frame.tools))))
@@ -198,8 +187,6 @@ class _Scanner:
 
     def __init__(self) -> None:
         self.tools: str | None = None
-        self._history: tuple[str, ...] = ()
-        self._entry = ""
         self._phase = ""
         self._conversations: dict[str, Conversation] = {}
         self._before: dict[str, Conversation] = {}
@@ -214,10 +201,7 @@ class _Scanner:
 
     def take(self, body: Body) -> None:
         match body:
-            case kinds.RunStarted():
-                self._history = body.history
             case kinds.PhaseStarted():
-                self._entry = self._entry or body.phase
                 self._phase, self._results, self._before = body.phase, {}, self._conversations
             case kinds.PhaseCompleted():
                 self._trail = [*self._trail, self._before][-TRAIL_LENGTH:]
@@ -258,11 +242,8 @@ class _Scanner:
 
     def frame(self) -> _Frame:
         assert self.built is not None
-        found = self._conversations.get(self._phase)
-        has_history = self._phase == self._entry and found is not None and found.visit == 0
         return _Frame(
             self.built.messages,
-            self._history if has_history else (),
             self._transcript,
             self._frame_results,
             self.tools,

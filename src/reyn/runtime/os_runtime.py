@@ -19,8 +19,6 @@ import msgspec
 
 from reyn.config import ModelSettings, RunSettings, journal_key, user_config
 from reyn.config.load import merge_rules
-from reyn.context import NormalizedMessageList, StoredHistory, load_history, remember_history, store_history
-from reyn.context.transcript import check_closed
 from reyn.errors import (
     ApprovalUnknown,
     ProjectNotFound,
@@ -112,8 +110,6 @@ STATE = ".reyn"
 """The folder below the project's root where Reyn keeps its state."""
 DATABASE = "journal.db"
 _IMPORT_LIMITS = ImportLimits()
-_MAX_HISTORIES = 64
-"""Histories of conversations whose segments are known to be stored."""
 _MAX_CHECKED = 64
 """Skills as values that need not be checked again."""
 
@@ -165,7 +161,6 @@ class OSRuntime:
         self._executing: set[asyncio.Task[Any]] = base._executing if base else set()
         self._polling = base._polling if base else InboxPolling()
         self._cached_reader: RunReader | None = None
-        self._histories: dict[str, StoredHistory] = base._histories if base else {}
         self._checked_values: list[Skill] = []
         self._has_learned = False
         self._has_learned_keys = False
@@ -343,7 +338,6 @@ class OSRuntime:
         on_delta: OnDelta | None = None,
         check: OutputCheck | None = None,
         within: RunScope | None = None,
-        history: NormalizedMessageList | None = None,
     ) -> RunResult:
         """Start a run and execute it until it ends or stops.
 
@@ -360,8 +354,6 @@ class OSRuntime:
                 and the message of an error, both empty if it is valid. The model is asked again after an error.
             within: The op, of a run in this journal, whose code makes this call: the new run is a sub-run of its run.
                 If the op is performed again after a crash, the same call continues the same sub-run.
-            history: The messages that a conversation starts with, if the entry phase is one. A run that exists already
-                keeps its own.
         """
         observers, value = _Observers(listener, on_delta, check), self._scrub(input)
         name = _checked_id(self._ids.new() if run_id is None else run_id)
@@ -391,40 +383,10 @@ class OSRuntime:
                 answer_form=self._roster.answer_form(model),
                 source=self._source(skill),
                 summaries=self._summaries(loaded, settings),
-                history=self._store_history(history),
             )
             return await self._begin(first, model, observers)
 
         return await self._claim_and_execute(name, start, observers)
-
-    def _store_history(self, history: NormalizedMessageList | None) -> tuple[tuple[str, ...], tuple[Blob, ...]]:
-        """Return the segments of a history, and those that this journal may not have yet."""
-        if history is None or not history.length:
-            return (), ()
-        check_closed(history)
-        known = self._histories.get(history.digest, StoredHistory())
-        new = history.tail(history.length - known.length)
-        texts = [self._roster.scrub(message.text) for message in new]
-        if any(text != message.text for text, message in zip(texts, new, strict=True)):
-            clean = (msgspec.structs.replace(message, text=text) for text, message in zip(texts, new, strict=True))
-            history = NormalizedMessageList((*history.tail(history.length)[: known.length], *clean))
-        stored, blobs = store_history(history, known)
-        self._remember_stored(history.digest, stored)
-        remember_history(stored.segments, history.with_system(None))
-        return stored.segments, blobs
-
-    def continue_history(self, history: NormalizedMessageList, run: str) -> None:
-        """Remember that a history continues the one that a run started with: a later run then stores what is new."""
-        started = self.state(run).started
-        assert started is not None
-        if started.history:
-            beginning = load_history(started.history, self.content)
-            self._remember_stored(history.digest, StoredHistory(started.history, beginning.length))
-
-    def _remember_stored(self, digest: str, stored: StoredHistory) -> None:
-        self._histories[digest] = stored
-        while len(self._histories) > _MAX_HISTORIES:
-            self._histories.pop(next(iter(self._histories)))
 
     def _summaries(self, skill: Skill, settings: RunSettings) -> Blob | None:
         """Return the summaries of phases that other programs left in the project, if the skill receives handoffs."""
@@ -960,7 +922,6 @@ class OSRuntime:
                 imported=is_imported,
                 requests=started.requests,
                 summaries=summaries,
-                history=(started.history, ()),
             )
             return await self._begin((first, blobs), opened, observers)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reyn.config import Config
-    from reyn.context import ContextFrame, FrameSection, NormalizedMessageList
+    from reyn.context import ContextFrame, FrameSection
     from reyn.errors import NextAction
     from reyn.journal import Approval, Event, Journal, RunRow, Status
     from reyn.kernel.live import Listener, OnDelta, OutputCheck
@@ -145,18 +145,10 @@ class SyncRuntime:
         on_delta: OnDelta | None = None,
         check: OutputCheck | None = None,
         within: RunScope | None = None,
-        history: NormalizedMessageList | None = None,
     ) -> RunResult:
         return self._runner.run(
             self.runtime.run(
-                skill,
-                input,
-                run_id=run_id,
-                listener=listener,
-                on_delta=on_delta,
-                check=check,
-                within=within,
-                history=history,
+                skill, input, run_id=run_id, listener=listener, on_delta=on_delta, check=check, within=within
             )
         )
 
@@ -241,12 +233,6 @@ class SyncRuntime:
 
     def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedAnswer:
         return self.runtime.answer(run, wait, value, is_text=is_text, by=by)
-
-    def abort_turn(self, run: str, reason: str = "", *, partial: str = "") -> None:
-        self.runtime.abort_turn(run, reason, partial=partial)
-
-    def continue_history(self, history: NormalizedMessageList, run: str) -> None:
-        self.runtime.continue_history(history, run)
 
     def cancel(self, run: str, reason: str = "") -> None:
         self.runtime.cancel(run, reason)
