@@ -19,8 +19,10 @@ import msgspec
 
 from reyn.config import ModelSettings, RunSettings, journal_key, user_config
 from reyn.config.load import merge_rules
+from reyn.context import normalize
 from reyn.errors import (
     ApprovalUnknown,
+    InputInvalid,
     ProjectNotFound,
     RunBlocked,
     RunBusy,
@@ -37,6 +39,7 @@ from reyn.kernel.budget_log import BudgetLog
 from reyn.kernel.commits import SharedCommits
 from reyn.kernel.compiled_skill import CompiledSkill, RunContext
 from reyn.kernel.driver import Driver
+from reyn.kernel.histories import HISTORIES
 from reyn.kernel.inputs import check_supported, missing_class_warnings, to_artifact
 from reyn.kernel.limits import sub_run_settings
 from reyn.kernel.live import InboxPolling, LiveWorld, inbox_events
@@ -80,7 +83,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reyn.config import Config
-    from reyn.context import ContextFrame, FrameSection
+    from reyn.context import ContextFrame, FrameSection, NormalizedMessageList
     from reyn.errors import Finding, NextAction
     from reyn.journal import Approval, Event, Journal, RunRow, Status
     from reyn.journal.sqlite import SqliteJournal
@@ -91,7 +94,7 @@ if TYPE_CHECKING:
     from reyn.kernel.run_state import RunState
     from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
     from reyn.kernel.tape import Tape
-    from reyn.models import Model
+    from reyn.models import Message, Model
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable
     from reyn.permissions import Policy
@@ -338,6 +341,7 @@ class OSRuntime:
         on_delta: OnDelta | None = None,
         check: OutputCheck | None = None,
         within: RunScope | None = None,
+        history: Iterable[Message | dict[str, Any]] = (),
     ) -> RunResult:
         """Start a run and execute it until it ends or stops.
 
@@ -354,6 +358,13 @@ class OSRuntime:
                 and the message of an error, both empty if it is valid. The model is asked again after an error.
             within: The op, of a run in this journal, whose code makes this call: the new run is a sub-run of its run.
                 If the op is performed again after a crash, the same call continues the same sub-run.
+            history: The messages that came before, if the entry phase is a conversation: messages, or dicts in the
+                format of chat completion APIs. A transcript that `transcript` returned is stored once. A system message
+                is left out: the phase has its own.
+
+        Raises:
+            MessageInvalid: A message of the history has an unknown role, a malformed field or invalid text.
+            TranscriptInvalid: A tool call of the history does not have exactly one result.
         """
         observers, value = _Observers(listener, on_delta, check), self._scrub(input)
         name = _checked_id(self._ids.new() if run_id is None else run_id)
@@ -364,8 +375,11 @@ class OSRuntime:
         if run_id is not None and self.is_recorded(name):
             return await self._claim_and_execute(name, again, observers)
         loaded = self.load(skill) if isinstance(skill, str) else self._checked_value(skill)
+        earlier = normalize(history)
+        if earlier.length and loaded.phases[loaded.entry].conversation is None:
+            raise InputInvalid(f"phase `{loaded.entry}` is not a conversation, so that a run cannot have a history")
         if within is not None:
-            return await self._run_within(within, loaded, value, observers)
+            return await self._run_within(within, loaded, value, observers, earlier)
         settings = self._run_settings()
         artifact = Blob.of(canonical(to_artifact(value, loaded, strict=settings.strict)))
         model = self._roster.ready(self.config.model)
@@ -383,6 +397,7 @@ class OSRuntime:
                 answer_form=self._roster.answer_form(model),
                 source=self._source(skill),
                 summaries=self._summaries(loaded, settings),
+                history=HISTORIES.store(earlier, self._roster.scrub),
             )
             return await self._begin(first, model, observers)
 
@@ -393,7 +408,9 @@ class OSRuntime:
         receives = RunContext(skill, settings, self.ops.vocabulary).uses_handoffs
         return read_summaries(self.root, self._roster.scrub) if receives else None
 
-    async def _run_within(self, scope: RunScope, skill: Skill, value: Any, observers: _Observers) -> RunResult:
+    async def _run_within(
+        self, scope: RunScope, skill: Skill, value: Any, observers: _Observers, history: NormalizedMessageList
+    ) -> RunResult:
         """Run a skill as a sub-run of the run whose op is being performed, within what that run's limits leave."""
         parent = scope.tape.state
         assert parent.started is not None
@@ -406,7 +423,8 @@ class OSRuntime:
         artifact = to_artifact(value, skill, strict=settings.strict)
         model = self._roster.ready(self.config.model or parent.models.name)
         form = self._roster.answer_form(model)
-        state = await self._sub_runs(model, observers).call(scope, skill, artifact, settings, model, form)
+        earlier = HISTORIES.store(history, self._roster.scrub)
+        state = await self._sub_runs(model, observers).call(scope, skill, artifact, settings, model, form, earlier)
         return self._reader.to_result(state)
 
     def _checked_value(self, skill: Skill) -> Skill:
@@ -1073,6 +1091,18 @@ class OSRuntime:
     def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         """Return role and text of the messages of a frame, by default the last one, and the model's answer."""
         return self._reader.frame_at(run, seq)
+
+    def transcript(self, run: str, phase: str | None = None) -> NormalizedMessageList:
+        """Return the messages of a conversation with their texts, those of its history included.
+
+        Args:
+            run: The run.
+            phase: The phase that is the conversation; by default the phase of the run's last visit.
+
+        Raises:
+            RunNotFound: The run has no conversation in this phase.
+        """
+        return self._reader.transcript(run, phase)
 
     async def next_frame(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
         """Return role and text of the messages that a stopped run would send next. Records nothing.
