@@ -20,8 +20,9 @@ from reyn.errors import (
     SkillInvalid,
     TranscriptInvalid,
 )
-from reyn.journal.kinds import HistoryPart
+from reyn.journal.kinds import ExperienceForgotten, FrameMessage, HistoryPart, Part, TranscriptExtended
 from reyn.kernel.histories import Histories
+from reyn.kernel.run_state import apply, fold
 from reyn.runs.frames import frame_at
 from tests.kernel.support import Project
 from tests.support import act, file, finish, go, load_skill, read_skill, write_skill
@@ -366,7 +367,7 @@ def test_a_long_history_is_compacted_as_a_whole(tmp_path: Path):
     with project.open([{"summary": "Much was said."}, finish("Bye.")]) as rt:
         assert rt.run("talk", "And now?", run_id="k", history=history).status == "finished"
         assert texts(project, 1) == ["# Summary of the conversation so far\nMuch was said.", "And now?"]
-        assert [message.text for message in rt.transcript("k")][0].startswith("# Summary")
+        assert rt.transcript("k")[0].text.startswith("# Summary")
     assert project.is_sound()
 
 
@@ -390,6 +391,16 @@ def test_only_a_conversation_has_a_history(tmp_path: Path):
     write_skill(tmp_path, "plain", {"a": ["end"]})
     with Project(tmp_path).open([]) as rt, pytest.raises(InputInvalid, match="not a conversation"):
         rt.run("plain", {"text": "in"}, history=HISTORY)
+
+
+def test_a_forged_transcript_is_an_error(project: Project):
+    converse(project, [go("chat", "Hello!")], "Hi")
+    state = fold(project.journal.read("k"))
+    stray = FrameMessage("tool", (Part(text="x"),), call_id="no such call")
+    with pytest.raises(HistoryInvalid, match="not open"):
+        apply(state, TranscriptExtended("chat", (stray,), 1), 0)
+    with pytest.raises(HistoryInvalid, match="exp_9"):
+        apply(state, ExperienceForgotten("chat", "1.1.1", "exp_9"), 0)
 
 
 def test_a_forged_history_is_an_error(project: Project):
