@@ -15,6 +15,7 @@ from reyn.errors import (
     InputInvalid,
     MessageInvalid,
     ModelError,
+    MutationInvalid,
     ReynError,
     RunNotResumable,
     SkillInvalid,
@@ -412,3 +413,23 @@ def test_a_forged_history_is_an_error(project: Project):
             Histories().load(parts, lambda _: b'[{"role": "tool", "text": "x", "tool_call_id": "y"}]')
         with pytest.raises(HistoryInvalid):
             Histories().load(parts, lambda _: b"no JSON")
+
+
+def test_a_program_can_change_what_a_stopped_conversation_remembers(project: Project):
+    answers = [go("chat", "Hello!"), finish("Bye.")]
+    waiting = converse(project, answers, "Hi")
+    with project.open(answers) as rt:
+        rt.remember("k", "The user is called Ada.")
+        rt.remember("k", "Ada likes tea.")
+        rt.forget("k", "exp_1")
+        assert [(one.id, one.text) for one in rt.experiences("k")] == [("exp_2", "Ada likes tea.")]
+        with pytest.raises(MutationInvalid, match="exp_1"):
+            rt.forget("k", "exp_1")
+        with pytest.raises(MutationInvalid, match="blank"):
+            rt.remember("k", " ")
+        assert rt.find("k").status == "waiting"
+        assert say(rt, waiting, "Goodbye").status == "finished"
+        with pytest.raises(RunNotResumable):
+            rt.remember("k", "too late")
+    assert sent(project, 0)[0][1].endswith("# Memory\n- [exp_2] Ada likes tea.\n")
+    assert project.is_sound()

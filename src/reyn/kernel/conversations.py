@@ -97,7 +97,13 @@ def is_turn_open(state: RunState) -> bool:
     return state.visit.is_open and is_extended and state.aborted is None
 
 
-Change = kinds.TranscriptExtended | kinds.ExperienceRemembered | kinds.ExperienceForgotten | kinds.ContextCompacted
+Change = (
+    kinds.TranscriptExtended
+    | kinds.ExperienceRemembered
+    | kinds.ExperienceForgotten
+    | kinds.MemoryChanged
+    | kinds.ContextCompacted
+)
 
 
 def changed(conversations: Mapping[str, Conversation], body: Change) -> dict[str, Conversation]:
@@ -111,9 +117,9 @@ def _changed(conversation: Conversation, body: Change) -> Conversation:
     match body:
         case kinds.TranscriptExtended(messages=messages, tokens=more):
             return conversation.mutated([recorded_mutation(message) for message in messages], tokens + more)
-        case kinds.ExperienceRemembered(text=text):
+        case kinds.ExperienceRemembered(text=text) | kinds.MemoryChanged(action="remember", text=text):
             return conversation.mutated([ExperienceRemember(text)], tokens)
-        case kinds.ExperienceForgotten(id=name):
+        case kinds.ExperienceForgotten(id=name) | kinds.MemoryChanged(text=name):
             return conversation.mutated([ExperienceForget(name)], tokens)
     conversation = msgspec.structs.replace(conversation, history=())
     return conversation.mutated([ContextSummary(summary_parts(body.summary), body.kept)], body.tokens_after)
@@ -126,21 +132,35 @@ def change_memory(request: kinds.MemoryRequest, call: str, context: RunContext, 
         return MemoryOutcome(error="this phase is not a conversation; it has no memory")
     if request.action == "compact":
         return MemoryOutcome()
-    selfref = transcript_of(tape.state, phase).selfref
-    memory = selfref.marker if selfref is not None else SelfRefMarker()
-    try:
-        if request.action == "forget":
-            forget(memory, request.text)
-            tape.emit(kinds.ExperienceForgotten(phase, call, request.text))
-            return MemoryOutcome(request.text)
-        if len(memory.experiences) >= MAX_EXPERIENCES:
-            return MemoryOutcome(error=f"{MAX_EXPERIENCES} texts are remembered already; forget one first")
-        after, experience = remember(memory, request.text)
-    except MutationInvalid as error:
-        return MemoryOutcome(error=error.message)
+    memory = memory_of(tape.state, phase)
+    if error := memory_error(memory, request.action, request.text):
+        return MemoryOutcome(error=error)
+    if request.action == "forget":
+        tape.emit(kinds.ExperienceForgotten(phase, call, request.text))
+        return MemoryOutcome(request.text)
+    after, experience = remember(memory, request.text)
     if after is not memory:
         tape.emit(kinds.ExperienceRemembered(phase, call, experience.id, experience.text))
     return MemoryOutcome(experience.id)
+
+
+def memory_of(state: RunState, phase: str) -> SelfRefMarker:
+    """Return what a conversation remembers."""
+    selfref = transcript_of(state, phase).selfref
+    return selfref.marker if selfref is not None else SelfRefMarker()
+
+
+def memory_error(memory: SelfRefMarker, action: str, text: str) -> str:
+    """Return why a memory cannot be changed; empty if it can."""
+    try:
+        if action == "forget":
+            forget(memory, text)
+        else:
+            remember(memory, text)
+    except MutationInvalid as error:
+        return error.message
+    is_full = action == "remember" and len(memory.experiences) >= MAX_EXPERIENCES
+    return f"{MAX_EXPERIENCES} texts are remembered already; forget one first" if is_full else ""
 
 
 MAX_EXPERIENCES = 200

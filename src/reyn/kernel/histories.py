@@ -71,13 +71,15 @@ class Histories:
             return NormalizedMessageList()
         known = self._known.get(parts)
         if known is None:
+            if len(parts) > MAX_PARTS:
+                raise HistoryInvalid(f"the run's history has {len(parts)} parts; at most {MAX_PARTS} are stored")
+            start = next((end for end in range(len(parts), 0, -1) if parts[:end] in self._known), 0)
+            known = self._known.get(parts[:start], NormalizedMessageList())
             try:
-                messages = _decoder.decode(content(parts[-1].content))
-                known = self.load(parts[:-1], content).append(*messages)
+                for part in parts[start:]:
+                    known = known.append(*_decoder.decode(content(part.content)))
             except (msgspec.MsgspecError, ReynError) as error:
-                raise HistoryInvalid(
-                    f"the history `{parts[-1].content[:12]}…` of the run cannot be read: {error}"
-                ) from error
+                raise HistoryInvalid(f"the run's history cannot be read: {error}") from error
         self._remember(parts, known)
         return known
 

@@ -664,6 +664,7 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.ExperienceRemembered: on_transcript_change,
     kinds.ExperienceForgotten: on_transcript_change,
     kinds.ContextCompacted: on_transcript_change,
+    kinds.MemoryChanged: on_transcript_change,
     kinds.OpStarted: on_op_started,
     kinds.RequestFulfilled: on_intent,
     kinds.OpCompleted: on_op_completed,

@@ -216,6 +216,7 @@ class _Scanner:
                 kinds.TranscriptExtended()
                 | kinds.ExperienceRemembered()
                 | kinds.ExperienceForgotten()
+                | kinds.MemoryChanged()
                 | kinds.ContextCompacted()
             ):
                 self._conversations = changed(self._conversations, body)

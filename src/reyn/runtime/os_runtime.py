@@ -13,7 +13,7 @@ import os
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -23,6 +23,7 @@ from reyn.context import normalize
 from reyn.errors import (
     ApprovalUnknown,
     InputInvalid,
+    MutationInvalid,
     ProjectNotFound,
     RunBlocked,
     RunBusy,
@@ -33,11 +34,12 @@ from reyn.errors import (
     SkillInvalid,
     UpgradeUnfit,
 )
-from reyn.journal import ENDED, AbortTurn, Blob, Cancel, MemoryJournal, RaiseLimit, canonical, kinds
+from reyn.journal import ENDED, AbortTurn, Blob, Cancel, ChangeMemory, MemoryJournal, RaiseLimit, canonical, kinds
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
 from reyn.kernel.budget_log import BudgetLog
 from reyn.kernel.commits import SharedCommits
 from reyn.kernel.compiled_skill import CompiledSkill, RunContext
+from reyn.kernel.conversations import memory_error, memory_of
 from reyn.kernel.driver import Driver
 from reyn.kernel.histories import HISTORIES
 from reyn.kernel.inputs import check_supported, missing_class_warnings, to_artifact
@@ -83,7 +85,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reyn.config import Config
-    from reyn.context import ContextFrame, FrameSection, NormalizedMessageList
+    from reyn.context import ContextFrame, Experience, FrameSection, NormalizedMessageList
     from reyn.errors import Finding, NextAction
     from reyn.journal import Approval, Event, Journal, RunRow, Status
     from reyn.journal.sqlite import SqliteJournal
@@ -760,6 +762,43 @@ class OSRuntime:
             self._polling.notify(name)  # a driver in this process reads it before its next effect
         for name in family:
             self._take_messages(name)
+
+    def remember(self, run: str, text: str) -> None:
+        """Let a conversation remember a text, beyond any compaction. The next turn sees it.
+
+        Raises:
+            MutationInvalid: The text is blank, or the run has no conversation.
+        """
+        self._change_memory(run, "remember", text)
+
+    def forget(self, run: str, experience: str) -> None:
+        """Let a conversation forget an experience, by its id.
+
+        Raises:
+            MutationInvalid: The conversation does not remember it.
+        """
+        self._change_memory(run, "forget", experience)
+
+    def experiences(self, run: str) -> tuple[Experience, ...]:
+        """Return what the conversation of a run remembers, the oldest first."""
+        state = self._reader.state(run)
+        return memory_of(state, state.phase).experiences
+
+    def _change_memory(self, run: str, action: Literal["remember", "forget"], text: str) -> None:
+        row = self.find(run)
+        check_not_imported(row, "changed: it is never executed here")
+        if row.status in ENDED:
+            raise RunNotResumable(
+                f"run `{row.run_id}` is already {row.status}", hint="Its memory is not used any more."
+            )
+        state, value = self._reader.state(row.run_id), self._scrub(text)
+        if state.phase not in state.conversations:
+            raise MutationInvalid(f"phase `{state.phase}` of run `{row.run_id}` has no conversation yet")
+        if error := memory_error(memory_of(state, state.phase), action, value):
+            raise MutationInvalid(error)
+        self.journal.post(row.run_id, ChangeMemory(action, value))
+        self._polling.notify(row.run_id)
+        self._take_messages(row.run_id)
 
     def abort_turn(self, run: str, reason: str = "", *, partial: str = "") -> None:
         """Abort the turn of a conversation that is in progress; the conversation itself can go on.
