@@ -10,7 +10,20 @@ from typing import Any
 import pytest
 
 from reyn import RunResult, SyncRuntime
-from reyn.errors import ModelError, RunNotResumable, SkillInvalid
+from reyn.errors import (
+    HistoryInvalid,
+    InputInvalid,
+    MessageInvalid,
+    ModelError,
+    MutationInvalid,
+    ReynError,
+    RunNotResumable,
+    SkillInvalid,
+    TranscriptInvalid,
+)
+from reyn.journal.kinds import ExperienceForgotten, FrameMessage, HistoryPart, Part, TranscriptExtended
+from reyn.kernel.histories import Histories
+from reyn.kernel.run_state import apply, fold
 from reyn.runs.frames import frame_at
 from tests.kernel.support import Project
 from tests.support import act, file, finish, go, load_skill, read_skill, write_skill
@@ -302,3 +315,121 @@ def test_a_preview_of_a_failed_run_shows_the_request_that_is_sent_again(project:
     with project.open([], model=Unreachable()) as rt:
         rt.run("talk", "Hi", run_id="k")
         assert rt.next_frame("k")[-1] == ("user", "Hi")
+
+
+HISTORY: list[dict[str, Any]] = [
+    {"role": "system", "content": "not used"},
+    {"role": "user", "content": "What is in a.txt?"},
+    {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}],
+    },
+    {"role": "tool", "tool_call_id": "c", "content": "noodles"},
+    {"role": "assistant", "content": "Noodles."},
+]
+
+
+def test_a_run_can_start_with_a_history(project: Project):
+    with project.open([finish("Bye.")]) as rt:
+        assert rt.run("talk", "And now?", run_id="k", history=HISTORY).status == "finished"
+        request = list(project.model.requests[0].messages)
+        assert [message.role for message in request] == ["system", "user", "assistant", "tool", "assistant", "user"]
+        assert "not used" not in request[0].text
+        assert request[2].tool_calls[0].arguments == '{"at": 1}'
+        assert request[-1].text == "And now?"
+        out = rt.transcript("k")
+        assert [message.text for message in out][:5] == ["What is in a.txt?", "", "noodles", "Noodles.", "And now?"]
+        assert rt.frame_at("k")[1][1] == "What is in a.txt?"
+    assert project.is_sound()
+
+
+def test_histories_that_extend_each_other_share_their_content(project: Project):
+    history: Any = HISTORY
+    stored = []
+    for number in range(12):
+        with project.open([finish("fine")]) as rt:
+            rt.run("talk", f"message {number}", run_id=f"k{number}", history=history)
+            history = rt.transcript(f"k{number}")
+        [started] = project.events("run_started", run_id=f"k{number}")
+        stored.append([part["content"] for part in started["history"]])
+    assert all(later[: len(earlier)] == earlier for earlier, later in itertools.pairwise(stored))
+    assert [len(parts) for parts in stored] == list(range(1, 13))
+    assert history.length == 4 + 24
+    with project.open([]) as rt:
+        assert rt.replay("k11").events
+        assert len(rt.frame_at("k11")) == 1 + 4 + 23 + 1
+
+
+def test_a_long_history_is_compacted_as_a_whole(tmp_path: Path):
+    write_talk(tmp_path, "conversation: {max_tokens: 300}\n")
+    project = Project(tmp_path)
+    history = [{"role": role, "content": "x" * 900} for role in ("user", "assistant")]
+    with project.open([{"summary": "Much was said."}, finish("Bye.")]) as rt:
+        assert rt.run("talk", "And now?", run_id="k", history=history).status == "finished"
+        assert texts(project, 1) == ["# Summary of the conversation so far\nMuch was said.", "And now?"]
+        assert rt.transcript("k")[0].text.startswith("# Summary")
+    assert project.is_sound()
+
+
+@pytest.mark.parametrize(
+    ("history", "error"),
+    [
+        ([{"role": "wizard", "content": "x"}], MessageInvalid),
+        ([{"role": "user", "content": "\ud800"}], MessageInvalid),
+        (HISTORY[:3], TranscriptInvalid),
+        ([*HISTORY, HISTORY[3]], TranscriptInvalid),
+    ],
+)
+def test_an_invalid_history_starts_no_run(project: Project, history: list, error: type[ReynError]):
+    with project.open([]) as rt:
+        with pytest.raises(error):
+            rt.run("talk", "Hi", run_id="k", history=history)
+        assert not rt.is_recorded("k")
+
+
+def test_only_a_conversation_has_a_history(tmp_path: Path):
+    write_skill(tmp_path, "plain", {"a": ["end"]})
+    with Project(tmp_path).open([]) as rt, pytest.raises(InputInvalid, match="not a conversation"):
+        rt.run("plain", {"text": "in"}, history=HISTORY)
+
+
+def test_a_forged_transcript_is_an_error(project: Project):
+    converse(project, [go("chat", "Hello!")], "Hi")
+    state = fold(project.journal.read("k"))
+    stray = FrameMessage("tool", (Part(text="x"),), call_id="no such call")
+    with pytest.raises(HistoryInvalid, match="not open"):
+        apply(state, TranscriptExtended("chat", (stray,), 1), 0)
+    with pytest.raises(HistoryInvalid, match="exp_9"):
+        apply(state, ExperienceForgotten("chat", "1.1.1", "exp_9"), 0)
+
+
+def test_a_forged_history_is_an_error(project: Project):
+    with project.open([finish("fine")]) as rt:
+        rt.run("talk", "Hi", run_id="k", history=HISTORY)
+        [started] = project.events("run_started")
+        parts = tuple(HistoryPart(part["content"], 4, 1) for part in started["history"])
+        with pytest.raises(HistoryInvalid):
+            Histories().load(parts, lambda _: b'[{"role": "tool", "text": "x", "tool_call_id": "y"}]')
+        with pytest.raises(HistoryInvalid):
+            Histories().load(parts, lambda _: b"no JSON")
+
+
+def test_a_program_can_change_what_a_stopped_conversation_remembers(project: Project):
+    answers = [go("chat", "Hello!"), finish("Bye.")]
+    waiting = converse(project, answers, "Hi")
+    with project.open(answers) as rt:
+        rt.remember("k", "The user is called Ada.")
+        rt.remember("k", "Ada likes tea.")
+        rt.forget("k", "exp_1")
+        assert [(one.id, one.text) for one in rt.experiences("k")] == [("exp_2", "Ada likes tea.")]
+        with pytest.raises(MutationInvalid, match="exp_1"):
+            rt.forget("k", "exp_1")
+        with pytest.raises(MutationInvalid, match="blank"):
+            rt.remember("k", " ")
+        assert rt.find("k").status == "waiting"
+        assert say(rt, waiting, "Goodbye").status == "finished"
+        with pytest.raises(RunNotResumable):
+            rt.remember("k", "too late")
+    assert sent(project, 0)[0][1].endswith("# Memory\n- [exp_2] Ada likes tea.\n")
+    assert project.is_sound()

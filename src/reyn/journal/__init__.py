@@ -8,7 +8,18 @@ from reyn.journal.canonical import Blob, canonical, check_json, digest, ordered
 from reyn.journal.event import GENESIS, Event, link
 from reyn.journal.lifecycle import ENDED
 from reyn.journal.memory import MemoryJournal
-from reyn.journal.port import AbortTurn, Answer, Approval, Batch, Cancel, Deletion, InboxMessage, Journal, RaiseLimit
+from reyn.journal.port import (
+    AbortTurn,
+    Answer,
+    Approval,
+    Batch,
+    Cancel,
+    ChangeMemory,
+    Deletion,
+    InboxMessage,
+    Journal,
+    RaiseLimit,
+)
 from reyn.journal.projections import RunRow
 from reyn.journal.registry import Body, Status, decode, encode
 
@@ -22,6 +33,7 @@ __all__ = [
     "Blob",
     "Body",
     "Cancel",
+    "ChangeMemory",
     "Deletion",
     "Event",
     "InboxMessage",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
@@ -48,6 +48,13 @@ class AbortTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partial: str = ""
 
 
+class ChangeMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Change what a conversation remembers. `text` is what to remember, or the id to forget."""
+
+    action: Literal["remember", "forget"]
+    text: str
+
+
 class RaiseLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Raise a limit to `value`; `None` removes it."""
 
@@ -63,11 +70,12 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     by: str = ""
 
 
-InboxPayload = Cancel | AbortTurn | RaiseLimit | Answer
+InboxPayload = Cancel | AbortTurn | ChangeMemory | RaiseLimit | Answer
 
 PAYLOADS: dict[str, type[InboxPayload]] = {
     "cancel": Cancel,
     "abort_turn": AbortTurn,
+    "change_memory": ChangeMemory,
     "raise_limit": RaiseLimit,
     "answer": Answer,
 }

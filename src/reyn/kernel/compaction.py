@@ -93,13 +93,15 @@ def plan_compaction(phase: CompiledPhase, context: TurnContext, tape: Tape) -> C
     is_asked, context.wants_compaction = context.wants_compaction, False
     if conversation.tokens <= settings.max_tokens and not is_asked:
         return None
-    messages = conversation.messages
+    messages = context.messages
     kept = kept_tokens = 0
     for message in reversed(messages.tail(MAX_TAIL)):
         size = _tokens(message, tape)
         if kept and kept_tokens + size > settings.max_tokens // TAIL_SHARE:
             break
         kept, kept_tokens = kept + 1, kept_tokens + size
+    if conversation.history:  # it is replaced as a whole
+        kept = min(kept, conversation.messages.length)
     stay = recent_tail(messages, kept)
     kept = len(stay) - (len(stay) > 0 and stay[0] not in messages.tail(len(stay)))
     older = messages.tail(messages.length)[: messages.length - kept]

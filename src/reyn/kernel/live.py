@@ -10,12 +10,26 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from reyn.errors import InternalError
-from reyn.journal import AbortTurn, Answer, Approval, Blob, Cancel, RaiseLimit, canonical, check_json, decode, kinds
+from reyn.journal import (
+    AbortTurn,
+    Answer,
+    Approval,
+    Blob,
+    Cancel,
+    ChangeMemory,
+    RaiseLimit,
+    canonical,
+    check_json,
+    decode,
+    kinds,
+)
 from reyn.jsonschema import compile_schema
 from reyn.kernel import versions
 from reyn.kernel.budget_log import BUDGET_LOG
-from reyn.kernel.conversations import is_turn_open
+from reyn.kernel.conversations import changed, is_turn_open, memory_error, memory_of
 from reyn.kernel.effects import CallModel, CheckOutput, ExecuteSubRun, PerformOp, PlanOp, PlanSubRun, Restore
 from reyn.kernel.llm_call_recorder import LlmCallRecorder
 from reyn.kernel.nesting import run_scope
@@ -316,15 +330,19 @@ def inbox_events(messages: Sequence[InboxMessage], state: RunState, now: int) ->
                 (kinds.MessageRefused(message.id, type(message.payload).__name__, "the run is cancelled"), ())
             )
             continue
-        body, blobs = to_event(message, wait, now, can_abort=can_abort)
+        body, blobs = to_event(message, wait, state, now, can_abort=can_abort)
         events.append((body, blobs))
         is_cancelled = isinstance(body, kinds.RunCancelled)
+        if isinstance(body, kinds.MemoryChanged):  # several changes apply one after the other
+            state = replace(state, conversations=changed(state.conversations, body))
         can_abort = can_abort and not isinstance(body, kinds.TurnAborted)
         wait = None if isinstance(body, kinds.WaitAnswered | kinds.TurnAborted) else wait
     return events
 
 
-def to_event(message: InboxMessage, wait: kinds.Wait | None, now: int, *, can_abort: bool) -> EventWithBlobs:
+def to_event(
+    message: InboxMessage, wait: kinds.Wait | None, state: RunState, now: int, *, can_abort: bool
+) -> EventWithBlobs:
     """Return the event that records one message."""
     match message.payload:
         case Cancel(reason):
@@ -334,6 +352,12 @@ def to_event(message: InboxMessage, wait: kinds.Wait | None, now: int, *, can_ab
                 return kinds.MessageRefused(message.id, "abort_turn", "no turn of a conversation is in progress"), ()
             text = Blob.of(partial.encode()) if partial else None
             return kinds.TurnAborted(reason, message.id, text.hash if text else None), (text,) if text else ()
+        case ChangeMemory(action, text):
+            is_known = state.phase in state.conversations and not state.conversations[state.phase].visit
+            reason = memory_error(memory_of(state, state.phase), action, text) if is_known else "no conversation began"
+            if reason:
+                return kinds.MessageRefused(message.id, "change_memory", reason), ()
+            return kinds.MemoryChanged(state.phase, action, text, message.id), ()
         case RaiseLimit(limit, value):
             return kinds.LimitRaised(limit, value, message.id), ()
         case Answer(asked, value, by):

@@ -18,6 +18,7 @@ from reyn.context import NormalizedMessageList, message_text, normalized, render
 from reyn.errors import ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.effects import CallModel, Reply
+from reyn.kernel.histories import HISTORIES
 from reyn.models import Delta, Message, ModelReply, ModelRequest
 from reyn.models.native_reply import encode_reply
 from reyn.models.protocol import takes_time
@@ -279,8 +280,8 @@ class RenderedTranscript:
         results: tuple[str, ...],
     ) -> NormalizedMessageList:
         """Return the messages with their texts."""
-        if not source.extends(self._source):
-            self._source = self._rendered = NormalizedMessageList()
+        if not source.extends(self._source) or not self._source.length:
+            self._source = self._rendered = HISTORIES.known_part(source)  # its messages have their texts
         new = source.tail(source.length - self._source.length)
         self._rendered = self._rendered.append(*(rendered_message(message, content, scrub, results) for message in new))
         self._source = source

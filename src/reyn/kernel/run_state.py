@@ -12,10 +12,10 @@ import msgspec
 from msgspec.structs import replace
 
 from reyn.context.frame import PATH_LENGTH
-from reyn.errors import ChainBroken, HistoryInvalid
+from reyn.errors import ChainBroken, ContractError, HistoryInvalid
 from reyn.journal import decode, digest, kinds
 from reyn.journal.lifecycle import Lifecycle, advance
-from reyn.kernel.conversations import Conversation, changed
+from reyn.kernel.conversations import Conversation, changed, seed_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -273,6 +273,7 @@ def on_run_started(state: RunState, body: kinds.RunStarted) -> RunState:
         visit=replace(state.visit, input=body.input),
         history=replace(state.history, latest={body.input.type: body.input.hash}),
         models=replace(state.models, name=body.model, form=body.answer_form),
+        conversations=seed_of(body),
     )
 
 
@@ -565,8 +566,10 @@ def on_postprocessor_failed(state: RunState, body: kinds.PostprocessorFailed) ->
 
 
 def on_transcript_change(state: RunState, body: Any) -> RunState:
-    conversation = changed(state.conversations.get(body.phase), body)
-    return replace(state, conversations={**state.conversations, body.phase: conversation})
+    try:
+        return replace(state, conversations=changed(state.conversations, body))
+    except ContractError as error:
+        raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}`: {error.message}") from error
 
 
 # -- effects ------------------------------------------------------------------------------------------
@@ -661,6 +664,7 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.ExperienceRemembered: on_transcript_change,
     kinds.ExperienceForgotten: on_transcript_change,
     kinds.ContextCompacted: on_transcript_change,
+    kinds.MemoryChanged: on_transcript_change,
     kinds.OpStarted: on_op_started,
     kinds.RequestFulfilled: on_intent,
     kinds.OpCompleted: on_op_completed,

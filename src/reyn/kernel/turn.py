@@ -120,6 +120,11 @@ class TurnContext:
         """The transcript, without pending mutations."""
         return transcript_of(self._tape.state, self._phase.name, self._visit)
 
+    @property
+    def messages(self) -> NormalizedMessageList:
+        """The messages of the transcript, after those of the history that the run started with."""
+        return self.transcript.whole(self._tape.content)
+
     def compile(self, spec: TurnSpec, turns_left: int | None) -> CompiledTurnContext:
         """Return what the model sees in the next turn."""
         if not self.grows(spec):
@@ -128,8 +133,7 @@ class TurnContext:
             return compile_invocation_turn(spec.invocation, base, self.pending)
         if self._first_results is None:
             self._begin(spec, turns_left)
-        transcript = self.transcript
-        return compile_invocation_turn(spec.invocation, transcript.messages, self.pending, transcript.selfref)
+        return compile_invocation_turn(spec.invocation, self.messages, self.pending, self.transcript.selfref)
 
     def _begin(self, spec: TurnSpec, turns_left: int | None) -> None:
         """Add the input of the visit to the transcript. In a conversation, it is what the user says."""
@@ -239,7 +243,7 @@ async def execute_single_llm_phase(
     sent, transcript = compiled.llm_messages, None
     blobs = [spec.stable, *prepared.blobs]
     if context.grows(spec):
-        transcript = context.transcript.messages
+        transcript = context.messages
         system, memory = _by_reference(sent.system)
         blobs += memory
         messages = (system, *map(frame_message, sent.tail(sent.length - transcript.length)))

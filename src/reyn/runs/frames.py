@@ -9,7 +9,7 @@ import msgspec
 from reyn.context import FrameSection, SectionCost, estimate_tokens, message_text, normalized, rendered_message
 from reyn.errors import RunNotFound
 from reyn.journal import decode, kinds
-from reyn.kernel.conversations import changed
+from reyn.kernel.conversations import changed, seed_of
 from reyn.kernel.run_state import TRAIL_LENGTH
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def frame_at(
     Raises:
         RunNotFound: The run has no event `seq`, or no frame at or before it.
     """
-    frame = _find(run_id, events, seq)
+    frame = _find(run_id, events, seq, content)
     system, rest = frame.messages[:1], frame.messages[1:]
     messages = [
         (str(message.role), _text(message, content, frame.results))
@@ -83,7 +83,7 @@ def frame_sections(
 ) -> tuple[FrameSection, ...]:
     """Return the estimated tokens of each section of a frame, and of what was truncated. The arguments are those of
     `frame_at`."""
-    return _sections(_find(run_id, events, seq), content)
+    return _sections(_find(run_id, events, seq, content), content)
 
 
 class VisitContext(msgspec.Struct, frozen=True):
@@ -115,7 +115,7 @@ class VisitContext(msgspec.Struct, frozen=True):
 
 def visit_contexts(events: Iterable[Event], content: Callable[[str], bytes]) -> Iterator[VisitContext]:
     """Yield where the tokens of each visit's prompt went, for every visit with a frame."""
-    scanner, last, turns, usage = _Scanner(), 0, 0, kinds.Usage()
+    scanner, last, turns, usage = _Scanner(content), 0, 0, kinds.Usage()
     current: kinds.PhaseStarted | None = None
 
     def finished() -> Iterator[VisitContext]:
@@ -183,9 +183,10 @@ def _turn_sections(
 
 
 class _Scanner:
-    """Collects the parts of the last frame, event by event."""
+    """Collects the parts of the last frame, event by event. `content` returns content by its hash."""
 
-    def __init__(self) -> None:
+    def __init__(self, content: Callable[[str], bytes]) -> None:
+        self._content = content
         self.tools: str | None = None
         self._phase = ""
         self._conversations: dict[str, Conversation] = {}
@@ -201,6 +202,8 @@ class _Scanner:
 
     def take(self, body: Body) -> None:
         match body:
+            case kinds.RunStarted():
+                self._conversations = seed_of(body)
             case kinds.PhaseStarted():
                 self._phase, self._results, self._before = body.phase, {}, self._conversations
             case kinds.PhaseCompleted():
@@ -213,10 +216,10 @@ class _Scanner:
                 kinds.TranscriptExtended()
                 | kinds.ExperienceRemembered()
                 | kinds.ExperienceForgotten()
+                | kinds.MemoryChanged()
                 | kinds.ContextCompacted()
             ):
-                after = changed(self._conversations.get(body.phase), body)
-                self._conversations = {**self._conversations, body.phase: after}
+                self._conversations = changed(self._conversations, body)
             case kinds.ContextBudgetApplied():
                 self._handoff = body
             case kinds.FrameBuilt():
@@ -238,7 +241,8 @@ class _Scanner:
         found = self._conversations.get(self._phase)
         if reference is None or found is None:
             return ()
-        return found.messages.tail(found.messages.length)[: reference.length]
+        whole = found.whole(self._content)
+        return whole.tail(whole.length)[: reference.length]
 
     def frame(self) -> _Frame:
         assert self.built is not None
@@ -253,8 +257,8 @@ class _Scanner:
         )
 
 
-def _find(run_id: str, events: Iterable[Event], seq: int | None) -> _Frame:
-    scanner, last = _Scanner(), 0
+def _find(run_id: str, events: Iterable[Event], seq: int | None, content: Callable[[str], bytes]) -> _Frame:
+    scanner, last = _Scanner(content), 0
     for event in events:
         body, last = decode(event), event.seq
         if seq is not None and event.seq > seq:

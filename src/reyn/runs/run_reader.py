@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.config import RunSettings
+from reyn.context import rendered_message
 from reyn.errors import BlobMissing, ChainBroken, RunBlocked, RunNotFound, hint_of
 from reyn.kernel.compiled_skill import CompiledSkill
+from reyn.kernel.histories import HISTORIES
 from reyn.kernel.loading import unpin_ops
 from reyn.kernel.run_state import fold
 from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport, display_status
@@ -26,7 +28,7 @@ from reyn.skills import unpin
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from reyn.context import FrameSection
+    from reyn.context import FrameSection, NormalizedMessageList
     from reyn.journal import Event, Journal, RunRow, kinds
     from reyn.kernel.run_state import RunState
     from reyn.ops import OpTable
@@ -107,6 +109,16 @@ class RunReader:
     def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         row = self.find(run)
         return frame_at(row.run_id, self.journal.read(row.run_id), seq, self.journal.blob)
+
+    def transcript(self, run: str, phase: str | None = None) -> NormalizedMessageList:
+        state = self.state(run)
+        name = state.phase if phase is None else phase
+        found = state.conversations.get(name)
+        if found is None or found.visit:
+            raise RunNotFound(f"run `{state.run_id}` has no conversation in phase `{name}`")
+        before = HISTORIES.load(found.history, self.journal.blob)
+        own = found.messages.tail(found.messages.length)
+        return before.append(*(rendered_message(message, self.journal.blob) for message in own))
 
     async def next_frame(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
         row = self.find(run)

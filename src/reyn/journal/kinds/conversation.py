@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -68,6 +68,19 @@ class ExperienceForgotten(Body, frozen=True):
     phase: str
     call: str
     id: str
+
+
+@event("memory_changed", v=1, origin="outside")
+class MemoryChanged(Body, frozen=True):
+    """A program changed what a conversation remembers. `message` is the id of its request in the inbox.
+
+    `text` is what was remembered, or the id of the experience that was forgotten.
+    """
+
+    phase: str
+    action: Literal["remember", "forget"]
+    text: str
+    message: Count
 
 
 @event("context_compacted", v=1, origin="derived")

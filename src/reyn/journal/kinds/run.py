@@ -10,6 +10,7 @@ from reyn.journal.kinds.shapes import (
     Count,
     DerivedText,
     ForkPoint,
+    HistoryPart,
     ParentRef,
     RestoreVerdict,
     Wait,
@@ -28,7 +29,7 @@ class RunStarted(Body, frozen=True):
     names the run that it repeats. `answer_form` is the form in which `model` is asked to answer. `imported` is true if
     the repeated run or the parent stems from an import: standing approvals and grants to named skills do not apply.
     `summaries` are those that other programs left in the project, for phases that receive handoffs before there are
-    any.
+    any. `history` has the messages that came before in a conversation.
     """
 
     run_id: str
@@ -48,6 +49,7 @@ class RunStarted(Body, frozen=True):
     answer_form: AnswerForm = "full"
     imported: bool = False
     summaries: ContentName | None = None
+    history: tuple[HistoryPart, ...] = ()
 
 
 @event("run_forked", v=1, origin="outside", enters="running")

@@ -70,6 +70,14 @@ class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     reason: str = ""
 
 
+class HistoryPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of the history that a run starts with: `content` is a JSON list of `messages` messages."""
+
+    content: ContentName
+    messages: Count
+    tokens: Count
+
+
 class TranscriptRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The first `length` messages of a transcript. `digest` is the hash chain over them."""
 
