@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec.structs import replace
@@ -20,6 +21,8 @@ from reyn.models import ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from reyn.journal import Journal
 
     Parts = tuple[kinds.HistoryPart, ...]
 
@@ -34,20 +37,30 @@ class Histories:
 
     def __init__(self) -> None:
         self._known: OrderedDict[Parts, NormalizedMessageList] = OrderedDict()
+        self._stored: WeakKeyDictionary[Journal, dict[Parts, None]] = WeakKeyDictionary()
 
     def store(
-        self, messages: NormalizedMessageList, scrub: Callable[[str], str] = str
+        self,
+        messages: NormalizedMessageList,
+        scrub: Callable[[str], str] = str,
+        journal: Journal | None = None,
     ) -> tuple[Parts, tuple[Blob, ...]]:
         """Return the parts of a history, and the content that is new. Costs time for what is new, if it extends a known
-        history; its system message is not part of it. `scrub` removes secrets from a text.
+        history that is stored; its system message is not part of it.
+
+        Args:
+            messages: The history.
+            scrub: Removes secrets from a text.
+            journal: Where it is going to be stored; what only another journal has is stored again.
 
         Raises:
             TranscriptInvalid: A tool call has no result.
         """
         check_closed(messages)
         before: Parts = ()
+        stored = self._stored.get(journal, {}) if journal is not None else {}
         for parts, known in reversed(self._known.items()):
-            if len(parts) < MAX_PARTS and known.length and messages.extends(known):
+            if len(parts) < MAX_PARTS and known.length and parts in stored and messages.extends(known):
                 before = parts
                 break
         start = sum(part.messages for part in before)
@@ -60,6 +73,14 @@ class Histories:
         parts = (*before, kinds.HistoryPart(content.hash, len(new), tokens))
         self._remember(parts, whole)
         return parts, (content,)
+
+    def confirm(self, parts: Parts, journal: Journal) -> None:
+        """Remember that a journal has a history, so that one that extends it is stored by what is new."""
+        if parts:
+            stored = self._stored.setdefault(journal, {})
+            stored[parts] = None
+            if len(stored) > _CACHED:
+                stored.pop(next(iter(stored)))
 
     def load(self, parts: Parts, content: Callable[[str], bytes]) -> NormalizedMessageList:
         """Return the messages of a history.

@@ -199,10 +199,13 @@ class LiveWorld:
 
     def _is_cancelled(self, state: RunState) -> bool:
         messages = self._journal.drain(state.run_id, state.messages_taken)
-        return any(
+        is_cancelled = any(
             isinstance(message.payload, Cancel) or (isinstance(message.payload, AbortTurn) and is_turn_open(state))
             for message in messages
         )
+        if is_cancelled:
+            self._polling.notify(state.run_id)  # it is recorded before the next effect
+        return is_cancelled
 
     def now(self) -> int:
         return self._clock.now()

@@ -378,7 +378,7 @@ class OSRuntime:
             return await self._claim_and_execute(name, again, observers)
         loaded = self.load(skill) if isinstance(skill, str) else self._checked_value(skill)
         earlier = normalize(history)
-        if earlier.length and loaded.phases[loaded.entry].conversation is None:
+        if earlier.length and not _is_conversation(loaded):
             raise InputInvalid(f"phase `{loaded.entry}` is not a conversation, so that a run cannot have a history")
         if within is not None:
             return await self._run_within(within, loaded, value, observers, earlier)
@@ -389,6 +389,7 @@ class OSRuntime:
         async def start() -> RunResult:
             if self.journal.find(name) is not None:  # another process was faster
                 return await again()
+            stored = HISTORIES.store(earlier, self._roster.scrub, self.journal)
             first = start_event(
                 name,
                 loaded,
@@ -399,9 +400,11 @@ class OSRuntime:
                 answer_form=self._roster.answer_form(model),
                 source=self._source(skill),
                 summaries=self._summaries(loaded, settings),
-                history=HISTORIES.store(earlier, self._roster.scrub),
+                history=stored,
             )
-            return await self._begin(first, model, observers)
+            result = await self._begin(first, model, observers)
+            HISTORIES.confirm(stored[0], self.journal)
+            return result
 
         return await self._claim_and_execute(name, start, observers)
 
@@ -425,8 +428,9 @@ class OSRuntime:
         artifact = to_artifact(value, skill, strict=settings.strict)
         model = self._roster.ready(self.config.model or parent.models.name)
         form = self._roster.answer_form(model)
-        earlier = HISTORIES.store(history, self._roster.scrub)
+        earlier = HISTORIES.store(history, self._roster.scrub, self.journal)
         state = await self._sub_runs(model, observers).call(scope, skill, artifact, settings, model, form, earlier)
+        HISTORIES.confirm(earlier[0], self.journal)
         return self._reader.to_result(state)
 
     def _checked_value(self, skill: Skill) -> Skill:
@@ -979,6 +983,7 @@ class OSRuntime:
                 imported=is_imported,
                 requests=started.requests,
                 summaries=summaries,
+                history=(started.history if _is_conversation(skill) else (), ()),
             )
             return await self._begin((first, blobs), opened, observers)
 
@@ -1407,3 +1412,8 @@ def _check_of_files(skill: Skill) -> None:
 
 def _with_warning(result: RunResult, warning: str) -> RunResult:
     return msgspec.structs.replace(result, warnings=(*result.warnings, warning))
+
+
+def _is_conversation(skill: Skill) -> bool:
+    """Whether the entry of a skill is a conversation, which can start with a history."""
+    return skill.entry in skill.phases and skill.phases[skill.entry].conversation is not None
