@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -80,3 +82,8 @@ def results(rt: Any, run_id: str, kind: str) -> list[dict[str, Any]]:
     """The results of the calls of a tool."""
     events = [event for event in rt.events(run_id) if event.kind == f"{kind}_completed"]
     return [json.loads(rt.content(event.data["result"])) for event in events]
+
+
+def reyn(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in the current folder, in a process of its own."""
+    return subprocess.run([sys.executable, "-m", "reyn", *arguments], capture_output=True, text=True)

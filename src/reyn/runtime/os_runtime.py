@@ -308,7 +308,7 @@ class OSRuntime:
     def _reader(self) -> RunReader:
         journal = self._existing_journal
         if self._cached_reader is None or self._cached_reader.journal is not journal:
-            self._cached_reader = RunReader(journal, self.ops, self._resolve_links)
+            self._cached_reader = RunReader(journal, lambda: self.ops, self._resolve_links)
         return self._cached_reader
 
     def _resolve_links(self, path: str) -> str:
