@@ -546,7 +546,7 @@ class OpMissing(JournalError):
     """A run uses an op kind that is not installed. It can still be shown, verified and exported."""
 
     code = "RYN419"
-    hint = "Install the package that provides the op, then resume the run."
+    hint = "Install the package that provides the op, list the tool under `tools`, or pass it to the runtime; then resume."
     exit_code = 7
 
 
