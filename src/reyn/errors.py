@@ -284,7 +284,9 @@ class TemplateInvalid(SkillError):
     """The docstring of a function is a template, and a parameter of it is missing or unknown."""
 
     code = "RYN162"
-    hint = "Declare the parameters with `template_params=`, and pass a value for each with `options(template_params=…)`."
+    hint = (
+        "Declare the parameters with `template_params=`, and pass a value for each with `options(template_params=…)`."
+    )
 
 
 class ReturnInvalid(SkillError):
@@ -307,7 +309,13 @@ class CallStopped(SkillError):
     exit_code = 1
 
     def __init__(
-        self, message: str, *, run_id: str = "", status: str = "", hint: str | None = None, action: NextAction | None = None
+        self,
+        message: str,
+        *,
+        run_id: str = "",
+        status: str = "",
+        hint: str | None = None,
+        action: NextAction | None = None,
     ) -> None:
         super().__init__(message, hint=hint, action=action)
         self.run_id = run_id
@@ -546,7 +554,9 @@ class OpMissing(JournalError):
     """A run uses an op kind that is not installed. It can still be shown, verified and exported."""
 
     code = "RYN419"
-    hint = "Install the package that provides the op, list the tool under `tools`, or pass it to the runtime; then resume."
+    hint = (
+        "Install the package that provides the op, list the tool under `tools`, or pass it to the runtime; then resume."
+    )
     exit_code = 7
 
 

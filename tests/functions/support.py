@@ -38,7 +38,7 @@ def act(kind: str, **args: Any) -> dict[str, Any]:
 
 
 class Answers:
-    """A model that gives answers in turn, by the number of answers that the run has recorded, and keeps the requests."""
+    """A model that gives answers in turn, by the number of answers in the run, and keeps the requests."""
 
     takes_time = False
 

@@ -247,7 +247,7 @@ def test_a_template_parameter_without_a_value_is_an_error():
 
 
 def test_a_declared_template_parameter_must_be_in_the_docstring():
-    with pytest.raises(TemplateInvalid, match="does not contain `{tone}`"):
+    with pytest.raises(TemplateInvalid, match=r"does not contain `\{tone\}`"):
 
         @llm_function(template_params=["tone"])
         def greet(name: str) -> str:
@@ -281,7 +281,7 @@ def test_what_cannot_be_a_function_is_refused_when_it_is_defined():
         def armed(x: int) -> int:
             """Do."""
 
-    with pytest.raises(FunctionInvalid, match="return type: the type `object` has no JSON form|has no JSON form"):
+    with pytest.raises(FunctionInvalid, match="return type: the type `complex` has no JSON form"):
 
         @llm_function
         def opaque(x: int) -> complex:

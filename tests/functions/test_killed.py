@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from reyn import SyncRuntime
-from tests.functions.support import act, finish, kinds, reyn, results
+from tests.functions.support import act, finish, kinds, results, reyn
 
 MODULE = '''
 import os

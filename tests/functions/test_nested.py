@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reyn import SyncRuntime, llm_function, tool
-from reyn.errors import CallStopped
+from reyn.errors import CallImpossible, CallStopped
 from reyn.functions import use_runtime
 from reyn.journal.kinds import Usage
 from reyn.models import ModelReply
@@ -118,7 +118,7 @@ def test_a_call_after_its_tool_has_returned_is_refused(tmp_path: Path):
                 await asyncio.sleep(0)
             try:
                 await shorten_async(text)
-            except Exception as error:
+            except CallImpossible as error:
                 late.append(type(error).__name__)
 
         late.append(asyncio.create_task(later()))
@@ -127,7 +127,9 @@ def test_a_call_after_its_tool_has_returned_is_refused(tmp_path: Path):
     async def main() -> None:
         async with async_runtime(tmp_path) as rt:
 
-            @llm_function(llm_interface=Answers(act("forgetful", text="x"), value("ok")), toolkit=[forgetful], runtime=rt)
+            @llm_function(
+                llm_interface=Answers(act("forgetful", text="x"), value("ok")), toolkit=[forgetful], runtime=rt
+            )
             async def ask(text: str) -> str:
                 """Ask."""
 

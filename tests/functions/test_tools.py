@@ -16,12 +16,12 @@ import pytest
 
 from reyn import llm_function, tool
 from reyn.errors import FunctionInvalid, OpInvalid, OpMissing
-from reyn.functions import Image, Tool, current_call, use_runtime
+from reyn.functions import Image, Tool, current_call
 from reyn.ops import Op, standard_ops
 from reyn.ops.docs import op_page
+from tests.functions.support import Answers, act, async_runtime, kinds, results, sync_runtime, value
 from tests.support import finish as skill_finish
 from tests.support import write_skill
-from tests.functions.support import Answers, act, async_runtime, kinds, results, sync_runtime, value
 
 PNG = base64.b64encode(b"\x89PNG pixels").decode()
 
@@ -276,7 +276,7 @@ def test_a_plain_tool_does_not_block_the_event_loop(tmp_path: Path):
                 """Work."""
 
             call = asyncio.create_task(work.run("x"))
-            while not any("wait_started" in kinds(rt, row.run_id) for row in rt.runs()):
+            while not any("wait_started" in kinds(rt, row.run_id) for row in rt.runs()):  # noqa: ASYNC110 - of the kernel
                 await asyncio.sleep(0)
             reached.set()
             return results(rt, (await call).run_id, "wait")[0]

@@ -6,7 +6,7 @@ come back typed.
 
 from reyn.functions.ambient import use_runtime
 from reyn.functions.function import AsyncLLMFunction, CallResult, LLMFunction, llm_function
-from reyn.functions.tool import Tool, ToolCallInfo, current_call, tool
+from reyn.functions.tools import Tool, ToolCallInfo, current_call, tool
 from reyn.models.protocol import Image
 
 __all__ = [

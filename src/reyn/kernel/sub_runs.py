@@ -138,7 +138,13 @@ class SubRuns:
         return body, ()
 
     async def call(
-        self, scope: RunScope, skill: Skill, artifact: dict[str, Any], settings: RunSettings, model: str, form: AnswerForm
+        self,
+        scope: RunScope,
+        skill: Skill,
+        artifact: dict[str, Any],
+        settings: RunSettings,
+        model: str,
+        form: AnswerForm,
     ) -> RunState:
         """Execute a function that the code of an op calls, as a sub-run; continue it if it was started before.
 
@@ -234,7 +240,7 @@ class SubRuns:
         blobs: tuple[Blob, ...] = (),
         model: tuple[str, AnswerForm] | None = None,
     ) -> Tape:
-        """Return the tape of a new sub-run. `model` is the model and its answer form, by default those of the parent."""
+        """Return the tape of a new sub-run. `model` is its model and answer form; by default those of the parent."""
         parent_started = tape.state.started
         assert parent_started is not None
         assert started.input is not None

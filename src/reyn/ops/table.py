@@ -80,7 +80,6 @@ class OpTable:
             table[op.spec.kind] = op
         return OpTable(table.values(), self.problems)
 
-
     def with_problems(self, *problems: str) -> OpTable:
         """Return a table that reports further problems."""
         return OpTable(self._ops.values(), (*self.problems, *problems)) if problems else self

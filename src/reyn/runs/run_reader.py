@@ -91,7 +91,9 @@ class RunReader:
         return self.to_result(self.state(run))
 
     async def replay(self, run: str) -> ReplayReport:
-        return await Replayer(self.journal, self.compile_skill, self._ops(), self._resolve).replay(self.find(run).run_id)
+        return await Replayer(self.journal, self.compile_skill, self._ops(), self._resolve).replay(
+            self.find(run).run_id
+        )
 
     def verify(self, run: str, head: str | None = None) -> VerifyReport:
         return verify(self.journal, self.find(run).run_id, head)

@@ -156,8 +156,8 @@ class OSRuntime:
         self._model = model
         self._clock = clock or SystemClock()
         self._ids = ids or TimedIds()
-        self._executing: set[asyncio.Task[Any]] = base._executing if base else set()
-        self._polling = base._polling if base else InboxPolling()
+        self._executing: set[asyncio.Task[Any]] = base._executing if base else set()  # noqa: SLF001 - of this class
+        self._polling: InboxPolling = base._polling if base else InboxPolling()  # noqa: SLF001 - of this class
         self._cached_reader: RunReader | None = None
         self._checked_values: list[Skill] = []
         self._has_learned = False
@@ -250,8 +250,9 @@ class OSRuntime:
             trust=self.trust,
             base=self._root_runtime,
         )
-        if derived._model is None or derived._model is self._model:
-            vars(derived)["_roster"] = self._roster if derived._model is self._model else self._root_runtime._roster
+        if derived._model is None or derived._model is self._model:  # noqa: SLF001 - of this class
+            own = derived._model is self._model  # noqa: SLF001 - of this class
+            vars(derived)["_roster"] = self._roster if own else self._root_runtime._roster  # noqa: SLF001 - of this class
         return derived
 
     @property
@@ -283,7 +284,7 @@ class OSRuntime:
     def _check_owner(self) -> None:
         """Refuse to execute or undo runs of a journal that another user created."""
         if self._base is not None:
-            self._base._check_owner()
+            self._base._check_owner()  # noqa: SLF001 - of this class
             return
         if self._has_journal and self.journal is self._project_journal:
             self._project_journal.check_own()
@@ -301,7 +302,7 @@ class OSRuntime:
     @property
     def _has_journal(self) -> bool:
         if self._base is not None:
-            return self._base._has_journal
+            return self._base._has_journal  # noqa: SLF001 - of this class
         return self._journal is not None or "journal" in vars(self) or (self.root / STATE / DATABASE).exists()
 
     @property
@@ -321,7 +322,7 @@ class OSRuntime:
     @cached_property
     def _commits(self) -> SharedCommits:
         if self._base is not None:
-            return self._base._commits
+            return self._base._commits  # noqa: SLF001 - of this class
         return SharedCommits(self.journal)
 
     # -- starting and resuming ------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from reyn.ops import Call, Env, OpForm, OpSpec, Plan, Result
 from reyn.vocabulary.schemas import arguments, result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Mapping
 
     from reyn.vocabulary import Effect
 
@@ -88,7 +88,7 @@ class Tool(Generic[P, R]):
     ) -> None:
         """Make a tool; see `tool`."""
         self.function = function
-        self.name = name or getattr(function, "__name__", type(function).__name__)
+        self.name = name or str(getattr(function, "__name__", type(function).__name__))
         self.timeout = timeout
         self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(type(function), "__call__", None)  # noqa: B004 - the kind of function is asked, not whether it is one
@@ -162,8 +162,12 @@ class Tool(Generic[P, R]):
 
     def _advice(self) -> str:
         """Return the descriptions of the parameters, which the short entry of a prompt would otherwise lack."""
-        texts = {name: part["description"] for name, part in self._signature.properties()[0].items() if "description" in part}
-        return "; ".join(f"{name}: {' '.join(text.split()).rstrip('.')}" for name, text in texts.items()) + ("." if texts else "")
+        texts = {
+            name: part["description"] for name, part in self._signature.properties()[0].items() if "description" in part
+        }
+        return "; ".join(f"{name}: {' '.join(text.split()).rstrip('.')}" for name, text in texts.items()) + (
+            "." if texts else ""
+        )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself, without a run."""
@@ -224,7 +228,9 @@ class Tool(Generic[P, R]):
             return call.error(f"the tool returned a value without a JSON form: {error}")
         wrong = self._validator.first_error(data) if not images else None
         if wrong is not None:
-            return call.error(f"the tool returned a value of another type than it declares: {wrong.path('result')}: {wrong.message}")
+            return call.error(
+                f"the tool returned a value of another type than it declares: {wrong.path('result')}: {wrong.message}"
+            )
         fields: dict[str, Any] = {} if data is None and images else {"result": data}
         return call.ok(**fields, images=described) if described else call.ok(**fields)
 
@@ -254,7 +260,9 @@ def _split_images(value: Any) -> tuple[Any, list[Image]]:
     if isinstance(value, Image):
         return None, [value]
     if not isinstance(value, list | tuple) or not any(isinstance(item, Image) for item in value):
-        if isinstance(value, tuple) and any(isinstance(item, list) and item and isinstance(item[0], Image) for item in value):
+        if isinstance(value, tuple) and any(
+            isinstance(item, list) and item and isinstance(item[0], Image) for item in value
+        ):
             value = [part for item in value for part in (item if isinstance(item, list) else [item])]
         else:
             return value, []
