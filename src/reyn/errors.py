@@ -25,7 +25,8 @@ code is never reused.
     │   ├── ApprovalExpired        RYN301
     │   ├── ApprovalUnknown        RYN302
     │   ├── SecretRefused          RYN311  also a ModelError
-    │   └── ProjectUntrusted       RYN312  also a ModelError
+    │   ├── ProjectUntrusted       RYN312  also a ModelError
+    │   └── SandboxUnavailable     RYN330
     ├── JournalError               RYN4xx  runs and their storage
     │   ├── RunNotFound            RYN401
     │   ├── RunBusy                RYN402
@@ -104,10 +105,10 @@ class Finding(msgspec.Struct, frozen=True, order=True):
     code: str
     message: str
     fix: str = ""
-    severity: Literal["error", "warning"] = "error"
+    severity: Literal["error", "warning", "info"] = "error"
 
     def __str__(self) -> str:
-        mark = " warning:" if self.severity == "warning" else ""
+        mark = "" if self.severity == "error" else f" {self.severity}:"
         text = f"{self.file}:{self.line}:{self.column}: {self.code}{mark} {self.message}"
         return f"{text}\n  {self.fix}" if self.fix else text
 
@@ -151,6 +152,7 @@ FINDINGS = {
     "RYN151": "`context` selects a handoff field that does not exist.",
     "RYN152": "`context` selects a handoff field that no earlier phase can produce.",
     "RYN153": "`context` selects `narrative`, but its `narrative_cap` is 0, so that narratives are omitted.",
+    "RYN170": "The sandbox that a python step runs in, and why. Not a problem.",
     "RYN701": "Invalid key or value in the configuration.",
 }
 """The meaning of each finding code."""
@@ -395,6 +397,16 @@ class ApprovalUnknown(AccessError):
     code = "RYN302"
     hint = "Use the id of a standing approval."
     exit_code = 2
+
+
+class SandboxUnavailable(AccessError):
+    """Code cannot be executed because no sandbox can isolate it on this machine. Nothing was executed.
+
+    An op or a python step that needs one fails with this code in its error.
+    """
+
+    code = "RYN330"
+    hint = "Install bubblewrap, or the extra `sandbox` on a kernel with Landlock (Linux 6.12)."
 
 
 # -- RYN4xx: runs and their storage -------------------------------------------------------------------

@@ -52,7 +52,9 @@ def open_project(**settings: Any) -> Iterator[SyncRuntime]:
     """Open the project; a run creates its state folder."""
     from reyn.runtime import SyncRuntime
 
-    with SyncRuntime.open(project_root(), **settings) as runtime:
+    given = click.get_current_context().obj
+    switches = {name: given.get(name, False) for name in ("allow_shell", "allow_unsafe_python")}
+    with SyncRuntime.open(project_root(), **switches, **settings) as runtime:
         yield runtime
 
 

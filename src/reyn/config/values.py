@@ -91,6 +91,17 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.timeout or (600 if self.model.partition(":")[0] == "local" else 120)
 
 
+class SandboxSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The backend that isolates programs, and the most that a program or a python step may use."""
+
+    backend: Literal["auto", "bubblewrap", "landlock"] = "auto"
+    seconds: Positive = 600
+    memory_bytes: Annotated[int, msgspec.Meta(ge=64_000_000)] = 512_000_000
+    output_bytes: Positive = 1_000_000
+    processes: Positive = 64
+    file_bytes: Positive = 64_000_000
+
+
 class FileZones(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Path patterns that need no request."""
 
@@ -138,6 +149,28 @@ ToolName = Annotated[
 ]
 
 
+SEARCH_URLS = {
+    "brave": "https://api.search.brave.com/res/v1/web/search",
+    "tavily": "https://api.tavily.com/search",
+    "searxng": "",
+}
+"""The providers of web searches and their servers; the operator runs the one without a URL."""
+
+
+class SearchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The provider of web searches."""
+
+    provider: str
+    key: SecretHandle | None = None
+    url: Url | None = None
+
+
+class WebSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of the web ops."""
+
+    search: SearchSettings | None = None
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The configuration of a project."""
 
@@ -172,9 +205,16 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tools: tuple[ToolName, ...] = ()
     """Python tools to register as ops: `[mypackage.tools:search]`. Modules are found in the project's folder and among
     the installed packages. Loading code needs trust."""
+    sandbox: SandboxSettings = SandboxSettings()
+    """How programs and python steps are isolated: `backend` (`auto`, `bubblewrap` or `landlock`), and the most that one
+    of them may use, whatever a model asks for: `seconds`, `memory_bytes`, `output_bytes` of each output stream,
+    `processes` at the same time (1: it may not start any), `file_bytes` of a file that it writes."""
     context: ContextChoice | None = None
     """What phases receive from earlier phases, unless a skill or a phase has a `context` of its own: `all`, `default`,
     `none`, or a mapping with `handoff_fields`, `narrative_cap`, `max_tokens` and `ask_handoff`. `null` is nothing."""
+    web: WebSettings = WebSettings()
+    """The provider of the op `web_search`: `search: {provider: NAME, key: secret://NAME}`. Providers: `brave`, `tavily`
+    and `searxng`, which needs the `url` of its server."""
     output_language: str | None = None
     """Language of natural-language output; `null` lets the model choose."""
     strict: bool = False

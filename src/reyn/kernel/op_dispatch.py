@@ -104,7 +104,7 @@ async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tap
             sub_run = await run_sub_skill(request.skill, value, call, context.sub_skill(request.skill), tape)
             answer, changes = _sub_run_outcome(sub_run, tape), sub_run.changes
     form = context.vocabulary.form_of(args)
-    is_unsafe = form is not None and form.effect == "unsafe"
+    is_unsafe = form is not None and form.effect_of(args) == "unsafe"
     if request is not None and is_unsafe:
         tape.emit(kinds.RequestFulfilled(call))
     needs_intent = request is None or is_unsafe

@@ -28,7 +28,7 @@ from reyn.kernel.handoffs import summarize
 from reyn.kernel.inputs import check_supported, to_artifact
 from reyn.kernel.limits import limits_to_raise, sub_run_settings
 from reyn.kernel.loading import Resumption, check_ops, load_run, new_tape, pin_ops
-from reyn.kernel.op_performer import requests_above
+from reyn.kernel.op_performer import credentials_of, requests_above
 from reyn.kernel.run_state import Models, fold
 from reyn.skills import pin
 
@@ -269,6 +269,9 @@ class SubRuns:
                 parent=parent,
                 workspace=tape.state.workspace if started.shares_workspace else None,
                 imported=parent_started.imported,
+                credentials=credentials_of(
+                    self._compile_skill(parent_started, tape.content).skill, parent_started.credentials
+                ),
             ),
             (pinned, requests, *blobs),
             now=self._clock.now(),

@@ -10,10 +10,12 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
+from reyn.config import SandboxSettings
 from reyn.journal import Blob
 from reyn.journal.kinds import AskRequest, RunRequest
 from reyn.ops.budget import Budget, OpFailed
@@ -21,6 +23,11 @@ from reyn.permissions import Denied, Gate, NeedsApproval
 from reyn.workspace import Change, FileError, PathInvalid, Roots
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from reyn.config import Config
+    from reyn.errors import Finding
+    from reyn.skills import Library
     from reyn.vocabulary import OpSpec
 
 Result = dict[str, Any]
@@ -102,6 +109,11 @@ class Attachments:
         return blob.hash
 
 
+def no_credentials(name: str) -> str:
+    """Refuse a credential: nothing is required here."""
+    raise OpFailed(f"the skill does not require the credential `{name}`; add it to `required_credentials` in skill.md")
+
+
 class Env(msgspec.Struct, frozen=True):
     """The environment of an op: the part of the run that it may use.
 
@@ -113,6 +125,9 @@ class Env(msgspec.Struct, frozen=True):
         file_bytes: The maximum size of a file to read or write.
         budget: What the ops of the visit may still read and search.
         attachments: Content to record beside the result.
+        modules: The sources of the modules of the skill's python steps, by path.
+        sandbox: The limits of programs and python steps.
+        credential: Returns the value of a secret that the skill and the skills above it require, by its name.
     """
 
     roots: Roots
@@ -122,6 +137,9 @@ class Env(msgspec.Struct, frozen=True):
     file_bytes: int
     budget: Budget = msgspec.field(default_factory=Budget)
     attachments: Attachments = msgspec.field(default_factory=Attachments)
+    modules: Mapping[str, str] = {}
+    sandbox: SandboxSettings = SandboxSettings()
+    credential: Callable[[str], str] = no_credentials
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -176,6 +194,41 @@ class Op(Protocol):
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         """Execute the op and return its result envelope."""
+        ...
+
+
+@dataclass(frozen=True)
+class OpSetup:
+    """What a runtime gives to its ops when it opens a project.
+
+    Attributes:
+        config: The configuration of the project.
+        secret: Returns the value of a secret (a handle) in order to send it to a URL.
+        library: Finds skills by name.
+        lint: Returns the findings about the skill in a folder.
+    """
+
+    config: Config
+    secret: Callable[[str, str], str]
+    library: Library
+    lint: Callable[[Path], list[Finding]]
+
+
+@runtime_checkable
+class NeedsSetup(Protocol):
+    """An op that needs the configuration of a project, or its skills."""
+
+    def set_up(self, setup: OpSetup) -> Op:
+        """Return the op of one project."""
+        ...
+
+
+@runtime_checkable
+class Targeted(Protocol):
+    """An op whose permission is about a target, such as a program, a host or a tool. Rules can name it."""
+
+    def target(self, call: Call) -> str:
+        """Return what the rules of the kind's permission are matched with."""
         ...
 
 

@@ -19,26 +19,39 @@ from reyn.journal.registry import fixed_kinds
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.ops.ask_user import AskUserOp
 from reyn.ops.file import FileOp
-from reyn.ops.op import Op
+from reyn.ops.op import NeedsSetup, Op
+from reyn.ops.python import PythonOp
 from reyn.ops.run_skill import RunSkillOp
+from reyn.ops.sandboxed_exec import SandboxedExecOp
+from reyn.ops.shell import ShellOp
+from reyn.ops.skill_lint import LintOp
+from reyn.ops.skill_resolve import SkillResolveOp
+from reyn.ops.web import WebFetchOp, WebSearchOp
 from reyn.vocabulary import EFFECT_ORDER, PERMISSIONS, STEPS, OpSpec, Vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from reyn.ops.op import OpSetup
     from reyn.vocabulary import OpForm
 
 ENTRY_POINTS = "reyn.ops"
 
-BUILT_IN: tuple[Op, ...] = (FileOp(), AskUserOp(), RunSkillOp())
+BUILT_IN: tuple[Op, ...] = (
+    FileOp(),
+    AskUserOp(),
+    RunSkillOp(),
+    LintOp(),
+    SkillResolveOp(),
+    WebFetchOp(),
+    WebSearchOp(),
+    SandboxedExecOp(),
+    ShellOp(),
+    PythonOp(),
+)
+_BUILT_IN_KINDS = frozenset(op.spec.kind for op in BUILT_IN)
 
 RESERVED = (
-    OpSpec("lint", "Check a skill's folder and return the findings.", "pure"),
-    OpSpec("skill_resolve", "Find the folder of a skill by its name.", "pure"),
-    OpSpec("sandboxed_exec", "Run a program inside the sandbox.", "unsafe", "exec"),
-    OpSpec("shell", "Run a shell command.", "unsafe", "shell"),
-    OpSpec("web_fetch", "Fetch a page and return its text.", "idempotent", "web"),
-    OpSpec("web_search", "Search the web.", "idempotent", "web"),
     OpSpec("mcp", "Call a tool of an MCP server.", "unsafe", "mcp"),
     OpSpec("embed", "Compute the embeddings of texts.", "idempotent"),
     OpSpec("index_*", "Write, query or drop a search index.", "unsafe"),
@@ -66,7 +79,15 @@ class OpTable:
 
     def is_foreign(self, kind: str) -> bool:
         """Whether a kind comes from outside the package."""
-        return self._ops.get(kind) not in BUILT_IN
+        return kind not in _BUILT_IN_KINDS
+
+    def set_up(self, setup: OpSetup) -> OpTable:
+        """Return the table for one project: the built-in ops get its configuration."""
+        ops = (
+            op.set_up(setup) if kind in _BUILT_IN_KINDS and isinstance(op, NeedsSetup) else op
+            for kind, op in self._ops.items()
+        )
+        return OpTable(ops, self.problems)
 
     def with_ops(self, *ops: Any) -> OpTable:
         """Return a table with these ops added.
@@ -91,7 +112,7 @@ class OpTable:
             OpInvalid: An object is not an op, or its kind cannot be registered.
         """
         kinds = {op.spec.kind for op in ops if isinstance(op, Op)}
-        rest = [op for kind, op in self._ops.items() if kind not in kinds or op in BUILT_IN]
+        rest = [op for kind, op in self._ops.items() if kind not in kinds or kind in _BUILT_IN_KINDS]
         return OpTable(rest, self.problems).with_ops(*ops)
 
 

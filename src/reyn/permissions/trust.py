@@ -14,7 +14,7 @@ import msgspec
 
 from reyn.config import Config, ModelSettings, Sources, TrustEntry, explain_config, load_sources, user_config
 from reyn.config.load import FILES, merge_rules
-from reyn.config.values import OPENAI_URL, FileZones
+from reyn.config.values import OPENAI_URL, SEARCH_URLS, FileZones
 from reyn.errors import OriginInvalid
 from reyn.journal import canonical, digest
 from reyn.permissions.paths import PathPattern, must_spell
@@ -211,6 +211,10 @@ def _wants(sources: Sources, merged: dict[str, Any]) -> Iterator[Want]:
         if pair is not None and pair in own:
             place = sources.place("models", name, "base_url" if settings.get("base_url") else "key")
             yield Want("secret", f"models.{name}.key", f"models.{name}: send {pair[0]} to {pair[1]}", place, pair)
+    pair = _search_pair(merged)
+    if pair is not None and pair in own:
+        place = sources.place("web", "search", "url" if merged["web"]["search"].get("url") else "key")
+        yield Want("secret", "web.search.key", f"web.search: send {pair[0]} to {pair[1]}", place, pair)
 
 
 def _project_rules(document: Document) -> dict[str, Any]:
@@ -268,6 +272,16 @@ def _pairs(merged: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         pair = _pair(settings)
         if pair is not None:
             yield pair
+    if (pair := _search_pair(merged)) is not None:
+        yield pair
+
+
+def _search_pair(merged: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the secret of the search provider and the origin that it is sent to."""
+    search = _value_at(merged, ("web", "search"))
+    if not isinstance(search, dict) or not search.get("key"):
+        return None
+    return _with_origin(search["key"], search.get("url") or SEARCH_URLS.get(search.get("provider", ""), ""))
 
 
 def _pair(settings: Any) -> tuple[str, str] | None:
@@ -276,11 +290,14 @@ def _pair(settings: Any) -> tuple[str, str] | None:
         settings = msgspec.to_builtins(settings)
     if not isinstance(settings, dict) or not settings.get("key"):  # a name may be an alias
         return None
-    url = settings.get("base_url") or OPENAI_URL
+    return _with_origin(settings["key"], settings.get("base_url") or OPENAI_URL)
+
+
+def _with_origin(handle: str, url: str) -> tuple[str, str]:
     try:
-        return settings["key"], origin_of(url)
+        return handle, origin_of(url)
     except OriginInvalid:
-        return settings["key"], url
+        return handle, url
 
 
 # -- without trust --------------------------------------------------------------------------------------------

@@ -47,9 +47,10 @@ from reyn.kernel.run_state import fold
 from reyn.kernel.sub_runs import SubRuns
 from reyn.kernel.summaries import read_summaries
 from reyn.kernel.versions import SUPPORTED_RULES
+from reyn.lint import lint_skill
 from reyn.lint.requests import malformed_requests
 from reyn.models.roster import Roster
-from reyn.ops import standard_ops
+from reyn.ops import OpSetup, standard_ops
 from reyn.ops.configured import with_tools
 from reyn.permissions import RuleError, parse_requests
 from reyn.permissions.explain import explain_requests, ungranted
@@ -80,7 +81,7 @@ if TYPE_CHECKING:
 
     from reyn.config import Config
     from reyn.context import ContextFrame, FrameSection
-    from reyn.errors import NextAction
+    from reyn.errors import Finding, NextAction
     from reyn.journal import Approval, Event, Journal, RunRow, Status
     from reyn.journal.sqlite import SqliteJournal
     from reyn.kernel.live import Listener, OnDelta, OutputCheck
@@ -142,15 +143,23 @@ class OSRuntime:
         trust: ProjectTrust | None = None,
         vouches: bool = False,
         base: OSRuntime | None = None,
+        allow_shell: bool = False,
+        allow_unsafe_python: bool = False,
     ) -> None:
         self.root = root
         self._base = base
         self._vouches = vouches
+        self._allow_shell = allow_shell
+        self._allow_unsafe_python = allow_unsafe_python
         self._project_journal: SqliteJournal | None = None
         self.config = config
         self.trust = trust or ProjectTrust(str(root))
-        self._own_ops = base.ops.overlaid(*ops) if base else standard_ops().with_ops(*ops)
         self.library = Library(root)
+        if base is not None:
+            self._own_ops = base.ops.overlaid(*ops)
+        else:
+            setup = OpSetup(config, self._secret_for, self.library, self._findings_of)
+            self._own_ops = standard_ops().with_ops(*ops).set_up(setup)
         self.people: People = people or Unattended()
         self._journal = journal
         self._model = model
@@ -175,6 +184,8 @@ class OSRuntime:
         people: People | None = None,
         ops: Iterable[Op] = (),
         trust: bool | None = None,
+        allow_shell: bool = False,
+        allow_unsafe_python: bool = False,
         **settings: Any,
     ) -> Self:
         """Open a project.
@@ -192,6 +203,9 @@ class OSRuntime:
             ops: Op kinds to register besides the built-in and installed ones.
             trust: Whether this program vouches for the project and its journal; by default the decision that
                 `reyn trust` stored.
+            allow_shell: Whether skills that a rule grants `shell` may run shell commands.
+            allow_unsafe_python: Whether python steps with `mode: unsafe` may run, with all rights of this process's
+                user.
             **settings: Keys of the configuration to override.
         """
         folder = Path(root).resolve()
@@ -211,6 +225,8 @@ class OSRuntime:
             ops=ops,
             trust=loaded.trust,
             vouches=trust is True,
+            allow_shell=allow_shell,
+            allow_unsafe_python=allow_unsafe_python,
         )
 
     def derive(
@@ -248,6 +264,8 @@ class OSRuntime:
             people=self.people,
             ops=ops,
             trust=self.trust,
+            allow_shell=self._allow_shell,
+            allow_unsafe_python=self._allow_unsafe_python,
             base=self._root_runtime,
         )
         if derived._model is None or derived._model is self._model:  # noqa: SLF001 - of this class
@@ -292,7 +310,14 @@ class OSRuntime:
     @cached_property
     def _policy(self) -> Policy:
         """The operator's rules and zones. Today's configuration holds for every run, whenever it was started."""
-        return policy_of(self.config, self.ops.vocabulary.permission_keys, self.root, self.trust)
+        return policy_of(
+            self.config,
+            self.ops.vocabulary.permission_keys,
+            self.root,
+            self.trust,
+            allow_shell=self._allow_shell,
+            allow_unsafe_python=self._allow_unsafe_python,
+        )
 
     @property
     def _existing_journal(self) -> Journal:
@@ -625,6 +650,8 @@ class OSRuntime:
             self.journal.approvals,
             self._reader.compile_skill,
             self._all_secrets,
+            self.config.sandbox,
+            lambda handle: self._roster.secrets().resolve(handle),
         )
 
     def _is_expired(self, wait: kinds.Wait | None) -> bool:
@@ -1214,6 +1241,15 @@ class OSRuntime:
             return open_secrets(origins=origins)
         except SecretStoreUnavailable:  # there is no home directory
             return Secrets([], EnvironmentStore(os.environ), origins)
+
+    def _secret_for(self, handle: str, url: str) -> str:
+        """Return the value of a secret in order to send it to a server."""
+        from reyn.secrets import origin_of
+
+        return self.secrets.resolve_for(handle, url, may_bind=self.trust.may_bind(handle, origin_of(url)))
+
+    def _findings_of(self, folder: Path) -> list[Finding]:
+        return lint_skill(folder, self.library, self.ops.vocabulary)
 
     def _learn_secrets(self) -> None:
         """Make the values outside the keyring known, so that they are scrubbed from everything that is recorded."""

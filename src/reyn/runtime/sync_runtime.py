@@ -69,6 +69,8 @@ class SyncRuntime:
         people: People | None = None,
         ops: Iterable[Op] = (),
         trust: bool | None = None,
+        allow_shell: bool = False,
+        allow_unsafe_python: bool = False,
         **settings: Any,
     ) -> Self:
         """Open a project; see `OSRuntime.open`."""
@@ -82,6 +84,8 @@ class SyncRuntime:
                 people=people,
                 ops=ops,
                 trust=trust,
+                allow_shell=allow_shell,
+                allow_unsafe_python=allow_unsafe_python,
                 **settings,
             )
         )

@@ -286,6 +286,9 @@ class _Loader:
         if self.vocabulary.op(kind) is None:
             fix = nearest(kind, self.vocabulary.op_kinds)
             self._report(document, codes.UNKNOWN_OP, f"unknown op `{kind}`", *path, fix=fix)
+        elif not self.vocabulary.is_offered(kind):
+            fix = f"write a step: `- {kind}: {{…}}`"
+            self._report(document, codes.UNKNOWN_OP, f"no phase can allow `{kind}`", *path, fix=fix)
         elif self.vocabulary.is_reserved(kind):
             message = f"op `{kind}` is reserved for a later version; the model is not offered it"
             self._report(document, codes.UNSUPPORTED, message, *path, severity="warning")

@@ -29,8 +29,8 @@ PERMISSIONS = (
     PermissionKey("file.write", "Write files outside the default zone."),
     PermissionKey("shell", "Run shell commands."),
     PermissionKey("exec", "Run programs in the sandbox."),
-    PermissionKey("mcp", "Call tools of MCP servers."),
+    PermissionKey("mcp", "Call tools of MCP servers.", is_asked=True),
     PermissionKey("python", "Run the skill's own Python functions."),
     PermissionKey("tool", "Use ops that a package or the calling program adds."),
-    PermissionKey("web", "Fetch from the web."),
+    PermissionKey("web", "Fetch from the web.", is_asked=True),
 )

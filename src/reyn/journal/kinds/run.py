@@ -28,7 +28,7 @@ class RunStarted(Body, frozen=True):
     names the run that it repeats. `answer_form` is the form in which `model` is asked to answer. `imported` is true if
     the repeated run or the parent stems from an import: standing approvals and grants to named skills do not apply.
     `summaries` are those that other programs left in the project, for phases that receive handoffs before there are
-    any.
+    any. `credentials` names the secrets that the run above may use, which bound those of a sub-run; `*` is any.
     """
 
     run_id: str
@@ -48,6 +48,7 @@ class RunStarted(Body, frozen=True):
     answer_form: AnswerForm = "full"
     imported: bool = False
     summaries: ContentName | None = None
+    credentials: tuple[str, ...] | None = None
 
 
 @event("run_forked", v=1, origin="outside", enters="running")
