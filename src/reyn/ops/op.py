@@ -124,10 +124,10 @@ class Env(msgspec.Struct, frozen=True):
         full_content: Hashes of contents that were truncated in a frame, by the name after `workspace:.full/`.
         file_bytes: The maximum size of a file to read or write.
         budget: What the ops of the visit may still read and search.
-        attachments: Content to record beside the result.
         modules: The sources of the modules of the skill's python steps, by path.
         sandbox: The limits of programs and python steps.
         credential: Returns the value of a secret that the skill and the skills above it require, by its name.
+        attachments: Content to record beside the result.
     """
 
     roots: Roots
@@ -136,10 +136,10 @@ class Env(msgspec.Struct, frozen=True):
     full_content: Mapping[str, str]
     file_bytes: int
     budget: Budget = msgspec.field(default_factory=Budget)
-    attachments: Attachments = msgspec.field(default_factory=Attachments)
     modules: Mapping[str, str] = {}
     sandbox: SandboxSettings = SandboxSettings()
     credential: Callable[[str], str] = no_credentials
+    attachments: Attachments = msgspec.field(default_factory=Attachments)
 
 
 class Plan(msgspec.Struct, frozen=True):
