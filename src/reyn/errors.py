@@ -84,7 +84,10 @@ code is never reused.
     │   ├── UserConfigUnavailable  RYN711
     │   ├── OriginInvalid          RYN712
     │   ├── SettingUnknown         RYN719
-    │   └── ModuleUnloadable       RYN730
+    │   ├── ModuleUnloadable       RYN730
+    │   ├── McpDefinitionsInvalid  RYN735
+    │   ├── McpServerUnknown       RYN736
+    │   └── McpServerFailed        RYN737
     └── InternalError              RYN900  a bug in Reyn
         └── ForeignAwait           RYN901
 """
@@ -879,6 +882,27 @@ class ModuleUnloadable(ConfigError):
 
     code = "RYN730"
     hint = "Fix the error in the module, or its name. Modules of the project are found from its folder."
+
+
+class McpDefinitionsInvalid(ConfigError):
+    """The accepted definitions of an MCP server's tools cannot be read."""
+
+    code = "RYN735"
+    hint = "Connect to the server again and accept its tools."
+
+
+class McpServerUnknown(ConfigError):
+    """The configuration has no MCP server of that name."""
+
+    code = "RYN736"
+    hint = "Add the server under `mcp.servers` in reyn.yaml."
+
+
+class McpServerFailed(ConfigError):
+    """An MCP server cannot be reached, or does not answer."""
+
+    code = "RYN737"
+    hint = "Check `mcp.servers` in reyn.yaml and that the server runs."
 
 
 # -- RYN9xx: internal errors --------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import msgspec
 
 from reyn.errors import OpInvalid
 from reyn.journal import check_json, ordered
-from reyn.journal.registry import fixed_kinds
+from reyn.journal.registry import OP_KIND, fixed_kinds
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.ops.ask_user import AskUserOp
 from reyn.ops.file import FileOp
@@ -52,7 +52,7 @@ BUILT_IN: tuple[Op, ...] = (
 _BUILT_IN_KINDS = frozenset(op.spec.kind for op in BUILT_IN)
 
 RESERVED = (
-    OpSpec("mcp", "Call a tool of an MCP server.", "unsafe", "mcp"),
+    OpSpec("mcp", "Call any tool of an MCP server; name the tools instead: `mcp:SERVER/TOOL`.", "unsafe", "mcp"),
     OpSpec("embed", "Compute the embeddings of texts.", "idempotent"),
     OpSpec("index_*", "Write, query or drop a search index.", "unsafe"),
     OpSpec("recall", "Search the indexes by meaning.", "pure"),
@@ -60,7 +60,7 @@ RESERVED = (
 )
 """Kinds that later versions implement. A phase may allow them; no run can execute them yet."""
 
-_KIND = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_KIND = re.compile(OP_KIND)
 
 
 class OpTable:

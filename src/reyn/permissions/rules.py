@@ -77,6 +77,8 @@ def _covers(pattern: str, capability: str, target: Target) -> bool:
         return _parsed(pattern).covers(target, access_of(capability))
     if target.startswith(PRIVATE) and not pattern.startswith(PRIVATE):
         return False
+    if capability == "mcp" and "/" not in pattern:
+        target = target.partition("/")[0]  # the name of a server stands for all of its tools
     # A rule about one private host is about that host; a pattern of private hosts may match public ones by accident.
     return fnmatchcase(target, pattern) or f"{PRIVATE}{target}" == pattern
 
@@ -211,7 +213,7 @@ class Requests(msgspec.Struct, frozen=True):
             return any(pattern.covers(target, access_of(capability)) for pattern in patterns)
         names = self.others.get(capability)
         plain = target.removeprefix(PRIVATE)  # whether an address is private is for the operator to decide
-        return names is not None and (not names or any(fnmatchcase(plain, name) for name in names))
+        return names is not None and (not names or any(_covers(name, capability, plain) for name in names))
 
     @property
     def capabilities(self) -> tuple[str, ...]:

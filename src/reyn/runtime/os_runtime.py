@@ -21,6 +21,8 @@ from reyn.config import ModelSettings, RunSettings, journal_key, user_config
 from reyn.config.load import merge_rules
 from reyn.errors import (
     ApprovalUnknown,
+    McpServerFailed,
+    McpServerUnknown,
     ProjectNotFound,
     RunBlocked,
     RunBusy,
@@ -52,6 +54,8 @@ from reyn.lint.requests import malformed_requests
 from reyn.models.roster import Roster
 from reyn.ops import OpSetup, standard_ops
 from reyn.ops.configured import with_tools
+from reyn.ops.budget import OpFailed
+from reyn.ops.mcp import Connections, read_definitions, with_mcp_tools, write_definitions
 from reyn.permissions import RuleError, parse_requests
 from reyn.permissions.explain import explain_requests, ungranted
 from reyn.permissions.policy import policy_of
@@ -94,6 +98,7 @@ if TYPE_CHECKING:
     from reyn.models import Model
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable
+    from reyn.ops.mcp import ToolDefinitions
     from reyn.permissions import Policy
     from reyn.runs.diff import DiffReport
     from reyn.runs.fork import ForkPoint
@@ -156,10 +161,12 @@ class OSRuntime:
         self.trust = trust or ProjectTrust(str(root))
         self.library = Library(root)
         if base is not None:
+            self.mcp: Connections = base.mcp
             self._own_ops = base.ops.overlaid(*ops)
         else:
             setup = OpSetup(config, self._secret_for, self.library, self._findings_of)
-            self._own_ops = standard_ops().with_ops(*ops).set_up(setup)
+            self.mcp = Connections(root)
+            self._own_ops = with_mcp_tools(standard_ops().with_ops(*ops).set_up(setup), self.mcp, setup, root)
         self.people: People = people or Unattended()
         self._journal = journal
         self._model = model
@@ -1242,6 +1249,38 @@ class OSRuntime:
         except SecretStoreUnavailable:  # there is no home directory
             return Secrets([], EnvironmentStore(os.environ), origins)
 
+    async def mcp_tools(self, server: str) -> ToolDefinitions:
+        """Connect to an MCP server and return the tools that it offers now. `accept_mcp_tools` makes them ops.
+
+        Raises:
+            McpServerUnknown: The configuration has no such server.
+            McpServerFailed: It cannot be reached or does not answer.
+        """
+        settings = self.config.mcp.servers.get(server)
+        if settings is None:
+            known = ", ".join(f"`{name}`" for name in self.config.mcp.servers) or "none"
+            note = " It may need trust." if self.trust.ignored else ""
+            raise McpServerUnknown(f"no MCP server `{server}`; configured: {known}.{note}")
+        credentials = {}
+        for text in (*settings.env.values(), *settings.headers.values()):
+            if text.startswith("secret://"):
+                credentials[text] = self._secret_for(text, settings.url) if settings.url else self.secrets.resolve(text)
+        try:
+            return await self.mcp.definitions(server, settings, credentials)
+        except OpFailed as error:
+            raise McpServerFailed(str(error)) from error
+
+    def accept_mcp_tools(self, definitions: ToolDefinitions) -> Path:
+        """Write the definitions of a server's tools to the project, and return the file.
+
+        They are ops from the next time that the project is opened.
+        """
+        return write_definitions(self.root, definitions)
+
+    def accepted_mcp_tools(self, server: str) -> ToolDefinitions | None:
+        """Return the accepted definitions of a server's tools; `None` if there are none."""
+        return read_definitions(self.root, server)
+
     def _secret_for(self, handle: str, url: str) -> str:
         """Return the value of a secret in order to send it to a server."""
         from reyn.secrets import origin_of
@@ -1290,6 +1329,7 @@ class OSRuntime:
             task.cancel()
         if executing:
             await asyncio.wait(executing)
+        await self.mcp.aclose()
         if "_roster" in vars(self):
             await self._roster.close()
         if "_commits" in vars(self):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from reyn.models import Model
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable
+    from reyn.ops.mcp import ToolDefinitions
     from reyn.permissions.trust import ProjectTrust
     from reyn.runs.diff import DiffReport
     from reyn.runs.frames import VisitContext
@@ -317,6 +318,15 @@ class SyncRuntime:
         return self.runtime.export(run)
 
     # -- skills and models ----------------------------------------------------------------------------
+
+    def mcp_tools(self, server: str) -> ToolDefinitions:
+        return self._runner.run(self.runtime.mcp_tools(server))
+
+    def accept_mcp_tools(self, definitions: ToolDefinitions) -> Path:
+        return self.runtime.accept_mcp_tools(definitions)
+
+    def accepted_mcp_tools(self, server: str) -> ToolDefinitions | None:
+        return self.runtime.accepted_mcp_tools(server)
 
     def explain_permissions(self, skill: str) -> PermissionReport:
         return self.runtime.explain_permissions(skill)
