@@ -53,8 +53,8 @@ from reyn.lint import lint_skill
 from reyn.lint.requests import malformed_requests
 from reyn.models.roster import Roster
 from reyn.ops import OpSetup, standard_ops
-from reyn.ops.configured import with_tools
 from reyn.ops.budget import OpFailed
+from reyn.ops.configured import with_tools
 from reyn.ops.mcp import Connections, read_definitions, with_mcp_tools, write_definitions
 from reyn.permissions import RuleError, parse_requests
 from reyn.permissions.explain import explain_requests, ungranted
