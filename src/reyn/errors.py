@@ -20,7 +20,11 @@ code is never reused.
     │   ├── InputInvalid           RYN201
     │   ├── AnswersRejected        RYN202
     │   ├── StepFailed             RYN203
-    │   └── SubRunFailed           RYN204
+    │   ├── SubRunFailed           RYN204
+    │   ├── TranscriptInvalid      RYN220
+    │   ├── MutationInvalid        RYN221
+    │   ├── MessageInvalid         RYN222
+    │   └── CompactionFailed       RYN223
     ├── AccessError                RYN3xx  permissions, approvals and trust
     │   ├── ApprovalExpired        RYN301
     │   ├── ApprovalUnknown        RYN302
@@ -67,7 +71,9 @@ code is never reused.
     │   ├── PromptTooLong          RYN512
     │   ├── ModelTimeout           RYN513  transient
     │   ├── SchemaRejected         RYN514
-    │   └── PullFailed             RYN515
+    │   ├── PullFailed             RYN515
+    │   ├── ImageInvalid           RYN530
+    │   └── ChatStopped            RYN531
     ├── LimitError                 RYN6xx  limits
     │   └── LimitUnknown           RYN601
     ├── ConfigError                RYN7xx  configuration, secrets, installed ops
@@ -94,7 +100,7 @@ code is never reused.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -156,6 +162,7 @@ FINDINGS = {
     "RYN152": "`context` selects a handoff field that no earlier phase can produce.",
     "RYN153": "`context` selects `narrative`, but its `narrative_cap` is 0, so that narratives are omitted.",
     "RYN170": "The sandbox that a python step runs in, and why. Not a problem.",
+    "RYN224": "A phase allows an op that changes the memory of a conversation, but the phase is not a conversation.",
     "RYN701": "Invalid key or value in the configuration.",
 }
 """The meaning of each finding code."""
@@ -376,6 +383,35 @@ class SubRunFailed(ContractError):
 
     code = "RYN204"
     hint = "Inspect the sub-run that the message names, then retry."
+    exit_code = 1
+
+
+class TranscriptInvalid(ContractError):
+    """A tool call of a transcript has no result or several, or a result has no call."""
+
+    code = "RYN220"
+    hint = "Give every tool call exactly one result, right after the message that calls the tool."
+
+
+class MutationInvalid(ContractError):
+    """A patch of a transcript cannot be applied: it is unknown, or refers to something that does not exist."""
+
+    code = "RYN221"
+    hint = "Build mutations from the classes of `reyn.context`; the transcript is as it was before."
+
+
+class MessageInvalid(ContractError):
+    """A message of a history cannot be sent: its role is unknown, a field is malformed, or its text is not Unicode."""
+
+    code = "RYN222"
+    hint = "Fix the message that the error names, or leave it out of the history."
+
+
+class CompactionFailed(ContractError):
+    """A conversation exceeds its token budget, and no summary that makes it fit could be written."""
+
+    code = "RYN223"
+    hint = "Raise the token budget of prompts, use a model that writes shorter summaries, or start a new conversation."
     exit_code = 1
 
 
@@ -734,6 +770,41 @@ class PullFailed(ModelError):
 
     code = "RYN515"
     hint = "Check the package index that pip uses, then try again. No partial download was stored."
+
+
+class ImageInvalid(ModelError):
+    """An image of a message does not exist, is no image, or cannot be sent."""
+
+    code = "RYN530"
+    hint = "Pass an image file to `load_image`, or an `Image` with data or an http address."
+
+
+class ChatStopped(ModelError):
+    """A turn of a conversation ended without a reply: the model failed, a limit was reached, or a person must decide.
+
+    Attributes:
+        run_id: The run.
+        status: Its status, such as `failed` or `waiting`.
+        history: The conversation with the user's message and what the turn has done.
+    """
+
+    code = "RYN531"
+    hint = "Say something else, or continue the turn with `resume`. The history of the error has the user's message."
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        run_id: str = "",
+        status: str = "",
+        history: Any = (),
+        hint: str | None = None,
+        action: NextAction | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint, action=action)
+        self.run_id = run_id
+        self.status = status
+        self.history = history
 
 
 # -- RYN3xx: permissions and trust ---------------------------------------------------------------------

@@ -79,7 +79,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeout: Positive | None = None
     retries: NotNegative = 3
     fallback: tuple[str, ...] = ()
-    answer_form: Literal["auto", "full", "short"] = "auto"
+    answer_form: Literal["auto", "full", "short", "tools"] = "auto"
     max_tokens: Positive = 1024
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = 0
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
@@ -218,9 +218,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     models: dict[str, ModelEntry] = {}
     """Names for models: the classes `light`, `standard` and `strong`, or names of your own. Each is an alias of a model
     or a mapping of settings: `model`, `base_url`, `key` (`secret://NAME` or `env://VARIABLE`), `mode` (`auto`,
-    `grammar`, `json_schema`, `json_object` or `free`), `answer_form` (`auto`, `full` or `short`), `timeout` in seconds,
-    `retries`, `fallback` (models to try next, in order), `max_tokens`, `temperature` (`null` uses the server's
-    default), `threads`, `context_tokens`."""
+    `grammar`, `json_schema`, `json_object` or `free`), `answer_form` (`auto`, `full`, `short` or `tools`),
+    `timeout` in seconds, `retries`, `fallback` (models to try next, in order), `max_tokens`, `temperature` (`null` uses
+    the server's default), `threads`, `context_tokens`."""
     max_phase_visits: Positive | None = 25
     """Maximum number of visits of one phase in a run; `null` means no limit."""
     max_phase_retries: NotNegative = 2
@@ -291,7 +291,7 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     approval_seconds: int = 86_400
     classes: dict[str, str] = {}
     """Model class → the model that answers phases of that class."""
-    answer_forms: dict[str, Literal["full", "short"]] = {}
+    answer_forms: dict[str, Literal["full", "short", "tools"]] = {}
     """The form in which each of these models is asked to answer."""
     context: ContextChoice | None = None
 

@@ -21,7 +21,7 @@ from reyn.errors import (
     StepFailed,
     SubRunFailed,
 )
-from reyn.journal import ENDED, Blob, RaiseLimit, canonical, decode, kinds
+from reyn.journal import ENDED, Blob, RaiseLimit, canonical, decode, digest, kinds
 from reyn.kernel import versions
 from reyn.kernel.changes import unreverted_changes
 from reyn.kernel.handoffs import summarize
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     SkillCompiler = Callable[[kinds.RunStarted, Callable[[str], bytes]], CompiledSkill]
     OutcomeEvent = tuple[Body, tuple[Blob, ...]]
+    History = tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]]
     ExecuteRun = Callable[[Tape, Resumption | None], Awaitable[RunState]]
 
 MAX_DEPTH = 8
@@ -145,6 +146,7 @@ class SubRuns:
         settings: RunSettings,
         model: str,
         form: AnswerForm,
+        history: History = ((), ()),
     ) -> RunState:
         """Execute a function that the code of an op calls, as a sub-run; continue it if it was started before.
 
@@ -157,18 +159,21 @@ class SubRuns:
             settings: The settings of the sub-run.
             model: The model to call.
             form: The form in which it is asked to answer.
+            history: The messages that came before, and their content.
         """
         copy, content, specs = pin(skill), Blob.of(canonical(artifact)), pin_ops(skill, self._ops.vocabulary)
         tape = scope.tape
         assert tape.state.started is not None
         if (tape.state.started.parent.depth if tape.state.started.parent else 0) >= MAX_DEPTH:
             raise SubRunFailed(f"sub-runs are nested deeper than {MAX_DEPTH} levels")
-        key = scope.next_key(copy.hash, content.hash)
+        earlier = "".join(part.content for part in history[0])
+        key = scope.next_key(copy.hash, digest(f"{content.hash}{earlier}".encode()) if earlier else content.hash)
         reference = kinds.ArtifactRef(artifact["type"], content.hash)
         intent = kinds.SubRunStarted(key, skill.name, f"{tape.run_id}.{key}", copy.hash, reference, ops=specs.hash)
         with self._journal.claim(intent.run):
             if self._journal.find(intent.run) is None:
-                child = self._new_tape(intent, tape, settings, (copy, content, specs), (model, form))
+                blobs = (copy, content, specs, *history[1])
+                child = self._new_tape(intent, tape, settings, blobs, (model, form), history[0])
                 state = await self._execute_run(child, None)
             else:
                 self._check_own(intent, tape)
@@ -239,6 +244,7 @@ class SubRuns:
         settings: RunSettings,
         blobs: tuple[Blob, ...] = (),
         model: tuple[str, AnswerForm] | None = None,
+        history: tuple[kinds.HistoryPart, ...] = (),
     ) -> Tape:
         """Return the tape of a new sub-run. `model` is its model and answer form; by default those of the parent."""
         parent_started = tape.state.started
@@ -272,6 +278,7 @@ class SubRuns:
                 credentials=credentials_of(
                     self._compile_skill(parent_started, tape.content).skill, parent_started.credentials
                 ),
+                history=history,
             ),
             (pinned, requests, *blobs),
             now=self._clock.now(),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from reyn.config import ModelSettings
 from reyn.documents import nearest
 from reyn.errors import ModelUnknown, ReynError
-from reyn.models.protocol import ClosableModel, DeclaresAnswerForm, takes_time
+from reyn.models.protocol import ClosableModel, DeclaresAnswerForm, DeclaresSettings, takes_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -88,6 +88,12 @@ class Roster:
         """Return whether one model answers for every name."""
         return self._override is not None
 
+    @property
+    def override_settings(self) -> ModelSettings | None:
+        """Return the settings that the model of the caller declares, if it does."""
+        override: object = self._override
+        return override.settings if isinstance(override, DeclaresSettings) else None
+
     def settings(self, name: str) -> ModelSettings:
         """Return the settings of a model; defaults for an unknown name, which fails when it is opened."""
         try:
@@ -128,7 +134,10 @@ class Roster:
             return "full"
         from reyn.models.catalog import INSTANT_ADAPTERS
 
-        if settings.model.partition(":")[0] not in INSTANT_ADAPTERS:
+        adapter = settings.model.partition(":")[0]
+        if adapter == "openai" and settings.base_url is None:
+            return "tools"  # every chat model of OpenAI has native tools; of other servers, Reyn cannot know
+        if adapter not in INSTANT_ADAPTERS:
             return "short"
         try:
             return _declared_form(self.open(name))

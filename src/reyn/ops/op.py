@@ -17,7 +17,7 @@ import msgspec
 
 from reyn.config import SandboxSettings
 from reyn.journal import Blob
-from reyn.journal.kinds import AskRequest, RunRequest
+from reyn.journal.kinds import AskRequest, MemoryRequest, RunRequest
 from reyn.ops.budget import Budget, OpFailed
 from reyn.permissions import Denied, Gate, NeedsApproval
 from reyn.workspace import Change, FileError, PathInvalid, Roots
@@ -155,15 +155,15 @@ class Plan(msgspec.Struct, frozen=True):
         changes: The files to change.
         result: The result, if it is known before the op is performed.
         blobs: Content that `changes` and `request` refer to; empty in a plan that was read from the journal.
-        request: Work for the kernel: a question to a person, or a run of a skill.
-        answer: The result of the request: the person's answer, or a `RunOutcome`.
+        request: Work for the kernel: a question to a person, a run of a skill, or a change of the memory.
+        answer: The result of the request: the person's answer, a `RunOutcome` or a `MemoryOutcome`.
     """
 
     rule: str = ""
     changes: tuple[Change, ...] = ()
     result: Result | None = None
     blobs: tuple[Blob, ...] = ()
-    request: AskRequest | RunRequest | None = None
+    request: AskRequest | RunRequest | MemoryRequest | None = None
     answer: Any = None
     approval: str | None = None
     """The rule that wants a person to approve this action."""
@@ -178,6 +178,13 @@ class RunOutcome(msgspec.Struct, frozen=True):
 
     run_id: str
     artifact: dict[str, Any] | None
+    error: str = ""
+
+
+class MemoryOutcome(msgspec.Struct, frozen=True):
+    """The outcome of a `MemoryRequest`: the id of what was remembered or forgotten, or the error."""
+
+    id: str = ""
     error: str = ""
 
 

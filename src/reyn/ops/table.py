@@ -19,6 +19,7 @@ from reyn.journal.registry import OP_KIND, fixed_kinds
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.ops.ask_user import AskUserOp
 from reyn.ops.file import FileOp
+from reyn.ops.memory import COMPACT, FORGET, REMEMBER
 from reyn.ops.op import NeedsSetup, Op
 from reyn.ops.python import PythonOp
 from reyn.ops.run_skill import RunSkillOp
@@ -48,6 +49,9 @@ BUILT_IN: tuple[Op, ...] = (
     SandboxedExecOp(),
     ShellOp(),
     PythonOp(),
+    REMEMBER,
+    FORGET,
+    COMPACT,
 )
 _BUILT_IN_KINDS = frozenset(op.spec.kind for op in BUILT_IN)
 

@@ -5,13 +5,15 @@ The other modules of this package implement the operations; this one binds them 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from reyn.config import RunSettings
+from reyn.context import rendered_message
 from reyn.errors import BlobMissing, ChainBroken, RunBlocked, RunNotFound, hint_of
 from reyn.kernel.compiled_skill import CompiledSkill
+from reyn.kernel.histories import HISTORIES
 from reyn.kernel.loading import unpin_ops
 from reyn.kernel.run_state import fold
 from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport, display_status
@@ -19,13 +21,14 @@ from reyn.runs.archive import export_runs
 from reyn.runs.diff import Side, compare, side_of
 from reyn.runs.family import descendants
 from reyn.runs.frames import frame_at, frame_sections, visit_contexts
+from reyn.runs.next_turn import next_frame
 from reyn.runs.replayer import Replayer, verify
 from reyn.skills import unpin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from reyn.context import FrameSection
+    from reyn.context import FrameSection, NormalizedMessageList
     from reyn.journal import Event, Journal, RunRow, kinds
     from reyn.kernel.run_state import RunState
     from reyn.ops import OpTable
@@ -108,6 +111,24 @@ class RunReader:
     def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         row = self.find(run)
         return frame_at(row.run_id, self.journal.read(row.run_id), seq, self.journal.blob)
+
+    def transcript(self, run: str, phase: str | None = None) -> NormalizedMessageList:
+        state = self.state(run)
+        name = state.phase if phase is None else phase
+        found = state.conversations.get(name)
+        if found is None or found.visit:
+            raise RunNotFound(f"run `{state.run_id}` has no conversation in phase `{name}`")
+        before = HISTORIES.load(found.history, self.journal.blob)
+        own = found.messages.tail(found.messages.length)
+        return before.append(*(rendered_message(message, self.journal.blob) for message in own))
+
+    async def next_frame(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
+        row = self.find(run)
+
+        def compile_skill(started: kinds.RunStarted) -> CompiledSkill:
+            return self.compile_skill(started, self.journal.blob)
+
+        return await next_frame(self.journal, row.run_id, compile_skill, answer)
 
     def frame_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
         row = self.find(run)

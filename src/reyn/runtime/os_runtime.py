@@ -13,16 +13,19 @@ import os
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
 from reyn.config import ModelSettings, RunSettings, journal_key, user_config
 from reyn.config.load import merge_rules
+from reyn.context import normalize
 from reyn.errors import (
     ApprovalUnknown,
+    InputInvalid,
     McpServerFailed,
     McpServerUnknown,
+    MutationInvalid,
     ProjectNotFound,
     RunBlocked,
     RunBusy,
@@ -33,12 +36,14 @@ from reyn.errors import (
     SkillInvalid,
     UpgradeUnfit,
 )
-from reyn.journal import ENDED, Blob, Cancel, MemoryJournal, RaiseLimit, canonical, kinds
+from reyn.journal import ENDED, AbortTurn, Blob, Cancel, ChangeMemory, MemoryJournal, RaiseLimit, canonical, kinds
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
 from reyn.kernel.budget_log import BudgetLog
 from reyn.kernel.commits import SharedCommits
 from reyn.kernel.compiled_skill import CompiledSkill, RunContext
+from reyn.kernel.conversations import memory_error, memory_of
 from reyn.kernel.driver import Driver
+from reyn.kernel.histories import HISTORIES
 from reyn.kernel.inputs import check_supported, missing_class_warnings, to_artifact
 from reyn.kernel.limits import sub_run_settings
 from reyn.kernel.live import InboxPolling, LiveWorld, inbox_events
@@ -84,7 +89,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reyn.config import Config
-    from reyn.context import ContextFrame, FrameSection
+    from reyn.context import ContextFrame, Experience, FrameSection, NormalizedMessageList
     from reyn.errors import Finding, NextAction
     from reyn.journal import Approval, Event, Journal, RunRow, Status
     from reyn.journal.sqlite import SqliteJournal
@@ -95,7 +100,7 @@ if TYPE_CHECKING:
     from reyn.kernel.run_state import RunState
     from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
     from reyn.kernel.tape import Tape
-    from reyn.models import Model
+    from reyn.models import Message, Model
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable
     from reyn.ops.mcp import ToolDefinitions
@@ -369,6 +374,7 @@ class OSRuntime:
         on_delta: OnDelta | None = None,
         check: OutputCheck | None = None,
         within: RunScope | None = None,
+        history: Iterable[Message | dict[str, Any]] = (),
     ) -> RunResult:
         """Start a run and execute it until it ends or stops.
 
@@ -385,6 +391,13 @@ class OSRuntime:
                 and the message of an error, both empty if it is valid. The model is asked again after an error.
             within: The op, of a run in this journal, whose code makes this call: the new run is a sub-run of its run.
                 If the op is performed again after a crash, the same call continues the same sub-run.
+            history: The messages that came before, if the entry phase is a conversation: messages, or dicts in the
+                format of chat completion APIs. A transcript that `transcript` returned is stored once. A system message
+                is left out: the phase has its own.
+
+        Raises:
+            MessageInvalid: A message of the history has an unknown role, a malformed field or invalid text.
+            TranscriptInvalid: A tool call of the history does not have exactly one result.
         """
         observers, value = _Observers(listener, on_delta, check), self._scrub(input)
         name = _checked_id(self._ids.new() if run_id is None else run_id)
@@ -395,8 +408,11 @@ class OSRuntime:
         if run_id is not None and self.is_recorded(name):
             return await self._claim_and_execute(name, again, observers)
         loaded = self.load(skill) if isinstance(skill, str) else self._checked_value(skill)
+        earlier = normalize(history)
+        if earlier.length and loaded.phases[loaded.entry].conversation is None:
+            raise InputInvalid(f"phase `{loaded.entry}` is not a conversation, so that a run cannot have a history")
         if within is not None:
-            return await self._run_within(within, loaded, value, observers)
+            return await self._run_within(within, loaded, value, observers, earlier)
         settings = self._run_settings()
         artifact = Blob.of(canonical(to_artifact(value, loaded, strict=settings.strict)))
         model = self._roster.ready(self.config.model)
@@ -414,6 +430,7 @@ class OSRuntime:
                 answer_form=self._roster.answer_form(model),
                 source=self._source(skill),
                 summaries=self._summaries(loaded, settings),
+                history=HISTORIES.store(earlier, self._roster.scrub),
             )
             return await self._begin(first, model, observers)
 
@@ -424,7 +441,9 @@ class OSRuntime:
         receives = RunContext(skill, settings, self.ops.vocabulary).uses_handoffs
         return read_summaries(self.root, self._roster.scrub) if receives else None
 
-    async def _run_within(self, scope: RunScope, skill: Skill, value: Any, observers: _Observers) -> RunResult:
+    async def _run_within(
+        self, scope: RunScope, skill: Skill, value: Any, observers: _Observers, history: NormalizedMessageList
+    ) -> RunResult:
         """Run a skill as a sub-run of the run whose op is being performed, within what that run's limits leave."""
         parent = scope.tape.state
         assert parent.started is not None
@@ -437,7 +456,8 @@ class OSRuntime:
         artifact = to_artifact(value, skill, strict=settings.strict)
         model = self._roster.ready(self.config.model or parent.models.name)
         form = self._roster.answer_form(model)
-        state = await self._sub_runs(model, observers).call(scope, skill, artifact, settings, model, form)
+        earlier = HISTORIES.store(history, self._roster.scrub)
+        state = await self._sub_runs(model, observers).call(scope, skill, artifact, settings, model, form, earlier)
         return self._reader.to_result(state)
 
     def _checked_value(self, skill: Skill) -> Skill:
@@ -776,6 +796,66 @@ class OSRuntime:
         for name in family:
             self._take_messages(name)
 
+    def remember(self, run: str, text: str) -> None:
+        """Let a conversation remember a text, beyond any compaction. The next turn sees it.
+
+        Raises:
+            MutationInvalid: The text is blank, or the run has no conversation.
+        """
+        self._change_memory(run, "remember", text)
+
+    def forget(self, run: str, experience: str) -> None:
+        """Let a conversation forget an experience, by its id.
+
+        Raises:
+            MutationInvalid: The conversation does not remember it.
+        """
+        self._change_memory(run, "forget", experience)
+
+    def experiences(self, run: str) -> tuple[Experience, ...]:
+        """Return what the conversation of a run remembers, the oldest first."""
+        state = self._reader.state(run)
+        return memory_of(state, state.phase).experiences
+
+    def _change_memory(self, run: str, action: Literal["remember", "forget"], text: str) -> None:
+        row = self.find(run)
+        check_not_imported(row, "changed: it is never executed here")
+        if row.status in ENDED:
+            raise RunNotResumable(
+                f"run `{row.run_id}` is already {row.status}", hint="Its memory is not used any more."
+            )
+        state, value = self._reader.state(row.run_id), self._scrub(text)
+        if state.phase not in state.conversations:
+            raise MutationInvalid(f"phase `{state.phase}` of run `{row.run_id}` has no conversation yet")
+        if error := memory_error(memory_of(state, state.phase), action, value):
+            raise MutationInvalid(error)
+        self.journal.post(row.run_id, ChangeMemory(action, value))
+        self._polling.notify(row.run_id)
+        self._take_messages(row.run_id)
+
+    def abort_turn(self, run: str, reason: str = "", *, partial: str = "") -> None:
+        """Abort the turn of a conversation that is in progress; the conversation itself can go on.
+
+        What the turn has done stays in the transcript: the user's message, completed tool calls, and what had arrived
+        of the answer. Tool calls without a result are recorded as cancelled. A request that arrives after the turn has
+        ended is refused.
+
+        Args:
+            run: The conversation.
+            reason: Why, for the record.
+            partial: The text of the model's answer so far, as the caller received it.
+        """
+        row = self.find(run)
+        check_not_imported(row, "aborted: it is never executed here")
+        if row.status in ENDED:
+            raise RunNotResumable(f"run `{row.run_id}` is already {row.status}", hint="There is nothing to abort.")
+        self.journal.post(row.run_id, AbortTurn(reason, self._scrub(partial)))
+        self._polling.notify(row.run_id)
+        for child in descendants(self.journal, row.run_id):
+            if child.status not in ENDED:
+                self.journal.post(child.run_id, Cancel(reason))
+                self._polling.notify(child.run_id)
+
     def _cancel_descendants(self, run_id: str, reason: str) -> None:
         """Cancel sub-runs that were started or stopped while the cancellation of their root run was on its way."""
         for row in descendants(self.journal, run_id):
@@ -792,7 +872,7 @@ class OSRuntime:
         with suppress(RunBusy, RunBlocked), self.journal.claim(run_id):
             state, tape = load_head(self.journal, run_id)
             now, messages = self._clock.now(), self.journal.drain(run_id, state.messages_taken)
-            for body, blobs in inbox_events(messages, state.wait, now):
+            for body, blobs in inbox_events(messages, state, now):
                 tape.record(body, now, *blobs)
             tape.flush_now(self.journal)
 
@@ -1083,6 +1163,30 @@ class OSRuntime:
     def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         """Return role and text of the messages of a frame, by default the last one, and the model's answer."""
         return self._reader.frame_at(run, seq)
+
+    def transcript(self, run: str, phase: str | None = None) -> NormalizedMessageList:
+        """Return the messages of a conversation with their texts, those of its history included.
+
+        Args:
+            run: The run.
+            phase: The phase that is the conversation; by default the phase of the run's last visit.
+
+        Raises:
+            RunNotFound: The run has no conversation in this phase.
+        """
+        return self._reader.transcript(run, phase)
+
+    async def next_frame(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
+        """Return role and text of the messages that a stopped run would send next. Records nothing.
+
+        Args:
+            run: The run.
+            answer: The answer to its open question; in a conversation, what the user says next.
+
+        Raises:
+            RunNotResumable: The run does not call its model next.
+        """
+        return await self._reader.next_frame(run, answer)
 
     def frame_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
         """Return the estimated tokens of each section of a frame, by default the last one, and of what was

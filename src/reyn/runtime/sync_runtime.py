@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reyn.config import Config
-    from reyn.context import ContextFrame, FrameSection
+    from reyn.context import ContextFrame, Experience, FrameSection, NormalizedMessageList
     from reyn.errors import NextAction
     from reyn.journal import Approval, Event, Journal, RunRow, Status
     from reyn.kernel.live import Listener, OnDelta, OutputCheck
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from reyn.kernel.ports import Clock, Ids, People
     from reyn.kernel.run_state import RunState
     from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
-    from reyn.models import Model
+    from reyn.models import Message, Model
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable
     from reyn.ops.mcp import ToolDefinitions
@@ -150,10 +150,18 @@ class SyncRuntime:
         on_delta: OnDelta | None = None,
         check: OutputCheck | None = None,
         within: RunScope | None = None,
+        history: Iterable[Message | dict[str, Any]] = (),
     ) -> RunResult:
         return self._runner.run(
             self.runtime.run(
-                skill, input, run_id=run_id, listener=listener, on_delta=on_delta, check=check, within=within
+                skill,
+                input,
+                run_id=run_id,
+                listener=listener,
+                on_delta=on_delta,
+                check=check,
+                within=within,
+                history=history,
             )
         )
 
@@ -295,6 +303,21 @@ class SyncRuntime:
 
     def result(self, run: str) -> RunResult:
         return self.runtime.result(run)
+
+    def remember(self, run: str, text: str) -> None:
+        self.runtime.remember(run, text)
+
+    def forget(self, run: str, experience: str) -> None:
+        self.runtime.forget(run, experience)
+
+    def experiences(self, run: str) -> tuple[Experience, ...]:
+        return self.runtime.experiences(run)
+
+    def transcript(self, run: str, phase: str | None = None) -> NormalizedMessageList:
+        return self.runtime.transcript(run, phase)
+
+    def next_frame(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
+        return self._runner.run(self.runtime.next_frame(run, answer))
 
     def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         return self.runtime.frame_at(run, seq)

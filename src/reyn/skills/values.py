@@ -105,6 +105,15 @@ class Postprocessor(msgspec.Struct, frozen=True, omit_defaults=True):
     steps: tuple[AnyStep, ...] = ()
 
 
+class ConversationSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A phase that keeps a transcript across its visits.
+
+    `max_tokens` is the size of the transcript above which older messages are replaced by a summary.
+    """
+
+    max_tokens: Annotated[int, msgspec.Meta(ge=200)] = 16_000
+
+
 class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
     """One unit of work for the model: input types and instructions. It knows no other phase and no output."""
 
@@ -121,6 +130,7 @@ class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
     reads: tuple[str, ...] = ()
     """Types of earlier artifacts that the phase sees besides its input."""
     requires_approval: bool = False
+    conversation: ConversationSettings | None = None
 
     @property
     def input_name(self) -> str:

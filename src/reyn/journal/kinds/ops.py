@@ -15,6 +15,7 @@ from reyn.journal.kinds.shapes import (
     ContentName,
     Count,
     Hash,
+    MemoryRequest,
     OpStatus,
     RestoreVerdict,
     RunRequest,
@@ -48,7 +49,7 @@ class OpStarted(Body, frozen=True):
     `call` identifies the op, also after a crash; `op` is its form, for example `read`. `args` are the arguments and
     `rule` is the permission rule that allows them. `changes` lists the files that the op will change, with their
     contents before and after. `result` is set if the result is known before the op is performed. `request` is work that
-    the kernel does first: a question to a person, or a run of another skill.
+    the kernel does first: a question to a person, a run of another skill, or a change of a conversation's memory.
     """
 
     op_kind: ClassVar[str]
@@ -59,7 +60,7 @@ class OpStarted(Body, frozen=True):
     op: str = ""
     changes: tuple[Change, ...] = ()
     result: ContentName | None = None
-    request: AskRequest | RunRequest | None = None
+    request: AskRequest | RunRequest | MemoryRequest | None = None
 
 
 @family("completed", v=2, origin="outcome")
