@@ -143,7 +143,7 @@ class LiveWorld:
                 if self._ops.is_foreign(effect):  # whatever foreign code does, the answer that asked for it is durable
                     await self.flush(tape)
                 return self._ops.plan(effect, tape)
-            case PerformOp() if self._ops.is_foreign(effect):
+            case PerformOp() if self._ops.may_take_time(effect):
                 with run_scope(self._owner, tape, effect.key):
                     return await self._unless_cancelled(self._ops.perform(effect, tape), tape)
             case PerformOp():
