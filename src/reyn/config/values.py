@@ -65,7 +65,13 @@ MODES = {
     "openai": ("auto", "json_schema", "json_object", "free"),
 }
 """The output modes of each adapter."""
-ADAPTER_OF_SETTING = {"threads": "local", "context_tokens": "local", "base_url": "openai", "key": "openai"}
+ADAPTER_OF_SETTING = {
+    "threads": "local",
+    "context_tokens": "local",
+    "base_url": "openai",
+    "key": "openai",
+    "images": "openai",
+}
 """Settings that only one adapter reads."""
 
 
@@ -80,6 +86,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retries: NotNegative = 3
     fallback: tuple[str, ...] = ()
     answer_form: Literal["auto", "full", "short", "tools"] = "auto"
+    images: bool = False
     max_tokens: Positive = 1024
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = 0
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
@@ -219,8 +226,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Names for models: the classes `light`, `standard` and `strong`, or names of your own. Each is an alias of a model
     or a mapping of settings: `model`, `base_url`, `key` (`secret://NAME` or `env://VARIABLE`), `mode` (`auto`,
     `grammar`, `json_schema`, `json_object` or `free`), `answer_form` (`auto`, `full`, `short` or `tools`),
-    `timeout` in seconds, `retries`, `fallback` (models to try next, in order), `max_tokens`, `temperature` (`null` uses
-    the server's default), `threads`, `context_tokens`."""
+    `images` (whether it reads the images that tools return), `timeout` in seconds, `retries`, `fallback` (models to try
+    next, in order), `max_tokens`, `temperature` (`null` uses the server's default), `threads`, `context_tokens`."""
     max_phase_visits: Positive | None = 25
     """Maximum number of visits of one phase in a run; `null` means no limit."""
     max_phase_retries: NotNegative = 2

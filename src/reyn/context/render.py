@@ -6,6 +6,8 @@ message is a list of parts, which refer to stored content by hash.
 
 from __future__ import annotations
 
+import base64
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,7 +25,7 @@ from reyn.context.transcript import NormalizedMessage
 from reyn.context.words import escape_line_ends, one_line, plain_text
 from reyn.journal import digest
 from reyn.journal.kinds import CallRef, FrameMessage, Part
-from reyn.models import ToolCall
+from reyn.models import Image, ToolCall
 from reyn.models.native_reply import decode_reply
 from reyn.workspace.paths import FULL_CONTENT
 
@@ -199,6 +201,8 @@ def rendered_message(
     content: Callable[[str], bytes],
     scrub: Callable[[str], str] = str,
     results: Sequence[str] = (),
+    *,
+    with_images: bool = False,
 ) -> NormalizedMessage:
     """Return a message with its text, and with the arguments of its native tool calls.
 
@@ -207,9 +211,13 @@ def rendered_message(
         content: Returns stored content by its hash.
         scrub: Removes secrets from a text.
         results: The hashes of the op results of the visit, as they appear in the frame.
+        with_images: Whether the model reads images, so that those in op results are part of the message.
     """
     if not message.parts:
         return message
+    images = message.images
+    if with_images:
+        images += result_images(message, content, results)
     text = scrub("".join(_part_text(part, content, results) for part in message.parts))
     calls = message.tool_calls
     if calls:
@@ -220,13 +228,47 @@ def rendered_message(
     return NormalizedMessage(
         message.role,
         text,
-        message.images,
+        images,
         calls,
         message.tool_call_id,
         is_summary=message.is_summary,
         status=message.status,
         reason=message.reason,
     )
+
+
+def result_images(
+    message: FrameMessage | NormalizedMessage, content: Callable[[str], bytes], results: Sequence[str] = ()
+) -> tuple[Image, ...]:
+    """Return the images in the op results of a message: each is recorded content that its result names by hash.
+
+    Only messages of tools and the results of a turn are looked at: an input cannot name content of the journal.
+    """
+    names = [name for part in message.parts if part.results for name in results[: part.results]]
+    if message.role == "tool" or message.parts[:1] == (Part(text=RESULTS_HEADING),):
+        names += [part.blob for part in message.parts if part.blob]
+    found: list[Image] = []
+    for raw in map(content, names):
+        if b'"images":[{' in raw:
+            with suppress(msgspec.MsgspecError):  # a truncated result, or one that only quotes the key
+                found += [_to_image(one, content) for one in msgspec.json.decode(raw, type=_WithImages).images]
+    return tuple(found)
+
+
+class _ResultImage(msgspec.Struct):
+    media_type: str = ""
+    content: str = ""
+    url: str = ""
+
+
+class _WithImages(msgspec.Struct):
+    images: tuple[_ResultImage, ...] = ()
+
+
+def _to_image(image: _ResultImage, content: Callable[[str], bytes]) -> Image:
+    if not image.content:
+        return Image(url=image.url)
+    return Image(image.media_type, base64.b64encode(content(image.content)).decode())
 
 
 def message_text(

@@ -58,6 +58,7 @@ class OpenAICompatible:
         key: The handle of the key: `secret://NAME` or `env://VARIABLE`.
         api_key: The key itself, if the program has it from elsewhere. It is sent to the server and recorded nowhere.
         answer_form: The form in which runs ask it; `tools` uses native tool calling.
+        images: Whether it reads the images that tools return; without, it gets their description.
         mode: The output mode.
         timeout: The most seconds for one answer.
         retries: How often a run retries a transient error.
@@ -78,6 +79,7 @@ class OpenAICompatible:
         key: str | None = None,
         api_key: str | None = None,
         answer_form: AnswerForm = "tools",
+        images: bool = False,
         mode: Literal["auto", "json_schema", "json_object", "free"] = "auto",
         timeout: int | None = None,
         retries: int = 3,
@@ -94,6 +96,7 @@ class OpenAICompatible:
             "base_url": base_url,
             "key": f"secret://{_OWN_KEY}" if api_key else key,
             "answer_form": answer_form,
+            "images": images,
             "mode": mode,
             "timeout": timeout,
             "retries": retries,
@@ -107,6 +110,11 @@ class OpenAICompatible:
         # A name that opened the same model name at another server would send the run there when it is resumed.
         self.name = f"openai:{model_name}" if base_url is None else f"{model_name}@{urlsplit(base_url).netloc}"
         self._models: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopModel] = WeakKeyDictionary()
+
+    @property
+    def reads_images(self) -> bool:
+        """Whether it reads the images that tools return."""
+        return self.settings.images
 
     def __repr__(self) -> str:
         return f"<OpenAICompatible {self.name}>"

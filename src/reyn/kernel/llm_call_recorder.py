@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from reyn.context import NormalizedMessageList, message_text, normalized, rendered_message
+from reyn.context import NormalizedMessageList, message_text, normalized, rendered_message, result_images
 from reyn.errors import ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.effects import CallModel, Reply
@@ -167,12 +167,21 @@ class LlmCallRecorder:
     def _messages(self, call: CallModel, tape: Tape) -> Sequence[Message]:
         """Return the messages of a request. Of a transcript, only those that are new since the last call are read."""
         scrub = self._roster.scrub
+        images = self._roster.reads_images(_current(call.model or tape.state.models.name, tape.state))
         if call.transcript is None:
-            return tuple(Message(m.role, scrub(message_text(m, tape.content, call.results))) for m in call.messages)
+            return tuple(
+                Message(
+                    m.role,
+                    scrub(message_text(m, tape.content, call.results)),
+                    result_images(m, tape.content, call.results) if images else (),
+                )
+                for m in call.messages
+            )
         system, *rest = (
-            rendered_message(normalized(message), tape.content, scrub, call.results) for message in call.messages
+            rendered_message(normalized(message), tape.content, scrub, call.results, with_images=images)
+            for message in call.messages
         )
-        rendered = self._transcript.render(call.transcript, tape.content, scrub, call.results)
+        rendered = self._transcript.render(call.transcript, tape.content, scrub, call.results, with_images=images)
         return rendered.with_system(system).append(*rest)
 
     async def _try(
@@ -278,12 +287,16 @@ class RenderedTranscript:
         content: Callable[[str], bytes],
         scrub: Callable[[str], str],
         results: tuple[str, ...],
+        *,
+        with_images: bool = False,
     ) -> NormalizedMessageList:
-        """Return the messages with their texts."""
+        """Return the messages with their texts, and with the images in op results if the model reads images."""
         if not source.extends(self._source) or not self._source.length:
             self._source = self._rendered = HISTORIES.known_part(source)  # its messages have their texts
         new = source.tail(source.length - self._source.length)
-        self._rendered = self._rendered.append(*(rendered_message(message, content, scrub, results) for message in new))
+        self._rendered = self._rendered.append(
+            *(rendered_message(message, content, scrub, results, with_images=with_images) for message in new)
+        )
         self._source = source
         return self._rendered
 

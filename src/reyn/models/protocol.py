@@ -221,6 +221,16 @@ class DeclaresSettings(Protocol):
 
 
 @runtime_checkable
+class DeclaresImages(Protocol):
+    """A model that declares whether it reads images; one that does not gets the description of an image as text."""
+
+    @property
+    def reads_images(self) -> bool:
+        """Return whether it reads images."""
+        ...
+
+
+@runtime_checkable
 class ClosableModel(Protocol):
     """A model that holds connections. The runtime closes the models that it opened."""
 
@@ -232,3 +242,8 @@ class ClosableModel(Protocol):
 def takes_time(model: Model) -> bool:
     """Return whether answers of a model take time."""
     return model.takes_time if isinstance(model, DeclaresLatency) else True
+
+
+def reads_images(model: Model) -> bool:
+    """Return whether a model is sent the images that tools return."""
+    return model.reads_images if isinstance(model, DeclaresImages) else False

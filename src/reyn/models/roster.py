@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from reyn.config import ModelSettings
 from reyn.documents import nearest
 from reyn.errors import ModelUnknown, ReynError
-from reyn.models.protocol import ClosableModel, DeclaresAnswerForm, DeclaresSettings, takes_time
+from reyn.models.protocol import ClosableModel, DeclaresAnswerForm, DeclaresSettings, reads_images, takes_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -48,6 +48,7 @@ class Roster:
         self._secrets: Secrets | None = None
         self._override = override
         self._override_takes_time = override is not None and takes_time(override)
+        self._override_reads_images = override is not None and reads_images(override)
         self._opened: dict[str, Model] = {}
         self._takes_time: dict[str, bool] = {}
 
@@ -143,6 +144,10 @@ class Roster:
             return _declared_form(self.open(name))
         except ReynError:
             return "full"  # the call itself reports why the model cannot be opened
+
+    def reads_images(self, name: str) -> bool:
+        """Return whether a model is sent the images that tools return; others get their description."""
+        return self.settings(name).images if self._override is None else self._override_reads_images
 
     def takes_time(self, name: str) -> bool:
         """Return whether answers of a model, or of one of its fallbacks, take time."""
