@@ -393,7 +393,7 @@ def test_a_function_grants_its_own_tools_and_a_rule_that_denies_wins(tmp_path: P
     with sync_runtime(tmp_path) as rt:
         run = call(rt, weather, act("weather", place={"city": "Oslo"}))
         [started] = [event.data for event in rt.events(run) if event.kind == "weather_started"]
-        assert started["rule"] == "permission tool"
+        assert started["rule"] == "permissions.tool: allow weather (skill ask)"
     with sync_runtime(tmp_path, permissions={"tool": [{"deny": "weather"}]}) as rt:
         run = call(rt, weather, act("weather", place={"city": "Oslo"}))
         assert "permission_denied" in kinds(rt, run)
