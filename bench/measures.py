@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import adapter as adapter_bench
+from bench import functions as function_bench
 from bench import ops as op_bench
 from bench.workload import FIRST, SETTINGS, Answers, answer, item, write_chain, write_project
 from reyn import ModelReply, ModelRequest, OSRuntime
@@ -186,6 +187,7 @@ async def adapter(count: int) -> Results:
 if __name__ == "__main__":
     measure = {
         "adapter": adapter,
+        "functions": function_bench.functions,
         "ops": ops,
         "lint": lint,
         "visits": visits,

@@ -29,7 +29,8 @@ code is never reused.
     │   ├── ApprovalExpired        RYN301
     │   ├── ApprovalUnknown        RYN302
     │   ├── SecretRefused          RYN311  also a ModelError
-    │   └── ProjectUntrusted       RYN312  also a ModelError
+    │   ├── ProjectUntrusted       RYN312  also a ModelError
+    │   └── SandboxUnavailable     RYN330
     ├── JournalError               RYN4xx  runs and their storage
     │   ├── RunNotFound            RYN401
     │   ├── RunBusy                RYN402
@@ -89,7 +90,10 @@ code is never reused.
     │   ├── UserConfigUnavailable  RYN711
     │   ├── OriginInvalid          RYN712
     │   ├── SettingUnknown         RYN719
-    │   └── ModuleUnloadable       RYN730
+    │   ├── ModuleUnloadable       RYN730
+    │   ├── McpDefinitionsInvalid  RYN735
+    │   ├── McpServerUnknown       RYN736
+    │   └── McpServerFailed        RYN737
     └── InternalError              RYN900  a bug in Reyn
         └── ForeignAwait           RYN901
 """
@@ -110,10 +114,10 @@ class Finding(msgspec.Struct, frozen=True, order=True):
     code: str
     message: str
     fix: str = ""
-    severity: Literal["error", "warning"] = "error"
+    severity: Literal["error", "warning", "info"] = "error"
 
     def __str__(self) -> str:
-        mark = " warning:" if self.severity == "warning" else ""
+        mark = "" if self.severity == "error" else f" {self.severity}:"
         text = f"{self.file}:{self.line}:{self.column}: {self.code}{mark} {self.message}"
         return f"{text}\n  {self.fix}" if self.fix else text
 
@@ -157,6 +161,7 @@ FINDINGS = {
     "RYN151": "`context` selects a handoff field that does not exist.",
     "RYN152": "`context` selects a handoff field that no earlier phase can produce.",
     "RYN153": "`context` selects `narrative`, but its `narrative_cap` is 0, so that narratives are omitted.",
+    "RYN170": "The sandbox that a python step runs in, and why. Not a problem.",
     "RYN224": "A phase allows an op that changes the memory of a conversation, but the phase is not a conversation.",
     "RYN701": "Invalid key or value in the configuration.",
 }
@@ -433,6 +438,16 @@ class ApprovalUnknown(AccessError):
     exit_code = 2
 
 
+class SandboxUnavailable(AccessError):
+    """Code cannot be executed because no sandbox can isolate it on this machine. Nothing was executed.
+
+    An op or a python step that needs one fails with this code in its error.
+    """
+
+    code = "RYN330"
+    hint = "Install bubblewrap, or the extra `sandbox` on a kernel with Landlock (Linux 6.12)."
+
+
 # -- RYN4xx: runs and their storage -------------------------------------------------------------------
 
 
@@ -590,7 +605,9 @@ class OpMissing(JournalError):
     """A run uses an op kind that is not installed. It can still be shown, verified and exported."""
 
     code = "RYN419"
-    hint = "Install the package that provides the op, then resume the run."
+    hint = (
+        "Install the package that provides the op, list the tool under `tools`, or pass it to the runtime; then resume."
+    )
     exit_code = 7
 
 
@@ -936,6 +953,27 @@ class ModuleUnloadable(ConfigError):
 
     code = "RYN730"
     hint = "Fix the error in the module, or its name. Modules of the project are found from its folder."
+
+
+class McpDefinitionsInvalid(ConfigError):
+    """The accepted definitions of an MCP server's tools cannot be read."""
+
+    code = "RYN735"
+    hint = "Connect to the server again and accept its tools."
+
+
+class McpServerUnknown(ConfigError):
+    """The configuration has no MCP server of that name."""
+
+    code = "RYN736"
+    hint = "Add the server under `mcp.servers` in reyn.yaml."
+
+
+class McpServerFailed(ConfigError):
+    """An MCP server cannot be reached, or does not answer."""
+
+    code = "RYN737"
+    hint = "Check `mcp.servers` in reyn.yaml and that the server runs."
 
 
 # -- RYN9xx: internal errors --------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,7 @@ def act(kind: str, **args: Any) -> dict[str, Any]:
 
 
 class Answers:
-    """A model that gives answers in turn, by the number of answers that the run has recorded, and keeps the requests."""
+    """A model that gives answers in turn, by the number of answers in the run, and keeps the requests."""
 
     takes_time = False
 
@@ -80,3 +82,8 @@ def results(rt: Any, run_id: str, kind: str) -> list[dict[str, Any]]:
     """The results of the calls of a tool."""
     events = [event for event in rt.events(run_id) if event.kind == f"{kind}_completed"]
     return [json.loads(rt.content(event.data["result"])) for event in events]
+
+
+def reyn(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in the current folder, in a process of its own."""
+    return subprocess.run([sys.executable, "-m", "reyn", *arguments], capture_output=True, text=True)

@@ -258,6 +258,17 @@ def test_text_of_a_rejected_answer_is_void(tmp_path: Path):
     asyncio.run(scenario())
 
 
+def test_a_history_of_another_project_is_stored_again(tmp_path: Path):
+    async def scenario() -> None:
+        first, second = World(tmp_path, "one"), World(tmp_path, "two", "three")
+        history = (await first.agent("hi", [Message("user", f"message {n}") for n in range(200)])).history
+        reply = await second.agent("hello", history)
+        assert len((await second.agent("again", reply.history)).history) == 206
+        await second.check()
+
+    asyncio.run(scenario())
+
+
 # -- keys -------------------------------------------------------------------------------------------------
 
 
@@ -323,8 +334,10 @@ def test_an_interrupted_turn_is_resumed_with_its_reply(tmp_path: Path):
         world = World(tmp_path, calls(("count", "{}")), "It is 2.", toolkit=[count])
         agent = world.agent.options(key="a")
         run_id = agent.conversation
-        turn = asyncio.create_task(world.rt.run(*_start(world, "How many?"), run_id=run_id))
-        await inside.wait()
+        skill, message = _start(world, "How many?")
+        turn = asyncio.create_task(world.rt.run(skill, message, run_id=run_id))
+        await asyncio.wait([turn, asyncio.create_task(inside.wait())], return_when=asyncio.FIRST_COMPLETED)
+        assert inside.is_set(), turn.result()
         turn.cancel()
         await asyncio.gather(turn, return_exceptions=True)
         found = await items(agent.resume())
@@ -597,9 +610,9 @@ def test_a_message_with_a_lone_surrogate_is_rejected(tmp_path: Path):
     asyncio.run(scenario())
 
 
-def test_a_message_of_ten_megabytes_is_sent_whole_in_a_history_and_truncated_as_input(tmp_path: Path):
+def test_a_message_of_ten_megabytes_in_a_history_is_sent_whole(tmp_path: Path):
     async def scenario() -> None:
-        world = World(tmp_path, "Fine.")
+        world = World(tmp_path, "Fine.", max_tokens=10_000_000)
         big = "x" * 10_000_000
         reply = await world.agent("hi", [Message("user", big), Message("assistant", "ok")])
         assert len(world.model.requests[0].messages[1].text) == 10_000_000

@@ -50,6 +50,7 @@ COMMANDS = {
     "trust": "Review what a project wants, and trust it.",
     "secret": "Store, list and remove secrets.",
     "models": "List models, or download one.",
+    "mcp": "Add, list and test MCP servers.",
     "config": "Show every setting with its origin.",
     "doctor": "Check the installation and list runs that have not ended.",
     "explain": "Explain an error code.",

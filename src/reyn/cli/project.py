@@ -52,7 +52,9 @@ def open_project(**settings: Any) -> Iterator[SyncRuntime]:
     """Open the project; a run creates its state folder."""
     from reyn.runtime import SyncRuntime
 
-    with SyncRuntime.open(project_root(), **settings) as runtime:
+    given = click.get_current_context().obj
+    switches = {name: given.get(name, False) for name in ("allow_shell", "allow_unsafe_python")}
+    with SyncRuntime.open(project_root(), **switches, **settings) as runtime:
         yield runtime
 
 
@@ -93,21 +95,18 @@ def existing_journal(root: Path) -> Journal | None:
 
 
 def project_ops() -> OpTable:
-    """Return the ops of the project: built in, of installed packages, and its `tools`, if it is trusted.
+    """Return the ops of the project: built in, of installed packages and MCP servers, and its tools, if it is trusted.
 
-    An invalid configuration has no tools; the commands that use it report its errors.
+    Without a valid configuration there are none of its own; the commands that use it report its errors.
     """
     from reyn.errors import ConfigError
     from reyn.ops import standard_ops
-    from reyn.ops.configured import with_tools
-    from reyn.permissions.trust import load_project
+    from reyn.runtime import OSRuntime
 
-    root = project_root().resolve()
     try:
-        tools = load_project(root).config.tools
+        return OSRuntime.open(project_root()).ops
     except ConfigError:
         return standard_ops()
-    return with_tools(standard_ops(), tools, root) if tools else standard_ops()
 
 
 def skill_name(argument: str) -> str:

@@ -91,6 +91,17 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.timeout or (600 if self.model.partition(":")[0] == "local" else 120)
 
 
+class SandboxSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The backend that isolates programs, and the most that a program or a python step may use."""
+
+    backend: Literal["auto", "bubblewrap", "landlock"] = "auto"
+    seconds: Positive = 600
+    memory_bytes: Annotated[int, msgspec.Meta(ge=64_000_000)] = 512_000_000
+    output_bytes: Positive = 1_000_000
+    processes: Positive = 64
+    file_bytes: Positive = 64_000_000
+
+
 class FileZones(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Path patterns that need no request."""
 
@@ -160,6 +171,44 @@ class WebSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     search: SearchSettings | None = None
 
 
+ServerValue = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(?!env://)(?!secret://(?![A-Z][A-Z0-9_]{0,63}\Z))",
+        description="a text, or `secret://NAME` for a secret that the skill requires",
+        extra={"may_be_secret": True},
+    ),
+]
+
+
+class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An MCP server: a program that Reyn starts (`command`), or one that it connects to (`url`)."""
+
+    command: tuple[str, ...] = ()
+    url: Url | None = None
+    env: dict[str, ServerValue] = {}
+    headers: dict[str, ServerValue] = {}
+    timeout: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 60.0
+    trusted: bool = False
+
+    def __post_init__(self) -> None:
+        if bool(self.command) == (self.url is not None):
+            raise ValueError("an MCP server has either `command` or `url`")
+        if (self.env and not self.command) or (self.headers and self.url is None):
+            raise ValueError("`env` belongs to a `command`, and `headers` to a `url`")
+
+
+ServerName = Annotated[
+    str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_-]{0,39}\Z", description="lower-case letters, digits, `_` and `-`")
+]
+
+
+class McpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """MCP servers by name."""
+
+    servers: dict[ServerName, McpServer] = {}
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The configuration of a project."""
 
@@ -194,9 +243,17 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tools: tuple[ToolName, ...] = ()
     """Python tools to register as ops: `[mypackage.tools:search]`. Modules are found in the project's folder and among
     the installed packages. Loading code needs trust."""
+    sandbox: SandboxSettings = SandboxSettings()
+    """How programs and python steps are isolated: `backend` (`auto`, `bubblewrap` or `landlock`), and the most that one
+    of them may use, whatever a model asks for: `seconds`, `memory_bytes`, `output_bytes` of each output stream,
+    `processes` at the same time (1: it may not start any), `file_bytes` of a file that it writes."""
     context: ContextChoice | None = None
     """What phases receive from earlier phases, unless a skill or a phase has a `context` of its own: `all`, `default`,
     `none`, or a mapping with `handoff_fields`, `narrative_cap`, `max_tokens` and `ask_handoff`. `null` is nothing."""
+    mcp: McpSettings = McpSettings()
+    """MCP servers, whose tools are ops: `servers: {NAME: {command: [PROGRAM, ARGUMENT]}}` or `{url: URL}`. More keys:
+    `env` of a program and `headers` of a URL (texts or `secret://NAME`), `timeout` of a call in seconds, and `trusted`:
+    whether the server's hints about the effects of its tools count. Starting a program needs trust in the project."""
     web: WebSettings = WebSettings()
     """The provider of the op `web_search`: `search: {provider: NAME, key: secret://NAME}`. Providers: `brave`, `tavily`
     and `searxng`, which needs the `url` of its server."""

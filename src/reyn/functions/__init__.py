@@ -20,7 +20,7 @@ from reyn.functions.chat import (
 from reyn.functions.function import AsyncLLMFunction, CallResult, LLMFunction, llm_function
 from reyn.functions.images import load_image
 from reyn.functions.interface import ChatChunk, OpenAICompatible
-from reyn.functions.tool import Tool, ToolCallInfo, current_call, tool
+from reyn.functions.tools import Tool, ToolCallInfo, current_call, tool
 from reyn.models.protocol import Image
 
 __all__ = [

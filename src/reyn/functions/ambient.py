@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextvars
 import os
 import threading
 import weakref
@@ -193,9 +194,8 @@ _runner_lock = threading.Lock()
 
 def in_other_thread(work: Callable[[], T]) -> T:
     """Call a function that runs an event loop of its own, although one is running in this thread."""
-    import contextvars
-
-    context, outcome = contextvars.copy_context(), []
+    context = contextvars.copy_context()
+    outcome: list[tuple[Any, BaseException | None]] = []
 
     def execute() -> None:
         with _runner_lock:  # two calls must not run the same loop at the same time
@@ -210,4 +210,5 @@ def in_other_thread(work: Callable[[], T]) -> T:
     value, error = outcome[0]
     if error is not None:
         raise error
-    return value
+    result: T = value
+    return result

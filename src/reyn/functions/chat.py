@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, overload
 import msgspec
 
 from reyn.context import NormalizedMessage, NormalizedMessageList, normalize, rendered_message
+from reyn.context.transcript import check_message
 from reyn.errors import CallImpossible, ChatStopped, FunctionInvalid
 from reyn.functions import ambient
 from reyn.functions.abort import AbortSignal
 from reyn.functions.images import check_image
 from reyn.functions.skill import Template, skill_name
 from reyn.journal import decode, kinds
+from reyn.kernel.histories import HISTORIES
 from reyn.kernel.nesting import current_scope
 from reyn.models import Message
 from reyn.ops import Op
@@ -184,6 +186,7 @@ class _Definition:
         if not isinstance(text, str) or message.role != "user":
             hint = "Pass a text, or a `Message` of the user."
             raise CallImpossible(f"{self.what}: the message is a {type(given).__name__}", hint=hint)
+        check_message(NormalizedMessage("user", text))
         history = normalize(bound.arguments.get(self.history_name or "") or ())
         for image in (*message.images, *(image for one in history.tail(history.length) for image in one.images)):
             check_image(image)
@@ -541,17 +544,17 @@ class _Call:
             raise self._stopped(result.run_id, str(result.status), result.reason, result.hint, history)
         assert state.output.artifact is not None
         text: str = msgspec.json.decode(self._runtime.content(state.output.artifact.hash))["data"]["text"]
-        self._runtime.continue_history(history, result.run_id)
         return ChatReply(text, history, result.run_id, "replied", result.usage)
 
     def _history_after(self, state: RunState) -> NormalizedMessageList:
         """Return the history of the caller with what the run has added, or the whole conversation with a key."""
-        found = state.conversations.get(self._definition.skill_name)
-        messages = found.messages if found is not None else NormalizedMessageList()
-        new = [_rendered(message, self._runtime.content) for message in messages.tail(messages.length)]
-        if self._message is not None and self._message.images and new:
-            new[0] = msgspec.structs.replace(new[0], images=self._message.images)
-        return self._history.append(*new)
+        found, content = state.conversations.get(self._definition.skill_name), self._runtime.content
+        if found is None:  # the run stopped before its first turn
+            said = () if self._message is None else (NormalizedMessage("user", self._message.text),)
+            return self._history.append(*said)
+        # The list of the run shares its memory with the one that the next call extends.
+        before = HISTORIES.load(found.history, content).with_system(self._history.system)
+        return before.append(*(_rendered(one, content) for one in found.messages.tail(found.messages.length)))
 
     def _stopped(
         self,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import logging
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
@@ -105,10 +106,8 @@ class Definition:
                     f"{self.what}: `toolkit` has a {type(op).__name__}, which is no tool",
                     hint="Decorate it with `@tool`.",
                 )
-        try:
+        with suppress(NameError):  # an annotation names something that the module defines later
             self._read()
-        except NameError:
-            pass  # an annotation names something that the module defines later
 
     def _read(self) -> tuple[Signature, ReturnValue]:
         if self._signature is None or self._returns is None:
@@ -390,13 +389,15 @@ class _Decorator:
         self._local_names = local_names
 
     @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> AsyncLLMFunction[P, R]: ...
+    def __call__(  # type: ignore[overload-overlap]  # the first signature that fits is taken
+        self, function: Callable[P, Coroutine[Any, Any, R]]
+    ) -> AsyncLLMFunction[P, R]: ...
 
     @overload
     def __call__(self, function: Callable[P, R]) -> LLMFunction[P, R]: ...
 
     def __call__(self, function: Callable[..., Any]) -> Any:
-        if not callable(function) or not hasattr(function, "__name__"):
+        if not hasattr(function, "__name__"):
             raise FunctionInvalid(f"`@llm_function` decorates functions, not a {type(function).__name__}")
         is_async, runtime = inspect.iscoroutinefunction(function), self._decoration.runtime
         wanted = OSRuntime if is_async else SyncRuntime
@@ -411,7 +412,9 @@ class _Decorator:
 
 
 @overload
-def llm_function(function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncLLMFunction[P, R]: ...
+def llm_function(  # type: ignore[overload-overlap]  # the first signature that fits is taken
+    function: Callable[P, Coroutine[Any, Any, R]], /
+) -> AsyncLLMFunction[P, R]: ...
 
 
 @overload

@@ -191,9 +191,13 @@ def _described(annotation: Any) -> Any:
             import pydantic
 
             changed = [pydantic.Field(description=one) if isinstance(one, str) else one for one in metadata]
-        # Annotated[inner, *changed] is not valid syntax in Python 3.10 and older; the subscript takes a tuple.
-        return Annotated.__class_getitem__((_described(inner), *changed))  # type: ignore[attr-defined]
+        return _annotated(_described(inner), *changed)
     return annotation
+
+
+def _annotated(inner: Any, *metadata: Any) -> Any:
+    make: Any = Annotated
+    return make[(inner, *metadata)]
 
 
 # -- msgspec --------------------------------------------------------------------------------------------------
@@ -311,7 +315,7 @@ class _Builder:
 
     def _annotated(self, inner: Any, *metadata: Any) -> _Parts:
         if any(_is_pydantic_metadata(one) for one in metadata):
-            schema, decode = _pydantic_parts(Annotated.__class_getitem__((inner, *metadata)))  # type: ignore[attr-defined]
+            schema, decode = _pydantic_parts(_annotated(inner, *metadata))
             return self.definitions.take(schema), decode
         schema, decode = self.build(inner)
         for meta in metadata:
@@ -378,9 +382,12 @@ class _Builder:
         """Build a class with fields once; every use of it is a reference, so that it may be recursive."""
         if annotation not in self._names:
             name = self._names[annotation] = self.definitions.reserve(getattr(annotation, "__name__", "object"))
-            self._decoders[annotation] = lambda data: self._decoders[annotation](data)
             self.definitions.schemas[name], self._decoders[annotation] = self._fields(annotation)
-        return reference(self._names[annotation]), lambda data: self._decoders[annotation](data)
+
+        def decode(data: Any) -> Any:  # a recursive class has no decoder yet while its fields are built
+            return self._decoders[annotation](data)
+
+        return reference(self._names[annotation]), decode
 
     def _fields(self, annotation: Any) -> _Parts:
         cls = get_origin(annotation) or annotation

@@ -143,7 +143,7 @@ class LiveWorld:
                 if self._ops.is_foreign(effect):  # whatever foreign code does, the answer that asked for it is durable
                     await self.flush(tape)
                 return self._ops.plan(effect, tape)
-            case PerformOp() if self._ops.is_foreign(effect):
+            case PerformOp() if self._ops.may_take_time(effect):
                 with run_scope(self._owner, tape, effect.key):
                     return await self._unless_cancelled(self._ops.perform(effect, tape), tape)
             case PerformOp():
@@ -199,10 +199,13 @@ class LiveWorld:
 
     def _is_cancelled(self, state: RunState) -> bool:
         messages = self._journal.drain(state.run_id, state.messages_taken)
-        return any(
+        is_cancelled = any(
             isinstance(message.payload, Cancel) or (isinstance(message.payload, AbortTurn) and is_turn_open(state))
             for message in messages
         )
+        if is_cancelled:
+            self._polling.notify(state.run_id)  # it is recorded before the next effect
+        return is_cancelled
 
     def now(self) -> int:
         return self._clock.now()

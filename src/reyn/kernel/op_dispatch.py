@@ -109,7 +109,7 @@ async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tap
         case kinds.MemoryRequest():
             answer = change_memory(request, call, context, tape)
     form = context.vocabulary.form_of(args)
-    is_unsafe = form is not None and form.effect == "unsafe"
+    is_unsafe = form is not None and form.effect_of(args) == "unsafe"
     if request is not None and is_unsafe:
         tape.emit(kinds.RequestFulfilled(call))
     needs_intent = request is None or is_unsafe

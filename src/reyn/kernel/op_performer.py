@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,9 +19,11 @@ from reyn.jsonschema import compile_schema
 from reyn.ops import Call, Denied, Env, Plan
 from reyn.ops.budget import Budget, BudgetExceeded, Budgets
 from reyn.ops.execution import apply_changes, perform_op, plan_op
+from reyn.ops.op import no_credentials
 from reyn.ops.preview import preview
 from reyn.permissions import Gate, Policy, recorded_requests
 from reyn.private_files import user_folder
+from reyn.secrets import handle_of
 from reyn.workspace import Roots
 from reyn.workspace.restore import Files, restore
 
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from reyn.config import RunSettings
+    from reyn.config import RunSettings, SandboxSettings
     from reyn.journal import Approval, Body
     from reyn.kernel.compiled_skill import CompiledSkill
     from reyn.kernel.effects import PerformOp, PlanOp, Restore
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from reyn.kernel.tape import Tape
     from reyn.ops import Op, OpTable, Result
     from reyn.secrets import Scrubber
+    from reyn.skills import Skill
     from reyn.workspace import Location
 
     SkillCompiler = Callable[[kinds.RunStarted, Callable[[str], bytes]], CompiledSkill]
@@ -46,6 +50,8 @@ _MAX_BUDGETS = 1_000
 _APPROVED = " (approved)"
 """Ends the rule of an op that a person approved."""
 _SECRETS = "default: no secret in an op"
+ALL_CREDENTIALS = "*"
+"""In `required_credentials`: every secret that the run above may use."""
 
 
 def roots_of(root: Path, state: Path, workspace: str) -> Roots:
@@ -58,6 +64,14 @@ def roots_of(root: Path, state: Path, workspace: str) -> Roots:
     except RuntimeError:  # there is no home directory
         hidden = ()
     return Roots(root, state, state / "workspace" / workspace, hidden)
+
+
+def credentials_of(skill: Skill, above: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return the names of the secrets that a run may use: what its skill requires, of what the run above may use."""
+    own = skill.required_credentials
+    if above is None or ALL_CREDENTIALS in above:
+        return own
+    return above if ALL_CREDENTIALS in own else tuple(name for name in own if name in above)
 
 
 def requests_above(started: kinds.RunStarted, content: Callable[[str], bytes]) -> list[dict[str, Any]]:
@@ -105,8 +119,12 @@ class OpPerformer:
         approvals: Callable[[], list[Approval]],
         compile_skill: SkillCompiler,
         secrets: Callable[[], Scrubber],
+        sandbox: SandboxSettings,
+        resolve_secret: Callable[[str], str],
     ) -> None:
         self._secrets = secrets
+        self._sandbox = sandbox
+        self._resolve_secret = resolve_secret
         self._root = root
         self._state = state
         self._ops = ops
@@ -120,6 +138,11 @@ class OpPerformer:
     def is_foreign(self, effect: PlanOp | PerformOp) -> bool:
         """Whether an effect runs code from outside the package."""
         return self._ops.is_foreign(str(effect.args["kind"]))
+
+    def may_take_time(self, effect: PerformOp) -> bool:
+        """Whether an op may run so long that it has to be abandoned when the run is cancelled."""
+        op = self._ops.get(str(effect.args["kind"]))
+        return self.is_foreign(effect) or (op is not None and op.spec.takes_time)
 
     # -- planning -------------------------------------------------------------------------------------
 
@@ -297,10 +320,25 @@ class OpPerformer:
     def _env(self, tape: Tape) -> Env:
         state = tape.state
         assert state.started is not None
-        sizes = self._compile_skill(state.started, tape.content).settings.sizes
+        compiled = self._compile_skill(state.started, tape.content)
         gate = self.gate_of(state, tape.content)
-        truncated = MappingProxyType(state.truncated)
-        return Env(gate.roots, gate, tape.content, truncated, sizes.file_bytes, self._budget(tape))
+        return Env(
+            gate.roots,
+            gate,
+            tape.content,
+            MappingProxyType(state.truncated),
+            compiled.settings.sizes.file_bytes,
+            self._budget(tape),
+            compiled.skill.modules,
+            self._sandbox,
+            partial(self._credential, credentials_of(compiled.skill, state.started.credentials)),
+        )
+
+    def _credential(self, allowed: tuple[str, ...], name: str) -> str:
+        """Return the value of a secret, if the run may use it."""
+        if name not in allowed and ALL_CREDENTIALS not in allowed:
+            return no_credentials(name)
+        return self._resolve_secret(handle_of(name))
 
     def gate_of(self, state: RunState, content: Callable[[str], bytes]) -> Gate:
         """Return the gate of a run: what its skill and the skills above it request, within today's rules."""

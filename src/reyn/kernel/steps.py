@@ -20,7 +20,8 @@ from reyn.kernel.op_dispatch import run_op, run_sub_skill
 from reyn.kernel.waits import ask_person, printable
 from reyn.lint.plans import plan_issues
 from reyn.skills.flow import is_path
-from reyn.skills.values import AskUser, Iterate, LintPlan, RunOp, RunSkill, Validate
+from reyn.skills.modules import python_entry
+from reyn.skills.values import AskUser, Iterate, LintPlan, PythonCall, RunOp, RunSkill, Validate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,6 +112,8 @@ async def _value(step: AnyStep, artifact: dict[str, Any], call: str, context: _S
             return await _skill(step, artifact, call, context)
         case Iterate():
             return await _iterate(step, artifact, call, context)
+        case PythonCall():
+            return await _python(step, artifact, call, context)
         case AskUser():
             return await _question(step, artifact, call, context.tape)
         case Validate():
@@ -118,6 +121,36 @@ async def _value(step: AnyStep, artifact: dict[str, Any], call: str, context: _S
         case LintPlan():
             return plan_issues(look_up(artifact, step.over))
     raise InternalError(f"step kind `{kind_of(step)}` has no implementation")
+
+
+async def _python(step: PythonCall, artifact: dict[str, Any], call: str, context: _StepContext) -> Any:
+    """Call a function of the skill. The time that it sees is that of the step's start, also when it is repeated."""
+    skill = context.run.skill
+    entry = python_entry(skill.permissions, step.module, step.function)
+    args: dict[str, Any] = {
+        "kind": "python",
+        "op": step.mode,
+        "module": step.module,
+        "function": step.function,
+        "artifact": artifact,
+        "clock": context.tape.ts,
+    }
+    seconds = entry.get("timeout")
+    if isinstance(seconds, int) and seconds > 0:
+        args["seconds"] = min(seconds, 86_400)
+    if step.mode == "unsafe" and skill.required_credentials:
+        args["credentials"] = [name for name in skill.required_credentials if name != "*"]
+    outcome = await run_op(args, call, context.run, context.tape)
+    result = msgspec.json.decode(context.tape.content(outcome.result))
+    if outcome.status != "ok":
+        raise StepFault(f"{outcome.status}: {result.get('error') or result.get('reason') or ''}")
+    value = result["value"]
+    error = compile_schema(step.output_schema).first_error(value)
+    if error is not None:
+        raise StepFault(
+            f"the result of `{step.function}` does not match `output_schema`: {error.path('result')}: {error.message}"
+        )
+    return value
 
 
 async def _op(step: RunOp, artifact: dict[str, Any], call: str, context: _StepContext) -> Any:

@@ -28,7 +28,7 @@ from reyn.kernel.handoffs import summarize
 from reyn.kernel.inputs import check_supported, to_artifact
 from reyn.kernel.limits import limits_to_raise, sub_run_settings
 from reyn.kernel.loading import Resumption, check_ops, load_run, new_tape, pin_ops
-from reyn.kernel.op_performer import requests_above
+from reyn.kernel.op_performer import credentials_of, requests_above
 from reyn.kernel.run_state import Models, fold
 from reyn.skills import pin
 
@@ -246,7 +246,7 @@ class SubRuns:
         model: tuple[str, AnswerForm] | None = None,
         history: tuple[kinds.HistoryPart, ...] = (),
     ) -> Tape:
-        """Return the tape of a new sub-run. `model` is the model and its answer form, by default those of the parent."""
+        """Return the tape of a new sub-run. `model` is its model and answer form; by default those of the parent."""
         parent_started = tape.state.started
         assert parent_started is not None
         assert started.input is not None
@@ -275,6 +275,9 @@ class SubRuns:
                 parent=parent,
                 workspace=tape.state.workspace if started.shares_workspace else None,
                 imported=parent_started.imported,
+                credentials=credentials_of(
+                    self._compile_skill(parent_started, tape.content).skill, parent_started.credentials
+                ),
                 history=history,
             ),
             (pinned, requests, *blobs),

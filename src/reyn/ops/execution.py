@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from reyn.journal import Blob, check_json, digest
 from reyn.journal.kinds import AskRequest, RunRequest
 from reyn.jsonschema import SchemaInvalid, compile_schema
-from reyn.ops.op import Call, Env, NamesTarget, Op, Plan, Result
+from reyn.ops.op import Call, Env, Op, Plan, Result, Targeted
 from reyn.permissions import Allowed, Denied, NeedsApproval, refusal
 from reyn.vocabulary.schemas import STATUSES
 from reyn.workspace import Change, ChangeUncertain, apply_change, locate
@@ -61,7 +61,7 @@ def _decide(op: Op, call: Call, env: Env, permissions: Iterable[str]) -> Verdict
     keys = sorted({key for key in (op.spec.permission, *permissions) if key})
     if not keys:
         return None
-    target = op.target(copied(call)) if isinstance(op, NamesTarget) else call.kind
+    target = op.target(copied(call)) if isinstance(op, Targeted) else call.kind
     if not isinstance(target, str):
         raise TypeError(f"`target` returned a {type(target).__name__}, not a str")
     verdicts = [env.gate.capability(key, target) for key in keys]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
+from reyn.config import SandboxSettings
 from reyn.journal import Blob
 from reyn.journal.kinds import AskRequest, MemoryRequest, RunRequest
 from reyn.ops.budget import Budget, OpFailed
@@ -108,6 +109,11 @@ class Attachments:
         return blob.hash
 
 
+def no_credentials(name: str) -> str:
+    """Refuse a credential: nothing is required here."""
+    raise OpFailed(f"the skill does not require the credential `{name}`; add it to `required_credentials` in skill.md")
+
+
 class Env(msgspec.Struct, frozen=True):
     """The environment of an op: the part of the run that it may use.
 
@@ -118,6 +124,9 @@ class Env(msgspec.Struct, frozen=True):
         full_content: Hashes of contents that were truncated in a frame, by the name after `workspace:.full/`.
         file_bytes: The maximum size of a file to read or write.
         budget: What the ops of the visit may still read and search.
+        modules: The sources of the modules of the skill's python steps, by path.
+        sandbox: The limits of programs and python steps.
+        credential: Returns the value of a secret that the skill and the skills above it require, by its name.
         attachments: Content to record beside the result.
     """
 
@@ -127,6 +136,9 @@ class Env(msgspec.Struct, frozen=True):
     full_content: Mapping[str, str]
     file_bytes: int
     budget: Budget = msgspec.field(default_factory=Budget)
+    modules: Mapping[str, str] = {}
+    sandbox: SandboxSettings = SandboxSettings()
+    credential: Callable[[str], str] = no_credentials
     attachments: Attachments = msgspec.field(default_factory=Attachments)
 
 
@@ -219,11 +231,11 @@ class NeedsSetup(Protocol):
 
 
 @runtime_checkable
-class NamesTarget(Protocol):
-    """An op whose permission depends on what it is used on: a host, a program, a tool of a server."""
+class Targeted(Protocol):
+    """An op whose permission is about a target, such as a program, a host or a tool. Rules can name it."""
 
     def target(self, call: Call) -> str:
-        """Return the target that rules and requests name. The arguments are valid."""
+        """Return what the rules of the kind's permission are matched with."""
         ...
 
 

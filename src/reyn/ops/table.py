@@ -15,13 +15,16 @@ import msgspec
 
 from reyn.errors import OpInvalid
 from reyn.journal import check_json, ordered
-from reyn.journal.registry import fixed_kinds
+from reyn.journal.registry import OP_KIND, fixed_kinds
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.ops.ask_user import AskUserOp
 from reyn.ops.file import FileOp
 from reyn.ops.memory import COMPACT, FORGET, REMEMBER
 from reyn.ops.op import NeedsSetup, Op
+from reyn.ops.python import PythonOp
 from reyn.ops.run_skill import RunSkillOp
+from reyn.ops.sandboxed_exec import SandboxedExecOp
+from reyn.ops.shell import ShellOp
 from reyn.ops.skill_lint import LintOp
 from reyn.ops.skill_resolve import SkillResolveOp
 from reyn.ops.web import WebFetchOp, WebSearchOp
@@ -43,6 +46,9 @@ BUILT_IN: tuple[Op, ...] = (
     SkillResolveOp(),
     WebFetchOp(),
     WebSearchOp(),
+    SandboxedExecOp(),
+    ShellOp(),
+    PythonOp(),
     REMEMBER,
     FORGET,
     COMPACT,
@@ -50,9 +56,7 @@ BUILT_IN: tuple[Op, ...] = (
 _BUILT_IN_KINDS = frozenset(op.spec.kind for op in BUILT_IN)
 
 RESERVED = (
-    OpSpec("sandboxed_exec", "Run a program inside the sandbox.", "unsafe", "exec"),
-    OpSpec("shell", "Run a shell command.", "unsafe", "shell"),
-    OpSpec("mcp", "Call a tool of an MCP server.", "unsafe", "mcp"),
+    OpSpec("mcp", "Call any tool of an MCP server; name the tools instead: `mcp:SERVER/TOOL`.", "unsafe", "mcp"),
     OpSpec("embed", "Compute the embeddings of texts.", "idempotent"),
     OpSpec("index_*", "Write, query or drop a search index.", "unsafe"),
     OpSpec("recall", "Search the indexes by meaning.", "pure"),
@@ -60,7 +64,7 @@ RESERVED = (
 )
 """Kinds that later versions implement. A phase may allow them; no run can execute them yet."""
 
-_KIND = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_KIND = re.compile(OP_KIND)
 
 
 class OpTable:
@@ -112,7 +116,7 @@ class OpTable:
             OpInvalid: An object is not an op, or its kind cannot be registered.
         """
         kinds = {op.spec.kind for op in ops if isinstance(op, Op)}
-        rest = [op for kind, op in self._ops.items() if kind not in kinds or op in BUILT_IN]
+        rest = [op for kind, op in self._ops.items() if kind not in kinds or kind in _BUILT_IN_KINDS]
         return OpTable(rest, self.problems).with_ops(*ops)
 
 

@@ -77,6 +77,8 @@ def _covers(pattern: str, capability: str, target: Target) -> bool:
         return _parsed(pattern).covers(target, access_of(capability))
     if target.startswith(PRIVATE) and not pattern.startswith(PRIVATE):
         return False
+    if capability == "mcp" and "/" not in pattern:
+        target = target.partition("/")[0]  # the name of a server stands for all of its tools
     # A rule about one private host is about that host; a pattern of private hosts may match public ones by accident.
     return fnmatchcase(target, pattern) or f"{PRIVATE}{target}" == pattern
 
@@ -103,6 +105,10 @@ class Policy(msgspec.Struct, frozen=True):
     write_zone: tuple[PathPattern, ...] = (PathPattern.parse("output/"),)
     note: str = ""
     """Added to the reason of a denial: why settings of the project are ignored."""
+    allow_shell: bool = False
+    """Whether the operator has switched `shell` on. It needs a grant as well."""
+    allow_unsafe_python: bool = False
+    """Whether the operator has allowed unsafe python steps."""
 
     def decide(self, capability: str, skill: str, target: Target) -> Rule | None:
         """Return the rule that decides, or `None` if no rule matches."""
@@ -198,6 +204,8 @@ class Requests(msgspec.Struct, frozen=True):
 
     files: dict[str, tuple[PathPattern, ...]] = {}
     others: dict[str, tuple[str, ...]] = {}
+    unsafe_python: frozenset[str] = frozenset()
+    """The functions of `python` whose entries say `mode: unsafe`, as `module:function`."""
 
     def covers(self, capability: str, target: Target) -> bool:
         if isinstance(target, Location):
@@ -205,7 +213,7 @@ class Requests(msgspec.Struct, frozen=True):
             return any(pattern.covers(target, access_of(capability)) for pattern in patterns)
         names = self.others.get(capability)
         plain = target.removeprefix(PRIVATE)  # whether an address is private is for the operator to decide
-        return names is not None and (not names or any(fnmatchcase(plain, name) for name in names))
+        return names is not None and (not names or any(_covers(name, capability, plain) for name in names))
 
     @property
     def capabilities(self) -> tuple[str, ...]:
@@ -220,16 +228,26 @@ def parse_requests(value: Mapping[str, Any]) -> Requests:
     """
     files: dict[str, tuple[PathPattern, ...]] = {}
     others: dict[str, tuple[str, ...]] = {}
+    unsafe: frozenset[str] = frozenset()
     for capability, entry in value.items():
         try:
             if is_file(capability):
                 files[capability] = parse_patterns(entry)
+            elif capability == "python" and isinstance(entry, list) and all(isinstance(one, dict) for one in entry):
+                if entry:
+                    others[capability] = tuple(map(python_target, entry))
+                unsafe = frozenset(python_target(one) for one in entry if one.get("mode") == "unsafe")
             elif entry not in (False, None, []):
                 named = isinstance(entry, str) or (isinstance(entry, list) and any(isinstance(x, str) for x in entry))
                 others[capability] = _texts(entry) if named else ()
         except ValueError as error:
             raise RuleError(str(error), capability) from error
-    return Requests(files, others)
+    return Requests(files, others, unsafe)
+
+
+def python_target(entry: Mapping[str, Any]) -> str:
+    """Return how rules name a function of a skill: `module:function`."""
+    return f"{entry.get('module')}:{entry.get('function')}"
 
 
 def recorded_requests(value: Mapping[str, Any]) -> Requests:

@@ -137,6 +137,7 @@ def load_project(
         _without_zones(merged, sources)
         if _is_project(sources, "tools"):
             merged["tools"] = []
+        _without_servers(merged, sources)
         withheld = frozenset(_project_pairs(sources))
         found = ProjectTrust(str(root), state, wants, needed, removed, withheld)
     return LoadedProject(msgspec.convert(merged, Config), found, sources)
@@ -205,6 +206,9 @@ def _wants(sources: Sources, merged: dict[str, Any]) -> Iterator[Want]:
     if _is_project(sources, "tools"):
         for index, name in enumerate(merged.get("tools", ())):
             yield Want("code", "tools", f"tools: load {name}", sources.place("tools", index))
+    for name in _project_servers(sources):
+        text = f"mcp.servers.{name}: {_server_text(merged['mcp']['servers'][name])}"
+        yield Want("code", f"mcp.servers.{name}", text, sources.place("mcp", "servers", name))
     own = _project_pairs(sources)
     for name, settings in merged.get("models", {}).items():
         pair = _pair(settings)
@@ -215,6 +219,28 @@ def _wants(sources: Sources, merged: dict[str, Any]) -> Iterator[Want]:
     if pair is not None and pair in own:
         place = sources.place("web", "search", "url" if merged["web"]["search"].get("url") else "key")
         yield Want("secret", "web.search.key", f"web.search: send {pair[0]} to {pair[1]}", place, pair)
+
+
+def _project_servers(sources: Sources) -> list[str]:
+    """Return the MCP servers that the project's own configuration starts or connects to."""
+    servers = _value_at(sources.merged, ("mcp", "servers"))
+    return [name for name in servers or {} if _is_project(sources, "mcp", "servers", name)]
+
+
+def _server_text(settings: Any) -> str:
+    """Return what a server's settings cause, with everything that decides about it."""
+    command = settings.get("command")
+    what = f"start {' '.join(map(str, command))}" if command else f"connect to {settings.get('url')}"
+    values = {**settings.get("env", {}), **settings.get("headers", {})}
+    named = f" with {', '.join(f'{name}={value}' for name, value in values.items())}" if values else ""
+    return f"{what}{named}{' (trusted)' if settings.get('trusted') else ''}"
+
+
+def _without_servers(merged: dict[str, Any], sources: Sources) -> None:
+    """Remove the MCP servers that need trust."""
+    if names := _project_servers(sources):
+        servers = {name: one for name, one in merged["mcp"]["servers"].items() if name not in names}
+        merged["mcp"] = {**merged["mcp"], "servers": servers}
 
 
 def _project_rules(document: Document) -> dict[str, Any]:

@@ -102,7 +102,7 @@ class _Preview:
             if name != started.input.type
         }
         self._tape: Tape = new_tape(self._journal, started, (*blobs, *reads.values()), now=0)
-        compiled = RunReader(self._journal, ops).compile_skill(started, self._tape.content)
+        compiled = RunReader(self._journal, lambda: ops).compile_skill(started, self._tape.content)
         self._phase: CompiledPhase = compiled.phase(phase, self._tape.state)
         latest = {name: blob.hash for name, blob in reads.items()}
         self._entry = Visit(phase, started.input, visit=1, step=1, path=(phase,), latest=latest)

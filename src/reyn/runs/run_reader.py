@@ -44,12 +44,12 @@ _CACHED_SKILLS = 64
 class RunReader:
     """The recorded runs of one journal. `OSRuntime` has most of these methods and documents them."""
 
-    def __init__(self, journal: Journal, ops: OpTable, resolve: Callable[[str], str] = str) -> None:
+    def __init__(self, journal: Journal, ops: Callable[[], OpTable], resolve: Callable[[str], str] = str) -> None:
         """Read the runs of a journal.
 
         Args:
             journal: The journal.
-            ops: The installed ops.
+            ops: Returns the installed ops. Called on first use, because loading the tools of a project runs its code.
             resolve: Follows the symbolic links of a path in the project; by default paths are taken as they are.
         """
         self.journal = journal
@@ -94,7 +94,9 @@ class RunReader:
         return self.to_result(self.state(run))
 
     async def replay(self, run: str) -> ReplayReport:
-        return await Replayer(self.journal, self.compile_skill, self._ops, self._resolve).replay(self.find(run).run_id)
+        return await Replayer(self.journal, self.compile_skill, self._ops(), self._resolve).replay(
+            self.find(run).run_id
+        )
 
     def verify(self, run: str, head: str | None = None) -> VerifyReport:
         return verify(self.journal, self.find(run).run_id, head)
@@ -156,7 +158,7 @@ class RunReader:
                 raise RunBlocked(f"the run's own copy of its skill or settings is missing: {error}") from error
             while len(self._skills) >= _CACHED_SKILLS:
                 self._skills.pop(next(iter(self._skills)))
-            vocabulary = unpin_ops(specs) if specs is not None else self._ops.vocabulary
+            vocabulary = unpin_ops(specs) if specs is not None else self._ops().vocabulary
             self._skills[key] = CompiledSkill(unpin(copies[0]), _to_settings(copies[1]), vocabulary)
         return self._skills[key]
 

@@ -24,6 +24,8 @@ from reyn.errors import (
     ApprovalUnknown,
     BlobMissing,
     InputInvalid,
+    McpServerFailed,
+    McpServerUnknown,
     MutationInvalid,
     ProjectNotFound,
     RunBlocked,
@@ -57,7 +59,9 @@ from reyn.lint import lint_skill
 from reyn.lint.requests import malformed_requests
 from reyn.models.roster import Roster
 from reyn.ops import OpSetup, standard_ops
+from reyn.ops.budget import OpFailed
 from reyn.ops.configured import with_tools
+from reyn.ops.mcp import Connections, read_definitions, with_mcp_tools, write_definitions
 from reyn.permissions import RuleError, parse_requests
 from reyn.permissions.explain import explain_requests, ungranted
 from reyn.permissions.policy import policy_of
@@ -100,6 +104,7 @@ if TYPE_CHECKING:
     from reyn.models import Message, Model
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable
+    from reyn.ops.mcp import ToolDefinitions
     from reyn.permissions import Policy
     from reyn.runs.diff import DiffReport
     from reyn.runs.fork import ForkPoint
@@ -149,23 +154,32 @@ class OSRuntime:
         trust: ProjectTrust | None = None,
         vouches: bool = False,
         base: OSRuntime | None = None,
+        allow_shell: bool = False,
+        allow_unsafe_python: bool = False,
     ) -> None:
         self.root = root
         self._base = base
         self._vouches = vouches
+        self._allow_shell = allow_shell
+        self._allow_unsafe_python = allow_unsafe_python
         self._project_journal: SqliteJournal | None = None
         self.config = config
         self.trust = trust or ProjectTrust(str(root))
         self.library = Library(root)
-        setup = OpSetup(config, self._secret_for, self.library, self._findings_of)
-        self._own_ops = base.ops.overlaid(*ops) if base else standard_ops().with_ops(*ops).set_up(setup)
+        if base is not None:
+            self.mcp: Connections = base.mcp
+            self._own_ops = base.ops.overlaid(*ops)
+        else:
+            setup = OpSetup(config, self._secret_for, self.library, self._findings_of)
+            self.mcp = Connections(root)
+            self._own_ops = with_mcp_tools(standard_ops().with_ops(*ops).set_up(setup), self.mcp, setup, root)
         self.people: People = people or Unattended()
         self._journal = journal
         self._model = model
         self._clock = clock or SystemClock()
         self._ids = ids or TimedIds()
-        self._executing: set[asyncio.Task[Any]] = base._executing if base else set()
-        self._polling = base._polling if base else InboxPolling()
+        self._executing: set[asyncio.Task[Any]] = base._executing if base else set()  # noqa: SLF001 - of this class
+        self._polling: InboxPolling = base._polling if base else InboxPolling()  # noqa: SLF001 - of this class
         self._cached_reader: RunReader | None = None
         self._checked_values: list[Skill] = []
         self._has_learned = False
@@ -183,6 +197,8 @@ class OSRuntime:
         people: People | None = None,
         ops: Iterable[Op] = (),
         trust: bool | None = None,
+        allow_shell: bool = False,
+        allow_unsafe_python: bool = False,
         **settings: Any,
     ) -> Self:
         """Open a project.
@@ -200,6 +216,9 @@ class OSRuntime:
             ops: Op kinds to register besides the built-in and installed ones.
             trust: Whether this program vouches for the project and its journal; by default the decision that
                 `reyn trust` stored.
+            allow_shell: Whether skills that a rule grants `shell` may run shell commands.
+            allow_unsafe_python: Whether python steps with `mode: unsafe` may run, with all rights of this process's
+                user.
             **settings: Keys of the configuration to override.
         """
         folder = Path(root).resolve()
@@ -219,6 +238,8 @@ class OSRuntime:
             ops=ops,
             trust=loaded.trust,
             vouches=trust is True,
+            allow_shell=allow_shell,
+            allow_unsafe_python=allow_unsafe_python,
         )
 
     def derive(
@@ -256,10 +277,13 @@ class OSRuntime:
             people=self.people,
             ops=ops,
             trust=self.trust,
+            allow_shell=self._allow_shell,
+            allow_unsafe_python=self._allow_unsafe_python,
             base=self._root_runtime,
         )
-        if derived._model is None or derived._model is self._model:
-            vars(derived)["_roster"] = self._roster if derived._model is self._model else self._root_runtime._roster
+        if derived._model is None or derived._model is self._model:  # noqa: SLF001 - of this class
+            own = derived._model is self._model  # noqa: SLF001 - of this class
+            vars(derived)["_roster"] = self._roster if own else self._root_runtime._roster  # noqa: SLF001 - of this class
         return derived
 
     @property
@@ -291,7 +315,7 @@ class OSRuntime:
     def _check_owner(self) -> None:
         """Refuse to execute or undo runs of a journal that another user created."""
         if self._base is not None:
-            self._base._check_owner()
+            self._base._check_owner()  # noqa: SLF001 - of this class
             return
         if self._has_journal and self.journal is self._project_journal:
             self._project_journal.check_own()
@@ -299,7 +323,14 @@ class OSRuntime:
     @cached_property
     def _policy(self) -> Policy:
         """The operator's rules and zones. Today's configuration holds for every run, whenever it was started."""
-        return policy_of(self.config, self.ops.vocabulary.permission_keys, self.root, self.trust)
+        return policy_of(
+            self.config,
+            self.ops.vocabulary.permission_keys,
+            self.root,
+            self.trust,
+            allow_shell=self._allow_shell,
+            allow_unsafe_python=self._allow_unsafe_python,
+        )
 
     @property
     def _existing_journal(self) -> Journal:
@@ -309,14 +340,14 @@ class OSRuntime:
     @property
     def _has_journal(self) -> bool:
         if self._base is not None:
-            return self._base._has_journal
+            return self._base._has_journal  # noqa: SLF001 - of this class
         return self._journal is not None or "journal" in vars(self) or (self.root / STATE / DATABASE).exists()
 
     @property
     def _reader(self) -> RunReader:
         journal = self._existing_journal
         if self._cached_reader is None or self._cached_reader.journal is not journal:
-            self._cached_reader = RunReader(journal, self.ops, self._resolve_links)
+            self._cached_reader = RunReader(journal, lambda: self.ops, self._resolve_links)
         return self._cached_reader
 
     def _resolve_links(self, path: str) -> str:
@@ -329,7 +360,7 @@ class OSRuntime:
     @cached_property
     def _commits(self) -> SharedCommits:
         if self._base is not None:
-            return self._base._commits
+            return self._base._commits  # noqa: SLF001 - of this class
         return SharedCommits(self.journal)
 
     # -- starting and resuming ------------------------------------------------------------------------
@@ -379,7 +410,7 @@ class OSRuntime:
             return await self._claim_and_execute(name, again, observers)
         loaded = self.load(skill) if isinstance(skill, str) else self._checked_value(skill)
         earlier = normalize(history)
-        if earlier.length and loaded.phases[loaded.entry].conversation is None:
+        if earlier.length and not _is_conversation(loaded):
             raise InputInvalid(f"phase `{loaded.entry}` is not a conversation, so that a run cannot have a history")
         if within is not None:
             return await self._run_within(within, loaded, value, observers, earlier)
@@ -658,6 +689,8 @@ class OSRuntime:
             self.journal.approvals,
             self._reader.compile_skill,
             self._all_secrets,
+            self.config.sandbox,
+            lambda handle: self._roster.secrets().resolve(handle),
         )
 
     def _is_expired(self, wait: kinds.Wait | None) -> bool:
@@ -991,6 +1024,7 @@ class OSRuntime:
                 imported=is_imported,
                 requests=started.requests,
                 summaries=summaries,
+                history=(started.history if _is_conversation(skill) else (), ()),
             )
             return await self._begin((first, blobs), opened, observers)
 
@@ -1332,6 +1366,38 @@ class OSRuntime:
         except SecretStoreUnavailable:  # there is no home directory
             return Secrets([], EnvironmentStore(os.environ), origins)
 
+    async def mcp_tools(self, server: str) -> ToolDefinitions:
+        """Connect to an MCP server and return the tools that it offers now. `accept_mcp_tools` makes them ops.
+
+        Raises:
+            McpServerUnknown: The configuration has no such server.
+            McpServerFailed: It cannot be reached or does not answer.
+        """
+        settings = self.config.mcp.servers.get(server)
+        if settings is None:
+            known = ", ".join(f"`{name}`" for name in self.config.mcp.servers) or "none"
+            note = " It may need trust." if self.trust.ignored else ""
+            raise McpServerUnknown(f"no MCP server `{server}`; configured: {known}.{note}")
+        credentials = {}
+        for text in (*settings.env.values(), *settings.headers.values()):
+            if text.startswith("secret://"):
+                credentials[text] = self._secret_for(text, settings.url) if settings.url else self.secrets.resolve(text)
+        try:
+            return await self.mcp.definitions(server, settings, credentials)
+        except OpFailed as error:
+            raise McpServerFailed(str(error)) from error
+
+    def accept_mcp_tools(self, definitions: ToolDefinitions) -> Path:
+        """Write the definitions of a server's tools to the project, and return the file.
+
+        They are ops from the next time that the project is opened.
+        """
+        return write_definitions(self.root, definitions)
+
+    def accepted_mcp_tools(self, server: str) -> ToolDefinitions | None:
+        """Return the accepted definitions of a server's tools; `None` if there are none."""
+        return read_definitions(self.root, server)
+
     def _secret_for(self, handle: str, url: str) -> str:
         """Return the value of a secret in order to send it to a server."""
         from reyn.secrets import origin_of
@@ -1380,6 +1446,7 @@ class OSRuntime:
             task.cancel()
         if executing:
             await asyncio.wait(executing)
+        await self.mcp.aclose()
         if "_roster" in vars(self):
             await self._roster.close()
         if "_commits" in vars(self):
@@ -1419,3 +1486,8 @@ def _check_of_files(skill: Skill) -> None:
 
 def _with_warning(result: RunResult, warning: str) -> RunResult:
     return msgspec.structs.replace(result, warnings=(*result.warnings, warning))
+
+
+def _is_conversation(skill: Skill) -> bool:
+    """Whether the entry of a skill is a conversation, which can start with a history."""
+    return skill.entry in skill.phases and skill.phases[skill.entry].conversation is not None

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from reyn.models import Message, Model
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable
+    from reyn.ops.mcp import ToolDefinitions
     from reyn.permissions.trust import ProjectTrust
     from reyn.runs.diff import DiffReport
     from reyn.runs.frames import VisitContext
@@ -69,6 +70,8 @@ class SyncRuntime:
         people: People | None = None,
         ops: Iterable[Op] = (),
         trust: bool | None = None,
+        allow_shell: bool = False,
+        allow_unsafe_python: bool = False,
         **settings: Any,
     ) -> Self:
         """Open a project; see `OSRuntime.open`."""
@@ -82,6 +85,8 @@ class SyncRuntime:
                 people=people,
                 ops=ops,
                 trust=trust,
+                allow_shell=allow_shell,
+                allow_unsafe_python=allow_unsafe_python,
                 **settings,
             )
         )
@@ -336,6 +341,15 @@ class SyncRuntime:
         return self.runtime.export(run)
 
     # -- skills and models ----------------------------------------------------------------------------
+
+    def mcp_tools(self, server: str) -> ToolDefinitions:
+        return self._runner.run(self.runtime.mcp_tools(server))
+
+    def accept_mcp_tools(self, definitions: ToolDefinitions) -> Path:
+        return self.runtime.accept_mcp_tools(definitions)
+
+    def accepted_mcp_tools(self, server: str) -> ToolDefinitions | None:
+        return self.runtime.accepted_mcp_tools(server)
 
     def explain_permissions(self, skill: str) -> PermissionReport:
         return self.runtime.explain_permissions(skill)

@@ -27,6 +27,14 @@ class OpForm(msgspec.Struct, frozen=True, omit_defaults=True):
     result: dict[str, Any]
     """The JSON Schema of the result, for every status."""
     example: dict[str, Any]
+    unsafe_fields: tuple[str, ...] = ()
+    """Fields that make an unsafe form unsafe: the op ensures that a call without them has no lasting effect."""
+
+    def effect_of(self, args: dict[str, Any]) -> Effect:
+        """Return the effect class of a call with these arguments."""
+        if self.unsafe_fields and not any(args.get(name) for name in self.unsafe_fields):
+            return "idempotent"
+        return self.effect
 
     @property
     def defaults(self) -> dict[str, Any]:
@@ -75,6 +83,10 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether a `run_op` step may use it."""
     skill_field: str | None = None
     """The field that names another skill, which is then loaded and pinned with the calling skill."""
+    is_offered: bool = True
+    """Whether a phase may allow it, so that the model is offered it. Other kinds belong to a step of that name."""
+    takes_time: bool = False
+    """Whether it may take long: it is then abandoned when the run is cancelled."""
     is_for_conversations: bool = False
     """Whether only phases with `conversation` may use it."""
 
@@ -155,6 +167,11 @@ class Vocabulary(msgspec.Struct, frozen=True):
         """Return whether an op kind is known but cannot be executed by this version."""
         spec = self.op(kind)
         return spec is not None and not spec.is_available
+
+    def is_offered(self, kind: str) -> bool:
+        """Return whether a phase may allow an op kind."""
+        spec = self.op(kind)
+        return spec is None or spec.is_offered
 
     def form_of(self, args: dict[str, Any]) -> OpForm | None:
         """Return the form that an op's arguments belong to, or `None`."""

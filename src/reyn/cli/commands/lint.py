@@ -65,10 +65,9 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
 
 def _print(folder: Path, findings: list[Finding]) -> None:
     errors = sum(finding.severity == "error" for finding in findings)
-    if not findings:
-        click.echo(f"{clean(folder.name)}: OK")
-        return
-    click.echo(f"{clean(folder.name)}: {_count(errors, 'error')}, {_count(len(findings) - errors, 'warning')}")
+    warnings = sum(finding.severity == "warning" for finding in findings)
+    counts = f"{_count(errors, 'error')}, {_count(warnings, 'warning')}" if errors or warnings else "OK"
+    click.echo(f"{clean(folder.name)}: {counts}")
     for finding in findings:
         for line in f"{folder.name}/{finding}".split("\n"):
             click.echo(clean(line))

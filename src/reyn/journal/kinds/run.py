@@ -29,7 +29,8 @@ class RunStarted(Body, frozen=True):
     names the run that it repeats. `answer_form` is the form in which `model` is asked to answer. `imported` is true if
     the repeated run or the parent stems from an import: standing approvals and grants to named skills do not apply.
     `summaries` are those that other programs left in the project, for phases that receive handoffs before there are
-    any. `history` has the messages that came before in a conversation.
+    any. `credentials` names the secrets that the run above may use, which bound those of a sub-run; `*` is any.
+    `history` has the messages that came before in a conversation.
     """
 
     run_id: str
@@ -49,6 +50,7 @@ class RunStarted(Body, frozen=True):
     answer_form: AnswerForm = "full"
     imported: bool = False
     summaries: ContentName | None = None
+    credentials: tuple[str, ...] | None = None
     history: tuple[HistoryPart, ...] = ()
 
 

@@ -21,6 +21,7 @@ from reyn.functions.concurrency import Slots, run_in_thread
 from reyn.functions.examples import example_of
 from reyn.functions.signatures import Signature
 from reyn.functions.types import ConversionError, JsonType, json_type, to_json
+from reyn.journal import check_json
 from reyn.jsonschema import compile_schema
 from reyn.models.protocol import Image
 from reyn.ops import Call, Env, OpForm, OpSpec, Plan, Result
@@ -87,7 +88,7 @@ class Tool(Generic[P, R]):
     ) -> None:
         """Make a tool; see `tool`."""
         self.function = function
-        self.name = name or getattr(function, "__name__", type(function).__name__)
+        self.name = name or str(getattr(function, "__name__", type(function).__name__))
         self.timeout = timeout
         self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(type(function), "__call__", None)  # noqa: B004 - the kind of function is asked, not whether it is one
@@ -218,11 +219,13 @@ class Tool(Generic[P, R]):
         value, images = _split_images(value) if self._may_return_images else (value, [])
         try:
             described = [self._attach(image, env) for image in images]
-            data = to_json(value)
-        except TypeError as error:
-            return call.error(f"the tool returned a value without a JSON form: {error}")
         except ValueError as error:
             return call.error(f"the tool returned an invalid image: {error}")
+        try:
+            data = to_json(value)
+            check_json(data)
+        except (TypeError, ValueError) as error:
+            return call.error(f"the tool returned a value without a JSON form: {error}")
         wrong = self._validator.first_error(data) if not images else None
         if wrong is not None:
             return call.error(
