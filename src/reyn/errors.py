@@ -40,14 +40,14 @@ code is never reused.
     │   ├── BlobMissing            RYN406
     │   ├── EventInvalid           RYN407
     │   ├── StoreUnavailable       RYN408
-    │   ├── RunKeyTaken            RYN409
+    │   ├── RunIdTaken            RYN409
     │   ├── RunNotResumable        RYN410
     │   ├── RunBlocked             RYN411
     │   ├── StoreDamaged           RYN412
     │   ├── RunIdInvalid           RYN413
-    │   ├── WaitUnknown            RYN414
-    │   ├── AnswerInvalid          RYN415
-    │   ├── UpgradeUnfit           RYN416
+    │   ├── QuestionUnknown            RYN414
+    │   ├── ReplyInvalid          RYN415
+    │   ├── UpgradeIncompatible           RYN416
     │   ├── ForkImpossible         RYN417
     │   ├── ArchiveInvalid         RYN418
     │   ├── OpMissing              RYN419
@@ -79,7 +79,7 @@ code is never reused.
     ├── ConfigError                RYN7xx  configuration, secrets, installed ops
     │   ├── ConfigInvalid          RYN701
     │   ├── ProjectNotFound        RYN702
-    │   ├── FileTaken              RYN703
+    │   ├── FileExists              RYN703
     │   ├── SecretMissing          RYN704
     │   ├── SecretStoreUnavailable RYN705
     │   ├── SecretNameInvalid      RYN706
@@ -522,7 +522,7 @@ class StoreUnavailable(JournalError):
     """The hint for a journal that another user created."""
 
 
-class RunKeyTaken(JournalError):
+class RunIdTaken(JournalError):
     """The run id belongs to another run: of another skill, with another input, or from another project."""
 
     code = "RYN409"
@@ -561,7 +561,7 @@ class RunIdInvalid(JournalError):
     exit_code = 2
 
 
-class WaitUnknown(JournalError):
+class QuestionUnknown(JournalError):
     """The run has no open question with this id."""
 
     code = "RYN414"
@@ -569,7 +569,7 @@ class WaitUnknown(JournalError):
     exit_code = 2
 
 
-class AnswerInvalid(JournalError):
+class ReplyInvalid(JournalError):
     """The reply does not match the schema of the question."""
 
     code = "RYN415"
@@ -577,7 +577,7 @@ class AnswerInvalid(JournalError):
     exit_code = 2
 
 
-class UpgradeUnfit(JournalError):
+class UpgradeIncompatible(JournalError):
     """The run cannot continue with the current version of its skill; it can continue with its own copy."""
 
     code = "RYN416"
@@ -864,7 +864,7 @@ class ProjectNotFound(ConfigError):
     hint = "Use an existing folder that you can write to."
 
 
-class FileTaken(ConfigError):
+class FileExists(ConfigError):
     """A file that would be written exists already."""
 
     code = "RYN703"

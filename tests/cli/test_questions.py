@@ -16,7 +16,7 @@ from reyn.journal import Event
 from reyn.journal.kinds import Wait
 from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel.ports import LATER
-from reyn.runs.questions import parse_answer
+from reyn.runs.questions import parse_reply
 from tests.cli.support import IN, Terminal, write_answers
 from tests.support import act, file, finish, question
 
@@ -199,7 +199,7 @@ def test_resume_without_an_answer_prints_the_answer_command(asks: Path, reyn):
     ],
 )
 def test_an_answer_is_text_if_the_question_takes_text_else_json(schema, text: str, value):
-    assert parse_answer(Wait("w", "question", "?", schema), text) == value
+    assert parse_reply(Wait("w", "question", "?", schema), text) == value
 
 
 # -- at a terminal ------------------------------------------------------------------------------------------

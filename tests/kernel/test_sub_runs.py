@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reyn.journal.kinds import Usage
-from reyn.models import ModelReply
+from reyn.models import ModelAnswer
 from tests.kernel.support import IN, Project
 from tests.support import abort, act, file, finish, go, question, write_skill
 
@@ -129,7 +129,7 @@ class Counting:
 
     async def complete(self, request):
         reply = await self._model.complete(request)
-        return ModelReply(reply.text, Usage(90, 10))
+        return ModelAnswer(reply.text, Usage(90, 10))
 
 
 def test_sub_runs_use_the_token_limit_of_their_parent(tmp_path: Path):

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reyn.cli.output import clean, short
-from reyn.errors import AnswerInvalid
+from reyn.errors import ReplyInvalid
 from reyn.kernel.live import answer_error
 from reyn.kernel.ports import LATER
-from reyn.runs.questions import parse_answer
+from reyn.runs.questions import parse_reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,9 +77,9 @@ class TerminalPeople:
             if line is None or (not line and not _is_optional(wait)):
                 return LATER
             try:
-                value = parse_answer(wait, _pick(wait, line))
+                value = parse_reply(wait, _pick(wait, line))
                 fault = answer_error(wait, wait.id, value)
-            except AnswerInvalid as error:
+            except ReplyInvalid as error:
                 fault = f"{error.message}. {error.hint}"
             if not fault:
                 return value

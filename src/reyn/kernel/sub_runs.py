@@ -17,7 +17,7 @@ from reyn.errors import (
     ReynError,
     RunBlocked,
     RunBusy,
-    RunKeyTaken,
+    RunIdTaken,
     StepFailed,
     SubRunFailed,
 )
@@ -125,7 +125,7 @@ class SubRuns:
         try:
             with self._journal.claim(started.run):
                 state = await self._continue(started, tape)
-        except RunKeyTaken as error:
+        except RunIdTaken as error:
             return _failed(started, f"{error.code}: {error.message}"), ()
         except (RunBusy, RunBlocked, OpMissing) as error:
             hint = error.own_hint
@@ -217,11 +217,11 @@ class SubRuns:
         """Check that an existing run is the one that this call started, and not one that was put in its place.
 
         Raises:
-            RunKeyTaken: The run was imported, or has another parent, skill, input or workspace.
+            RunIdTaken: The run was imported, or has another parent, skill, input or workspace.
         """
         row = self._journal.find(intent.run)
         if row is not None and row.imported:
-            raise RunKeyTaken(f"run `{intent.run}` exists and was imported from {row.imported}")
+            raise RunIdTaken(f"run `{intent.run}` exists and was imported from {row.imported}")
         # The first event: an upgrade of the sub-run changes its skill later.
         found = decode(next(iter(self._journal.read(intent.run))))
         parent = found.parent if isinstance(found, kinds.RunStarted) else None
@@ -230,12 +230,10 @@ class SubRuns:
             or parent is None
             or (parent.run, parent.call) != (tape.run_id, intent.call)
         ):
-            raise RunKeyTaken(f"run `{intent.run}` exists and was not started by this call")
+            raise RunIdTaken(f"run `{intent.run}` exists and was not started by this call")
         workspace = tape.state.workspace if intent.shares_workspace else None
         if (found.skill_hash, found.input, found.workspace) != (intent.skill_hash, intent.input, workspace):
-            raise RunKeyTaken(
-                f"run `{intent.run}` exists with another skill, input or workspace than this call started"
-            )
+            raise RunIdTaken(f"run `{intent.run}` exists with another skill, input or workspace than this call started")
 
     def _new_tape(
         self,

@@ -20,8 +20,8 @@ from reyn.errors import (
     JournalError,
     NextAction,
     ReynError,
+    RunIdTaken,
     RunImported,
-    RunKeyTaken,
 )
 from reyn.journal import Batch, Body, check_json, decode, kinds
 from reyn.journal.port import MAX_TS, is_run_id
@@ -96,7 +96,7 @@ def import_runs(journal: Journal, checked: CheckedArchive, origin: str) -> Impor
         origin: Where it comes from; it is recorded with each run.
 
     Raises:
-        RunKeyTaken: A different run with the same id exists, or one to which a run of the archive would belong.
+        RunIdTaken: A different run with the same id exists, or one to which a run of the archive would belong.
         ArchiveInvalid: The journal refuses a run.
     """
     archive = checked.archive
@@ -127,7 +127,7 @@ def _is_known(journal: Journal, run: str, events: list[Event]) -> bool:
     if row is None:
         return False
     if (row.seq, row.hash) != (events[-1].seq, events[-1].hash):
-        raise RunKeyTaken(f"a different run `{run}` exists already", hint="Import the archive into another project.")
+        raise RunIdTaken(f"a different run `{run}` exists already", hint="Import the archive into another project.")
     return True
 
 
@@ -135,7 +135,7 @@ def _check_place(journal: Journal, run: str, parents: dict[str, str], known: set
     """Check that a new run does not become part of a family that exists here."""
     parent = parents.get(run)
     if parent in known:
-        raise RunKeyTaken(
+        raise RunIdTaken(
             f"run `{parent}` exists already, without the sub-run `{run}` of the archive",
             hint="Import the archive into another project.",
         )
@@ -143,7 +143,7 @@ def _check_place(journal: Journal, run: str, parents: dict[str, str], known: set
     above = (".".join(parts[:length]) for length in range(1, len(parts)))
     taken = next((name for name in above if journal.find(name) is not None), None)
     if parent is None and taken is not None:
-        raise RunKeyTaken(
+        raise RunIdTaken(
             f"the id of run `{run}` could belong to a sub-run of `{taken}`, which exists already",
             hint="Import the archive into another project.",
         )

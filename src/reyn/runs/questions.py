@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.errors import AnswerInvalid, ModelError, NextAction, RunBusy, RunNotResumable, WaitUnknown
+from reyn.errors import ModelError, NextAction, QuestionUnknown, ReplyInvalid, RunBusy, RunNotResumable
 from reyn.journal import ENDED, Answer, Cancel, decode, kinds
 from reyn.journal.kinds import Wait
 from reyn.kernel.live import answer_error
@@ -35,7 +35,7 @@ class Question(msgspec.Struct, frozen=True):
     """Whether an answer is in the inbox of the run, which has not been executed since."""
 
 
-class PostedAnswer(msgspec.Struct, frozen=True):
+class PostedReply(msgspec.Struct, frozen=True):
     """An answer in the inbox of the run that asked."""
 
     run_id: str
@@ -91,9 +91,9 @@ def _find_question(journal: Journal, row: RunRow, wait_id: str) -> Question:
     if question is None or question.wait.id != wait_id:
         state = f"it waits for `{question.wait.id}`" if question else f"its status is {row.status}"
         action = NextAction("answer", row.run_id, wait_id=question.wait.id) if question else None
-        raise WaitUnknown(f"run `{row.run_id}` has no open question `{wait_id}`; {state}", action=action)
+        raise QuestionUnknown(f"run `{row.run_id}` has no open question `{wait_id}`; {state}", action=action)
     if question.is_answered:
-        raise WaitUnknown(
+        raise QuestionUnknown(
             f"question `{wait_id}` of run `{question.run_id}` was answered already",
             hint="Resume the run; it continues with the stored reply.",
             action=NextAction("resume", row.run_id),
@@ -104,9 +104,9 @@ def _find_question(journal: Journal, row: RunRow, wait_id: str) -> Question:
 # -- answering ----------------------------------------------------------------------------------------
 
 
-def post_answer(
+def post_reply(
     journal: Journal, row: RunRow, wait_id: str, value: Any, *, now: int, is_text: bool = False, by: str = ""
-) -> PostedAnswer:
+) -> PostedReply:
     """Post an answer to a question of a run or of its descendants, then check whether a process executes the run.
 
     Args:
@@ -115,43 +115,43 @@ def post_answer(
         wait_id: The id of the question.
         value: The answer, a JSON value.
         now: The time, in microseconds since 1970.
-        is_text: Whether `value` is text as a user typed it, see `parse_answer`.
+        is_text: Whether `value` is text as a user typed it, see `parse_reply`.
         by: Who answers; it is recorded.
 
     Raises:
-        WaitUnknown: The question is not open, was answered already, or has expired.
-        AnswerInvalid: The answer does not match the schema of the question.
+        QuestionUnknown: The question is not open, was answered already, or has expired.
+        ReplyInvalid: The answer does not match the schema of the question.
         RunBlocked: The run follows rules that are not supported, so that it cannot continue.
     """
     question = _find_question(journal, row, wait_id)
     check_supported_rules(row.run_id, row.rules)
     if question.wait.is_expired(now):
-        raise WaitUnknown(
+        raise QuestionUnknown(
             f"question `{wait_id}` of run `{question.run_id}` has expired",
             hint="Resume the run; it continues as if the question was declined.",
             action=NextAction("resume", row.run_id),
         )
     if is_text:
-        value = parse_answer(question.wait, value)
+        value = parse_reply(question.wait, value)
     fault = answer_error(question.wait, wait_id, value)
     if fault:
-        raise AnswerInvalid(fault)
+        raise ReplyInvalid(fault)
     message_id = journal.post(question.run_id, Answer(wait_id, value, by))
     asking = journal.find(question.run_id)
     assert asking is not None
     rows = lineage(journal, asking)
     is_claimed = any(journal.is_claimed(run.run_id) for run in rows)  # after the post, see the module's docstring
-    return PostedAnswer(question.run_id, wait_id, rows[-1].run_id, message_id, is_claimed)
+    return PostedReply(question.run_id, wait_id, rows[-1].run_id, message_id, is_claimed)
 
 
 async def resume_answered(
-    journal: Journal, answer: PostedAnswer, resume: Callable[[str], Awaitable[RunResult]]
+    journal: Journal, answer: PostedReply, resume: Callable[[str], Awaitable[RunResult]]
 ) -> RunResult | None:
     """Resume the root run of an answer, unless a live process executes it.
 
     Args:
         journal: The journal of the run.
-        answer: What `post_answer` returned.
+        answer: What `post_reply` returned.
         resume: Resumes a run by its id.
 
     Returns:
@@ -192,14 +192,14 @@ def pending_message(journal: Journal, run_id: str) -> int:
 # -- text as an answer --------------------------------------------------------------------------------
 
 
-def parse_answer(wait: Wait, text: str) -> Any:
+def parse_reply(wait: Wait, text: str) -> Any:
     """Return the value of an answer that a user typed.
 
     It is text if the question accepts text, otherwise JSON. Empty text is `null` if the question is optional. In answer
     to an approval, text after `reject` is the remark.
 
     Raises:
-        AnswerInvalid: The text is not JSON.
+        ReplyInvalid: The text is not JSON.
     """
     types = _types(wait.response_schema)
     word, _, remark = text.partition(" ")
@@ -214,7 +214,7 @@ def parse_answer(wait: Wait, text: str) -> Any:
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         schema = msgspec.json.encode(wait.response_schema).decode()
         hint = f"The question takes JSON that matches {schema}."
-        raise AnswerInvalid(f"the reply is not JSON: {error}", hint=hint) from error
+        raise ReplyInvalid(f"the reply is not JSON: {error}", hint=hint) from error
 
 
 def _types(schema: Any) -> set[str]:

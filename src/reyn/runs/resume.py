@@ -11,7 +11,7 @@ import msgspec
 
 from reyn.config import Limits
 from reyn.documents import nearest
-from reyn.errors import LimitUnknown, NextAction, RunNotResumable, UpgradeUnfit
+from reyn.errors import LimitUnknown, NextAction, RunNotResumable, UpgradeIncompatible
 from reyn.journal import ENDED, Cancel, decode, kinds
 from reyn.kernel.limits import limit_of
 
@@ -152,22 +152,24 @@ def check_fit(state: RunState, old: CompiledSkill, new: CompiledSkill, content: 
     """
     phase = state.phase or new.skill.entry
     if not new.has_node(phase):
-        raise UpgradeUnfit(f"the current skill has no phase `{phase}`, which is next in the run")
+        raise UpgradeIncompatible(f"the current skill has no phase `{phase}`, which is next in the run")
     if state.visit.is_open and state.ending is not None:
         if old.skill.postprocessor != new.skill.postprocessor:
-            raise UpgradeUnfit("the postprocessor, which is being executed, has changed since the run started")
+            raise UpgradeIncompatible("the postprocessor, which is being executed, has changed since the run started")
     elif state.visit.is_open and not _same_phase(state, old, new, phase):
-        raise UpgradeUnfit(f"phase `{phase}`, which is being visited, has changed since the run started")
+        raise UpgradeIncompatible(f"phase `{phase}`, which is being visited, has changed since the run started")
     enters_phase = state.ending is None or state.ending.kind == "failure"
     if not state.visit.is_open and enters_phase:
         assert state.visit.input is not None
         artifact = msgspec.json.decode(content(state.visit.input.hash))
         accepted = {member.name: member.schema for member in new.skill.inputs_of(phase)}
         if artifact["type"] not in accepted:
-            raise UpgradeUnfit(f"phase `{phase}` no longer accepts type `{artifact['type']}`")
+            raise UpgradeIncompatible(f"phase `{phase}` no longer accepts type `{artifact['type']}`")
         error = new.validator(accepted[artifact["type"]]).first_error(artifact["data"])
         if error is not None:
-            raise UpgradeUnfit(f"phase `{phase}` no longer accepts its input: {error.path('data')} {error.message}")
+            raise UpgradeIncompatible(
+                f"phase `{phase}` no longer accepts its input: {error.path('data')} {error.message}"
+            )
 
 
 def _same_phase(state: RunState, old: CompiledSkill, new: CompiledSkill, phase: str) -> bool:

@@ -31,11 +31,11 @@ from reyn.errors import (
     RunBlocked,
     RunBusy,
     RunIdInvalid,
-    RunKeyTaken,
+    RunIdTaken,
     RunNotResumable,
     SecretStoreUnavailable,
     SkillInvalid,
-    UpgradeUnfit,
+    UpgradeIncompatible,
 )
 from reyn.journal import ENDED, AbortTurn, Blob, Cancel, ChangeMemory, MemoryJournal, RaiseLimit, canonical, kinds
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
@@ -73,7 +73,7 @@ from reyn.runs.importing import check_archive, check_not_imported, import_runs
 from reyn.runs.next_action import next_action
 from reyn.runs.preview import preview_frame
 from reyn.runs.prune import PruneReport, prune
-from reyn.runs.questions import open_question, pending_message, post_answer, question_text, resume_answered
+from reyn.runs.questions import open_question, pending_message, post_reply, question_text, resume_answered
 from reyn.runs.resume import check_fit, check_resume, has_ended
 from reyn.runs.run_files import RunFiles
 from reyn.runs.run_reader import RunReader
@@ -110,7 +110,7 @@ if TYPE_CHECKING:
     from reyn.runs.fork import ForkPoint
     from reyn.runs.frames import VisitContext
     from reyn.runs.importing import ImportReport
-    from reyn.runs.questions import PostedAnswer, Question
+    from reyn.runs.questions import PostedReply, Question
     from reyn.runs.undo import UndoReport
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
     from reyn.secrets import Scrubber, Secrets
@@ -649,11 +649,11 @@ class OSRuntime:
         loaded = load_run(self.journal, run_id)
         if not self._is_skill_of(loaded.started, skill):
             name = skill if isinstance(skill, str) else skill.name
-            raise RunKeyTaken(f"run `{run_id}` is a run of skill `{loaded.started.skill}`, not of `{name}`")
+            raise RunIdTaken(f"run `{run_id}` is a run of skill `{loaded.started.skill}`, not of `{name}`")
         compiled = self._reader.compile_skill(loaded.started)
         artifact = Blob.of(canonical(to_artifact(input, compiled.skill, strict=compiled.settings.strict)))
         if loaded.started.input.hash != artifact.hash:
-            raise RunKeyTaken(f"run `{run_id}` was started with a different input")
+            raise RunIdTaken(f"run `{run_id}` was started with a different input")
         if loaded.state.status != "running":
             return self._reader.to_result(loaded.state)
         return await self._continue(loaded, observers)
@@ -760,7 +760,7 @@ class OSRuntime:
 
     # -- messages to a run ----------------------------------------------------------------------------
 
-    def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedAnswer:
+    def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
         """Post an answer to an open question of a run or of its descendants.
 
         If a process executes the run, it continues with the answer. `resume_answered` resumes the run otherwise.
@@ -773,18 +773,18 @@ class OSRuntime:
             by: Who answers; it is recorded.
 
         Raises:
-            WaitUnknown: The question is not open, was answered already, or has expired.
-            AnswerInvalid: The answer does not match the schema of the question.
+            QuestionUnknown: The question is not open, was answered already, or has expired.
+            ReplyInvalid: The answer does not match the schema of the question.
         """
         row = self.find(run)
         check_not_imported(row, "answered")
         value = self._scrub(value)
-        posted = post_answer(self.journal, row, wait, value, now=self._clock.now(), is_text=is_text, by=by)
+        posted = post_reply(self.journal, row, wait, value, now=self._clock.now(), is_text=is_text, by=by)
         self._polling.notify(posted.run_id)
         return posted
 
     async def resume_answered(
-        self, answer: PostedAnswer, *, listener: Listener | None = None, on_delta: OnDelta | None = None
+        self, answer: PostedReply, *, listener: Listener | None = None, on_delta: OnDelta | None = None
     ) -> RunResult | None:
         """Resume the root run of a posted answer, unless another process executes it.
 
@@ -1033,7 +1033,7 @@ class OSRuntime:
     def _new_id(self, run_id: str | None) -> str:
         name = _checked_id(self._ids.new() if run_id is None else run_id)
         if self.is_recorded(name):
-            raise RunKeyTaken(f"run `{name}` exists already", hint="Use another run id.")
+            raise RunIdTaken(f"run `{name}` exists already", hint="Use another run id.")
         return name
 
     def undo(self, run: str, *, dry_run: bool = False) -> UndoReport:
@@ -1108,7 +1108,7 @@ class OSRuntime:
         Raises:
             ArchiveInvalid: The archive, or one of its runs, is invalid. Nothing was stored.
             ArchiveTooLarge: The archive exceeds the limits. Nothing was stored.
-            RunKeyTaken: A different run with the same id exists. Nothing was stored.
+            RunIdTaken: A different run with the same id exists. Nothing was stored.
         """
         self._check_owner()
         checked = check_archive(read_archive(lines, limits), limits)
@@ -1478,7 +1478,7 @@ def _check_imported(skill: Skill, vocabulary: Vocabulary) -> None:
 def _check_of_files(skill: Skill) -> None:
     """Refuse to look for the current version of a skill that a Python function defines: a file may have its name."""
     if skill.function:
-        raise UpgradeUnfit(
+        raise UpgradeIncompatible(
             f"`{skill.name}` is the Python function `{skill.function}`; its current version is not in a file of skills",
             hint="Call the function again, or continue the run with its own copy.",
         )

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reyn import OSRuntime, RunResult
-from reyn.errors import ReynError, WaitUnknown
+from reyn.errors import QuestionUnknown, ReynError
 from reyn.journal import canonical, digest
 from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel.live import InboxPolling
 from reyn.kernel.ports import Clock, SystemClock
-from reyn.models import Model, ModelReply, ModelRequest
+from reyn.models import Model, ModelAnswer, ModelRequest
 from reyn.testing import CountingIds, ScriptedModel
 from reyn.testing.crash import (
     FILE_CALLS,
@@ -87,7 +87,7 @@ class FailingModel(ScriptedModel):
         super().__init__(answers)
         self._call = call
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         if request.call == self._call:
             self._call = ""
             raise ConnectionError("connection refused")
@@ -174,7 +174,7 @@ class Scenario:
             wait = stopped.wait
             answer = answer_to(wait)
             self.ledger.write(Entry("said", wait.run or run, wait.id, digest(canonical(answer))))
-            with suppress(WaitUnknown):  # answered before the kill
+            with suppress(QuestionUnknown):  # answered before the kill
                 runtime.answer(run, wait.id, answer)
         return await runtime.resume(run, retry=stopped.status == "failed")
 

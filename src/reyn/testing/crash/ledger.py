@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from reyn.journal import Batch, Event
     from reyn.journal.kinds import Wait
-    from reyn.models import Model, ModelReply, ModelRequest
+    from reyn.models import Model, ModelAnswer, ModelRequest
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ class LedgerModel:
     def name(self) -> str:
         return self._model.name
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         self._ledger.write(Entry("asked", request.run_id, request.call))
         try:
             reply = await self._model.complete(request)
