@@ -144,7 +144,7 @@ OutputMode = Literal["grammar", "json_schema", "json_object", "free"]
 
 
 class ModelAnswer(msgspec.Struct, frozen=True):
-    """The answer of a model.
+    """A model's answer to one request.
 
     Attributes:
         text: The whole text.

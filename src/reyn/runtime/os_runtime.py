@@ -118,7 +118,7 @@ if TYPE_CHECKING:
     from reyn.vocabulary import Vocabulary
 
 STATE = ".reyn"
-"""The folder below the project's root where Reyn keeps its state."""
+"""The state directory, relative to the project."""
 DATABASE = "journal.db"
 _IMPORT_LIMITS = ImportLimits()
 _MAX_CHECKED = 64
@@ -204,7 +204,7 @@ class OSRuntime:
         """Open a project.
 
         Settings in the project's files that need trust have no effect unless the project is trusted: wider file zones,
-        grants, secrets that are sent to a new origin. `trust` of the runtime tells which ones were ignored.
+        grants, secrets that are sent to a new origin. `trust` of the runtime lists the ones that were ignored.
 
         Args:
             root: The project's folder.
@@ -212,7 +212,7 @@ class OSRuntime:
             journal: Where runs are recorded; by default `.reyn/journal.db`.
             clock: The source of time.
             ids: The source of run ids.
-            people: Answers the questions of runs; by default every question waits.
+            people: Replies to the questions of runs; by default a run that asks stops and waits.
             ops: Op kinds to register besides the built-in and installed ones.
             trust: Whether this program vouches for the project and its journal; by default the decision that
                 `reyn trust` stored.
@@ -322,7 +322,7 @@ class OSRuntime:
 
     @cached_property
     def _policy(self) -> Policy:
-        """The operator's rules and zones. Today's configuration holds for every run, whenever it was started."""
+        """The operator's rules and zones. The current configuration applies to all runs, also to older ones."""
         return policy_of(
             self.config,
             self.ops.vocabulary.permission_keys,
@@ -379,7 +379,7 @@ class OSRuntime:
     ) -> RunResult:
         """Start a run and execute it until it ends or stops.
 
-        If a run with this `run_id` exists, continue it if it was interrupted or an answer is stored for it; else return
+        If a run with this `run_id` exists, continue it if it was interrupted or a reply is stored for it; else return
         its result.
 
         Args:
@@ -644,7 +644,7 @@ class OSRuntime:
         return RunStream(lambda listener: self.run(skill, input, run_id=run_id, listener=listener, on_delta=on_delta))
 
     async def _run_again(self, run_id: str, skill: str | Skill, input: Any, observers: _Observers) -> RunResult:
-        """Continue the run of a key if it was interrupted, else return its result. Uses the run's own copies."""
+        """Continue an existing run if it was interrupted, else return its result. Uses the run's own copies."""
         check_not_imported(self.find(run_id), "continued")
         loaded = load_run(self.journal, run_id)
         if not self._is_skill_of(loaded.started, skill):
@@ -750,7 +750,7 @@ class OSRuntime:
         return self._reader.to_result(state, warnings)
 
     def _own_warnings(self) -> Iterator[str]:
-        """Yield what the caller should know about every run of this runtime."""
+        """Yield the warnings that apply to every run of this runtime."""
         if self.trust.warning:
             yield self.trust.warning
         if self.config.tools:
@@ -761,20 +761,20 @@ class OSRuntime:
     # -- messages to a run ----------------------------------------------------------------------------
 
     def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
-        """Post an answer to an open question of a run or of its descendants.
+        """Post a reply to an open question of a run or of its descendants.
 
-        If a process executes the run, it continues with the answer. `resume_answered` resumes the run otherwise.
+        If a process executes the run, it continues with the reply. `resume_answered` resumes the run otherwise.
 
         Args:
             run: The run that asks, or an ancestor of it.
             wait: The id of the question.
-            value: The answer, a JSON value.
+            value: The reply, a JSON value.
             is_text: Whether `value` is text as a user typed it: taken as text if the question takes text, else as JSON.
-            by: Who answers; it is recorded.
+            by: The name of the user who replies; it is recorded.
 
         Raises:
-            QuestionUnknown: The question is not open, was answered already, or has expired.
-            ReplyInvalid: The answer does not match the schema of the question.
+            QuestionUnknown: The question is not open, has a reply already, or has expired.
+            ReplyInvalid: The reply does not match the schema of the question.
         """
         row = self.find(run)
         check_not_imported(row, "answered")
@@ -786,7 +786,7 @@ class OSRuntime:
     async def resume_answered(
         self, answer: PostedReply, *, listener: Listener | None = None, on_delta: OnDelta | None = None
     ) -> RunResult | None:
-        """Resume the root run of a posted answer, unless another process executes it.
+        """Resume the root run of a posted reply, unless another process executes it.
 
         Returns:
             The result of the root run; `None` if another process continues it.
@@ -869,7 +869,7 @@ class OSRuntime:
                 self._polling.notify(child.run_id)
 
     def _cancel_descendants(self, run_id: str, reason: str) -> None:
-        """Cancel sub-runs that were started or stopped while the cancellation of their root run was on its way."""
+        """Cancel sub-runs that started or stopped before the cancellation of their root run was recorded."""
         for row in descendants(self.journal, run_id):
             if row.status in ENDED:
                 continue
@@ -880,7 +880,7 @@ class OSRuntime:
             self._take_messages(row.run_id)
 
     def _take_messages(self, run_id: str) -> None:
-        """Record the messages to a run, unless another process executes it, which then does so."""
+        """Record the messages to a run, unless another process executes the run and records them itself."""
         with suppress(RunBusy, RunBlocked), self.journal.claim(run_id):
             state, tape = load_head(self.journal, run_id)
             now, messages = self._clock.now(), self.journal.drain(run_id, state.messages_taken)
@@ -1039,7 +1039,7 @@ class OSRuntime:
     def undo(self, run: str, *, dry_run: bool = False) -> UndoReport:
         """Restore the files that a run and its descendants changed, newest change first.
 
-        A file that was changed since by anything else is left as it is, and so is one that the run may not write now.
+        Leaves a file as it is if another program changed it since, or if the run may not write it now.
 
         Raises:
             RunImported: The run was imported.
@@ -1201,13 +1201,16 @@ class OSRuntime:
         """
         return await self._reader.next_frame(run, answer)
 
+    def context_frame(self, run: str, seq: int | None = None) -> ContextFrame:
+        """Return the frame at an event of a run, or the last one before it, as a value; by default the last frame."""
+        return self._reader.context_frame(run, seq)
+
     def frame_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
-        """Return the estimated tokens of each section of a frame, by default the last one, and of what was
-        truncated."""
+        """Return the estimated tokens of each section of a frame, by default the last, before and after truncation."""
         return self._reader.frame_sections(run, seq)
 
     def visit_contexts(self, run: str) -> Iterator[VisitContext]:
-        """Yield where the tokens of each visit's prompt went, and what a prompt cache served."""
+        """Yield the tokens of each visit's prompt by section, and the tokens that a prompt cache served."""
         return self._reader.visit_contexts(run)
 
     async def replay(self, run: str) -> ReplayReport:
@@ -1219,8 +1222,8 @@ class OSRuntime:
 
         Args:
             run: The run.
-            head: The hash of an event of the run that was noted elsewhere. A user who can write the journal can compute
-                all of its hashes, but not make another history end with this one.
+            head: The hash of an event of the run, noted outside the journal. A user who can write the journal can
+                compute new hashes for a changed history, but cannot make one of them equal to this hash.
 
         Raises:
             ChainBroken: An event is wrong or missing.
@@ -1408,7 +1411,7 @@ class OSRuntime:
         return lint_skill(folder, self.library, self.ops.vocabulary)
 
     def _learn_secrets(self) -> None:
-        """Make the values outside the keyring known, so that they are scrubbed from everything that is recorded."""
+        """Register the secrets outside the keyring, so that they are redacted in everything that is recorded."""
         if not self._has_learned:
             self._has_learned = True
             self._roster.secrets().learn()
@@ -1470,7 +1473,7 @@ def _checked_id(run_id: str) -> str:
 
 
 def _check_imported(skill: Skill, vocabulary: Vocabulary) -> None:
-    """Check the copy of a skill that came with an archive. The import does not check copies under older rules."""
+    """Check the copy of a skill from an archive. The import does not check copies under older rules."""
     check_pinned(skill)
     check_supported(skill, vocabulary)
 

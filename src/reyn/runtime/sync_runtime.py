@@ -322,6 +322,9 @@ class SyncRuntime:
     def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         return self.runtime.frame_at(run, seq)
 
+    def context_frame(self, run: str, seq: int | None = None) -> ContextFrame:
+        return self.runtime.context_frame(run, seq)
+
     def frame_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
         return self.runtime.frame_sections(run, seq)
 
