@@ -17,6 +17,7 @@ from typing import Any
 
 from bench import adapter as adapter_bench
 from bench import context as context_bench
+from bench import functions as function_bench
 from bench import ops as op_bench
 from bench.workload import FIRST, SETTINGS, Answers, answer, item, write_chain, write_project
 from reyn import ModelAnswer, ModelRequest, OSRuntime
@@ -207,6 +208,7 @@ if __name__ == "__main__":
     measure = {
         "adapter": adapter,
         "context": context,
+        "functions": function_bench.functions,
         "ops": ops,
         "lint": lint,
         "visits": visits,

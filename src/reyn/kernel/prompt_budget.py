@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from reyn.context import CalibratedCounter, FittedText, Section, SectionCost, assemble_sections, message_text
+from reyn.context import (
+    CalibratedCounter,
+    FittedText,
+    Section,
+    SectionCost,
+    assemble_sections,
+    frame_message,
+    message_text,
+)
 from reyn.context.render import HANDOFF_HEADING, read_marker
 from reyn.context.tokens import BYTES, CHARS, NEUTRAL, SUFFIX
 from reyn.context.words import escape_line_ends
@@ -23,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from reyn.config.values import PromptLimit
-    from reyn.context import TokenCounter
+    from reyn.context import CompiledTurnContext, TokenCounter
     from reyn.kernel.compiled_skill import CompiledPhase, TurnSpec
     from reyn.kernel.op_dispatch import OpLog
     from reyn.kernel.tape import Tape
@@ -58,8 +66,8 @@ class Prompt(NamedTuple):
 class Draft(Protocol):
     """Builds the prompt of a turn without regard to its budget."""
 
-    def __call__(self, *, is_truncated: bool) -> tuple[TurnSpec, tuple[kinds.FrameMessage, ...]]:
-        """Return the contract and the messages; `is_truncated` offers ops to read truncated content."""
+    def __call__(self, *, is_truncated: bool) -> tuple[TurnSpec, CompiledTurnContext]:
+        """Return the contract and what the model sees; `is_truncated` offers ops to read truncated content."""
         ...
 
 
@@ -86,7 +94,8 @@ async def fit_prompt(
     attempts = 0
     while True:
         limit = phase.prompt_limit(tape.state)
-        spec, messages = draft(is_truncated=False)
+        spec, compiled = draft(is_truncated=False)
+        messages = tuple(map(frame_message, compiled.llm_messages))
         contents = contents.including(spec.stable)
         # A recorded turn of another wording is executed again as it was, whatever the new wording would take.
         recorded = tape.upcoming.kind if tape.upcoming and tape.state.wording != versions.WORDING else None
@@ -98,7 +107,8 @@ async def fit_prompt(
             return Prompt(spec, messages)
         attempts += 1
         whole = _Layout(messages, log, contents)
-        tight_spec, tight_messages = draft(is_truncated=True)
+        tight_spec, tight_compiled = draft(is_truncated=True)
+        tight_messages = tuple(map(frame_message, tight_compiled.llm_messages))
         tight = _Layout(tight_messages, log, contents.including(tight_spec.stable), is_truncated=True)
         factor = _factor(limit, calibrated)
         fitting = _Fitting(whole, tight, tokens, factor)

@@ -16,7 +16,9 @@ from reyn.models.protocol import (
     ClosableModel,
     DeclaresAnswerForm,
     DeclaresPromptLimit,
+    DeclaresSettings,
     TokenizingModel,
+    reads_images,
     takes_time,
 )
 
@@ -59,6 +61,7 @@ class Roster:
         self._secrets: Secrets | None = None
         self._override = override
         self._override_takes_time = override is not None and takes_time(override)
+        self._override_reads_images = override is not None and reads_images(override)
         self._opened: dict[str, Model] = {}
         self._takes_time: dict[str, bool] = {}
 
@@ -98,6 +101,12 @@ class Roster:
     def is_overridden(self) -> bool:
         """Return whether one model answers for every name."""
         return self._override is not None
+
+    @property
+    def override_settings(self) -> ModelSettings | None:
+        """Return the settings that the model of the caller declares, if it does."""
+        override: object = self._override
+        return override.settings if isinstance(override, DeclaresSettings) else None
 
     def settings(self, name: str) -> ModelSettings:
         """Return the settings of a model; defaults for an unknown name, which fails when it is opened."""
@@ -139,7 +148,10 @@ class Roster:
             return "full"
         from reyn.models.catalog import INSTANT_ADAPTERS
 
-        if settings.model.partition(":")[0] not in INSTANT_ADAPTERS:
+        adapter = settings.model.partition(":")[0]
+        if adapter == "openai" and settings.base_url is None:
+            return "tools"  # every chat model of OpenAI has native tools; of other servers, Reyn cannot know
+        if adapter not in INSTANT_ADAPTERS:
             return "short"
         try:
             return _declared_form(self.open(name))
@@ -164,6 +176,10 @@ class Roster:
         if has_tokenizer:
             return "model"
         return "o200k_base" if self._counter == "exact" else "bytes"
+
+    def reads_images(self, name: str) -> bool:
+        """Return whether a model is sent the images that tools return; others get their description."""
+        return self.settings(name).images if self._override is None else self._override_reads_images
 
     def takes_time(self, name: str) -> bool:
         """Return whether answers of a model, or of one of its fallbacks, take time."""

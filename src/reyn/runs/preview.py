@@ -127,7 +127,7 @@ class _Preview:
         self._tape: Tape = new_tape(self._journal, started, (*blobs, *reads.values()), now=0)
         if not is_limited:
             self._tape.record(kinds.LimitRaised("max_prompt_tokens", None, 0), 0)
-        self._reader = RunReader(self._journal, ops)
+        self._reader = RunReader(self._journal, lambda: ops)
         compiled = self._reader.compile_skill(started, self._tape.content)
         self._phase: CompiledPhase = compiled.phase(phase, self._tape.state)
         latest = {name: blob.hash for name, blob in reads.items()}

@@ -11,6 +11,7 @@ from reyn.journal.kinds.shapes import (
     Count,
     DerivedText,
     ForkPoint,
+    HistoryPart,
     ParentRef,
     RestoreVerdict,
     Wait,
@@ -30,7 +31,8 @@ class RunStarted(Body, frozen=True):
     the repeated run or the parent stems from an import: standing approvals and grants to named skills do not apply.
     `summaries` are those that other programs left in the project, for phases that receive handoffs before there are
     any. `prompt_limit` is how many tokens a prompt for `model` may have, and how they are counted. `credentials` names
-    the secrets that the run above may use, which bound those of a sub-run; `*` is any.
+    the secrets that the run above may use, which bound those of a sub-run; `*` is any. `history` has the messages that
+    came before in a conversation.
     """
 
     run_id: str
@@ -52,6 +54,7 @@ class RunStarted(Body, frozen=True):
     summaries: ContentName | None = None
     prompt_limit: PromptLimit | None = None
     credentials: tuple[str, ...] | None = None
+    history: tuple[HistoryPart, ...] = ()
 
 
 @event("run_forked", v=1, origin="outside", enters="running")
