@@ -25,8 +25,7 @@ from reyn.errors import (
 from reyn.journal.formats import FORMAT
 from reyn.journal.sqlite import SqliteJournal
 from reyn.permissions.trust import load_project
-from reyn.runtime.os_runtime import OSRuntime
-from reyn.runtime.project import STATE
+from reyn.runtime.os_runtime import STATE, OSRuntime
 
 if TYPE_CHECKING:
     from pathlib import Path

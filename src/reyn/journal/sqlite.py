@@ -73,7 +73,7 @@ _COMMITS_PER_CHECKPOINT = 200
 """Automatic checkpoints are off: SQLite before 3.51.3 can corrupt a WAL that two connections reset at once."""
 _EVENTS_PER_PAGE = 2_000
 _MAX_MARKS = 100
-"""Marks that are looked at, newest first. A journal has one for each user who vouched for it."""
+"""Maximum number of marks to check, newest first. A journal has one for each user who trusted it."""
 
 
 class _Head(NamedTuple):
@@ -389,7 +389,7 @@ class SqliteJournal:
         return [self._current(row) for row in current]
 
     def _current(self, row: RunRow) -> RunRow:
-        """Return the row as today's fold derives it; a read-only database of an earlier format holds another."""
+        """Return the row that the current fold derives. A read-only database may store an older one."""
         if self._columns == ROW:
             return row
         return rebuild(self.read(row.run_id)) or row
@@ -502,7 +502,7 @@ class SqliteJournal:
         return int(version)
 
     def _checkpoint(self) -> None:
-        """Checkpoint the WAL. Errors are ignored, and another process may be faster: a later one will succeed."""
+        """Checkpoint the WAL. Errors are ignored: another process may be faster."""
         with suppress(OSError, sqlite3.Error):
             if self._checkpoint_lock.is_symlink():  # planted: without a lock there would be no checkpoint
                 self._checkpoint_lock.unlink()

@@ -7,12 +7,13 @@ and turns are compiled on first use.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from reyn import models
-from reyn.context import choose_context, closing_text, stable_frame, static_text
+from reyn.config.values import HandoffSettings, PromptLimit
+from reyn.context import InvocationSpec, PromptContract, choose_context, closing_text, stable_frame, static_text
 from reyn.contract import Contract, candidates_of, offered_ops, with_truncated_reads
 from reyn.journal import Blob, kinds, ordered
 from reyn.jsonschema import compile_schema, lenient
@@ -21,6 +22,7 @@ from reyn.skills.values import is_skill_node
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
+    from reyn.config.values import CounterName
     from reyn.context import PhaseContext, StableFrame
     from reyn.contract import Candidate
     from reyn.jsonschema import Schema, Validator
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from reyn.skills import Skill
     from reyn.skills.values import Phase
     from reyn.vocabulary import OpSpec, Vocabulary
+
+
+_UNKNOWN = PromptLimit()
 
 
 class RunContext:
@@ -45,6 +50,11 @@ class RunContext:
         """
         found = self.skill.skills.get(name)
         return msgspec.structs.replace(found, skills=self.skill.skills) if found else None
+
+    @property
+    def conversation(self) -> str | None:
+        """The name of the phase whose conversation ops may change, if there is one."""
+        return None
 
     @cached_property
     def uses_handoffs(self) -> bool:
@@ -88,10 +98,24 @@ class TurnSpec:
             max_phase_visits=max_phase_visits,
             output_language=settings.output_language,
         )
-        self.closing = closing_text(self.frame, form)
-        self.stable = Blob.of(static_text(self.frame, form, asks_handoff=asks_handoff).encode())
+        is_plain = self.contract.is_plain_text
+        self.closing = closing_text(self.frame, form, is_plain_text=is_plain)
+        text = static_text(self.frame, form, asks_handoff=asks_handoff, is_plain_text=is_plain)
+        self.stable = Blob.of(text.encode())
         self.schema = Blob.of(ordered(self.contract.schema))
+        self.tools = Blob.of(ordered(self.contract.tools)) if self.contract.tools else None
         self.system = kinds.FrameMessage("system", (kinds.Part(blob=self.stable.hash),))
+        self.invocation = InvocationSpec(phase, "phase", PromptContract(system_prompt=self.system.parts))
+
+    @property
+    def answer_schema(self) -> dict[str, Any]:
+        """The JSON Schema of every allowed answer."""
+        return self.contract.schema
+
+    @property
+    def tool_definitions(self) -> tuple[models.ToolDefinition, ...]:
+        """The native tools of a request; `tools` is their record."""
+        return self.contract.tools
 
 
 class CompiledPhase(RunContext):
@@ -134,6 +158,10 @@ class CompiledPhase(RunContext):
     def definition(self) -> Phase:
         return self.skill.phases[self.name]
 
+    @property
+    def conversation(self) -> str | None:
+        return self.name if self.definition.conversation is not None else None
+
     def context(self, ordinal: int) -> PhaseContext:
         """Return what the phase receives from earlier phases if it is the phase with this rank."""
         if ordinal not in self._contexts:
@@ -168,6 +196,30 @@ class CompiledPhase(RunContext):
     def form(self, state: RunState) -> kinds.AnswerForm:
         """Return the form in which the phase's model is asked to answer."""
         return self.settings.answer_forms.get(self.model, "full") if self.model else state.models.form
+
+    @cached_property
+    def _own_prompt_tokens(self) -> int | None:
+        """What the phase, its skill or the project allow a prompt."""
+        levels = (self.definition.context, self.skill.context)
+        own = [one.max_prompt_tokens for one in levels if isinstance(one, HandoffSettings) and one.max_prompt_tokens]
+        return own[0] if own else self.settings.limits.max_prompt_tokens
+
+    def prompt_limit(self, state: RunState) -> PromptLimit:
+        """Return how many tokens the prompt of the phase may have, and how they are counted.
+
+        A limit that was raised holds whatever the model declares.
+        """
+        model = self.settings.prompt_limits.get(self.model, _UNKNOWN) if self.model else state.models.prompt_limit
+        if "max_prompt_tokens" in state.raised:
+            return msgspec.structs.replace(model, tokens=state.raised["max_prompt_tokens"])
+        own = self._own_prompt_tokens
+        if own is None or (model.tokens is not None and model.tokens <= own):
+            return model
+        return msgspec.structs.replace(model, tokens=own)
+
+    def handoff_counter(self, state: RunState) -> CounterName:
+        """Return how the tokens of handoffs are counted: `chars`, unless the project wants exact counts."""
+        return self.prompt_limit(state).counter if self.settings.counter == "exact" else "chars"
 
     def turn_spec(self, form: kinds.AnswerForm, *, acting: bool, is_truncated: bool) -> TurnSpec:
         """Return the prompt and contract of a turn.

@@ -15,13 +15,19 @@ from reyn.journal import canonical, digest, kinds
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from reyn.config.values import CounterName
+    from reyn.context import FittedText, NormalizedMessageList, TokenCounter
     from reyn.journal import Body
-    from reyn.models import Candidate
+    from reyn.models import Candidate, ToolDefinition
     from reyn.skills import Skill
 
     Content = Callable[[str], bytes]
 
 R = TypeVar("R")
+
+
+class TurnInterrupted(Exception):
+    """Raised in a visit where it awaits an effect: the user aborted the turn."""
 
 
 class Effect(Generic[R]):
@@ -53,7 +59,10 @@ class Effect(Generic[R]):
 
 @dataclass(frozen=True)
 class Reply:
-    """A model's answer: its text, the hash of the text, whether it was truncated, and the probability of its choice."""
+    """A model's answer: its text, the hash of the text, whether it was truncated, and the probability of its choice.
+
+    In the form `tools`, the text is the JSON of content and tool calls (`reyn.models.native_reply`).
+    """
 
     text: str
     hash: str
@@ -76,6 +85,9 @@ class CallModel(Effect[Reply]):
     """Hash of the input artifact."""
     candidates: tuple[Candidate, ...] = ()
     form: kinds.AnswerForm = "full"
+    transcript: NormalizedMessageList | None = None
+    """Messages that come after the system message."""
+    tools: tuple[ToolDefinition, ...] = ()
 
     outcomes = (kinds.LlmResponded,)
     failures = (kinds.LlmFailed,)
@@ -86,8 +98,22 @@ class CallModel(Effect[Reply]):
 
 
 @dataclass(frozen=True)
+class FitTokens(Effect[kinds.TokensCounted]):
+    """Count a text with an exact counter, and truncate it. `work` does both with the counter, in any thread."""
+
+    key: str
+    counter: CounterName
+    model: str
+    """The model whose prompt it is."""
+    work: Callable[[TokenCounter], FittedText] = field(compare=False)
+
+    outcomes = (kinds.TokensCounted,)
+    failures = (kinds.LlmFailed,)
+
+
+@dataclass(frozen=True)
 class PlanOp(Effect[kinds.OpStarted | kinds.PermissionDenied | kinds.ApprovalRequired]):
-    """Ask the gate, and plan what an op will do. `approved` is the digest of the action that a person approved."""
+    """Check permissions and plan an op. `approved` is the digest of the action that a person approved."""
 
     key: str
     args: dict[str, Any]
@@ -106,8 +132,19 @@ class PlanOp(Effect[kinds.OpStarted | kinds.PermissionDenied | kinds.ApprovalReq
         return ""
 
 
+@dataclass(frozen=True)
+class CheckOutput(Effect[kinds.OutputChecked]):
+    """Have the program that started the run check the final output, which fits its schema."""
+
+    key: str
+    data: Any
+
+    outcomes = (kinds.OutputChecked,)
+    needs_intent = False
+
+
 class Expired:
-    """Returned instead of an answer: the question expired."""
+    """Returned instead of a reply: the question expired."""
 
 
 EXPIRED = Expired()
@@ -124,7 +161,7 @@ UNKNOWN_OUTCOME = UnknownOutcome()
 class PerformOp(Effect[kinds.OpCompleted | kinds.PermissionDenied | UnknownOutcome]):
     """Execute a planned op.
 
-    `answer` is the answer to the op's request. `resolution` is the operator's decision on an unsafe intent whose
+    `answer` is the result of the op's request. `resolution` is the operator's decision on an unsafe intent whose
     outcome is unknown: `again`, `done` or `failed`.
     """
 
@@ -141,7 +178,7 @@ class PerformOp(Effect[kinds.OpCompleted | kinds.PermissionDenied | UnknownOutco
 
 @dataclass(frozen=True)
 class Restore(Effect[kinds.WorkspaceRestored]):
-    """Restore files to what they were, newest change first."""
+    """Restore files to their content before the changes, newest change first."""
 
     key: str
     changes: tuple[kinds.Change, ...]
@@ -151,7 +188,7 @@ class Restore(Effect[kinds.WorkspaceRestored]):
 
 @dataclass(frozen=True)
 class Ask(Effect[Any]):
-    """Wait for the answer to a question, and return its JSON value. A `wait_opened` with the same id precedes it.
+    """Wait for the reply to a question, and return its JSON value. A `wait_opened` with the same id precedes it.
 
     `is_deferred` means that a person has just postponed the question: the run stops and waits instead of asking again.
     """
@@ -187,6 +224,10 @@ class ExecuteSubRun(Effect[kinds.SubRunCompleted]):
 
     key: str
     started: kinds.SubRunStarted
+    ahead: tuple[kinds.SubRunStarted, ...] = field(default=(), compare=False)
+    """Sub-runs that the visit will await next. They execute meanwhile; their outcomes are recorded when awaited."""
+    concurrency: int = 1
+    """How many of them, this one included, execute at the same time."""
 
     outcomes = (kinds.SubRunCompleted,)
     failures = (kinds.SubRunStopped,)

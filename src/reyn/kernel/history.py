@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from reyn.context.frame import PATH_LENGTH
 from reyn.journal import kinds
+from reyn.kernel.conversations import Conversation
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -32,6 +33,8 @@ class CompletedVisit(msgspec.Struct, frozen=True):
     """The latest artifacts when the visit started."""
     handoffs: dict[str, str]
     """The handoffs when the visit started."""
+    conversations: dict[str, Conversation] = {}
+    """The transcripts when the visit started."""
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -111,8 +114,8 @@ class History(msgspec.Struct, frozen=True):
         decision = Decision(next_phase, completed.artifact.hash, ops)
         made = self.decisions.get(key, {})
         count = made.get(decision, 0) + 1
-        outcomes = _with_latest(made, decision, count, MAX_OUTCOMES)
-        decisions = _with_latest(self.decisions, key, outcomes, MAX_DECISIONS)
+        outcomes = with_latest(made, decision, count, MAX_OUTCOMES)
+        decisions = with_latest(self.decisions, key, outcomes, MAX_DECISIONS)
         return replace(self, trail=trail, decisions=decisions, repeats=count)
 
     def without_decisions(self) -> History:
@@ -127,7 +130,7 @@ class History(msgspec.Struct, frozen=True):
         return replace(self, trail=self.trail[:-1], latest=before.latest, handoffs=before.handoffs)
 
 
-def _with_latest(table: dict[K, V], key: K, value: V, limit: int) -> dict[K, V]:
+def with_latest(table: dict[K, V], key: K, value: V, limit: int) -> dict[K, V]:
     """Return a table with one more entry, or a newer one, without the oldest entry beyond the limit."""
     table = {**table}
     table.pop(key, None)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from reyn.config.values import PromptLimit
 from reyn.errors import ChainBroken, OpMissing, RunBlocked, RunNotFound
 from reyn.journal import GENESIS, Blob, canonical, decode, kinds, link, ordered
 from reyn.kernel import versions
@@ -81,15 +82,18 @@ def start_event(
     *,
     model: str,
     answer_form: kinds.AnswerForm = "full",
+    prompt_limit: PromptLimit | None = None,
     rerun_of: str | None = None,
     source: str | None = None,
     imported: bool = False,
     requests: str | None = None,
     summaries: Blob | None = None,
+    history: tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]] = ((), ()),
 ) -> tuple[kinds.RunStarted, tuple[Blob, ...]]:
     """Return the first event of a run, and the copies that it refers to.
 
-    `requests` are the requests of the runs above a sub-run that is repeated: it gains nothing by that.
+    `requests` are the requests of the runs above a sub-run that is repeated: it gains nothing by that. `history` are
+    the messages that came before in a conversation, and their content.
     """
     copy, pinned = pin(skill), Blob.of(canonical(settings))
     started = kinds.RunStarted(
@@ -108,8 +112,10 @@ def start_event(
         imported=imported,
         requests=requests,
         summaries=summaries.hash if summaries else None,
+        prompt_limit=None if prompt_limit == PromptLimit() else prompt_limit,
+        history=history[0],
     )
-    return started, (copy, pinned, specs, artifact, *((summaries,) if summaries else ()))
+    return started, (copy, pinned, specs, artifact, *((summaries,) if summaries else ()), *history[1])
 
 
 def pin_ops(skill: Skill, vocabulary: Vocabulary) -> Blob:

@@ -1,6 +1,6 @@
 """Execute one op of a visit: plan, fulfil its request, perform, record. The same for every kind.
 
-What an op does is in `reyn.ops`; how it is performed and recovered is in `op_performer`.
+`reyn.ops` implements the op kinds; `op_performer` performs and recovers them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import msgspec
 from reyn.context import Repetition, next_digest, truncate
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.approvals import Rejected, plan_op
+from reyn.kernel.conversations import change_memory
 from reyn.kernel.effects import ExecuteSubRun, PerformOp, PlanSubRun, UnknownOutcome
 from reyn.kernel.waits import ask_person
 from reyn.ops import RunOutcome
@@ -33,15 +34,20 @@ class OpOutcome(NamedTuple):
     changes: tuple[kinds.Change, ...] = ()
     asked_user: bool = False
     """Whether the op asked the user a question."""
+    compacts: bool = False
+    """Whether the op asked for a compaction of the conversation."""
 
 
 class OpLog:
     """The ops of one visit so far: their results as the model sees them, and the files they changed."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary = vocabulary
+        self.truncation_reader = vocabulary.truncation_reader
+        """The form of the op that reads content which a frame truncates."""
         self.results: list[str] = []
         """Hashes of the results, each as a frame contains it."""
+        self.calls: list[str] = []
+        """The calls of these results."""
         self.digest: str | None = None
         self.is_truncated = False
         self.failure: Repetition | None = None
@@ -64,10 +70,11 @@ class OpLog:
         """Add a result to the following frames. A large one is truncated and ends with the path of the whole."""
         name = self.truncate(call, outcome.result, limit, tape) if outcome.bytes > limit else outcome.result
         self.results.append(name)
+        self.calls.append(call)
         self.digest = next_digest(self.digest, name)
 
     def count_failure(self, args: dict[str, Any], outcome: OpOutcome) -> None:
-        """Count how often an op failed with the same arguments; one that succeeds starts over."""
+        """Count how often an op failed with the same arguments. A success resets the count."""
         if outcome.status == "ok" and not self._failures:
             return
         key = digest(canonical(args))
@@ -85,7 +92,7 @@ class OpLog:
     def truncate_blob(self, name: str, whole: Blob, limit: int, tape: Tape) -> str:
         if len(whole.content) <= limit:
             return whole.hash
-        part = Blob.of(truncate(whole.content, limit, name, self._vocabulary.truncation_reader))
+        part = Blob.of(truncate(whole.content, limit, name, self.truncation_reader))
         self.is_truncated = True
         truncation = kinds.ContentTruncated(name, whole.hash, part.hash, len(whole.content))
         return tape.emit(truncation, whole, part).part
@@ -107,6 +114,8 @@ async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tap
             value = msgspec.json.decode(tape.content(request.input))
             sub_run = await run_sub_skill(request.skill, value, call, context.sub_skill(request.skill), tape)
             answer, changes = _sub_run_outcome(sub_run, tape), sub_run.changes
+        case kinds.MemoryRequest():
+            answer = change_memory(request, call, context, tape)
     form = context.vocabulary.form_of(args)
     is_unsafe = form is not None and form.effect_of(args) == "unsafe"
     if request is not None and is_unsafe:
@@ -126,7 +135,8 @@ async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tap
         for change in changes:
             tape.emit(kinds.WorkspaceUpdated(call, change))
     asked_user = isinstance(request, kinds.AskRequest)
-    return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes, asked_user)
+    compacts = isinstance(request, kinds.MemoryRequest) and request.action == "compact" and completed.status == "ok"
+    return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes, asked_user, compacts)
 
 
 async def _ask_operator(call: str, attempts: int, args: dict[str, Any], tape: Tape) -> str:
@@ -148,11 +158,11 @@ async def _ask_operator(call: str, attempts: int, args: dict[str, Any], tape: Ta
 async def run_sub_skill(
     name: str, value: Any, call: str, pinned: Skill | None, tape: Tape, *, shares_workspace: bool = False
 ) -> kinds.SubRunCompleted:
-    """Execute a skill as a sub-run with an input: the run's own copy of the skill, or the installed one without."""
-    started = await PlanSubRun(call, name, value, pinned, shares_workspace)
-    return await ExecuteSubRun(call, started)
+    """Execute a skill as a sub-run: the run's own copy of the skill if it has one, else the installed skill."""
+    return await ExecuteSubRun(call, await PlanSubRun(call, name, value, pinned, shares_workspace))
 
 
 def _sub_run_outcome(sub_run: kinds.SubRunCompleted, tape: Tape) -> RunOutcome:
     artifact = msgspec.json.decode(tape.content(sub_run.artifact.hash)) if sub_run.artifact else None
-    return RunOutcome(sub_run.run, artifact, sub_run.error)
+    phases = tuple((one.phase, msgspec.json.decode(tape.content(one.artifact.hash))) for one in sub_run.phases)
+    return RunOutcome(sub_run.run, artifact, sub_run.error, phases)

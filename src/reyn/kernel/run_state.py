@@ -1,6 +1,6 @@
 """The state of a run: the fold of its events. Values and `apply`, no I/O.
 
-What a transition, a failure, a rollback or a limit means for a run is decided here. The lifecycle itself (status,
+This module defines the effect of transitions, failures, rollbacks and limits on a run. The lifecycle itself (status,
 reason, phase, open question) is folded in `reyn.journal.lifecycle`, which the list of runs shares.
 """
 
@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from reyn.errors import ChainBroken, HistoryInvalid
+from reyn.config.values import PromptLimit
+from reyn.context.tokens import NEUTRAL
+from reyn.errors import ChainBroken, ContractError, HistoryInvalid
 from reyn.journal import decode, digest, kinds
 from reyn.journal.lifecycle import Lifecycle, advance
-from reyn.kernel.history import CompletedVisit, History
+from reyn.kernel.conversations import Conversation, changed, seed_of
+from reyn.kernel.history import CompletedVisit, History, with_latest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,10 +30,14 @@ MAX_SUB_RUNS = 10
 """The number of sub-runs of a visit whose summaries are part of its handoff."""
 MAX_TRUNCATED = 200
 """The number of truncated contents that ops can read; the journal has all of them."""
+MIN_CALIBRATED = 100
+"""The tokens of a prompt that is long enough to compare its count with the reported usage."""
+_FACTORS = (250, 8000)
+"""The smallest and the largest factor, whatever a provider reports."""
 
 
 class Visit(msgspec.Struct, frozen=True):
-    """The visit in progress, or what the next one starts with."""
+    """The visit in progress, or the start of the next one."""
 
     is_open: bool = False
     input: kinds.ArtifactRef | None = None
@@ -43,15 +50,19 @@ class Visit(msgspec.Struct, frozen=True):
     ops: str = ""
     """The digest of the ops of the visit and their results."""
     is_answered: bool = False
-    """Whether a user answered a question in the visit."""
+    """Whether a user replied to a question in the visit."""
     handoffs: dict[str, str] = {}
     """The handoffs when the visit started."""
+    prompt: tuple[str, int] | None = None
+    """The model and the uncalibrated tokens of the last prompt, if it was counted."""
     sub_runs: tuple[kinds.SubRunCompleted, ...] = ()
     """The sub-runs of the visit that ended, at most `MAX_SUB_RUNS`."""
+    conversations: dict[str, Conversation] = {}
+    """The transcripts when the visit started."""
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """How the run is to end after the last visit; the orchestrator derives the closing event from it."""
+    """The ending of the run after its last visit. The orchestrator derives the closing event from it."""
 
     kind: Literal["finish", "abort", "failure", "no_progress", "post_failure"]
     reason: str = ""
@@ -79,6 +90,10 @@ class Models(msgspec.Struct, frozen=True):
     answers: int = 0
     """Answers so far, those of sub-runs included."""
     usage: kinds.Usage = kinds.Usage()
+    prompt_limit: PromptLimit = PromptLimit()
+    """How many tokens a prompt for the run's own model may have."""
+    calibration: dict[str, int] = {}
+    """The factor, per mille, between counted and reported tokens of prompts, by model."""
 
 
 class Stop(msgspec.Struct, frozen=True):
@@ -117,13 +132,17 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
     stop: Stop = Stop()
     recovery: Recovery = Recovery()
     last_answer: kinds.WaitAnswered | None = None
-    """The last answer to a question."""
+    """The last reply to a question."""
     expired: str | None = None
     """The last question that expired."""
     raised: dict[str, int | None] = {}  # noqa: RUF012 - msgspec copies it
     """Limits that were raised."""
     truncated: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
     """Hashes of truncated contents, by the name under which ops can read the whole."""
+    conversations: dict[str, Conversation] = {}  # noqa: RUF012 - msgspec copies it
+    """The transcripts of phases that are conversations, and of the visit in progress with native tool calls."""
+    aborted: kinds.TurnAborted | None = None
+    """The request to abort the turn in progress, until its visit has ended."""
     warnings: tuple[str, ...] = ()
     last_input: int = 0
     """The time of the last input event."""
@@ -206,7 +225,10 @@ def on_run_started(state: RunState, body: kinds.RunStarted) -> RunState:
         wording=body.wording,
         visit=replace(state.visit, input=body.input),
         history=state.history.with_artifact(body.input),
-        models=replace(state.models, name=body.model, form=body.answer_form),
+        models=replace(
+            state.models, name=body.model, form=body.answer_form, prompt_limit=body.prompt_limit or PromptLimit()
+        ),
+        conversations=seed_of(body),
     )
 
 
@@ -250,6 +272,7 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
             state.models,
             name=body.model or state.models.name,
             form=body.answer_form or state.models.form,
+            prompt_limit=body.prompt_limit or state.models.prompt_limit,
             switched={} if is_imported else state.models.switched,
             answers=state.models.answers + answered_before,
         ),
@@ -275,7 +298,8 @@ def on_run_resumed(state: RunState, body: kinds.RunResumed) -> RunState:
     models = state.models
     if body.model or body.retry:
         form = body.answer_form or models.form
-        models = replace(models, name=body.model or models.name, form=form, switched={})
+        limit = body.prompt_limit or models.prompt_limit
+        models = replace(models, name=body.model or models.name, form=form, prompt_limit=limit, switched={})
     return replace(
         state,
         started=started,
@@ -338,6 +362,7 @@ def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
             is_answered=False,
             handoffs=history.handoffs,
             sub_runs=(),
+            conversations=state.conversations,
         ),
         history=history.with_visit(body.phase),
     )
@@ -350,16 +375,49 @@ def on_step_completed(state: RunState, body: kinds.StepCompleted) -> RunState:
 
 
 def on_content_truncated(state: RunState, body: kinds.ContentTruncated) -> RunState:
-    truncated = {**state.truncated, body.name: body.content}
-    if len(truncated) > MAX_TRUNCATED:
-        del truncated[next(iter(truncated))]
-    return replace(state, truncated=truncated)
+    return _with_truncated(state, body.name, body.content)
+
+
+def _with_truncated(state: RunState, name: str, content: str) -> RunState:
+    return replace(state, truncated=with_latest(state.truncated, name, content, MAX_TRUNCATED))
+
+
+def on_frame_built(state: RunState, body: kinds.FrameBuilt) -> RunState:
+    budget = body.budget
+    if budget is None:
+        return state if state.visit.prompt is None else replace(state, visit=replace(state.visit, prompt=None))
+    for one in budget.truncated:
+        state = _with_truncated(state, one.name, one.content)
+    counted = budget.tokens * NEUTRAL // max(1, budget.factor)
+    return replace(state, visit=replace(state.visit, prompt=("", counted)))
+
+
+def on_llm_requested(state: RunState, body: kinds.LlmRequested) -> RunState:
+    if state.visit.prompt is not None:
+        state = replace(state, visit=replace(state.visit, prompt=(body.model, state.visit.prompt[1])))
+    return on_intent(state, body)
 
 
 def on_llm_responded(state: RunState, body: kinds.LlmResponded) -> RunState:
     models = state.models
     usage = models.usage + body.usage if body.usage else models.usage
+    if body.usage and state.visit.prompt is not None:
+        models = _calibrate(models, *state.visit.prompt, body.usage.input_tokens)
     return replace(state, models=replace(models, answers=models.answers + 1, usage=usage), recovery=_SETTLED)
+
+
+def _calibrate(models: Models, model: str, counted: int, reported: int) -> Models:
+    """Compare the tokens of a prompt with those that the provider reported.
+
+    The factor rises at once, because a prompt that is too long is refused, and falls slowly.
+    """
+    if counted < MIN_CALIBRATED or reported <= 0:
+        return models
+    least, most = _FACTORS
+    factor = min(max(-(-reported * NEUTRAL // counted), least), most)
+    before = models.calibration.get(model, factor)
+    factor = max(factor, (3 * before + factor) // 4)
+    return replace(models, calibration={**models.calibration, model: factor})
 
 
 def on_model_switched(state: RunState, body: kinds.ModelSwitched) -> RunState:
@@ -394,7 +452,10 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
     if body.type == "finish":
         return replace(state, visit=replace(state.visit, is_open=False, rollback=None), ending=Ending("finish"))
     assert state.visit.input is not None  # since `run_started`
-    completed = CompletedVisit(body.phase, state.visit.input, artifact, state.visit.latest, state.visit.handoffs)
+    visit = state.visit
+    completed = CompletedVisit(
+        body.phase, state.visit.input, artifact, visit.latest, visit.handoffs, visit.conversations
+    )
     return replace(
         state,
         visit=replace(state.visit, is_open=False, input=artifact, rollback=None),
@@ -404,15 +465,34 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
     )
 
 
+def on_turn_aborted(state: RunState, body: kinds.TurnAborted) -> RunState:
+    """Interrupt the visit. An op without an outcome is cancelled; nobody is asked about it."""
+    return replace(state, aborted=body, recovery=_SETTLED)
+
+
+def on_phase_aborted(state: RunState, body: kinds.PhaseAborted) -> RunState:
+    """End the run, or visit the phase again: its next message is another turn."""
+    ending = Ending("abort", body.reason) if body.ends else None
+    return replace(state, visit=replace(state.visit, is_open=False), ending=ending, aborted=None)
+
+
 def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:
+    """Drop what the visit added to a transcript: if the visit is repeated, it adds its input again."""
     ending = Ending("failure", body.reason, body.code)
-    return replace(state, visit=replace(state.visit, is_open=False), ending=ending)
+    visit = replace(state.visit, is_open=False)
+    return replace(state, visit=visit, ending=ending, conversations=visit.conversations, aborted=None)
 
 
 def on_phase_rolled_back(state: RunState, body: kinds.PhaseRolledBack) -> RunState:
     """Return to the previous visit, with the artifacts and handoffs that it could read."""
-    visit = replace(state.visit, input=body.input, rollback=body)
-    return replace(state, visit=visit, history=state.history.rolled_back(), ending=None)
+    trail = state.history.trail
+    return replace(
+        state,
+        visit=replace(state.visit, input=body.input, rollback=body),
+        history=state.history.rolled_back(),
+        ending=None,
+        conversations=trail[-1].conversations if trail else state.conversations,
+    )
 
 
 def on_postprocessor_started(state: RunState, body: kinds.PostprocessorStarted) -> RunState:
@@ -440,6 +520,13 @@ def on_postprocessor_failed(state: RunState, body: kinds.PostprocessorFailed) ->
     return replace(state, visit=replace(state.visit, is_open=False), ending=ending)
 
 
+def on_transcript_change(state: RunState, body: Any) -> RunState:
+    try:
+        return replace(state, conversations=changed(state.conversations, body))
+    except ContractError as error:
+        raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}`: {error.message}") from error
+
+
 # -- effects ------------------------------------------------------------------------------------------
 
 
@@ -448,7 +535,7 @@ def on_intent(state: RunState, body: Any) -> RunState:
 
 
 def on_op_started(state: RunState, body: kinds.OpStarted) -> RunState:
-    """An op with a request has no effect of its own; the kernel records the intents of what it does for it."""
+    """An op with a request has no effect of its own: the kernel performs the request and records its intents."""
     state = _with_op(state, body.args)
     return state if body.request is not None else on_intent(state, body)
 
@@ -477,6 +564,19 @@ def on_sub_run_completed(state: RunState, body: kinds.SubRunCompleted) -> RunSta
     return replace(state, recovery=_SETTLED, models=models, visit=visit)
 
 
+def on_nested_run_ended(state: RunState, body: kinds.NestedRunEnded) -> RunState:
+    """Count what a function that an op called has used. The op itself is still being performed."""
+    models = state.models
+    models = replace(models, usage=models.usage + body.usage, answers=models.answers + body.answers)
+    return replace(state, models=models)
+
+
+def on_output_checked(state: RunState, body: kinds.OutputChecked) -> RunState:
+    if body.checked:
+        return state
+    return _warn(state, "the output was not checked by the program that started the run: it was resumed without it")
+
+
 def on_workspace_restored(state: RunState, body: kinds.WorkspaceRestored) -> RunState:
     for path in body.left:
         state = _warn(state, f"`{path}` was not restored: another program changed it, or it cannot be written")
@@ -500,7 +600,8 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.StepCompleted: on_step_completed,
     kinds.ContentTruncated: on_content_truncated,
     kinds.ContextLogFailed: on_context_log_failed,
-    kinds.LlmRequested: on_intent,
+    kinds.FrameBuilt: on_frame_built,
+    kinds.LlmRequested: on_llm_requested,
     kinds.LlmResponded: on_llm_responded,
     kinds.LlmFailed: on_outcome,
     kinds.ModelSwitched: on_model_switched,
@@ -509,10 +610,17 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.HandoffRecorded: on_handoff_recorded,
     kinds.PhaseCompleted: on_phase_completed,
     kinds.PhaseFailed: on_phase_failed,
+    kinds.PhaseAborted: on_phase_aborted,
+    kinds.TurnAborted: on_turn_aborted,
     kinds.PhaseRolledBack: on_phase_rolled_back,
     kinds.PostprocessorStarted: on_postprocessor_started,
     kinds.PostprocessorCompleted: on_postprocessor_completed,
     kinds.PostprocessorFailed: on_postprocessor_failed,
+    kinds.TranscriptExtended: on_transcript_change,
+    kinds.ExperienceRemembered: on_transcript_change,
+    kinds.ExperienceForgotten: on_transcript_change,
+    kinds.ContextCompacted: on_transcript_change,
+    kinds.MemoryChanged: on_transcript_change,
     kinds.OpStarted: on_op_started,
     kinds.RequestFulfilled: on_intent,
     kinds.OpCompleted: on_op_completed,
@@ -520,6 +628,8 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.SubRunStarted: on_intent,
     kinds.SubRunStopped: on_sub_run_stopped,
     kinds.SubRunCompleted: on_sub_run_completed,
+    kinds.NestedRunEnded: on_nested_run_ended,
+    kinds.OutputChecked: on_output_checked,
     kinds.RestoreStarted: on_intent,
     kinds.WorkspaceRestored: on_workspace_restored,
 }

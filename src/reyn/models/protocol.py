@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
 from reyn.journal.kinds import AnswerForm, Usage
 
+if TYPE_CHECKING:
+    from reyn.config import ModelSettings
+
+R = TypeVar("R")
+CountTokens = Callable[[str], int]
+"""Counts the tokens of a text."""
 Role = Literal["system", "user", "assistant", "tool"]
 """The author of a message; `tool` is the result of a tool call."""
 
@@ -139,12 +145,15 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
         return msgspec.json.decode(self.input_json) if self.input_json else None
 
 
+PLAIN_TEXT: dict[str, Any] = {"type": "string"}
+"""The contract of a request whose answer is plain text: constrain nothing."""
+
 OutputMode = Literal["grammar", "json_schema", "json_object", "free"]
 """How the output of a model is constrained to the contract."""
 
 
 class ModelAnswer(msgspec.Struct, frozen=True):
-    """The answer of a model.
+    """A model's answer to one request.
 
     Attributes:
         text: The whole text.
@@ -172,7 +181,11 @@ class Delta(msgspec.Struct, frozen=True):
 
 
 class Model(Protocol):
-    """A language model. A model may also implement `DeclaresLatency` and `ClosableModel`."""
+    """A language model.
+
+    A model may also implement `DeclaresLatency`, `DeclaresAnswerForm`, `DeclaresPromptLimit`, `TokenizingModel`,
+    `DeclaresSettings`, `DeclaresImages` and `ClosableModel`.
+    """
 
     @property
     def name(self) -> str:
@@ -208,6 +221,48 @@ class DeclaresAnswerForm(Protocol):
 
 
 @runtime_checkable
+class DeclaresPromptLimit(Protocol):
+    """A model that declares how long a prompt may be; Reyn truncates longer ones, and records it."""
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """Return the context window less the tokens reserved for the answer."""
+        ...
+
+
+@runtime_checkable
+class DeclaresSettings(Protocol):
+    """A model that is passed from Python with settings of its own: its timeout, and the number of retries."""
+
+    @property
+    def settings(self) -> ModelSettings:
+        """Return the settings."""
+        ...
+
+
+@runtime_checkable
+class TokenizingModel(Protocol):
+    """A model with a tokenizer of its own, which counts the tokens of prompts exactly."""
+
+    async def with_tokenizer(self, work: Callable[[CountTokens], R]) -> R:
+        """Call `work` with a function that counts the tokens of a text, in any thread; return its result.
+
+        Raise a `ModelError` if the tokenizer is not available; the run then stops and can be resumed.
+        """
+        ...
+
+
+@runtime_checkable
+class DeclaresImages(Protocol):
+    """A model that declares whether it reads images; one that does not gets the description of an image as text."""
+
+    @property
+    def reads_images(self) -> bool:
+        """Return whether it reads images."""
+        ...
+
+
+@runtime_checkable
 class ClosableModel(Protocol):
     """A model that holds connections. The runtime closes the models that it opened."""
 
@@ -219,3 +274,8 @@ class ClosableModel(Protocol):
 def takes_time(model: Model) -> bool:
     """Return whether answers of a model take time."""
     return model.takes_time if isinstance(model, DeclaresLatency) else True
+
+
+def reads_images(model: Model) -> bool:
+    """Return whether a model is sent the images that tools return."""
+    return model.reads_images if isinstance(model, DeclaresImages) else False

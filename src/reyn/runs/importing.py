@@ -1,7 +1,7 @@
 """Import runs from an archive: check everything, then store all runs in one transaction.
 
-The author of an archive chose every byte of it, so nothing in it is trusted. Each run must be one that Reyn can read
-for good: known events in an order that a run produces, paths that an op can write, content of the right shape. A
+The author of an archive chose every byte of it, so nothing in it is trusted. Each run must stay
+readable: known events in an order that a run produces, paths that an op can write, content of the right shape. A
 sub-run must be the one that its parent started. Imported runs are marked outside of their events, and are never
 executed: `fork` and `rerun` continue them as new runs.
 """
@@ -226,7 +226,7 @@ class _Runs:
         return history
 
     def _before(self, run: str, first: Event, opening: Body) -> _History:
-        """Return the history that a fork continues; of any other run, none."""
+        """Return the history that a fork continues; an empty one if the run is not a fork."""
         if isinstance(opening, kinds.RunStarted):
             if first.seq != 1:
                 raise ArchiveInvalid(f"run `{run}`: the first event has the number {first.seq}")
@@ -282,7 +282,7 @@ class _Runs:
             self._check_values(part, where)
 
     def _shape(self, name: str) -> str:
-        """Return what a content is: `artifact` with its type, `object`, `json`, `text` or `bytes`."""
+        """Return the type of a content: `artifact` with its type, `object`, `json`, `text` or `bytes`."""
         if name not in self._shapes:
             self._shapes[name] = _shape(self._archive.blobs[name].content)
         return self._shapes[name]
@@ -336,7 +336,7 @@ class _Runs:
 _CALL = re.compile(r"[0-9]{1,9}(\.[a-z0-9]{1,20})*", re.ASCII)
 _MAX_CALL = 200
 _MAX_ORIGINS = 200
-"""How many runs a run may need, one by the other; checking is recursive."""
+"""Maximum length of a chain of runs that need each other, because checking is recursive."""
 
 
 _CONTENTS: dict[type[msgspec.Struct], dict[str, str]] = {
@@ -355,7 +355,7 @@ _CONTENTS: dict[type[msgspec.Struct], dict[str, str]] = {
     kinds.DecisionProposed: {"preview": "text"},
     kinds.ApprovalDecided: {"args": "a JSON object", "result": "a JSON object"},
 }
-"""What the contents of events are, by field. File contents may be any bytes."""
+"""The types of contents, by event field. File contents may be any bytes."""
 _SHAPES = {
     "text": ("text", "json", "object", "artifact"),
     "JSON": ("json", "object", "artifact"),

@@ -1,26 +1,27 @@
 """Preview a frame: execute a visit in memory up to its first model call, and read the frame it recorded.
 
-The preview uses the code of a real run (pinned copies, `visit`, `frame_at`), so it cannot differ from one. It performs
-no effects and writes nothing to the project's journal.
+The preview uses the code of a real run (pinned copies, `visit`, `context_frame`), so it cannot differ from one. It
+performs no effects and writes nothing to the project's journal.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
-from reyn.context import ContextFrame, Execution
+from reyn.config.values import ProjectContext, PromptLimit
+from reyn.context import ContextFrame
 from reyn.errors import InputInvalid
 from reyn.journal import Blob, MemoryJournal, canonical, decode, kinds
 from reyn.kernel.effects import Ask, CallModel
 from reyn.kernel.inputs import to_artifact
-from reyn.kernel.limits import act_turns, visits_left
+from reyn.kernel.limits import visits_left
 from reyn.kernel.loading import new_tape, pin_ops, start_event
-from reyn.kernel.phase_executor import MAX_TRUNCATED_READS, visit
+from reyn.kernel.phase_executor import visit
 from reyn.kernel.run_orchestrator import Visit
-from reyn.runs.frames import frame_at, frame_sections
+from reyn.runs.context_frames import context_frame
 from reyn.runs.run_reader import RunReader
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def preview_frame(
     ops: OpTable,
     form: kinds.AnswerForm,
     summaries: Blob | None = None,
+    limit: PromptLimit | None = None,
 ) -> ContextFrame:
     """Return the frame of a first visit of a phase; without `phase`, of the entry phase.
 
@@ -59,14 +61,32 @@ def preview_frame(
         artifact: dict[str, Any] = {"type": skill.inputs_of(phase)[0].name, "data": {}}
     else:
         artifact = to_artifact(input, skill, strict=settings.strict, node=phase)
-    frame = _Preview(skill, artifact, phase, settings, ops, form, summaries).frame()
-    if isinstance(frame, ContextFrame):
-        return frame
-    bare = replace(skill, phases=skill.phases | {phase: replace(skill.phases[phase], preprocessor=())})
-    without_steps = _Preview(bare, artifact, phase, settings, ops, form, summaries).frame()
-    assert isinstance(without_steps, ContextFrame)
-    warning = f"the preprocessor of phase `{phase}` was not executed: {frame}"
-    return replace(without_steps, warnings=(*without_steps.warnings, warning))
+    # A preview opens no model and needs no tokenizer, so it estimates.
+    limit = replace(limit or PromptLimit(), counter="bytes")
+    estimated = {name: replace(one, counter="bytes") for name, one in settings.prompt_limits.items()}
+    context = settings.context
+    if isinstance(context, ProjectContext):
+        context = replace(context, counter="bytes")
+    settings = replace(settings, prompt_limits=estimated, context=context)
+    preview = partial(_Preview, artifact=artifact, phase=phase, ops=ops, form=form, summaries=summaries, limit=limit)
+    frame = preview(skill, settings).frame()
+    warnings: tuple[str, ...] = ()
+    if isinstance(frame, _NotReached) and not frame.is_limit:
+        warnings = (f"the preprocessor of phase `{phase}` was not executed: {frame.reason}",)
+        skill = replace(skill, phases=skill.phases | {phase: replace(skill.phases[phase], preprocessor=())})
+        frame = preview(skill, settings).frame()
+    if isinstance(frame, _NotReached):
+        warnings = (*warnings, f"the run would stop here: {frame.reason}")
+        frame = preview(skill, settings, is_limited=False).frame()
+    assert isinstance(frame, ContextFrame)
+    return replace(frame, warnings=(*frame.warnings, *warnings))
+
+
+class _NotReached(NamedTuple):
+    """Why a visit does not reach its first model call; `is_limit` if the prompt exceeds its limit."""
+
+    reason: str
+    is_limit: bool = False
 
 
 class _Preview:
@@ -75,12 +95,15 @@ class _Preview:
     def __init__(
         self,
         skill: Skill,
+        settings: RunSettings,
+        *,
         artifact: dict[str, Any],
         phase: str,
-        settings: RunSettings,
         ops: OpTable,
         form: kinds.AnswerForm,
         summaries: Blob | None,
+        limit: PromptLimit,
+        is_limited: bool = True,
     ) -> None:
         # These limits stop a run before the model is called; they do not appear in the frame.
         limits = replace(settings.limits, tokens=None, run_seconds=None, phase_seconds=None)
@@ -95,6 +118,7 @@ class _Preview:
             model="",
             answer_form=form,
             summaries=summaries,
+            prompt_limit=limit,
         )
         reads = {
             name: Blob.of(canonical({"type": name, "data": {}}))
@@ -102,14 +126,17 @@ class _Preview:
             if name != started.input.type
         }
         self._tape: Tape = new_tape(self._journal, started, (*blobs, *reads.values()), now=0)
-        compiled = RunReader(self._journal, ops).compile_skill(started, self._tape.content)
+        if not is_limited:
+            self._tape.record(kinds.LimitRaised("max_prompt_tokens", None, 0), 0)
+        self._reader = RunReader(self._journal, lambda: ops)
+        compiled = self._reader.compile_skill(started, self._tape.content)
         self._phase: CompiledPhase = compiled.phase(phase, self._tape.state)
         latest = {name: blob.hash for name, blob in reads.items()}
         left = visits_left(self._tape.state, skill, settings, phase)
         self._entry = Visit(phase, started.input, visit=1, step=1, path=(phase,), latest=latest, left=left)
 
-    def frame(self) -> ContextFrame | str:
-        """Return the frame, or the reason why the visit does not reach its first model call."""
+    def frame(self) -> ContextFrame | _NotReached:
+        """Return the frame, or why the visit does not reach its first model call."""
         coroutine = visit(self._phase, self._entry, self._tape)
         try:
             effect = coroutine.send(None)
@@ -120,40 +147,23 @@ class _Preview:
         self._tape.flush_now(self._journal)
         if isinstance(effect, CallModel):
             return self._recorded_frame()
+        limits = [body.reason for body in self._bodies() if isinstance(body, kinds.LimitReached)]
+        if limits:
+            return _NotReached(limits[0], is_limit=True)
         failures = [body.reason for body in self._bodies() if isinstance(body, kinds.PhaseFailed)]
         if failures:
-            return failures[0]
-        return "a step asks a person" if isinstance(effect, Ask) else "a step has side effects"
+            return _NotReached(failures[0])
+        return _NotReached("a step asks a person" if isinstance(effect, Ask) else "a step has side effects")
 
     def _bodies(self) -> list[Any]:
         return [decode(event) for event in self._journal.read(_RUN)]
 
     def _recorded_frame(self) -> ContextFrame:
-        phase, entry = self._phase, self._entry
-        turns = act_turns(self._tape.state, phase.settings, phase.definition.max_act_turns if phase.ops else 0)
-        whole = {body.part: body.content for body in self._bodies() if isinstance(body, kinds.ContentTruncated)}
-        [built] = [body for body in self._bodies() if isinstance(body, kinds.FrameBuilt)]
-        spec = phase.turn_spec(built.form, acting=turns > 0, is_truncated=bool(whole))
-        remaining = turns if phase.ops else MAX_TRUNCATED_READS if whole else None
-        assert spec.system == built.messages[0]
-        read = tuple(entry.latest.values())
-        blobs = [part.blob for part in built.messages[-1].parts if part.blob is not None]
-        applied = [body for body in self._bodies() if isinstance(body, kinds.ContextBudgetApplied)]
-        handoff = applied[0].text if applied else None
-        [input_hash] = [name for name in blobs if name not in (*read, handoff)]
-        sections = frame_sections(_RUN, self._journal.read(_RUN), None, self._journal.blob)
-        receives = handoff is None and phase.context(1).manifest is not None and phase.name != phase.skill.entry
-        return ContextFrame(
-            spec.frame,
-            msgspec.json.decode(self._journal.blob(whole.get(input_hash, input_hash))),
-            Execution(entry.path, entry.visit, entry.step),
-            remaining,
-            tuple(msgspec.json.decode(self._journal.blob(name)) for name in read),
-            self._journal.blob(handoff).decode() if handoff else None,
-            tuple(frame_at(_RUN, self._journal.read(_RUN), None, self._journal.blob)),
-            sections,
-            (
-                *([f"the artifacts that phase `{entry.phase}` reads are empty in a preview"] if read else []),
-                *([f"phase `{entry.phase}` receives handoffs, which a preview does not have"] if receives else []),
-            ),
-        )
+        frame = context_frame(_RUN, self._journal.read(_RUN), None, self._journal.blob, self._reader.compile_skill)
+        phase, warnings = self._phase, []
+        if frame.read_artifacts:
+            warnings.append(f"the artifacts that phase `{phase.name}` reads are empty in a preview")
+        receives = phase.context(1).manifest is not None and phase.name != phase.skill.entry
+        if receives and frame.handoff is None:
+            warnings.append(f"phase `{phase.name}` receives handoffs, which a preview does not have")
+        return replace(frame, warnings=(*frame.warnings, *warnings))

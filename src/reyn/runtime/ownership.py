@@ -9,14 +9,14 @@ import msgspec
 
 from reyn.config import journal_key
 from reyn.journal.sqlite import SqliteJournal
-from reyn.runtime.project import DATABASE, STATE
+from reyn.runtime.os_runtime import DATABASE, STATE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 class JournalReport(msgspec.Struct, frozen=True):
-    """What a journal holds. `is_own` is true if there is none."""
+    """The contents of a journal. `is_own` is true if there is no journal."""
 
     is_own: bool = True
     runs: int = 0

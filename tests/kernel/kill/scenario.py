@@ -64,7 +64,7 @@ def answer_to(wait: Any) -> Any:
 
 
 class InstantUser:
-    """A user who answers every question immediately."""
+    """A user who replies to every question immediately."""
 
     async def ask(self, run_id: str, wait: Any) -> Any:
         return answer_to(wait)
@@ -108,6 +108,7 @@ class Scenario:
         self.runs: list[str] = []
         self.settings: dict[str, Any] = {}
         self.ops: list = []
+        self.input: dict = {"text": "in"}
         self.has_user = False
         self.clock: Clock = SystemClock()
         self.fails_at = ""
@@ -158,7 +159,7 @@ class Scenario:
 
     async def _operate(self, runtime: OSRuntime, run: str) -> RunResult:
         """Act as the operator: start or continue, answer questions, retry failures, raise limits."""
-        result = await runtime.run(self.skill, {"text": "in"}, run_id=run)
+        result = await runtime.run(self.skill, self.input, run_id=run)
         for _ in range(MAX_ATTEMPTS):
             if result.status not in ("failed", "limited", "waiting"):
                 break
@@ -173,7 +174,7 @@ class Scenario:
         if stopped.status == "waiting" and not self.has_user:
             wait = stopped.wait
             answer = answer_to(wait)
-            self.ledger.write(Entry("said", wait.run or run, wait.id, digest(canonical(answer))))
+            self.ledger.write(Entry("replied", wait.run or run, wait.id, digest(canonical(answer))))
             with suppress(QuestionUnknown):  # answered before the kill
                 runtime.answer(run, wait.id, answer)
         return await runtime.resume(run, retry=stopped.status == "failed")

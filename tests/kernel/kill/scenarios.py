@@ -82,7 +82,7 @@ def concurrent_writers(folder: Path) -> Scenario:
 
 
 def asking_an_absent_user(folder: Path) -> Scenario:
-    """Questions without a user: the run waits, and an operator answers through the inbox."""
+    """Questions without a user: the run waits, and an operator replies through the inbox."""
     scenario = _with_files(folder)
     write_skill(scenario.seed, "ask", {"a": ["b"], "b": ["end"]}, ops={"a": "file, ask_user", "b": "file, ask_user"})
     answers = [act(TWICE, question("sure?"), TWICE), go("b"), with_ops(finish(), question("really?")), finish()]
@@ -90,7 +90,7 @@ def asking_an_absent_user(folder: Path) -> Scenario:
 
 
 def asking_a_present_user(folder: Path) -> Scenario:
-    """The same questions with a user who answers."""
+    """The same questions with a user who replies."""
     scenario = asking_an_absent_user(folder)
     scenario.has_user = True
     return scenario
@@ -257,6 +257,29 @@ class SendOp:
         raise AssertionError("its plan changes files")
 
 
+def conversing(folder: Path) -> Scenario:
+    """A conversation with memory, a file and a compaction; an operator answers through the inbox."""
+    scenario = _with_files(folder)
+    write_skill(
+        scenario.seed,
+        "talk",
+        {"chat": ["chat", "end"]},
+        inputs={"chat": "user_message"},
+        phase_keys={"chat": "conversation: {max_tokens: 200}\n"},
+        ops={"chat": "file, remember, forget"},
+    )
+    remember, forget = {"kind": "remember", "text": "a name"}, {"kind": "forget", "id": "exp_1"}
+    answers = [
+        go("chat", "hello"),
+        act(remember, TWICE, forget),
+        go("chat", "x" * 500),
+        "no summary",
+        {"summary": "greetings"},
+        finish(),
+    ]
+    return scenario.executes("talk", answers)
+
+
 def unsafe(folder: Path) -> Scenario:
     """An unsafe op between two edits."""
     scenario = _with_files(folder)
@@ -308,7 +331,33 @@ def unsafe_after_a_question(folder: Path) -> Scenario:
     return scenario.executes("risk", [act(TWICE, {"kind": "call", "who": "ada"}), act(TWICE), finish()])
 
 
-PLAIN = (pair, rejected_and_looping, concurrent_runs, stopping_and_continuing)
+def within_a_prompt_budget(folder: Path) -> Scenario:
+    """Prompts and handoffs that an exact counter truncates."""
+    scenario = Scenario(folder)
+    keys = {"b": "context: {narrative_cap: 500}\n"}
+    write_skill(scenario.seed, "long", {"a": ["b"], "b": ["end"]}, ops={"a": "file"}, phase_keys=keys)
+    (scenario.seed / "long.txt").write_text("a long line\n" * 300)
+    answers = [act(file("read", "long.txt")), go("b", "many words " * 300), finish()]
+    return scenario.executes("long", answers, context={"max_prompt_tokens": 700, "counter": "exact"})
+
+
+def iterating_together(folder: Path) -> Scenario:
+    """An iteration whose sub-runs execute at the same time and change files."""
+    scenario = _with_files(folder)
+    write_skill(scenario.seed, "item", {"x": ["end"]}, ops={"x": "file"})
+    step = (
+        "preprocessor:\n  - iterate: {over: data.items, concurrency: 2, into: data.all,"
+        " apply: {run_skill: {skill: item, input: {text: _iter.item}}}}\n"
+    )
+    anything = {"type": "object", "additionalProperties": True}
+    write_skill(scenario.seed, "many", {"a": ["end"]}, phase_keys={"a": step}, artifacts={"note": anything})
+    scenario.input = {"text": "in", "items": ["one", "two", "three"]}
+    # Sub-runs that execute together count the answers of their parent alike, so each gets the first answers.
+    together = [act(file("write", "workspace:mine.txt", content="x\n")), finish("each")]
+    return scenario.executes("many", [*together, "unused", "unused", "unused", "unused", finish("all")])
+
+
+PLAIN = (within_a_prompt_budget, pair, rejected_and_looping, concurrent_runs, stopping_and_continuing)
 ACTING = (
     writing,
     concurrent_writers,
@@ -323,4 +372,6 @@ ACTING = (
     sub_runs,
     stopping_sub_runs,
     steps_and_limits,
+    conversing,
+    iterating_together,
 )

@@ -109,5 +109,5 @@ def _report(posted: PostedReply, *, is_continued: bool, as_json: bool) -> None:
         print_json({"run_id": posted.run_id, "wait": posted.wait_id, "is_continued": is_continued})
         return
     suffix = "; another process continues the run" if is_continued else ""
-    click.echo(f"{posted.run_id}: answered {posted.wait_id}{suffix}")
+    click.echo(f"{posted.run_id}: stored the reply to {posted.wait_id}{suffix}")
     print_next(None if is_continued else NextAction("resume", posted.root_run))

@@ -29,7 +29,7 @@ class Entry(msgspec.Struct, frozen=True):
 
     asked, answered, durable      the model was called, it answered, its answer is in the journal
     refused                       the model was called and raised an error
-    questioned, said, posted      the user was asked, answered, and the answer is in the inbox
+    questioned, replied, posted   the user was asked, replied, and the reply is in the inbox
     intended, done                the intent of a file change is in the journal; so is its outcome
     changing, changed             a file is about to change; it has changed
     """
@@ -89,7 +89,7 @@ class LedgerPeople:
     async def ask(self, run_id: str, wait: Wait) -> Any:
         self._ledger.write(Entry("questioned", run_id, wait.id))
         answer = await self._people.ask(run_id, wait)
-        self._ledger.write(Entry("said", run_id, wait.id, digest(canonical(answer))))
+        self._ledger.write(Entry("replied", run_id, wait.id, digest(canonical(answer))))
         return answer
 
 
