@@ -10,7 +10,7 @@ from typing import Any
 
 from reyn import llm_function, tool
 from reyn.functions import Image
-from reyn.models import ModelReply
+from reyn.models import ModelAnswer
 from reyn.testing import ScriptedModel
 from tests.functions.support import kinds, results, sync_runtime
 
@@ -25,7 +25,7 @@ class NativeModel(ScriptedModel):
         super().__init__(answers, "native")
         self.requests: list[Any] = []
 
-    async def complete(self, request: Any) -> ModelReply:
+    async def complete(self, request: Any) -> ModelAnswer:
         self.requests.append(request)
         return await super().complete(request)
 

@@ -11,7 +11,7 @@ from reyn import SyncRuntime, llm_function, tool
 from reyn.errors import CallImpossible, CallStopped
 from reyn.functions import use_runtime
 from reyn.journal.kinds import Usage
-from reyn.models import ModelReply
+from reyn.models import ModelAnswer
 from tests.functions.support import Answers, act, async_runtime, kinds, results, sync_runtime, value
 from tests.support import finish as skill_finish
 from tests.support import write_skill
@@ -20,7 +20,7 @@ from tests.support import write_skill
 class Counted(Answers):
     async def complete(self, request):
         reply = await super().complete(request)
-        return ModelReply(reply.text, Usage(10, 1))
+        return ModelAnswer(reply.text, Usage(10, 1))
 
 
 @llm_function(llm_interface=Counted(value("short")))

@@ -24,7 +24,15 @@ from reyn.context.compile import (
     compile_invocation_turn,
     compile_source,
 )
-from reyn.context.frame import ContextFrame, Execution, Repetition, Rollback, StableFrame, stable_frame
+from reyn.context.frame import (
+    ContextFrame,
+    Execution,
+    RejectedArtifact,
+    Repetition,
+    Rollback,
+    StableFrame,
+    stable_frame,
+)
 from reyn.context.handoff import (
     HandoffContext,
     PhaseHandoff,
@@ -61,6 +69,7 @@ from reyn.context.render import (
     results_message,
     truncate,
     turn_message,
+    turn_parts,
 )
 from reyn.context.selfref import DataFromSelfRef
 from reyn.context.tokens import TokenCounter, estimate_tokens, truncate_to_token_budget
@@ -95,6 +104,7 @@ __all__ = [
     "PhaseHandoff",
     "PhaseManifest",
     "PromptContract",
+    "RejectedArtifact",
     "Repetition",
     "Rollback",
     "Section",
@@ -135,4 +145,5 @@ __all__ = [
     "truncate",
     "truncate_to_token_budget",
     "turn_message",
+    "turn_parts",
 ]

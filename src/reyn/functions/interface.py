@@ -18,7 +18,7 @@ from reyn.config import ModelSettings, user_config
 from reyn.context.transcript import normalize
 from reyn.contract import Contract
 from reyn.errors import FunctionInvalid, SchemaRejected
-from reyn.models import ModelReply, ModelRequest, ToolDefinition
+from reyn.models import ModelAnswer, ModelRequest, ToolDefinition
 from reyn.models.protocol import PLAIN_TEXT
 from reyn.ops import Op
 from reyn.secrets import EnvironmentStore, MemoryOrigins, MemoryStore, Secrets, open_secrets
@@ -43,7 +43,7 @@ class ChatChunk(msgspec.Struct, frozen=True):
     """
 
     text: str = ""
-    reply: ModelReply | None = None
+    reply: ModelAnswer | None = None
 
 
 class OpenAICompatible:
@@ -137,7 +137,7 @@ class OpenAICompatible:
             return Secrets([MemoryStore({_OWN_KEY: self._api_key})], EnvironmentStore({}), MemoryOrigins())
         return open_secrets(origins=user_config())
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Answer a request of a run. A key that the server quotes is not part of the reply."""
         model = await self._model()
         reply = await model.complete(request)
@@ -146,7 +146,7 @@ class OpenAICompatible:
 
     async def chat(
         self, messages: Iterable[Message | dict[str, Any]], tools: Iterable[Op | ToolDefinition] = ()
-    ) -> ModelReply:
+    ) -> ModelAnswer:
         """Send messages and return the answer.
 
         Args:
@@ -192,7 +192,7 @@ class OpenAICompatible:
             call.cancel()
             await asyncio.gather(call, return_exceptions=True)
 
-    async def _complete_directly(self, request: ModelRequest) -> ModelReply:
+    async def _complete_directly(self, request: ModelRequest) -> ModelAnswer:
         """Call the model; repeat the call in another format if the server rejects this one, which it does at once."""
         model, changes = await self._model(), 0
         while True:

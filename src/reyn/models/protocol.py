@@ -143,8 +143,8 @@ OutputMode = Literal["grammar", "json_schema", "json_object", "free"]
 """How the output of a model is constrained to the contract."""
 
 
-class ModelReply(msgspec.Struct, frozen=True):
-    """The answer of a model.
+class ModelAnswer(msgspec.Struct, frozen=True):
+    """A model's answer to one request.
 
     Attributes:
         text: The whole text.
@@ -182,7 +182,7 @@ class Model(Protocol):
         """Return the name that the journal records; for adapters of the catalog, the name that opens the model."""
         ...
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Answer a request. Raise a `ModelError` if there is no answer; the run then stops and can be resumed."""
         ...
 
