@@ -6,15 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from reyn.context import (
-    FrameSection,
-    SectionCost,
-    estimate_tokens,
-    frame_message,
-    message_text,
-    normalized,
-    rendered_message,
-)
+from reyn.context import FrameSection, SectionCost, estimate_tokens, message_text, normalized, rendered_message
 from reyn.errors import RunNotFound
 from reyn.journal import decode, kinds
 from reyn.kernel.conversations import changed, seed_of
@@ -53,9 +45,6 @@ class RecordedFrame(NamedTuple):
     @property
     def turn(self) -> kinds.FrameMessage:
         """The message with the input."""
-        begun = next((one for one in reversed(self.transcript) if one.parts and one.parts[0].plain), None)
-        if begun is not None:
-            return frame_message(begun)
         return next((one for one in self.messages if _is_turn(one)), self.messages[-1])
 
 
@@ -75,18 +64,17 @@ def frame_at(
     """
     frame = find_frame(run_id, events, seq, content)
     messages = messages_of(frame, content)
-    if frame.tools is not None:
-        messages.append((TOOLS, _tool_lines(content(frame.tools))))
     return messages if frame.answer is None else [*messages, (ANSWER, content(frame.answer).decode())]
 
 
 def messages_of(frame: RecordedFrame, content: Callable[[str], bytes]) -> list[tuple[str, str]]:
-    """Return role and text of the messages of a frame."""
+    """Return role and text of the messages of a frame, followed by the native tools if there are any."""
     system, rest = frame.messages[:1], frame.messages[1:]
-    return [
+    messages = [
         (str(message.role), _text(message, content, frame.results))
         for message in (*map(normalized, system), *frame.transcript, *map(normalized, rest))
     ]
+    return messages if frame.tools is None else [*messages, (TOOLS, _tool_lines(content(frame.tools)))]
 
 
 def _tool_lines(tools: bytes) -> str:
