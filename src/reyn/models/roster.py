@@ -61,6 +61,7 @@ class Roster:
         self._secrets: Secrets | None = None
         self._override = override
         self._override_takes_time = override is not None and takes_time(override)
+        self._override_form: AnswerForm = "full" if override is None else _declared_form(override)
         self._override_reads_images = override is not None and reads_images(override)
         self._opened: dict[str, Model] = {}
         self._takes_time: dict[str, bool] = {}
@@ -140,7 +141,7 @@ class Roster:
     def answer_form(self, name: str) -> AnswerForm:
         """Return the form in which a model is asked to answer, by its settings or by its adapter."""
         if self._override is not None:
-            return _declared_form(self._override)
+            return self._override_form
         settings = self.settings(name)
         if settings.answer_form != "auto":
             return settings.answer_form

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from reyn.models import Message, Model
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable
-    from reyn.ops.mcp import ToolDefinitions
+    from reyn.ops.mcp import Connections, ToolDefinitions
     from reyn.permissions.trust import ProjectTrust
     from reyn.runs.diff import DiffReport
     from reyn.runs.frames import VisitContext
@@ -125,6 +125,10 @@ class SyncRuntime:
     @property
     def ops(self) -> OpTable:
         return self.runtime.ops
+
+    @property
+    def mcp(self) -> Connections:
+        return self.runtime.mcp
 
     @property
     def journal(self) -> Journal:
