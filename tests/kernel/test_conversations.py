@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from reyn import RunResult, SyncRuntime
+from reyn.context import NormalizedMessage, normalize
 from reyn.errors import (
     HistoryInvalid,
     InputInvalid,
@@ -359,6 +360,30 @@ def test_histories_that_extend_each_other_share_their_content(project: Project):
     with project.open([]) as rt:
         assert rt.replay("k11").events
         assert len(rt.frame_at("k11")) == 1 + 4 + 23 + 1
+
+
+def test_a_history_can_move_to_another_journal(tmp_path: Path):
+    write_talk(tmp_path)
+    history: Any = [
+        {"role": role, "content": f"text {number}"} for number in range(100) for role in ("user", "assistant")
+    ]
+    for number in range(3):
+        project = Project(tmp_path)
+        with project.open([finish("fine")]) as rt:
+            rt.run("talk", f"message {number}", run_id="k", history=history)
+            history = rt.transcript("k")
+            assert rt.verify("k").blobs
+        assert project.is_sound()
+
+
+def test_a_list_that_continues_the_callers_own_is_stored_in_parts(project: Project):
+    history = normalize([{"role": role, "content": "x"} for _ in range(100) for role in ("user", "assistant")])
+    for number in range(3):
+        with project.open([finish("fine")]) as rt:
+            rt.run("talk", "Hi", run_id=f"k{number}", history=history)
+        history = history.append(NormalizedMessage("user", "Hi"), NormalizedMessage("assistant", "fine"))
+    [started] = project.events("run_started", run_id="k2")
+    assert [part["messages"] for part in started["history"]] == [200, 2, 2]
 
 
 def test_a_long_history_is_compacted_as_a_whole(tmp_path: Path):

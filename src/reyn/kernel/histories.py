@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec.structs import replace
@@ -22,8 +21,6 @@ from reyn.models import ToolCall
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reyn.journal import Journal
-
     Parts = tuple[kinds.HistoryPart, ...]
 
 MAX_PARTS = 256
@@ -33,54 +30,51 @@ _decoder = msgspec.json.Decoder(tuple[NormalizedMessage, ...])
 
 
 class Histories:
-    """Histories that this process knows, by their parts. The least recently used is dropped first."""
+    """Histories in memory, by their parts. The least recently used is dropped first."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[Parts, NormalizedMessageList] = OrderedDict()
-        self._stored: WeakKeyDictionary[Journal, dict[Parts, None]] = WeakKeyDictionary()
 
     def store(
         self,
         messages: NormalizedMessageList,
+        is_stored: Callable[[str], bool],
         scrub: Callable[[str], str] = str,
-        journal: Journal | None = None,
     ) -> tuple[Parts, tuple[Blob, ...]]:
         """Return the parts of a history, and the content that is new. Costs time for what is new, if it extends a known
-        history that is stored; its system message is not part of it.
+        history. Its system message is not part of it.
 
         Args:
             messages: The history.
+            is_stored: Returns whether the journal has some content. A run that has the last part of a history has all.
             scrub: Removes secrets from a text.
-            journal: Where it is going to be stored; what only another journal has is stored again.
 
         Raises:
             TranscriptInvalid: A tool call has no result.
         """
         check_closed(messages)
-        before: Parts = ()
-        stored = self._stored.get(journal, {}) if journal is not None else {}
-        for parts, known in reversed(self._known.items()):
-            if len(parts) < MAX_PARTS and known.length and parts in stored and messages.extends(known):
-                before = parts
-                break
-        start = sum(part.messages for part in before)
-        new = tuple(_scrubbed(message, scrub) for message in messages.tail(messages.length - start))
-        if not new:
+        before = next(
+            (
+                parts
+                for parts, known in reversed(self._known.items())
+                if len(parts) < MAX_PARTS and messages.extends(known) and is_stored(parts[-1].content)
+            ),
+            (),
+        )
+        found = messages.tail(messages.length - sum(part.messages for part in before))
+        if not found:
             return before, ()
-        whole = self._known.get(before, NormalizedMessageList()).append(*new)
+        new = tuple(_scrubbed(message, scrub) for message in found)
         content = Blob.of(canonical(new))
         tokens = sum(estimate_tokens(message.text) for message in new)
         parts = (*before, kinds.HistoryPart(content.hash, len(new), tokens))
+        is_clean = all(one is other for one, other in zip(new, found, strict=True))
+        # A list that continues the caller's own one extends it; one with the same messages does not.
+        whole = (
+            messages.with_system(None) if is_clean else self._known.get(before, NormalizedMessageList()).append(*new)
+        )
         self._remember(parts, whole)
         return parts, (content,)
-
-    def confirm(self, parts: Parts, journal: Journal) -> None:
-        """Remember that a journal has a history, so that one that extends it is stored by what is new."""
-        if parts:
-            stored = self._stored.setdefault(journal, {})
-            stored[parts] = None
-            if len(stored) > _CACHED:
-                stored.pop(next(iter(stored)))
 
     def load(self, parts: Parts, content: Callable[[str], bytes]) -> NormalizedMessageList:
         """Return the messages of a history.

@@ -22,6 +22,7 @@ from reyn.config.load import merge_rules
 from reyn.context import normalize
 from reyn.errors import (
     ApprovalUnknown,
+    BlobMissing,
     InputInvalid,
     McpServerFailed,
     McpServerUnknown,
@@ -420,7 +421,6 @@ class OSRuntime:
         async def start() -> RunResult:
             if self.journal.find(name) is not None:  # another process was faster
                 return await again()
-            stored = HISTORIES.store(earlier, self._roster.scrub, self.journal)
             first = start_event(
                 name,
                 loaded,
@@ -431,13 +431,22 @@ class OSRuntime:
                 answer_form=self._roster.answer_form(model),
                 source=self._source(skill),
                 summaries=self._summaries(loaded, settings),
-                history=stored,
+                history=self._store_history(earlier),
             )
-            result = await self._begin(first, model, observers)
-            HISTORIES.confirm(stored[0], self.journal)
-            return result
+            return await self._begin(first, model, observers)
 
         return await self._claim_and_execute(name, start, observers)
+
+    def _store_history(self, history: NormalizedMessageList) -> tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]]:
+        """Return the parts of a history, and the content that the journal does not have."""
+
+        def is_stored(name: str) -> bool:
+            try:
+                return bool(self.journal.blob(name))
+            except BlobMissing:
+                return False
+
+        return HISTORIES.store(history, is_stored, self._roster.scrub)
 
     def _summaries(self, skill: Skill, settings: RunSettings) -> Blob | None:
         """Return the summaries of phases that other programs left in the project, if the skill receives handoffs."""
@@ -459,9 +468,8 @@ class OSRuntime:
         artifact = to_artifact(value, skill, strict=settings.strict)
         model = self._roster.ready(self.config.model or parent.models.name)
         form = self._roster.answer_form(model)
-        earlier = HISTORIES.store(history, self._roster.scrub, self.journal)
+        earlier = self._store_history(history)
         state = await self._sub_runs(model, observers).call(scope, skill, artifact, settings, model, form, earlier)
-        HISTORIES.confirm(earlier[0], self.journal)
         return self._reader.to_result(state)
 
     def _checked_value(self, skill: Skill) -> Skill:
