@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from reyn import SyncRuntime
+from tests.models.small_model import real
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "assistant"
 FIRST = "I cook for four. What do noodles cost?"
@@ -98,7 +99,7 @@ def test_a_new_message_after_a_kill_keeps_what_the_turn_has_done(project: Path):
     assert [role for role, _ in messages] == ["user", "assistant", "tool", "tool", "user", "assistant"]
 
 
-@pytest.mark.real_model
+@real
 def test_the_embedded_model_is_killed_in_a_tool_and_resumed(project: Path):
     arguments = ("--model", "local", "--turns", "1")
     kill_in_a_tool(project, *arguments, FIRST)
