@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reyn import ModelReply, ModelRequest, OSRuntime, llm_function
+from reyn import ModelAnswer, ModelRequest, OSRuntime, llm_function
 from reyn.functions import use_runtime
 from reyn.journal.sqlite import SqliteJournal
 
@@ -42,8 +42,8 @@ class _Instant:
     name = "instant"
     takes_time = False
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
-        return ModelReply(_ANSWER)
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        return ModelAnswer(_ANSWER)
 
 
 class _CountingJournal(SqliteJournal):

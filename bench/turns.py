@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from reyn import ModelReply, OSRuntime
+from reyn import ModelAnswer, OSRuntime
 from reyn.context import (
     AssistantMessage,
     ContextState,
@@ -87,7 +87,7 @@ class TimedModel:
     name = "timed"
     takes_time = False
 
-    def __init__(self, *replies: ModelReply, turns: int, last: ModelReply, form: str = "tools") -> None:
+    def __init__(self, *replies: ModelAnswer, turns: int, last: ModelAnswer, form: str = "tools") -> None:
         self.answer_form = form
         self._replies = replies
         self._last = last
@@ -95,7 +95,7 @@ class TimedModel:
         self.marks: list[tuple[int, float]] = []
         self.last_request: ModelRequest | None = None
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         self.marks.append((len(request.messages), time.process_time()))
         self.last_request = request
         number = len(self.marks) - 1
@@ -126,11 +126,11 @@ def _project(root: Path, conversation: str) -> None:
     (folder / "artifacts" / "reply.yaml").write_text(json.dumps(schema))
 
 
-def _decide(choice: str) -> ModelReply:
-    return ModelReply(json.dumps({"reason": "r", "choice": choice, "confidence": 1, "data": {"text": _TEXT}}))
+def _decide(choice: str) -> ModelAnswer:
+    return ModelAnswer(json.dumps({"reason": "r", "choice": choice, "confidence": 1, "data": {"text": _TEXT}}))
 
 
-async def kernel(turns: int, conversation: str, *replies: ModelReply, **options: Any) -> TimedModel:
+async def kernel(turns: int, conversation: str, *replies: ModelAnswer, **options: Any) -> TimedModel:
     """Run a conversation or a visit of so many turns, durably."""
     with tempfile.TemporaryDirectory(prefix="reyn-turns-") as root:
         _project(Path(root), conversation)
@@ -141,7 +141,7 @@ async def kernel(turns: int, conversation: str, *replies: ModelReply, **options:
         return model
 
 
-READ = ModelReply("", tool_calls=(ToolCall("call_1", "file_read", '{"path": "note.txt"}'),))
+READ = ModelAnswer("", tool_calls=(ToolCall("call_1", "file_read", '{"path": "note.txt"}'),))
 
 
 def main() -> int:

@@ -40,14 +40,14 @@ code is never reused.
     │   ├── BlobMissing            RYN406
     │   ├── EventInvalid           RYN407
     │   ├── StoreUnavailable       RYN408
-    │   ├── RunKeyTaken            RYN409
+    │   ├── RunIdTaken             RYN409
     │   ├── RunNotResumable        RYN410
     │   ├── RunBlocked             RYN411
     │   ├── StoreDamaged           RYN412
     │   ├── RunIdInvalid           RYN413
-    │   ├── WaitUnknown            RYN414
-    │   ├── AnswerInvalid          RYN415
-    │   ├── UpgradeUnfit           RYN416
+    │   ├── QuestionUnknown        RYN414
+    │   ├── ReplyInvalid           RYN415
+    │   ├── UpgradeIncompatible    RYN416
     │   ├── ForkImpossible         RYN417
     │   ├── ArchiveInvalid         RYN418
     │   ├── OpMissing              RYN419
@@ -79,7 +79,7 @@ code is never reused.
     ├── ConfigError                RYN7xx  configuration, secrets, installed ops
     │   ├── ConfigInvalid          RYN701
     │   ├── ProjectNotFound        RYN702
-    │   ├── FileTaken              RYN703
+    │   ├── FileExists             RYN703
     │   ├── SecretMissing          RYN704
     │   ├── SecretStoreUnavailable RYN705
     │   ├── SecretNameInvalid      RYN706
@@ -426,7 +426,7 @@ class ApprovalExpired(AccessError):
     """A phase with `requires_approval` decided, but no user approved it within `limits.approval_seconds`."""
 
     code = "RYN301"
-    hint = "Retry the run to visit the phase again; `limits.approval_seconds` sets how long an approval stays open."
+    hint = "`limits.approval_seconds` sets how long an approval stays open. Retry the run to visit the phase again."
     exit_code = 1
 
 
@@ -507,7 +507,10 @@ class EventInvalid(JournalError):
     """An event or message has an unknown kind or invalid data."""
 
     code = "RYN407"
-    hint = "It was not stored. If it was read from the journal, that is damaged or was written by a newer version."
+    hint = (
+        "An invalid event is not stored. If it is in the journal, the journal is damaged or was written by a newer "
+        "version."
+    )
 
 
 class StoreUnavailable(JournalError):
@@ -522,7 +525,7 @@ class StoreUnavailable(JournalError):
     """The hint for a journal that another user created."""
 
 
-class RunKeyTaken(JournalError):
+class RunIdTaken(JournalError):
     """The run id belongs to another run: of another skill, with another input, or from another project."""
 
     code = "RYN409"
@@ -561,7 +564,7 @@ class RunIdInvalid(JournalError):
     exit_code = 2
 
 
-class WaitUnknown(JournalError):
+class QuestionUnknown(JournalError):
     """The run has no open question with this id."""
 
     code = "RYN414"
@@ -569,7 +572,7 @@ class WaitUnknown(JournalError):
     exit_code = 2
 
 
-class AnswerInvalid(JournalError):
+class ReplyInvalid(JournalError):
     """The reply does not match the schema of the question."""
 
     code = "RYN415"
@@ -577,7 +580,7 @@ class AnswerInvalid(JournalError):
     exit_code = 2
 
 
-class UpgradeUnfit(JournalError):
+class UpgradeIncompatible(JournalError):
     """The run cannot continue with the current version of its skill; it can continue with its own copy."""
 
     code = "RYN416"
@@ -594,7 +597,7 @@ class ForkImpossible(JournalError):
 
 
 class ArchiveInvalid(JournalError):
-    """An archive of exported runs is damaged, incomplete, or of a newer format; nothing was imported."""
+    """An archive of exported runs cannot be read, is damaged or has a newer format; nothing was imported."""
 
     code = "RYN418"
     hint = "Verify the runs where they were exported, and export them again."
@@ -620,7 +623,7 @@ class RunInUse(JournalError):
 
 
 class RunImported(JournalError):
-    """The run was imported from an archive, so it cannot be continued, answered, cancelled or undone here."""
+    """The run was imported from an archive: it cannot be continued, cancelled or undone here, and takes no reply."""
 
     code = "RYN421"
     hint = "Fork or repeat it with the settings of this project."
@@ -864,7 +867,7 @@ class ProjectNotFound(ConfigError):
     hint = "Use an existing folder that you can write to."
 
 
-class FileTaken(ConfigError):
+class FileExists(ConfigError):
     """A file that would be written exists already."""
 
     code = "RYN703"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from reyn import OSRuntime, SyncRuntime
-from reyn.models import ModelReply
+from reyn.models import ModelAnswer
 from reyn.testing import CountingIds, MemoryJournal, SteppingClock
 
 
@@ -47,10 +47,10 @@ class Answers:
         self.requests: list[Any] = []
         self._answers = answers
 
-    async def complete(self, request: Any) -> ModelReply:
+    async def complete(self, request: Any) -> ModelAnswer:
         self.requests.append(request)
         found = self._answers[min(request.answered, len(self._answers) - 1)]
-        return ModelReply(found if isinstance(found, str) else json.dumps(found))
+        return ModelAnswer(found if isinstance(found, str) else json.dumps(found))
 
     def prompt(self, call: int = 0) -> str:
         return "\n".join(message.text for message in self.requests[call].messages)

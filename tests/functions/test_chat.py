@@ -35,7 +35,7 @@ from reyn.functions import (
     tool,
 )
 from reyn.journal import MemoryJournal
-from reyn.models import Message, ModelReply, ToolCall
+from reyn.models import Message, ModelAnswer, ToolCall
 from reyn.testing import ScriptedModel
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)
@@ -52,17 +52,17 @@ class Chatty:
         self.answers = list(answers)
         self.requests: list[Any] = []
 
-    async def complete(self, request: Any) -> ModelReply:
+    async def complete(self, request: Any) -> ModelAnswer:
         self.requests.append(request)
         answer = self.answers[len(self.requests) - 1]
         if callable(answer):
             answer = await answer(request)
         if not isinstance(answer, str):
-            return ModelReply("", tool_calls=tuple(answer))
+            return ModelAnswer("", tool_calls=tuple(answer))
         for at in range(0, len(answer), 4):
             if request.on_delta is not None:
                 request.on_delta(answer[at : at + 4])
-        return ModelReply(answer)
+        return ModelAnswer(answer)
 
     def seen(self, call: int = -1) -> list[tuple[str, str]]:
         """Role and text of the messages of a request, without the system message."""

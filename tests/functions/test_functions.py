@@ -18,9 +18,9 @@ from reyn.errors import (
     FunctionInvalid,
     InputInvalid,
     ReturnInvalid,
-    RunKeyTaken,
+    RunIdTaken,
     TemplateInvalid,
-    UpgradeUnfit,
+    UpgradeIncompatible,
 )
 from reyn.functions import ambient, use_runtime
 from reyn.journal.sqlite import SqliteJournal
@@ -159,7 +159,7 @@ def test_a_function_continues_its_own_interrupted_run(tmp_path: Path):
             bound.options(run_id="k").run(5)
         assert bound.options(run_id="k")(5) == Even(number=8)
         assert bound.resume("k").value == Even(number=8)
-        with pytest.raises(RunKeyTaken, match="different input"):
+        with pytest.raises(RunIdTaken, match="different input"):
             bound.options(run_id="k")(6)
 
 
@@ -425,7 +425,7 @@ def test_a_function_is_not_upgraded_to_a_skill_of_the_same_name(tmp_path: Path):
     write_skill(tmp_path, "length", {"turn": ["end"]})
     with sync_runtime(tmp_path, value(1)) as rt, use_runtime(rt):
         run = length.run("x").run_id
-        with pytest.raises(UpgradeUnfit, match="is the Python function"):
+        with pytest.raises(UpgradeIncompatible, match="is the Python function"):
             rt.rerun(run, upgrade=True)
         assert rt.rerun(run).ok
 

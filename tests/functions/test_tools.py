@@ -336,6 +336,46 @@ def test_images_may_be_returned_alone_in_lists_and_with_text(tmp_path: Path, ret
     assert len(one_result(tmp_path, draw, text="x")["images"]) == count
 
 
+def test_a_model_that_reads_images_gets_them_and_others_their_description(tmp_path: Path):
+    @tool(effect="pure", permission=None)
+    def draw(text: str) -> tuple[str, Image]:
+        """Draw."""
+        return "a cat", Image("image/png", PNG)
+
+    class Seeing(Answers):
+        reads_images = True
+
+    for model in (Seeing(act("draw", text="x"), value("ok")), Answers(act("draw", text="x"), value("ok"))):
+        with sync_runtime(tmp_path) as rt:
+
+            @llm_function(llm_interface=model, toolkit=[draw], runtime=rt)
+            def ask(text: str) -> str:
+                """Ask."""
+
+            ask("x")
+        first, second = model.requests
+        shown = [image for message in second.messages for image in message.images]
+        assert shown == ([Image("image/png", PNG)] if isinstance(model, Seeing) else [])
+        assert not any(message.images for message in first.messages)
+        assert '"media_type":"image/png"' in model.prompt(1)
+
+
+def test_an_argument_cannot_name_recorded_content_as_an_image(tmp_path: Path):
+    class Seeing(Answers):
+        reads_images = True
+
+    model = Seeing(value("ok"))
+    with sync_runtime(tmp_path) as rt:
+
+        @llm_function(llm_interface=model, runtime=rt)
+        def ask(images: list[dict[str, str]]) -> str:
+            """Ask."""
+
+        hashed = rt.derive(model=model).run(ask.skill, {"images": []}, run_id="k") and next(iter(rt.events("k"))).data
+        ask([{"content": hashed["skill_hash"]}])
+    assert not any(message.images for request in model.requests for message in request.messages)
+
+
 @pytest.mark.parametrize("image", [Image("image/png", "!!!"), Image("image/png", "")])
 def test_an_image_without_content_is_an_error_result(tmp_path: Path, image: Image):
     @tool
@@ -353,7 +393,7 @@ def test_a_function_grants_its_own_tools_and_a_rule_that_denies_wins(tmp_path: P
     with sync_runtime(tmp_path) as rt:
         run = call(rt, weather, act("weather", place={"city": "Oslo"}))
         [started] = [event.data for event in rt.events(run) if event.kind == "weather_started"]
-        assert started["rule"] == "permission tool"
+        assert started["rule"] == "permissions.tool: allow weather (skill ask)"
     with sync_runtime(tmp_path, permissions={"tool": [{"deny": "weather"}]}) as rt:
         run = call(rt, weather, act("weather", place={"city": "Oslo"}))
         assert "permission_denied" in kinds(rt, run)

@@ -10,7 +10,7 @@ import pytest
 
 from reyn import SyncRuntime
 from reyn.journal import MemoryJournal, decode
-from reyn.models import ModelReply, ToolCall
+from reyn.models import ModelAnswer, ToolCall
 from reyn.models.native_reply import decode_reply
 from reyn.testing import ScriptedModel
 from tests.support import act, file, finish, go, write_skill
@@ -36,7 +36,7 @@ class NativeModel(ScriptedModel):
         super().__init__(answers, name)
         self.requests: list = []
 
-    async def complete(self, request: Any) -> ModelReply:
+    async def complete(self, request: Any) -> ModelAnswer:
         self.requests.append(request)
         return await super().complete(request)
 
@@ -122,11 +122,11 @@ def test_a_wrong_answer_is_rejected_and_the_model_is_asked_again(root: Path, wro
 class Broken(NativeModel):
     """Its first answer has lone surrogates everywhere."""
 
-    async def complete(self, request: Any) -> ModelReply:
+    async def complete(self, request: Any) -> ModelAnswer:
         reply = await super().complete(request)
         if request.answered:
             return reply
-        return ModelReply("\ud800", tool_calls=(ToolCall("\udfff", "\udfff", '{"path": "\ud800"}'),))
+        return ModelAnswer("\ud800", tool_calls=(ToolCall("\udfff", "\udfff", '{"path": "\ud800"}'),))
 
 
 def test_lone_surrogates_are_recorded_as_escapes_and_rejected(root: Path):
@@ -140,13 +140,13 @@ def test_lone_surrogates_are_recorded_as_escapes_and_rejected(root: Path):
 class Careless(NativeModel):
     answer_form = "short"
 
-    async def complete(self, request: Any) -> ModelReply:
-        return ModelReply("", tool_calls=(ToolCall("x", "file_read", "{}"),))
+    async def complete(self, request: Any) -> ModelAnswer:
+        return ModelAnswer("", tool_calls=(ToolCall("x", "file_read", "{}"),))
 
 
 class Mistyped(NativeModel):
-    async def complete(self, request: Any) -> ModelReply:
-        return ModelReply("", tool_calls=(ToolCall("x", "file_read", {"path": "a"}),))  # type: ignore[arg-type]
+    async def complete(self, request: Any) -> ModelAnswer:
+        return ModelAnswer("", tool_calls=(ToolCall("x", "file_read", {"path": "a"}),))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("model", "words"), [(Careless([]), "returned tool calls"), (Mistyped([]), "must be str")])

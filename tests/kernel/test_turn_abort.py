@@ -13,7 +13,7 @@ from reyn import OSRuntime
 from reyn.errors import ModelUnavailable, RunNotResumable
 from reyn.functions import tool
 from reyn.journal import MemoryJournal, decode
-from reyn.models import ModelReply, ToolCall
+from reyn.models import ModelAnswer, ToolCall
 from reyn.runs.frames import frame_at
 from tests.support import write_skill
 
@@ -29,11 +29,11 @@ class Chatty:
         self._answers = list(answers)
         self.requests: list[Any] = []
 
-    async def complete(self, request: Any) -> ModelReply:
+    async def complete(self, request: Any) -> ModelAnswer:
         self.requests.append(request)
         answer = self._answers[len(self.requests) - 1]
         answer = await answer() if callable(answer) else answer
-        return ModelReply(answer) if isinstance(answer, str) else ModelReply("", tool_calls=tuple(answer))
+        return ModelAnswer(answer) if isinstance(answer, str) else ModelAnswer("", tool_calls=tuple(answer))
 
 
 def calls(*names: str) -> list[ToolCall]:

@@ -8,7 +8,7 @@ import json
 import jsonschema_rs
 import pytest
 
-from reyn.models import Message, ModelReply, ModelRequest, ToolDefinition
+from reyn.models import Message, ModelAnswer, ModelRequest, ToolDefinition
 from reyn.models.protocol import PLAIN_TEXT
 from reyn.models.text_tools import complete_with_text_tools
 
@@ -23,12 +23,12 @@ class Echo:
         self._text = text
         self.request: ModelRequest
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         self.request = request
-        return ModelReply(self._text)
+        return ModelAnswer(self._text)
 
 
-def ask(text: str, contract: dict = DECIDE, *, tools: tuple = (SEARCH,)) -> tuple[ModelReply, ModelRequest]:
+def ask(text: str, contract: dict = DECIDE, *, tools: tuple = (SEARCH,)) -> tuple[ModelAnswer, ModelRequest]:
     messages = (Message("system", "Be brief."), Message("user", "hi"))
     request = ModelRequest(messages, contract, "r", "1.1", "h", answer_form="tools", tools=tools)
     model = Echo(text)

@@ -170,7 +170,7 @@ def _call(arguments: list[str], **flags: bool) -> int:
 
 
 def _usage_error(error: click.ClickException) -> UsageError:
-    message = error.format_message().rstrip(".")
+    message = error.format_message().rstrip(".").replace("is not a valid integer range", "is not an integer")
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is None:
         return UsageError(_lower_first(message))

@@ -65,7 +65,13 @@ MODES = {
     "openai": ("auto", "json_schema", "json_object", "free"),
 }
 """The output modes of each adapter."""
-ADAPTER_OF_SETTING = {"threads": "local", "context_tokens": "local", "base_url": "openai", "key": "openai"}
+ADAPTER_OF_SETTING = {
+    "threads": "local",
+    "context_tokens": "local",
+    "base_url": "openai",
+    "key": "openai",
+    "images": "openai",
+}
 """Settings that only one adapter reads."""
 
 
@@ -80,6 +86,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retries: NotNegative = 3
     fallback: tuple[str, ...] = ()
     answer_form: Literal["auto", "full", "short", "tools"] = "auto"
+    images: bool = False
     max_tokens: Positive = 1024
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = 0
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
@@ -120,7 +127,7 @@ HANDOFF_FIELDS: tuple[str, ...] = get_args(HandoffField)
 
 
 class HandoffSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a phase receives from earlier phases, and whether it is asked for a handoff of its own.
+    """The handoffs that a phase receives, and whether the model is asked to add one.
 
     A key that is not set is inherited from the level above: a phase from its skill, a skill from the project.
     """
@@ -219,8 +226,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Names for models: the classes `light`, `standard` and `strong`, or names of your own. Each is an alias of a model
     or a mapping of settings: `model`, `base_url`, `key` (`secret://NAME` or `env://VARIABLE`), `mode` (`auto`,
     `grammar`, `json_schema`, `json_object` or `free`), `answer_form` (`auto`, `full`, `short` or `tools`),
-    `timeout` in seconds, `retries`, `fallback` (models to try next, in order), `max_tokens`, `temperature` (`null` uses
-    the server's default), `threads`, `context_tokens`."""
+    `images` (whether it reads the images that tools return), `timeout` in seconds, `retries`, `fallback` (models to try
+    next, in order), `max_tokens`, `temperature` (`null` uses the server's default), `threads`, `context_tokens`."""
     max_phase_visits: Positive | None = 25
     """Maximum number of visits of one phase in a run; `null` means no limit."""
     max_phase_retries: NotNegative = 2
@@ -234,9 +241,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit. `on_limit` applies when a visit has used its act turns:
     `decide` stops offering ops, `stop` stops the run. `approval_seconds` is how long an approval stays open."""
     permissions: dict[str, Any] = {}
-    """Rules about what skills request, by permission key: `allow`, `ask` or `deny`, or a list of rules with patterns:
-    `file.write: [{allow: tickets/}, {ask: reports/*.md, skill: weekly}]`. Of several that match, `deny` wins, then
-    `ask`. A request without a rule is denied. Rules of several sources are added to each other."""
+    """Rules for the requests of skills, by permission key: `allow`, `ask` or `deny`, or a list of rules with patterns:
+    `file.write: [{allow: tickets/}, {ask: reports/*.md, skill: weekly}]`. If several match, `deny` wins,
+    then `ask`. A request without a rule is denied. Rules of several sources are added to each other."""
     files: FileZones = FileZones()
     """Path patterns that every skill may `read` and `write` without a request. By default reading covers the project
     without hidden names, and writing `output/`; a run's own `workspace:` can always be used."""
@@ -248,8 +255,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     of them may use, whatever a model asks for: `seconds`, `memory_bytes`, `output_bytes` of each output stream,
     `processes` at the same time (1: it may not start any), `file_bytes` of a file that it writes."""
     context: ContextChoice | None = None
-    """What phases receive from earlier phases, unless a skill or a phase has a `context` of its own: `all`, `default`,
-    `none`, or a mapping with `handoff_fields`, `narrative_cap`, `max_tokens` and `ask_handoff`. `null` is nothing."""
+    """The handoffs that phases receive, unless a skill or a phase has a `context` of its own: `all`, `default`,
+    `none`, or a mapping with `handoff_fields`, `narrative_cap`, `max_tokens` and `ask_handoff`. `null` means none."""
     mcp: McpSettings = McpSettings()
     """MCP servers, whose tools are ops: `servers: {NAME: {command: [PROGRAM, ARGUMENT]}}` or `{url: URL}`. More keys:
     `env` of a program and `headers` of a URL (texts or `secret://NAME`), `timeout` of a call in seconds, and `trusted`:
@@ -262,9 +269,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     strict: bool = False
     """Enforce required fields at every depth of an artifact instead of at the top level only."""
     sizes: Sizes = Sizes()
-    """Size limits. Of an answer: `answer_bytes`, `answer_depth`, `answer_ops`. Of what a frame shows of an input or an
-    op result before it is truncated: `input_bytes`, `result_bytes`. Of a file that an op reads or writes:
-    `file_bytes`. Of what all ops of one visit may read (`visit_read_bytes`), search (`visit_matched_bytes`), and record
+    """Size limits. An answer: `answer_bytes`, `answer_depth`, `answer_ops`. An input or an op result in a frame, before
+    truncation: `input_bytes`, `result_bytes`. A file that an op reads or writes: `file_bytes`. All ops of one
+    visit: the bytes that they may read (`visit_read_bytes`), search (`visit_matched_bytes`), and record
     as results and contents of files (`visit_recorded_bytes`); an op beyond that fails with an error result."""
 
 

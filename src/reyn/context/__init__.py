@@ -24,7 +24,15 @@ from reyn.context.compile import (
     compile_invocation_turn,
     compile_source,
 )
-from reyn.context.frame import ContextFrame, Execution, Repetition, Rollback, StableFrame, stable_frame
+from reyn.context.frame import (
+    ContextFrame,
+    Execution,
+    RejectedArtifact,
+    Repetition,
+    Rollback,
+    StableFrame,
+    stable_frame,
+)
 from reyn.context.handoff import (
     HandoffContext,
     PhaseHandoff,
@@ -57,9 +65,11 @@ from reyn.context.render import (
     normalized,
     recorded_mutation,
     rendered_message,
+    result_images,
     results_message,
     truncate,
     turn_message,
+    turn_parts,
 )
 from reyn.context.selfref import DataFromSelfRef
 from reyn.context.tokens import TokenCounter, estimate_tokens, truncate_to_token_budget
@@ -94,6 +104,7 @@ __all__ = [
     "PhaseHandoff",
     "PhaseManifest",
     "PromptContract",
+    "RejectedArtifact",
     "Repetition",
     "Rollback",
     "Section",
@@ -127,10 +138,12 @@ __all__ = [
     "recorded_mutation",
     "rendered_message",
     "resolve_manifest",
+    "result_images",
     "results_message",
     "stable_frame",
     "static_text",
     "truncate",
     "truncate_to_token_budget",
     "turn_message",
+    "turn_parts",
 ]

@@ -18,7 +18,7 @@ from reyn.config import ModelSettings, user_config
 from reyn.context.transcript import normalize
 from reyn.contract import Contract
 from reyn.errors import FunctionInvalid, SchemaRejected
-from reyn.models import ModelReply, ModelRequest, ToolDefinition
+from reyn.models import ModelAnswer, ModelRequest, ToolDefinition
 from reyn.models.protocol import PLAIN_TEXT
 from reyn.ops import Op
 from reyn.secrets import EnvironmentStore, MemoryOrigins, MemoryStore, Secrets, open_secrets
@@ -43,7 +43,7 @@ class ChatChunk(msgspec.Struct, frozen=True):
     """
 
     text: str = ""
-    reply: ModelReply | None = None
+    reply: ModelAnswer | None = None
 
 
 class OpenAICompatible:
@@ -58,6 +58,7 @@ class OpenAICompatible:
         key: The handle of the key: `secret://NAME` or `env://VARIABLE`.
         api_key: The key itself, if the program has it from elsewhere. It is sent to the server and recorded nowhere.
         answer_form: The form in which runs ask it; `tools` uses native tool calling.
+        images: Whether it reads the images that tools return; without, it gets their description.
         mode: The output mode.
         timeout: The most seconds for one answer.
         retries: How often a run retries a transient error.
@@ -78,6 +79,7 @@ class OpenAICompatible:
         key: str | None = None,
         api_key: str | None = None,
         answer_form: AnswerForm = "tools",
+        images: bool = False,
         mode: Literal["auto", "json_schema", "json_object", "free"] = "auto",
         timeout: int | None = None,
         retries: int = 3,
@@ -94,6 +96,7 @@ class OpenAICompatible:
             "base_url": base_url,
             "key": f"secret://{_OWN_KEY}" if api_key else key,
             "answer_form": answer_form,
+            "images": images,
             "mode": mode,
             "timeout": timeout,
             "retries": retries,
@@ -107,6 +110,11 @@ class OpenAICompatible:
         # A name that opened the same model name at another server would send the run there when it is resumed.
         self.name = f"openai:{model_name}" if base_url is None else f"{model_name}@{urlsplit(base_url).netloc}"
         self._models: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopModel] = WeakKeyDictionary()
+
+    @property
+    def reads_images(self) -> bool:
+        """Whether it reads the images that tools return."""
+        return self.settings.images
 
     def __repr__(self) -> str:
         return f"<OpenAICompatible {self.name}>"
@@ -129,7 +137,7 @@ class OpenAICompatible:
             return Secrets([MemoryStore({_OWN_KEY: self._api_key})], EnvironmentStore({}), MemoryOrigins())
         return open_secrets(origins=user_config())
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Answer a request of a run. A key that the server quotes is not part of the reply."""
         model = await self._model()
         reply = await model.complete(request)
@@ -138,7 +146,7 @@ class OpenAICompatible:
 
     async def chat(
         self, messages: Iterable[Message | dict[str, Any]], tools: Iterable[Op | ToolDefinition] = ()
-    ) -> ModelReply:
+    ) -> ModelAnswer:
         """Send messages and return the answer.
 
         Args:
@@ -184,7 +192,7 @@ class OpenAICompatible:
             call.cancel()
             await asyncio.gather(call, return_exceptions=True)
 
-    async def _complete_directly(self, request: ModelRequest) -> ModelReply:
+    async def _complete_directly(self, request: ModelRequest) -> ModelAnswer:
         """Call the model; repeat the call in another format if the server rejects this one, which it does at once."""
         model, changes = await self._model(), 0
         while True:

@@ -179,9 +179,11 @@ class Tool(Generic[P, R]):
     # -- the op ---------------------------------------------------------------------------------------
 
     def plan(self, call: Call, env: Env) -> Plan:
-        """Plan nothing: what a tool will do is not known before."""
+        """Name the rule that allows the tool. What it will do is not known before."""
         permission = self.spec.permission
-        return Plan(f"permission {permission}" if permission else "the tool needs no permission")
+        if permission is None:
+            return Plan("default: the tool needs no permission")
+        return Plan(env.gate.capability(permission, call.kind).rule)
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         """Call the function with typed arguments; return its result, or an error that the model sees."""

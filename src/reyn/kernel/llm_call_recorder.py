@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from reyn.context import NormalizedMessageList, message_text, normalized, rendered_message
+from reyn.context import NormalizedMessageList, message_text, normalized, rendered_message, result_images
 from reyn.errors import ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.effects import CallModel, Reply
 from reyn.kernel.histories import HISTORIES
-from reyn.models import Delta, Message, ModelReply, ModelRequest
+from reyn.models import Delta, Message, ModelAnswer, ModelRequest
 from reyn.models.native_reply import encode_reply
 from reyn.models.protocol import takes_time
 from reyn.models.text_tools import complete_with_text_tools
@@ -157,7 +157,7 @@ class LlmCallRecorder:
         rest = models[models.index(name) + 1 :] if name in models else models
         while True:
             answer = await self._try(name, self._roster.settings(name), request, record)
-            if isinstance(answer, ModelReply) or not rest:
+            if isinstance(answer, ModelAnswer) or not rest:
                 return self._outcome(name, call, answer)
             fallback = rest.pop(0)
             message = self._roster.scrub(answer.message)
@@ -167,23 +167,32 @@ class LlmCallRecorder:
     def _messages(self, call: CallModel, tape: Tape) -> Sequence[Message]:
         """Return the messages of a request. Of a transcript, only those that are new since the last call are read."""
         scrub = self._roster.scrub
+        images = self._roster.reads_images(_current(call.model or tape.state.models.name, tape.state))
         if call.transcript is None:
-            return tuple(Message(m.role, scrub(message_text(m, tape.content, call.results))) for m in call.messages)
+            return tuple(
+                Message(
+                    m.role,
+                    scrub(message_text(m, tape.content, call.results)),
+                    result_images(m, tape.content, call.results) if images else (),
+                )
+                for m in call.messages
+            )
         system, *rest = (
-            rendered_message(normalized(message), tape.content, scrub, call.results) for message in call.messages
+            rendered_message(normalized(message), tape.content, scrub, call.results, with_images=images)
+            for message in call.messages
         )
-        rendered = self._transcript.render(call.transcript, tape.content, scrub, call.results)
+        rendered = self._transcript.render(call.transcript, tape.content, scrub, call.results, with_images=images)
         return rendered.with_system(system).append(*rest)
 
     async def _try(
         self, name: str, settings: ModelSettings, request: ModelRequest, record: Record
-    ) -> ModelReply | ModelError:
+    ) -> ModelAnswer | ModelError:
         """Call one model, with as many retries as its settings allow."""
         attempt, failures = 0, 0
         while True:
             attempt += 1
             answer = await self._once(name, settings, request)
-            if isinstance(answer, ModelReply):
+            if isinstance(answer, ModelAnswer):
                 return answer
             mode = (
                 answer.instead if isinstance(answer, SchemaRejected) and attempt - failures < _MAX_MODE_CHANGES else ""
@@ -196,7 +205,7 @@ class LlmCallRecorder:
             await record(kinds.ModelRetried(request.call, name, attempt, answer.code, message, int(delay * 1000), mode))
             await _sleep(delay)
 
-    async def _once(self, name: str, settings: ModelSettings | None, request: ModelRequest) -> ModelReply | ModelError:
+    async def _once(self, name: str, settings: ModelSettings | None, request: ModelRequest) -> ModelAnswer | ModelError:
         """Call a model once. Without settings (a model that the caller passed in) there is no timeout."""
         try:
             model = self._roster.open(name)
@@ -221,7 +230,7 @@ class LlmCallRecorder:
                 request.on_delta.finish()
         return reply
 
-    async def _complete(self, model: Model, name: str, request: ModelRequest) -> ModelReply:
+    async def _complete(self, model: Model, name: str, request: ModelRequest) -> ModelAnswer:
         """Call a model. One without native tools gets the tools of a request in words."""
         if request.tools and self._roster.answer_form(name) != "tools":
             return await complete_with_text_tools(model, request)
@@ -238,7 +247,7 @@ class LlmCallRecorder:
         elif _logger.isEnabledFor(logging.DEBUG):
             _logger.debug("%s", self._roster.scrub("".join(traceback.format_exception(error))))
 
-    def _outcome(self, name: str, call: CallModel, reply: ModelReply | ModelError) -> Recorded:
+    def _outcome(self, name: str, call: CallModel, reply: ModelAnswer | ModelError) -> Recorded:
         scrub = self._roster.scrub
         if isinstance(reply, ModelError):
             return kinds.LlmFailed(call.key, reply.code, scrub(reply.message), scrub(reply.own_hint)), ()
@@ -255,7 +264,7 @@ class LlmCallRecorder:
             text,
         )
 
-    def _usage(self, name: str, reply: ModelReply) -> kinds.Usage | None:
+    def _usage(self, name: str, reply: ModelAnswer) -> kinds.Usage | None:
         """Return the usage that an adapter reports; ignore a malformed one with a warning."""
         if reply.usage is None:
             return None
@@ -278,12 +287,16 @@ class RenderedTranscript:
         content: Callable[[str], bytes],
         scrub: Callable[[str], str],
         results: tuple[str, ...],
+        *,
+        with_images: bool = False,
     ) -> NormalizedMessageList:
-        """Return the messages with their texts."""
+        """Return the messages with their texts, and with the images in op results if the model reads images."""
         if not source.extends(self._source) or not self._source.length:
             self._source = self._rendered = HISTORIES.known_part(source)  # its messages have their texts
         new = source.tail(source.length - self._source.length)
-        self._rendered = self._rendered.append(*(rendered_message(message, content, scrub, results) for message in new))
+        self._rendered = self._rendered.append(
+            *(rendered_message(message, content, scrub, results, with_images=with_images) for message in new)
+        )
         self._source = source
         return self._rendered
 
@@ -334,14 +347,14 @@ class RedactingStream:
                 self._on_delta = None
 
 
-def _check_reply(reply: ModelReply, request: ModelRequest) -> None:
+def _check_reply(reply: ModelAnswer, request: ModelRequest) -> None:
     """Check a reply for mistakes that a model written in Python may contain.
 
     Raises:
         TypeError: If a part of it is not a text, or if it has tool calls and was not asked for them.
     """
     if not isinstance(reply.text, str):
-        raise TypeError(f"`ModelReply.text` must be a str, not {type(reply.text).__name__}")
+        raise TypeError(f"`ModelAnswer.text` must be a str, not {type(reply.text).__name__}")
     if reply.tool_calls and request.answer_form != "tools":
         raise TypeError(f"it returned tool calls, but was asked for an answer in the form `{request.answer_form}`")
     for call in reply.tool_calls:

@@ -16,7 +16,7 @@ from reyn.models.protocol import ToolCall
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reyn.models.protocol import ModelReply
+    from reyn.models.protocol import ModelAnswer
 
 
 class NativeReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,7 +26,7 @@ class NativeReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tool_calls: tuple[ToolCall, ...] = ()
 
 
-def encode_reply(reply: ModelReply, scrub: Callable[[str], str]) -> bytes:
+def encode_reply(reply: ModelAnswer, scrub: Callable[[str], str]) -> bytes:
     """Return the bytes to record for an answer, with secrets replaced and lone surrogates escaped."""
 
     def clean(text: str) -> str:

@@ -33,7 +33,7 @@ from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import to_wire, tool_wire
 from reyn.models.decoding import decoding_schema
 from reyn.models.native_reply import call_id
-from reyn.models.protocol import PLAIN_TEXT, ModelReply
+from reyn.models.protocol import PLAIN_TEXT, ModelAnswer
 from reyn.models.sdk_logs import scrub_logs
 from reyn.models.streaming import EMPTY_DELTA, ENCODINGS, content_type, limit_body, read_chunks
 from reyn.models.tool_deltas import ToolCallCollector
@@ -110,7 +110,7 @@ class OpenAIModel:
         self._scrub: Callable[[str], str] = str
         self._scrubber: Scrubber | None = None
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Send one request and read the streamed answer to its end."""
         request_format = self._formats[bool(request.tools), request.contract == PLAIN_TEXT]
         client = self._connect()
@@ -232,7 +232,7 @@ class OpenAIModel:
             body["response_format"] = {"type": "json_object"}
         return body
 
-    async def _read_answer(self, response: Any, request_format: _RequestFormat, request: ModelRequest) -> ModelReply:
+    async def _read_answer(self, response: Any, request_format: _RequestFormat, request: ModelRequest) -> ModelAnswer:
         """Collect the chunks of an answer; raise `ResponseIncomplete` if the stream ends before the answer does."""
         parts: list[str] = []
         calls = ToolCallCollector()
@@ -263,7 +263,7 @@ class OpenAIModel:
             what = "an incomplete answer" if length else f"no answer (content type: {content_type(response)})"
             raise ResponseIncomplete(f"model `{self.name}` sent {what}")
         tool_calls = calls.tool_calls(lambda number: call_id(request.run_id, request.call, number))
-        return ModelReply("".join(parts), usage, request_format.mode, is_truncated, tool_calls=tool_calls)
+        return ModelAnswer("".join(parts), usage, request_format.mode, is_truncated, tool_calls=tool_calls)
 
     def scrub(self, text: str) -> str:
         """Replace the key in a text. Before the first call, no key is known."""

@@ -143,8 +143,8 @@ OutputMode = Literal["grammar", "json_schema", "json_object", "free"]
 """How the output of a model is constrained to the contract."""
 
 
-class ModelReply(msgspec.Struct, frozen=True):
-    """The answer of a model.
+class ModelAnswer(msgspec.Struct, frozen=True):
+    """A model's answer to one request.
 
     Attributes:
         text: The whole text.
@@ -182,7 +182,7 @@ class Model(Protocol):
         """Return the name that the journal records; for adapters of the catalog, the name that opens the model."""
         ...
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Answer a request. Raise a `ModelError` if there is no answer; the run then stops and can be resumed."""
         ...
 
@@ -221,6 +221,16 @@ class DeclaresSettings(Protocol):
 
 
 @runtime_checkable
+class DeclaresImages(Protocol):
+    """A model that declares whether it reads images; one that does not gets the description of an image as text."""
+
+    @property
+    def reads_images(self) -> bool:
+        """Return whether it reads images."""
+        ...
+
+
+@runtime_checkable
 class ClosableModel(Protocol):
     """A model that holds connections. The runtime closes the models that it opened."""
 
@@ -232,3 +242,8 @@ class ClosableModel(Protocol):
 def takes_time(model: Model) -> bool:
     """Return whether answers of a model take time."""
     return model.takes_time if isinstance(model, DeclaresLatency) else True
+
+
+def reads_images(model: Model) -> bool:
+    """Return whether a model is sent the images that tools return."""
+    return model.reads_images if isinstance(model, DeclaresImages) else False

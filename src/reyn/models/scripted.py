@@ -13,7 +13,7 @@ import msgspec
 from reyn.documents import read_error
 from reyn.errors import ScriptExhausted, ScriptInvalid
 from reyn.models.native_reply import call_id
-from reyn.models.protocol import ModelReply, ToolCall
+from reyn.models.protocol import ModelAnswer, ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,7 +53,7 @@ class ScriptedModel:
         answers = (_parse(line, path, number) for number, line in enumerate(lines, 1) if line.strip())
         return cls(answers, name, answer_form=answer_form)
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Return the next answer; raise `ScriptExhausted` after the last."""
         if request.answered >= len(self._answers):
             count, number = len(self._answers), request.answered + 1
@@ -61,12 +61,12 @@ class ScriptedModel:
             raise ScriptExhausted(f"the script `{self.name}` has {answers}; the run needs answer {number}")
         reply = self._answers[request.answered]
         if request.answer_form != "tools":
-            return ModelReply(reply.text)
+            return ModelAnswer(reply.text)
         calls = (
             call if call.id else msgspec.structs.replace(call, id=call_id(request.run_id, request.call, number))
             for number, call in enumerate(reply.calls, 1)
         )
-        return ModelReply(reply.content, tool_calls=tuple(calls))
+        return ModelAnswer(reply.content, tool_calls=tuple(calls))
 
 
 class _Reply(NamedTuple):

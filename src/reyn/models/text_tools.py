@@ -14,10 +14,10 @@ from reyn.models.native_reply import call_id
 from reyn.models.protocol import PLAIN_TEXT, Message, ToolCall
 
 if TYPE_CHECKING:
-    from reyn.models.protocol import Model, ModelReply, ModelRequest, ToolDefinition
+    from reyn.models.protocol import Model, ModelAnswer, ModelRequest, ToolDefinition
 
 
-async def complete_with_text_tools(model: Model, request: ModelRequest) -> ModelReply:
+async def complete_with_text_tools(model: Model, request: ModelRequest) -> ModelAnswer:
     """Call a model without native tools; return its reply with the tool calls of its answer."""
     if not request.tools:
         return await model.complete(request)

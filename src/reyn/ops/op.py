@@ -156,7 +156,7 @@ class Plan(msgspec.Struct, frozen=True):
         result: The result, if it is known before the op is performed.
         blobs: Content that `changes` and `request` refer to; empty in a plan that was read from the journal.
         request: Work for the kernel: a question to a person, a run of a skill, or a change of the memory.
-        answer: The result of the request: the person's answer, a `RunOutcome` or a `MemoryOutcome`.
+        answer: The result of the request: the person's reply, a `RunOutcome` or a `MemoryOutcome`.
     """
 
     rule: str = ""
@@ -174,11 +174,15 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class RunOutcome(msgspec.Struct, frozen=True):
-    """The outcome of a `RunRequest`: the final artifact of the sub-run, or the error."""
+    """The outcome of a `RunRequest`: the final artifact of the sub-run, or the error.
+
+    `phases` holds the names of the phases that were visited last, each with its artifact.
+    """
 
     run_id: str
     artifact: dict[str, Any] | None
     error: str = ""
+    phases: tuple[tuple[str, dict[str, Any]], ...] = ()
 
 
 class MemoryOutcome(msgspec.Struct, frozen=True):

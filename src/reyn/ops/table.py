@@ -19,6 +19,7 @@ from reyn.journal.registry import OP_KIND, fixed_kinds
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.ops.ask_user import AskUserOp
 from reyn.ops.file import FileOp
+from reyn.ops.judge_output import JudgeOutputOp
 from reyn.ops.memory import COMPACT, FORGET, REMEMBER
 from reyn.ops.op import NeedsSetup, Op
 from reyn.ops.python import PythonOp
@@ -42,6 +43,7 @@ BUILT_IN: tuple[Op, ...] = (
     FileOp(),
     AskUserOp(),
     RunSkillOp(),
+    JudgeOutputOp(),
     LintOp(),
     SkillResolveOp(),
     WebFetchOp(),
@@ -60,7 +62,6 @@ RESERVED = (
     OpSpec("embed", "Compute the embeddings of texts.", "idempotent"),
     OpSpec("index_*", "Write, query or drop a search index.", "unsafe"),
     OpSpec("recall", "Search the indexes by meaning.", "pure"),
-    OpSpec("judge_output", "Score a text against a rubric with a model.", "idempotent"),
 )
 """Kinds that later versions implement. A phase may allow them; no run can execute them yet."""
 

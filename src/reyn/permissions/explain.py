@@ -53,7 +53,7 @@ class RequestVerdict(msgspec.Struct, frozen=True):
         return f"{self.capability}: {self.target}" if self.target else self.capability
 
     def warning(self, skill: str) -> str:
-        """Return the message for a run whose skill makes this request in vain."""
+        """Return the message for a run whose skill makes this request without a grant."""
         return f"skill `{skill}` requests `{self.text}`, but {self.reason}"
 
 

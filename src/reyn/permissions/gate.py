@@ -1,7 +1,7 @@
 """The gate: every side effect asks here, at the moment of execution, and the verdict names the rule that decided.
 
-What a run may do is what its skill requests, within what the operator's rules grant, within what the runs above it may
-do. Inside the default zones nothing has to be requested. The state directory is out of reach for every skill.
+A run may do what its skill requests, the operator's rules grant, and the runs above it may do. Inside the default zones
+no request is necessary. The state directory is out of reach for every skill.
 """
 
 from __future__ import annotations

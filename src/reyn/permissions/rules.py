@@ -1,7 +1,7 @@
-"""What skills request and what the operator's rules say about it. Pure values; `gate` decides with them.
+"""Requests of skills and rules of the operator, as pure values. `gate` decides with them.
 
-A request only widens what a skill may do together with a rule that grants it. Of several rules that match, the most
-restrictive decides: `deny`, then `ask`, then `allow`.
+A request takes effect only together with a rule that grants it. If several rules match, the most restrictive one
+decides: `deny`, then `ask`, then `allow`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EFFECTS: tuple[RuleEffect, ...] = ("deny", "ask", "allow")
 """In the order in which they win."""
 
 Target = Location | str
-"""What a capability is used on: a file, or the argument of an op (a host, a command, the name of a tool)."""
+"""The target of a capability: a file, or the argument of an op (a host, a command, the name of a tool)."""
 
 
 ASKED = frozenset(entry.key for entry in PERMISSIONS if entry.is_asked)

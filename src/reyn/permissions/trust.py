@@ -341,7 +341,7 @@ def _without_zones(merged: dict[str, Any], sources: Sources) -> None:
 
 def _without_grants(merged: dict[str, Any], sources: Sources) -> dict[str, Any]:
     """Remove the grants that need trust, and return them. Rules that deny or ask stay."""
-    kept: dict[str, Any] = {}
+    remaining: dict[str, Any] = {}
     removed: dict[str, Any] = {}
     for document in sources.documents:
         rules = document.value.get("permissions") or {}
@@ -353,7 +353,7 @@ def _without_grants(merged: dict[str, Any], sources: Sources) -> dict[str, Any]:
                 for key, entry in rules.items()
             }
             rules = {key: entry for key, entry in rest.items() if entry != []}
-        kept = merge_rules(kept, rules)
+        remaining = merge_rules(remaining, rules)
     if removed:
-        merged["permissions"] = kept
+        merged["permissions"] = remaining
     return removed

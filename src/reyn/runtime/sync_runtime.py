@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from reyn.runs.frames import VisitContext
     from reyn.runs.importing import ImportReport
     from reyn.runs.prune import PruneReport
-    from reyn.runs.questions import PostedAnswer, Question
+    from reyn.runs.questions import PostedReply, Question
     from reyn.runs.undo import UndoReport
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
     from reyn.secrets import Secrets
@@ -196,7 +196,7 @@ class SyncRuntime:
         return SyncRunStream(self.runtime.stream(skill, input, run_id=run_id, on_delta=on_delta), self._runner)
 
     def resume_answered(
-        self, answer: PostedAnswer, *, listener: Listener | None = None, on_delta: OnDelta | None = None
+        self, answer: PostedReply, *, listener: Listener | None = None, on_delta: OnDelta | None = None
     ) -> RunResult | None:
         return self._runner.run(self.runtime.resume_answered(answer, listener=listener, on_delta=on_delta))
 
@@ -244,7 +244,7 @@ class SyncRuntime:
 
     # -- messages, files, archives --------------------------------------------------------------------
 
-    def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedAnswer:
+    def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
         return self.runtime.answer(run, wait, value, is_text=is_text, by=by)
 
     def cancel(self, run: str, reason: str = "") -> None:
@@ -321,6 +321,9 @@ class SyncRuntime:
 
     def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         return self.runtime.frame_at(run, seq)
+
+    def context_frame(self, run: str, seq: int | None = None) -> ContextFrame:
+        return self.runtime.context_frame(run, seq)
 
     def frame_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
         return self.runtime.frame_sections(run, seq)

@@ -7,7 +7,9 @@ from reyn.vocabulary.specs import PermissionKey, StepSpec
 STEPS = (
     StepSpec("run_skill", "Run another skill.", ("skill",), ("input", "into", "on_error")),
     StepSpec("run_op", "Execute one op.", ("op",), ("args_from", "into", "on_error")),
-    StepSpec("iterate", "Apply a step to every item of a list.", ("over", "apply"), ("into", "on_error")),
+    StepSpec(
+        "iterate", "Apply a step to every item of a list.", ("over", "apply"), ("concurrency", "into", "on_error")
+    ),
     StepSpec("validate", "Validate a value against a schema.", ("schema",), ("target", "into", "on_error")),
     StepSpec("lint_plan", "Check the structure of a plan.", (), ("over", "into", "on_error")),
     StepSpec(
@@ -18,7 +20,7 @@ STEPS = (
     ),
     StepSpec(
         "ask_user",
-        "Ask a person and bind the answer.",
+        "Ask a person and bind the reply.",
         ("question",),
         ("suggestions", "required", "schema", "show", "into", "on_error"),
     ),

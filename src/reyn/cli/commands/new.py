@@ -47,9 +47,10 @@ def new_skill(name: str, template: str, local: bool) -> None:
 @command.command("function", epilog="Example: reyn new function title_of")
 @click.argument("name")
 def new_function(name: str) -> None:
-    """Create the module NAME.py: a function that a model executes, a tool, and scripted answers for one call.
+    """Create the module NAME.py with a function and a tool.
 
-    Then edit its types and its docstring, which is what the model is told to do.
+    A model executes the function; scripted answers for one call are created, too. Then edit its types and its
+    docstring, which is what the model is told to do.
     """
     if not name.isidentifier() or keyword.iskeyword(name) or name != name.lower() or not is_valid_name(name):
         message = f"`{name}` is no name of a Python module; use lower-case letters, digits and `_`"
