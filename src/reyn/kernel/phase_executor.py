@@ -98,8 +98,8 @@ async def _take_turns(phase: CompiledPhase, entry: Visit, context: TurnContext, 
                 return await _fail_visit(entry, log, calls, ApprovalExpired.code, reason, tape)
             if reviewed.decision == "reject":
                 # Rejections by a person are not limited, and reset the retries for answers that Reyn rejects.
-                shown = log.truncate(f"{call}.answer", reply.hash, phase.settings.sizes.input_bytes, tape)
-                context.correct(spec, answer, shown, "$", sent_back(reviewed))
+                rejected = log.truncate(f"{call}.answer", reply.hash, phase.settings.sizes.input_bytes, tape)
+                context.correct(spec, answer, rejected, "$", sent_back(reviewed))
                 retries = 0
                 continue
         context.pending, last_rejection = (), None

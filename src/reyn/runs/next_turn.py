@@ -90,3 +90,6 @@ class _Preview:
 
     async def flush(self, tape: Tape) -> None:
         """Write nothing: a preview leaves no trace."""
+
+    async def settle(self) -> None:
+        """End nothing: nothing was started."""

@@ -70,8 +70,8 @@ class OpCompleted(Body, frozen=True):
 
     `status` is the status in its result, `result` the whole result and `bytes` its size. `changed` is true if the
     changes of `<kind>_started` took effect. If the result is an error, they may have taken effect; `undo` then compares
-    the files. `applied` is set if only the first changes took effect. `attachments` are contents
-    that the result names by their hashes, such as images.
+    the files. `applied` is set if only the first changes took effect. `attachments` are contents that the result names
+    by their hashes, such as images.
     """
 
     op_kind: ClassVar[str]
