@@ -85,9 +85,6 @@ class _Preview:
     async def wait_for_answer(self, wait: kinds.Wait, state: RunState) -> bool:
         return False
 
-    async def settle(self) -> None:
-        """Nothing was started."""
-
     async def flush(self, tape: Tape) -> None:
         """Write nothing: a preview leaves no trace."""
 
