@@ -75,18 +75,17 @@ def frame_at(
     """
     frame = find_frame(run_id, events, seq, content)
     messages = messages_of(frame, content)
-    if frame.tools is not None:
-        messages.append((TOOLS, _tool_lines(content(frame.tools))))
     return messages if frame.answer is None else [*messages, (ANSWER, content(frame.answer).decode())]
 
 
 def messages_of(frame: RecordedFrame, content: Callable[[str], bytes]) -> list[tuple[str, str]]:
-    """Return role and text of the messages of a frame."""
+    """Return role and text of the messages of a frame, followed by the native tools if there are any."""
     system, rest = frame.messages[:1], frame.messages[1:]
-    return [
+    messages = [
         (str(message.role), _text(message, content, frame.results))
         for message in (*map(normalized, system), *frame.transcript, *map(normalized, rest))
     ]
+    return messages if frame.tools is None else [*messages, (TOOLS, _tool_lines(content(frame.tools)))]
 
 
 def _tool_lines(tools: bytes) -> str:
