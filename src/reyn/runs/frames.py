@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from reyn.context import FrameSection, SectionCost, estimate_tokens, message_text, normalized, rendered_message
+from reyn.context import (
+    FrameSection,
+    SectionCost,
+    estimate_tokens,
+    frame_message,
+    message_text,
+    normalized,
+    rendered_message,
+)
 from reyn.errors import ReynError, RunNotFound
 from reyn.journal import decode, kinds
 from reyn.kernel.conversations import changed, seed_of
@@ -50,6 +58,9 @@ class RecordedFrame(NamedTuple):
     @property
     def turn(self) -> kinds.FrameMessage:
         """The message with the input."""
+        begun = next((one for one in reversed(self.transcript) if one.parts and one.parts[0].plain), None)
+        if begun is not None:
+            return frame_message(begun)
         return next((one for one in self.messages if _is_turn(one)), self.messages[-1])
 
 

@@ -251,6 +251,9 @@ class SyncRuntime:
     def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
         return self.runtime.answer(run, wait, value, is_text=is_text, by=by)
 
+    def abort_turn(self, run: str, reason: str = "", *, partial: str = "") -> None:
+        self.runtime.abort_turn(run, reason, partial=partial)
+
     def cancel(self, run: str, reason: str = "") -> None:
         self.runtime.cancel(run, reason)
 
