@@ -20,7 +20,7 @@ from reyn.errors import ModelTimeout
 from reyn.journal import MemoryJournal
 from reyn.journal.kinds import Usage
 from reyn.models import Candidate as ModelCandidate
-from reyn.models import Message, Model, ModelAnswer, ModelRequest
+from reyn.models import Message, Model, ModelAnswer, ModelRequest, TokenizingModel
 from reyn.models.local import LocalModel
 from reyn.models.openai import OpenAIModel
 from reyn.models.roster import Roster
@@ -176,6 +176,23 @@ def test_the_server_of_llama_cpp_satisfies_a_contract_with_branches_and_ops():
 def test_the_local_model_satisfies_a_contract_with_branches_and_ops():
     settings = ModelSettings("local", max_tokens=200, context_tokens=512)
     check_constrained(LocalModel.locate("local", "", settings, Path.cwd()))
+
+
+@real
+def test_the_tokenizer_of_the_local_model_counts_what_its_usage_reports():
+    model = LocalModel.locate("local", "", ModelSettings("local", max_tokens=4, context_tokens=2048), Path.cwd())
+    prompt = "漢字 😀 <|im_end|> and plain words. " * 20
+    request = ModelRequest((Message("user", prompt),), {}, "k", "1.1", "0" * 64)
+
+    async def count_and_ask() -> tuple[int, int]:
+        counted = await model.with_tokenizer(lambda count: count(prompt))
+        reply = await model.complete(request)
+        assert reply.usage is not None
+        return counted, reply.usage.input_tokens
+
+    counted, reported = asyncio.run(count_and_ask())
+    assert isinstance(model, TokenizingModel)
+    assert 0 <= reported - counted < 40  # the tokens of the chat template, with its default system message
 
 
 @real

@@ -174,6 +174,14 @@ def truncate(content: bytes, limit: int, name: str) -> bytes:
     return (beginning + marker).encode()
 
 
+def read_marker(name: str) -> str:
+    """Return what follows a text that a prompt budget truncated: how to read the whole."""
+    return (
+        '\n[truncated. Read the whole, in parts, with {"kind": "file", "op": "read", '
+        f'"path": "{FULL_CONTENT}{name}", "start": 0, "length": {READ_LENGTH}}}]\n'
+    )
+
+
 def correction(answer_hash: str, path: str, message: str) -> tuple[AssistantMessage, UserMessage]:
     """Return the mutations that follow a rejected answer: the answer itself, and the error."""
     text = (

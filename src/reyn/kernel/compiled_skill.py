@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn import models
+from reyn.config.values import HandoffSettings, PromptLimit
 from reyn.context import InvocationSpec, PromptContract, choose_context, closing_text, stable_frame, static_text
 from reyn.contract import Contract, candidates_of, offered_ops, with_truncated_reads
 from reyn.journal import Blob, kinds, ordered
@@ -21,6 +22,7 @@ from reyn.skills.values import is_skill_node
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
+    from reyn.config.values import CounterName
     from reyn.context import PhaseContext, StableFrame
     from reyn.contract import Candidate
     from reyn.jsonschema import Schema, Validator
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from reyn.skills import Skill
     from reyn.skills.values import Phase
     from reyn.vocabulary import OpSpec, Vocabulary
+
+
+_UNKNOWN = PromptLimit()
 
 
 class RunContext:
@@ -180,6 +185,30 @@ class CompiledPhase(RunContext):
     def form(self, state: RunState) -> kinds.AnswerForm:
         """Return the form in which the phase's model is asked to answer."""
         return self.settings.answer_forms.get(self.model, "full") if self.model else state.models.form
+
+    @cached_property
+    def _own_prompt_tokens(self) -> int | None:
+        """What the phase, its skill or the project allow a prompt."""
+        levels = (self.definition.context, self.skill.context)
+        own = [one.max_prompt_tokens for one in levels if isinstance(one, HandoffSettings) and one.max_prompt_tokens]
+        return own[0] if own else self.settings.limits.max_prompt_tokens
+
+    def prompt_limit(self, state: RunState) -> PromptLimit:
+        """Return how many tokens the prompt of the phase may have, and how they are counted.
+
+        A limit that was raised holds whatever the model declares.
+        """
+        model = self.settings.prompt_limits.get(self.model, _UNKNOWN) if self.model else state.models.prompt_limit
+        if "max_prompt_tokens" in state.raised:
+            return msgspec.structs.replace(model, tokens=state.raised["max_prompt_tokens"])
+        own = self._own_prompt_tokens
+        if own is None or (model.tokens is not None and model.tokens <= own):
+            return model
+        return msgspec.structs.replace(model, tokens=own)
+
+    def handoff_counter(self, state: RunState) -> CounterName:
+        """Return how the tokens of handoffs are counted: `chars`, unless the project wants exact counts."""
+        return self.prompt_limit(state).counter if self.settings.counter == "exact" else "chars"
 
     def turn_spec(self, form: kinds.AnswerForm, *, acting: bool, is_truncated: bool) -> TurnSpec:
         """Return the prompt and contract of a turn.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from reyn.config.values import PromptLimit
 from reyn.errors import ChainBroken, OpMissing, RunBlocked, RunNotFound
 from reyn.journal import GENESIS, Blob, canonical, decode, kinds, link, ordered
 from reyn.kernel import versions
@@ -81,6 +82,7 @@ def start_event(
     *,
     model: str,
     answer_form: kinds.AnswerForm = "full",
+    prompt_limit: PromptLimit | None = None,
     rerun_of: str | None = None,
     source: str | None = None,
     imported: bool = False,
@@ -110,6 +112,7 @@ def start_event(
         imported=imported,
         requests=requests,
         summaries=summaries.hash if summaries else None,
+        prompt_limit=None if prompt_limit == PromptLimit() else prompt_limit,
         history=history[0],
     )
     return started, (copy, pinned, specs, artifact, *((summaries,) if summaries else ()), *history[1])

@@ -43,6 +43,8 @@ class OpLog:
     def __init__(self) -> None:
         self.results: list[str] = []
         """Hashes of the results, each as a frame contains it."""
+        self.calls: list[str] = []
+        """The calls of these results."""
         self.digest: str | None = None
         self.is_truncated = False
         self.failure: Repetition | None = None
@@ -65,6 +67,7 @@ class OpLog:
         """Add a result to the following frames. A large one is truncated and ends with the path of the whole."""
         name = self.truncate(call, outcome.result, limit, tape) if outcome.bytes > limit else outcome.result
         self.results.append(name)
+        self.calls.append(call)
         self.digest = next_digest(self.digest, name)
 
     def count_failure(self, args: dict[str, Any], outcome: OpOutcome) -> None:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from reyn.config.values import PromptLimit
 from reyn.context.frame import PATH_LENGTH
+from reyn.context.tokens import NEUTRAL
 from reyn.errors import ChainBroken, ContractError, HistoryInvalid
 from reyn.journal import decode, digest, kinds
 from reyn.journal.lifecycle import Lifecycle, advance
@@ -36,6 +38,10 @@ MAX_SUB_RUNS = 10
 """The number of sub-runs of a visit whose summaries are part of its handoff."""
 MAX_TRUNCATED = 200
 """The number of truncated contents that ops can read; the journal has all of them."""
+MIN_CALIBRATED = 100
+"""The tokens of a prompt that is long enough to compare its count with the reported usage."""
+_FACTORS = (250, 8000)
+"""The smallest and the largest factor, whatever a provider reports."""
 
 
 class CompletedVisit(msgspec.Struct, frozen=True):
@@ -75,6 +81,8 @@ class Visit(msgspec.Struct, frozen=True):
     """Whether a user replied to a question in the visit."""
     handoffs: dict[str, str] = {}
     """The handoffs when the visit started."""
+    prompt: tuple[str, int] | None = None
+    """The model and the uncalibrated tokens of the last prompt, if it was counted."""
     sub_runs: tuple[kinds.SubRunCompleted, ...] = ()
     """The sub-runs of the visit that ended, at most `MAX_SUB_RUNS`."""
     conversations: dict[str, Conversation] = {}
@@ -141,6 +149,10 @@ class Models(msgspec.Struct, frozen=True):
     answers: int = 0
     """Answers so far, those of sub-runs included."""
     usage: kinds.Usage = kinds.Usage()
+    prompt_limit: PromptLimit = PromptLimit()
+    """How many tokens a prompt for the run's own model may have."""
+    calibration: dict[str, int] = {}
+    """The factor, per mille, between counted and reported tokens of prompts, by model."""
 
 
 class Stop(msgspec.Struct, frozen=True):
@@ -272,7 +284,9 @@ def on_run_started(state: RunState, body: kinds.RunStarted) -> RunState:
         wording=body.wording,
         visit=replace(state.visit, input=body.input),
         history=replace(state.history, latest={body.input.type: body.input.hash}),
-        models=replace(state.models, name=body.model, form=body.answer_form),
+        models=replace(
+            state.models, name=body.model, form=body.answer_form, prompt_limit=body.prompt_limit or PromptLimit()
+        ),
         conversations=seed_of(body),
     )
 
@@ -317,6 +331,7 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
             state.models,
             name=body.model or state.models.name,
             form=body.answer_form or state.models.form,
+            prompt_limit=body.prompt_limit or state.models.prompt_limit,
             switched={} if is_imported else state.models.switched,
             answers=state.models.answers + answered_before,
         ),
@@ -342,7 +357,8 @@ def on_run_resumed(state: RunState, body: kinds.RunResumed) -> RunState:
     models = state.models
     if body.model or body.retry:
         form = body.answer_form or models.form
-        models = replace(models, name=body.model or models.name, form=form, switched={})
+        limit = body.prompt_limit or models.prompt_limit
+        models = replace(models, name=body.model or models.name, form=form, prompt_limit=limit, switched={})
     return replace(
         state,
         started=started,
@@ -424,16 +440,49 @@ def on_step_completed(state: RunState, body: kinds.StepCompleted) -> RunState:
 
 
 def on_content_truncated(state: RunState, body: kinds.ContentTruncated) -> RunState:
-    truncated = {**state.truncated, body.name: body.content}
-    if len(truncated) > MAX_TRUNCATED:
-        del truncated[next(iter(truncated))]
-    return replace(state, truncated=truncated)
+    return _with_truncated(state, body.name, body.content)
+
+
+def _with_truncated(state: RunState, name: str, content: str) -> RunState:
+    return replace(state, truncated=_with_latest(state.truncated, name, content, MAX_TRUNCATED))
+
+
+def on_frame_built(state: RunState, body: kinds.FrameBuilt) -> RunState:
+    budget = body.budget
+    if budget is None:
+        return state if state.visit.prompt is None else replace(state, visit=replace(state.visit, prompt=None))
+    for one in budget.truncated:
+        state = _with_truncated(state, one.name, one.content)
+    counted = budget.tokens * NEUTRAL // max(1, budget.factor)
+    return replace(state, visit=replace(state.visit, prompt=("", counted)))
+
+
+def on_llm_requested(state: RunState, body: kinds.LlmRequested) -> RunState:
+    if state.visit.prompt is not None:
+        state = replace(state, visit=replace(state.visit, prompt=(body.model, state.visit.prompt[1])))
+    return on_intent(state, body)
 
 
 def on_llm_responded(state: RunState, body: kinds.LlmResponded) -> RunState:
     models = state.models
     usage = models.usage + body.usage if body.usage else models.usage
+    if body.usage and state.visit.prompt is not None:
+        models = _calibrate(models, *state.visit.prompt, body.usage.input_tokens)
     return replace(state, models=replace(models, answers=models.answers + 1, usage=usage), recovery=_SETTLED)
+
+
+def _calibrate(models: Models, model: str, counted: int, reported: int) -> Models:
+    """Compare the tokens of a prompt with those that the provider reported.
+
+    The factor rises at once, because a prompt that is too long is refused, and falls slowly.
+    """
+    if counted < MIN_CALIBRATED or reported <= 0:
+        return models
+    least, most = _FACTORS
+    factor = min(max(-(-reported * NEUTRAL // counted), least), most)
+    before = models.calibration.get(model, factor)
+    factor = max(factor, (3 * before + factor) // 4)
+    return replace(models, calibration={**models.calibration, model: factor})
 
 
 def on_model_switched(state: RunState, body: kinds.ModelSwitched) -> RunState:
@@ -645,7 +694,8 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.StepCompleted: on_step_completed,
     kinds.ContentTruncated: on_content_truncated,
     kinds.ContextLogFailed: on_context_log_failed,
-    kinds.LlmRequested: on_intent,
+    kinds.FrameBuilt: on_frame_built,
+    kinds.LlmRequested: on_llm_requested,
     kinds.LlmResponded: on_llm_responded,
     kinds.LlmFailed: on_outcome,
     kinds.ModelSwitched: on_model_switched,

@@ -7,7 +7,7 @@ belong to `reyn.kernel.llm_call_recorder`; names and settings belong to `reyn.mo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -16,6 +16,9 @@ from reyn.journal.kinds import AnswerForm, Usage
 if TYPE_CHECKING:
     from reyn.config import ModelSettings
 
+R = TypeVar("R")
+CountTokens = Callable[[str], int]
+"""Counts the tokens of a text."""
 Role = Literal["system", "user", "assistant", "tool"]
 """The author of a message; `tool` is the result of a tool call."""
 
@@ -174,7 +177,8 @@ class Delta(msgspec.Struct, frozen=True):
 class Model(Protocol):
     """A language model.
 
-    A model may also implement `DeclaresLatency`, `DeclaresAnswerForm`, `DeclaresSettings` and `ClosableModel`.
+    A model may also implement `DeclaresLatency`, `DeclaresAnswerForm`, `DeclaresPromptLimit`, `TokenizingModel`,
+    `DeclaresSettings`, `DeclaresImages` and `ClosableModel`.
     """
 
     @property
@@ -211,12 +215,34 @@ class DeclaresAnswerForm(Protocol):
 
 
 @runtime_checkable
+class DeclaresPromptLimit(Protocol):
+    """A model that declares how long a prompt may be; Reyn truncates longer ones, and records it."""
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """Return the context window less the tokens reserved for the answer."""
+        ...
+
+
+@runtime_checkable
 class DeclaresSettings(Protocol):
     """A model that is passed from Python with settings of its own: its timeout, and the number of retries."""
 
     @property
     def settings(self) -> ModelSettings:
         """Return the settings."""
+        ...
+
+
+@runtime_checkable
+class TokenizingModel(Protocol):
+    """A model with a tokenizer of its own, which counts the tokens of prompts exactly."""
+
+    async def with_tokenizer(self, work: Callable[[CountTokens], R]) -> R:
+        """Call `work` with a function that counts the tokens of a text, in any thread; return its result.
+
+        Raise a `ModelError` if the tokenizer is not available; the run then stops and can be resumed.
+        """
         ...
 
 
