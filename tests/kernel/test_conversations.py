@@ -458,13 +458,3 @@ def test_a_program_can_change_what_a_stopped_conversation_remembers(project: Pro
             rt.remember("k", "too late")
     assert sent(project, 0)[0][1].endswith("# Memory\n- [exp_2] Ada likes tea.\n")
     assert project.is_sound()
-
-
-def test_the_context_frame_of_a_conversation_has_the_message_of_the_visit(project: Project):
-    answers = [act(REMEMBER), go("chat", "Hello!"), act(file("glob", "*.none")), finish("Bye.")]
-    converse(project, answers, "I am Ada", "Goodbye")
-    with project.open([]) as rt:
-        frame = rt.context_frame("k")
-        assert frame.warnings == ()
-        assert frame.input_artifact == {"type": "user_message", "data": {"text": "Goodbye"}}
-        assert frame.messages[-1][0] == "user"

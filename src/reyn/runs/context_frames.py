@@ -120,7 +120,7 @@ def _spec_of(
         for is_truncated in (False, True):
             for acting in (True, False):
                 spec = phase.turn_spec(recorded.form, acting=acting, is_truncated=is_truncated)
-                if spec.system.parts[0] == recorded.messages[0].parts[0]:  # what a conversation remembers follows it
+                if spec.system == recorded.messages[0]:
                     return phase, spec, ()
     phase = phases[0]
     warning = "another version of Reyn phrased this prompt; its exact text is in the messages"

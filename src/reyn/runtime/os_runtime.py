@@ -155,7 +155,7 @@ class OSRuntime:
         ops: Iterable[Op] = (),
         trust: ProjectTrust | None = None,
         vouches: bool = False,
-        base: OSRuntime | None = None,
+        base: Self | None = None,
         allow_shell: bool = False,
         allow_unsafe_python: bool = False,
     ) -> None:
@@ -289,7 +289,7 @@ class OSRuntime:
         return derived
 
     @property
-    def _root_runtime(self) -> OSRuntime:
+    def _root_runtime(self) -> Self:
         """The runtime that owns journal, models and running runs: the one that this one was derived from."""
         return self._base or self
 
