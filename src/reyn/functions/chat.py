@@ -189,8 +189,11 @@ class _Definition:
             hint = "Pass a text, or a `Message` of the user."
             raise CallImpossible(f"{self.what}: the message is a {type(given).__name__}", hint=hint)
         check_message(NormalizedMessage("user", text))
-        history = normalize(bound.arguments.get(self.history_name or "") or ())
-        for image in (*message.images, *(image for one in history.tail(history.length) for image in one.images)):
+        earlier = bound.arguments.get(self.history_name or "") or ()
+        history = normalize(earlier)
+        # The history of a reply was checked when it came in.
+        unchecked = () if isinstance(earlier, NormalizedMessageList) else history.tail(history.length)
+        for image in (*message.images, *(image for one in unchecked for image in one.images)):
             check_image(image)
         return message, history
 
