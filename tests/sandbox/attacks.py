@@ -109,8 +109,12 @@ PROGRAMS = (
         "environment",
         "import os\nassert not [n for n in os.environ if 'REYN' in n or 'SECRET' in n] or print('ESCAPED')",
     ),
-    Attack("new namespaces (unshare)", _SYSCALL.format("{'x86_64': 272, 'aarch64': 97}[os.uname().machine], 0x10000000")),
-    Attack("trace a process (ptrace)", _SYSCALL.format("{'x86_64': 101, 'aarch64': 117}[os.uname().machine], 0, 0, 0, 0")),
+    Attack(
+        "new namespaces (unshare)", _SYSCALL.format("{'x86_64': 272, 'aarch64': 97}[os.uname().machine], 0x10000000")
+    ),
+    Attack(
+        "trace a process (ptrace)", _SYSCALL.format("{'x86_64': 101, 'aarch64': 117}[os.uname().machine], 0, 0, 0, 0")
+    ),
     Attack(
         "load a BPF program",
         "import ctypes, os\nn = {'x86_64': 321, 'aarch64': 280}[os.uname().machine]\n"

@@ -1,4 +1,4 @@
-"""Escapes, tried in every sandbox: what an attack reads, writes, starts or uses stays inside, or the attack is ended."""
+"""Escapes, tried in every sandbox: an attack reaches nothing outside, or is ended."""
 
 from __future__ import annotations
 
@@ -135,15 +135,15 @@ def ended(outcome: Outcome) -> str:
 
 @pytest.mark.parametrize("attack", STEPS, ids=lambda attack: attack.name.replace(" ", "-"))
 def test_a_step_does_not_escape_from_monty(attack: Attack, outside: Outside, record_property):
-    value = None
+    value, printed = None, ""
     try:
         value = run_monty(outside.fill(attack.code), "attack", {"type": "x", "data": {}}, 0, attack.limits).value
         how = f"returned {value}"
     except PythonFailed as error:
-        how = "timeout" if error.timed_out else error.message.partition(":")[0]
-        assert len(error.output.text) <= attack.limits.output_bytes
+        how, printed = "timeout" if error.timed_out else error.message.partition(":")[0], error.output.text
     record_property("sandbox", ["monty", attack.name, how])
     assert value is None
+    assert len(printed) <= attack.limits.output_bytes
     assert attack.is_endless == (how == "timeout")
     assert outside.was_reached() == []
     assert not outside.was_changed()

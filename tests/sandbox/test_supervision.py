@@ -15,6 +15,10 @@ from reyn.sandbox.backends import BACKENDS, Backend
 from tests.sandbox.test_escapes import survivors, usable
 
 LIMITS = Limits(seconds=60)
+IGNORE = (
+    "import signal\nfor n in range(1, 64):\n  try: signal.signal(n, signal.SIG_IGN)\n  except Exception: pass\n"
+    "while True: pass"
+)
 
 
 def python(code: str, *arguments: str) -> tuple[str, ...]:
@@ -59,8 +63,7 @@ def test_a_missing_program_is_an_error_of_the_program():
     "code",
     [
         "while True: pass",
-        "import signal\nfor n in range(1, 64):\n  try: signal.signal(n, signal.SIG_IGN)\n  except Exception: pass\n"
-        "while True: pass",
+        IGNORE,
         "import os\nif os.fork() == 0:\n  os.setsid()\n  os.fork()\nwhile True: pass",
         "import os\nos.close(1)\nos.close(2)\nwhile True: pass",
     ],

@@ -154,6 +154,7 @@ class _Answer(msgspec.Struct):
 def _result(outcome: Outcome, sandbox: str, limits: Limits, note: str) -> PythonResult:
     output = StepOutput(limits.output_bytes)
     output.add(outcome.stderr)
+    output.truncated = outcome.truncated
     if outcome.status != "exited":
         raise PythonFailed(outcome.reason, sandbox, output, timed_out=outcome.status == "timeout")
     try:
