@@ -83,7 +83,7 @@ class ReverseOp:
 
 def test_an_op(copy: Copy):
     copy.add("ops/reverse.py", OP)
-    copy.change("ops/table.py", r"RunSkillOp\(\)\)$", "RunSkillOp(), ReverseOp())")
+    copy.change("ops/table.py", r"^    PythonOp\(\),$", "    PythonOp(),\n    ReverseOp(),")
     copy.change(
         "ops/table.py",
         r"^from reyn.ops.op import Op$",

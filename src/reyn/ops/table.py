@@ -33,7 +33,14 @@ if TYPE_CHECKING:
 
 ENTRY_POINTS = "reyn.ops"
 
-BUILT_IN: tuple[Op, ...] = (FileOp(), AskUserOp(), RunSkillOp(), SandboxedExecOp(), ShellOp(), PythonOp())
+BUILT_IN: tuple[Op, ...] = (
+    FileOp(),
+    AskUserOp(),
+    RunSkillOp(),
+    SandboxedExecOp(),
+    ShellOp(),
+    PythonOp(),
+)
 
 RESERVED = (
     OpSpec("lint", "Check a skill's folder and return the findings.", "pure"),

@@ -67,9 +67,8 @@ def choose_sandbox(source: str) -> SandboxChoice:
     """Return the sandbox for the source of a module."""
     if reason := needs_cpython(source) or _failed_in_monty.get(source, ""):
         return SandboxChoice("process", reason)
-    if not monty.is_installed():
-        return SandboxChoice("process", "the package `pydantic-monty` is not installed (extra `sandbox`)")
-    return SandboxChoice("monty")
+    problem = monty.problem()
+    return SandboxChoice("process", problem) if problem else SandboxChoice("monty")
 
 
 def run_safe(step: PythonStep, limits: Limits, backend: BackendName = "auto", stop: Stop | None = None) -> PythonResult:
