@@ -337,9 +337,7 @@ def writing_program(folder: Path) -> Scenario:
         "argv": ["sh", "-c", "echo line >> lines.txt"],
         "write_paths": ["workspace:"],
     }
-    return scenario.executes(
-        "program", [act(program), finish()], permissions={"exec": [{"allow": "sh"}]}, trust=True
-    )
+    return scenario.executes("program", [act(program), finish()], permissions={"exec": [{"allow": "sh"}]}, trust=True)
 
 
 PLAIN = (pair, rejected_and_looping, concurrent_runs, stopping_and_continuing)
