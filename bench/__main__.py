@@ -160,6 +160,13 @@ def run_benchmarks(count: int, rounds: int, *, compare: bool) -> list[Target]:
         results.append(Target(f"CPU of a small {op}, no system calls, µs", ops[f"{op}_us"], 150, note=note))
         results.append(Target(f"commits per {op}", ops[f"{op}_commits"], 1))
     results.append(Target("CPU of gate and dispatch per op, µs", ops["gate_us"], 60))
+    print("sandboxes …", file=sys.stderr)
+    sandboxes = measure("sandboxes", 100 if compare else 10)
+    results.append(Target("python step in Monty, ms", sandboxes["monty_step_ms"], 1))
+    for name in ("bubblewrap", "landlock"):
+        if f"{name}_step_ms" in sandboxes:
+            step, program = sandboxes[f"{name}_step_ms"], sandboxes[f"{name}_program_ms"]
+            results.append(Target(f"python step in {name}, warm, ms", step, 40, note=f"a program {program:.0f} ms"))
     print("model calls …", file=sys.stderr)
     calls = measure("adapter", min(count, 2000))
     for pieces in (20, 150):
