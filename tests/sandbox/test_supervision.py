@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sys
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from reyn.sandbox import Access, Limits, in_thread, run_program, run_unconfined
 from reyn.sandbox.backends import BACKENDS, Backend
+from reyn.sandbox.system import python_program
 from tests.sandbox.test_escapes import survivors, usable
 
 LIMITS = Limits(seconds=60)
@@ -138,6 +140,20 @@ class TestAccess:
         work = str(tmp_path / "work")
         assert self.show(backend, tmp_path, f"echo new > {work}/new.txt", write=(work,)) == "(0)"
         assert (tmp_path / "work/new.txt").read_text() == "new\n"
+
+    @pytest.mark.sockets
+    @pytest.mark.parametrize("network", [True, False])
+    def test_the_network_is_there_only_if_it_is_granted(self, backend: Backend, network: bool):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            code = f"import socket\nsocket.create_connection(('127.0.0.1', {port}), 30)"
+            argv = (python_program(), "-S", "-s", "-P", "-B", "-c", code)
+            outcome = run_program(backend, argv, Access(network=network), LIMITS)
+            assert (outcome.returncode == 0) == network, outcome.stderr
+
+    def test_a_signal_is_a_negative_exit_code(self, backend: Backend):
+        outcome = run_program(backend, ("/bin/sh", "-c", "kill -9 $$"), Access(), LIMITS)
+        assert outcome.returncode in (-9, -1)  # Landlock's supervisor does not tell the number
 
     def test_variables(self, backend: Backend, tmp_path: Path):
         assert self.show(backend, tmp_path, "echo $TOKEN", env={"TOKEN": "t"}) == "t\n(0)"

@@ -80,7 +80,10 @@ class Gate(msgspec.Struct, frozen=True):
         if key == "shell" and not self.policy.allow_shell:
             return Denied("default: shell is off", "the operator must start the run with `--allow-shell`")
         if not all(requests.covers(key, target) for requests in self.requests):
-            return Denied("default: no request", f"the skill must request `{key}` under `permissions` in skill.md")
+            named = f" for `{target}`" if any(requests.others.get(key) for requests in self.requests) else ""
+            return Denied(
+                "default: no request", f"the skill must request `{key}`{named} under `permissions` in skill.md"
+            )
         return self._granted(rule, key, f"{key}: allow")
 
     def python(self, target: str, *, is_unsafe: bool) -> Verdict:
