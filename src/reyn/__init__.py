@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from reyn.journal import Event
     from reyn.journal.kinds import Usage, Wait
     from reyn.kernel.ports import LATER, People
-    from reyn.models import Model, ModelReply, ModelRequest
+    from reyn.models import Model, ModelAnswer, ModelRequest
     from reyn.runtime import OSRuntime, RunResult, SyncRuntime
     from reyn.runtime import OSRuntime as Runtime
 
@@ -22,7 +22,7 @@ __all__ = [
     "LATER",
     "Event",
     "Model",
-    "ModelReply",
+    "ModelAnswer",
     "ModelRequest",
     "OSRuntime",
     "People",
@@ -42,7 +42,7 @@ _LOCATIONS = {
     "Wait": ("reyn.journal.kinds", "Wait"),
     "Event": ("reyn.journal", "Event"),
     "Model": ("reyn.models", "Model"),
-    "ModelReply": ("reyn.models", "ModelReply"),
+    "ModelAnswer": ("reyn.models", "ModelAnswer"),
     "ModelRequest": ("reyn.models", "ModelRequest"),
     "OSRuntime": ("reyn.runtime", "OSRuntime"),
     "ReynError": ("reyn.errors", "ReynError"),

@@ -30,14 +30,14 @@ code is never reused.
     │   ├── BlobMissing            RYN406
     │   ├── EventInvalid           RYN407
     │   ├── StoreUnavailable       RYN408
-    │   ├── RunKeyTaken            RYN409
+    │   ├── RunIdTaken             RYN409
     │   ├── RunNotResumable        RYN410
     │   ├── RunBlocked             RYN411
     │   ├── StoreDamaged           RYN412
     │   ├── RunIdInvalid           RYN413
-    │   ├── WaitUnknown            RYN414
-    │   ├── AnswerInvalid          RYN415
-    │   ├── UpgradeUnfit           RYN416
+    │   ├── QuestionUnknown        RYN414
+    │   ├── ReplyInvalid           RYN415
+    │   ├── UpgradeIncompatible    RYN416
     │   ├── ForkImpossible         RYN417
     │   ├── ArchiveInvalid         RYN418
     │   ├── OpMissing              RYN419
@@ -67,7 +67,7 @@ code is never reused.
     ├── ConfigError                RYN7xx  configuration, secrets, installed ops
     │   ├── ConfigInvalid          RYN701
     │   ├── ProjectNotFound        RYN702
-    │   ├── FileTaken              RYN703
+    │   ├── FileExists             RYN703
     │   ├── SecretMissing          RYN704
     │   ├── SecretStoreUnavailable RYN705
     │   ├── SecretNameInvalid      RYN706
@@ -314,7 +314,7 @@ class ApprovalExpired(AccessError):
     """A phase with `requires_approval` decided, but no user approved it within `limits.approval_seconds`."""
 
     code = "RYN301"
-    hint = "Retry the run to visit the phase again; `limits.approval_seconds` sets how long an approval stays open."
+    hint = "`limits.approval_seconds` sets how long an approval stays open. Retry the run to visit the phase again."
     exit_code = 1
 
 
@@ -395,7 +395,10 @@ class EventInvalid(JournalError):
     """An event or message has an unknown kind or invalid data."""
 
     code = "RYN407"
-    hint = "It was not stored. If it was read from the journal, that is damaged or was written by a newer version."
+    hint = (
+        "An invalid event is not stored. If it is in the journal, the journal is damaged or was written by a newer "
+        "version."
+    )
 
 
 class StoreUnavailable(JournalError):
@@ -410,7 +413,7 @@ class StoreUnavailable(JournalError):
     """The hint for a journal that another user created."""
 
 
-class RunKeyTaken(JournalError):
+class RunIdTaken(JournalError):
     """The run id belongs to another run: of another skill, with another input, or from another project."""
 
     code = "RYN409"
@@ -449,7 +452,7 @@ class RunIdInvalid(JournalError):
     exit_code = 2
 
 
-class WaitUnknown(JournalError):
+class QuestionUnknown(JournalError):
     """The run has no open question with this id."""
 
     code = "RYN414"
@@ -457,7 +460,7 @@ class WaitUnknown(JournalError):
     exit_code = 2
 
 
-class AnswerInvalid(JournalError):
+class ReplyInvalid(JournalError):
     """The reply does not match the schema of the question."""
 
     code = "RYN415"
@@ -465,7 +468,7 @@ class AnswerInvalid(JournalError):
     exit_code = 2
 
 
-class UpgradeUnfit(JournalError):
+class UpgradeIncompatible(JournalError):
     """The run cannot continue with the current version of its skill; it can continue with its own copy."""
 
     code = "RYN416"
@@ -482,7 +485,7 @@ class ForkImpossible(JournalError):
 
 
 class ArchiveInvalid(JournalError):
-    """An archive of exported runs is damaged, incomplete, or of a newer format; nothing was imported."""
+    """An archive of exported runs cannot be read, is damaged or has a newer format; nothing was imported."""
 
     code = "RYN418"
     hint = "Verify the runs where they were exported, and export them again."
@@ -506,7 +509,7 @@ class RunInUse(JournalError):
 
 
 class RunImported(JournalError):
-    """The run was imported from an archive, so it cannot be continued, answered, cancelled or undone here."""
+    """The run was imported from an archive: it cannot be continued, cancelled or undone here, and takes no reply."""
 
     code = "RYN421"
     hint = "Fork or repeat it with the settings of this project."
@@ -715,7 +718,7 @@ class ProjectNotFound(ConfigError):
     hint = "Use an existing folder that you can write to."
 
 
-class FileTaken(ConfigError):
+class FileExists(ConfigError):
     """A file that would be written exists already."""
 
     code = "RYN703"
@@ -797,6 +800,27 @@ class SettingUnknown(ConfigError):
 
     code = "RYN719"
     hint = "Use a key of the configuration, or the name of a section such as `limits`."
+
+
+class McpDefinitionsInvalid(ConfigError):
+    """The accepted definitions of an MCP server's tools cannot be read."""
+
+    code = "RYN735"
+    hint = "Connect to the server again and accept its tools."
+
+
+class McpServerUnknown(ConfigError):
+    """The configuration has no MCP server of that name."""
+
+    code = "RYN736"
+    hint = "Add the server under `mcp.servers` in reyn.yaml."
+
+
+class McpServerFailed(ConfigError):
+    """An MCP server cannot be reached, or does not answer."""
+
+    code = "RYN737"
+    hint = "Check `mcp.servers` in reyn.yaml and that the server runs."
 
 
 # -- RYN9xx: internal errors --------------------------------------------------------------------------

@@ -16,13 +16,8 @@ from tests.sandbox.test_escapes import usable
 
 LIMITS = Limits(seconds=60)
 STATE = (
-    "import builtins, string
-def f(a):
-"
-    "    seen = getattr(builtins, 'left', None)
-    builtins.left = a
-    return seen
-"
+    "import builtins, string\ndef f(a):\n"
+    "    seen = getattr(builtins, 'left', None)\n    builtins.left = a\n    return seen\n"
 )
 
 

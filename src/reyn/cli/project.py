@@ -51,8 +51,8 @@ def open_project(**settings: Any) -> Iterator[SyncRuntime]:
     """Open the project; a run creates its state folder."""
     from reyn.runtime import SyncRuntime
 
-    given = click.get_current_context().obj
-    switches = {name: given.get(name, False) for name in ("allow_shell", "allow_unsafe_python")}
+    flags = click.get_current_context().obj
+    switches = {name: flags.get(name, False) for name in ("allow_shell", "allow_unsafe_python")}
     with SyncRuntime.open(project_root(), **switches, **settings) as runtime:
         yield runtime
 

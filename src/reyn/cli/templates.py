@@ -1,16 +1,9 @@
-"""The files that `reyn init` and `reyn new` write: small skills with scripted answers that run them."""
+"""The files that `reyn new` writes: small skills with scripted answers that run them."""
 
 from __future__ import annotations
 
 import json
 from typing import Any, NamedTuple
-
-CONFIG = """\
-# `reyn config` lists every key.
-# The scripted model reads its answers from a file. Replace it with a real model when you have one.
-model: scripted:answers.jsonl
-"""
-IGNORED = ".reyn/\nreyn.local.yaml\n"
 
 
 class Template(NamedTuple):
@@ -79,7 +72,7 @@ def loop(name: str) -> Template:
 def branch(name: str) -> Template:
     graph = (
         "graph:\n  sort:\n    reply: the message asks for something that can be done\n"
-        "    decline: it asks for nothing, or for what cannot be done\n"
+        "    decline: it asks for nothing, or for something impossible\n"
         "  reply: [end]\n  decline: [end]\n"
     )
     return Template(

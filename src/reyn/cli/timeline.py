@@ -146,7 +146,7 @@ class Timeline:
     def _question_line(self, body: Body, run: _Run) -> _Line | None:
         match body:
             case kinds.WaitOpened(wait=wait):
-                self.activity = "waiting for an answer"
+                self.activity = "waiting for a reply"
                 verb = "needs approval" if wait.is_approval else "asks"
                 who = f"sub-run {wait.run} {verb}" if wait.run else verb
                 data = {"wait": wait.id, "message": wait.message, "run": wait.run}
@@ -159,7 +159,7 @@ class Timeline:
                 run.ops.setdefault(wait_id.rpartition("/")[2], "")
                 value = self._read(name)
                 text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-                return _Line(2, "answered", f"answered: {text}", {"wait": wait_id, "value": value})
+                return _Line(2, "answered", f"reply: {text}", {"wait": wait_id, "value": value})
         return None
 
     # -- visits ------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class Timeline:
                 self.activity = run.ops[call]
             case kinds.OpCompleted(call=call, status=status, result=result):
                 name = run.ops.get(call)
-                is_question = name == ""  # the answer has its own line
+                is_question = name == ""  # the reply has its own line
                 return None if is_question and status == "ok" else self._outcome_line(name, status, result)
             case (
                 kinds.ApprovalDecided(decision=decision, by=by, remark=remark)

@@ -12,7 +12,15 @@ from reyn.context.budget import (
     apply_context_budget,
     assemble_sections,
 )
-from reyn.context.frame import ContextFrame, Execution, Repetition, Rollback, StableFrame, stable_frame
+from reyn.context.frame import (
+    ContextFrame,
+    Execution,
+    RejectedArtifact,
+    Repetition,
+    Rollback,
+    StableFrame,
+    stable_frame,
+)
 from reyn.context.handoff import (
     HandoffContext,
     PhaseHandoff,
@@ -22,7 +30,7 @@ from reyn.context.handoff import (
 )
 from reyn.context.manifest import PhaseContext, PhaseManifest, choose_context, default_manifests, resolve_manifest
 from reyn.context.prompt import closing_text, static_text
-from reyn.context.render import TurnFrame, correction, message_text, next_digest, truncate, turn_message
+from reyn.context.render import TurnFrame, correction, message_text, next_digest, truncate, turn_message, turn_parts
 from reyn.context.tokens import TokenCounter, estimate_tokens, truncate_to_token_budget
 
 __all__ = [
@@ -35,6 +43,7 @@ __all__ = [
     "PhaseContext",
     "PhaseHandoff",
     "PhaseManifest",
+    "RejectedArtifact",
     "Repetition",
     "Rollback",
     "Section",
@@ -60,4 +69,5 @@ __all__ = [
     "truncate",
     "truncate_to_token_budget",
     "turn_message",
+    "turn_parts",
 ]

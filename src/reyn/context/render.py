@@ -6,6 +6,7 @@ message is a list of parts, which refer to stored content by hash.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -47,6 +48,9 @@ class TurnFrame(msgspec.Struct, frozen=True):
 
 
 HANDOFF_HEADING = "# Handoff"
+_NOTES = "# Notes"
+_EARLIER = "\n\n# Earlier "
+_TURNS_LEFT = "Turns with ops left: "
 
 
 def turn_message(turn: TurnFrame, closing: str) -> FrameMessage:
@@ -60,7 +64,7 @@ def turn_message(turn: TurnFrame, closing: str) -> FrameMessage:
     """
     parts = [Part(blob=turn.input_hash, plain=True)]
     for name, content in turn.reads:
-        parts += [Part(text=f"\n\n# Earlier {name}\n"), Part(blob=content, plain=True)]
+        parts += [Part(text=f"{_EARLIER}{name}\n"), Part(blob=content, plain=True)]
     if turn.handoff is not None:
         parts += [Part(text=f"\n\n{HANDOFF_HEADING}\n"), Part(blob=turn.handoff)]
     if turn.rollback is not None:
@@ -72,10 +76,34 @@ def turn_message(turn: TurnFrame, closing: str) -> FrameMessage:
     if turn.results:
         parts += [Part(text="\n\n# Results\n"), Part(results=turn.results, digest=turn.results_digest)]
     notes = _notes(turn)
-    tail = f"\n\n# Notes\n{notes}" if notes else ""
+    tail = f"\n\n{_NOTES}\n{notes}" if notes else ""
     if len(parts) > 1 or tail:
         parts.append(Part(text=tail + closing))
     return FrameMessage("user", tuple(parts))
+
+
+class TurnParts(msgspec.Struct, frozen=True):
+    """The values in a recorded last message, as `turn_message` built it. Contents are hashes."""
+
+    input: str
+    reads: tuple[str, ...] = ()
+    handoff: str | None = None
+    remaining_act_turns: int | None = None
+
+
+def turn_parts(message: FrameMessage) -> TurnParts:
+    """Return the values in a last message: the inverse of `turn_message`."""
+    reads: list[str] = []
+    handoff = remaining = None
+    for part, following in zip(message.parts, (*message.parts[1:], Part()), strict=True):
+        if part.text.startswith(_EARLIER) and following.blob is not None:
+            reads.append(following.blob)
+        elif part.text == f"\n\n{HANDOFF_HEADING}\n":
+            handoff = following.blob
+        elif part.text.startswith(f"\n\n{_NOTES}\n"):
+            left = re.search(rf"^{_TURNS_LEFT}(\d+)\.$", part.text, re.MULTILINE)
+            remaining = int(left[1]) if left is not None else None
+    return TurnParts(message.parts[0].blob or "", tuple(reads), handoff, remaining)
 
 
 def _notes(turn: TurnFrame) -> str:
@@ -87,7 +115,7 @@ def _notes(turn: TurnFrame) -> str:
         for name, count in turn.execution.remaining_visits.items()
     ]
     if turn.remaining_act_turns is not None:
-        notes.append(f"Turns with ops left: {turn.remaining_act_turns}.")
+        notes.append(f"{_TURNS_LEFT}{turn.remaining_act_turns}.")
     notes += [_repetition(one) for one in turn.repetitions]
     return "\n".join(notes)
 

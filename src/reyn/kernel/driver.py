@@ -47,12 +47,16 @@ class World(Protocol):
         ...
 
     async def wait_for_answer(self, wait: kinds.Wait, state: RunState) -> bool:
-        """Ask the user, and return whether a message arrived or the question expired; False if there is no answer for
+        """Ask the user, and return whether a message arrived or the question expired; False if there is no reply
         now."""
         ...
 
     async def flush(self, tape: Tape) -> None:
         """Make the buffered events of the tape durable."""
+        ...
+
+    async def settle(self) -> None:
+        """End what was started ahead of the visit and is not awaited any more."""
         ...
 
 
@@ -70,6 +74,13 @@ class Driver:
 
     async def drive(self) -> RunState:
         """Execute the run until it ends or stops."""
+        try:
+            return await self._drive()
+        finally:
+            if self.world is not None:
+                await self.world.settle()
+
+    async def _drive(self) -> RunState:
         try:
             self._take_external_events()
             while True:
@@ -157,7 +168,7 @@ class Driver:
         return outcome
 
     async def _ask(self, effect: Ask) -> Any:
-        """Return the answer to an open question; stop the run if there is none for now."""
+        """Return the reply to an open question; stop the run if there is none yet."""
         while True:
             self._take_external_events()
             last_answer, wait = self.tape.state.last_answer, self.tape.state.wait

@@ -87,7 +87,7 @@ class CallModel(Effect[Reply]):
 
 @dataclass(frozen=True)
 class PlanOp(Effect[kinds.OpStarted | kinds.PermissionDenied | kinds.ApprovalRequired]):
-    """Ask the gate, and plan what an op will do. `approved` is the digest of the action that a person approved."""
+    """Check permissions and plan an op. `approved` is the digest of the action that a person approved."""
 
     key: str
     args: dict[str, Any]
@@ -107,7 +107,7 @@ class PlanOp(Effect[kinds.OpStarted | kinds.PermissionDenied | kinds.ApprovalReq
 
 
 class Expired:
-    """Returned instead of an answer: the question expired."""
+    """Returned instead of a reply: the question expired."""
 
 
 EXPIRED = Expired()
@@ -124,7 +124,7 @@ UNKNOWN_OUTCOME = UnknownOutcome()
 class PerformOp(Effect[kinds.OpCompleted | kinds.PermissionDenied | UnknownOutcome]):
     """Execute a planned op.
 
-    `answer` is the answer to the op's request. `resolution` is the operator's decision on an unsafe intent whose
+    `answer` is the result of the op's request. `resolution` is the operator's decision on an unsafe intent whose
     outcome is unknown: `again`, `done` or `failed`.
     """
 
@@ -141,7 +141,7 @@ class PerformOp(Effect[kinds.OpCompleted | kinds.PermissionDenied | UnknownOutco
 
 @dataclass(frozen=True)
 class Restore(Effect[kinds.WorkspaceRestored]):
-    """Restore files to what they were, newest change first."""
+    """Restore files to their content before the changes, newest change first."""
 
     key: str
     changes: tuple[kinds.Change, ...]
@@ -151,7 +151,7 @@ class Restore(Effect[kinds.WorkspaceRestored]):
 
 @dataclass(frozen=True)
 class Ask(Effect[Any]):
-    """Wait for the answer to a question, and return its JSON value. A `wait_opened` with the same id precedes it.
+    """Wait for the reply to a question, and return its JSON value. A `wait_opened` with the same id precedes it.
 
     `is_deferred` means that a person has just postponed the question: the run stops and waits instead of asking again.
     """
@@ -187,6 +187,10 @@ class ExecuteSubRun(Effect[kinds.SubRunCompleted]):
 
     key: str
     started: kinds.SubRunStarted
+    ahead: tuple[kinds.SubRunStarted, ...] = field(default=(), compare=False)
+    """Sub-runs that the visit will await next. They execute meanwhile; their outcomes are recorded when awaited."""
+    concurrency: int = 1
+    """How many of them, this one included, execute at the same time."""
 
     outcomes = (kinds.SubRunCompleted,)
     failures = (kinds.SubRunStopped,)

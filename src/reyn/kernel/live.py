@@ -40,15 +40,15 @@ if TYPE_CHECKING:
     EventWithBlobs = tuple[Body, tuple[Blob, ...]]
 
 _POLL_SECONDS = 0.02
-"""Between effects, how often the inbox is read for messages of other processes."""
+"""Interval for reading the inbox between effects."""
 _WAIT_POLL_SECONDS = 0.05
-"""While the user is being asked, how often the inbox is read."""
+"""Interval for reading the inbox while a user is asked."""
 _ABANDON_SECONDS = 5.0
-"""How long work that was cancelled may take to end."""
+"""Maximum time for cancelled work to end."""
 _CANCEL_POLL_SECONDS = 0.25
-"""During a model call, how often the inbox is read for a cancellation."""
+"""Interval for reading the inbox during a model call, for a cancellation."""
 _MAX_INVALID_ANSWERS = 3
-"""After so many invalid answers of the user, the run stops and waits."""
+"""Number of invalid replies after which the run stops and waits."""
 
 
 class InboxPolling:
@@ -76,7 +76,7 @@ class InboxPolling:
 
 
 class LiveWorld:
-    """The world of one run. `warnings` collects what the caller should know and no event records."""
+    """The world of one run. `warnings` collects messages for the caller that no event records."""
 
     def __init__(
         self,
@@ -112,8 +112,12 @@ class LiveWorld:
         self._listener = listener
         self.warnings = self._recorder.warnings
         self._invalid_answers = 0
+        self._ahead: dict[str, asyncio.Future[EventWithBlobs]] = {}
+        self._slots: tuple[int, asyncio.Semaphore] | None = None
 
     async def perform(self, effect: Effect[Any], tape: Tape) -> EventWithBlobs | None:
+        if self._ahead and not isinstance(effect, ExecuteSubRun | PlanSubRun):
+            await self.settle()  # the iteration that started them has ended
         match effect:
             case CallModel():
                 return await self._call_model(effect, tape)
@@ -130,8 +134,36 @@ class LiveWorld:
             case PlanSubRun():
                 return self._sub_runs.plan(effect, tape)
             case ExecuteSubRun():
-                return await self._sub_runs.execute(effect, tape)
+                return await self._execute_sub_run(effect, tape)
         raise InternalError(f"effect {type(effect).__name__} has no implementation")
+
+    async def _execute_sub_run(self, effect: ExecuteSubRun, tape: Tape) -> EventWithBlobs:
+        """Execute a sub-run, and meanwhile those that are awaited next.
+
+        Each has a journal of its own, so one that is interrupted continues when it is awaited again.
+        """
+        if not effect.ahead and effect.key not in self._ahead:
+            return await self._sub_runs.execute(effect, tape)
+        for started in (effect.started, *effect.ahead):
+            if started.call not in self._ahead:
+                work = self._execute_one(ExecuteSubRun(started.call, started), effect.concurrency, tape)
+                self._ahead[started.call] = asyncio.ensure_future(work)
+        return await self._ahead.pop(effect.key)
+
+    async def _execute_one(self, effect: ExecuteSubRun, concurrency: int, tape: Tape) -> EventWithBlobs:
+        if self._slots is None or self._slots[0] != concurrency:
+            self._slots = (concurrency, asyncio.Semaphore(concurrency))
+        async with self._slots[1]:
+            return await self._sub_runs.execute(effect, tape)
+
+    async def settle(self) -> None:
+        """Interrupt the sub-runs that nothing awaits any more."""
+        tasks = [*self._ahead.values()]
+        self._ahead.clear()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _call_model(self, effect: CallModel, tape: Tape) -> EventWithBlobs | None:
         """Call the model; return nothing if the run was cancelled during the call."""
@@ -151,7 +183,7 @@ class LiveWorld:
         return await self._unless_cancelled(call, tape)
 
     async def _unless_cancelled(self, work: Coroutine[Any, Any, EventWithBlobs], tape: Tape) -> EventWithBlobs | None:
-        """Await work that may take long; give it up and return nothing once the run is cancelled."""
+        """Await work that may take long; cancel it and return nothing if the run is cancelled."""
         task = asyncio.ensure_future(work)
         try:
             while not task.done():
@@ -204,7 +236,7 @@ class LiveWorld:
         ), tuple(blob for blob in (pinned, resumption.ops) if blob)
 
     async def wait_for_answer(self, wait: kinds.Wait, state: RunState) -> bool:
-        """Ask the user and poll the inbox meanwhile; return whether the run continues. The first answer counts."""
+        """Ask the user and poll the inbox meanwhile; return whether the run continues. The first reply counts."""
         asking = asyncio.ensure_future(self._people.ask(state.run_id, wait))
         try:
             while True:
@@ -241,7 +273,7 @@ class LiveWorld:
     async def flush(self, tape: Tape) -> None:
         """Make buffered events durable, then pass them to the listener.
 
-        A standing approval is stored before its event, so that a crash cannot lose it: the answer is durable already.
+        A standing approval is stored before its event, so that a crash cannot lose it: the reply is durable already.
         """
         for event in tape.pending:
             if event.kind == kinds.ApprovalDecided.kind:
@@ -260,7 +292,7 @@ class LiveWorld:
             await self.flush(tape)
 
     def _keep_standing(self, event: Event, state: RunState) -> None:
-        """Store an approval that a person gave for good."""
+        """Store a standing approval."""
         decided = decode(event)
         if isinstance(decided, kinds.ApprovalDecided) and decided.always:
             assert state.started is not None
@@ -282,8 +314,8 @@ class LiveWorld:
 def inbox_events(messages: Sequence[InboxMessage], wait: kinds.Wait | None, now: int) -> list[EventWithBlobs]:
     """Return the events that record the messages of an inbox at a time.
 
-    Only the first answer to a question is accepted, none after it has expired, and nothing after a cancellation. A
-    question of a sub-run is answered in the sub-run's inbox.
+    Only the first reply to a question is accepted, none after it has expired, and nothing after a cancellation. A
+    reply to a question of a sub-run goes to the sub-run's inbox.
     """
     events: list[EventWithBlobs] = []
     wait = wait if wait is not None and wait.run is None else None
@@ -319,7 +351,7 @@ def to_event(message: InboxMessage, wait: kinds.Wait | None, now: int) -> EventW
 
 
 def answer_error(wait: kinds.Wait | None, asked: str, value: Any) -> str:
-    """Return why the answer to a question is invalid; empty if it is valid."""
+    """Return why the reply to a question is invalid; empty if it is valid."""
     if wait is None or wait.id != asked:
         return f"no question `{asked}` is open"
     try:

@@ -18,7 +18,7 @@ from reyn.context import message_text
 from reyn.errors import ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.effects import CallModel, Reply
-from reyn.models import Delta, Message, ModelReply, ModelRequest
+from reyn.models import Delta, Message, ModelAnswer, ModelRequest
 from reyn.models.protocol import takes_time
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class LlmCallRecorder:
         rest = models[models.index(name) + 1 :] if name in models else models
         while True:
             answer = await self._try(name, self._roster.settings(name), request, record)
-            if isinstance(answer, ModelReply) or not rest:
+            if isinstance(answer, ModelAnswer) or not rest:
                 return self._outcome(name, call.key, answer)
             fallback = rest.pop(0)
             message = self._roster.scrub(answer.message)
@@ -138,13 +138,13 @@ class LlmCallRecorder:
 
     async def _try(
         self, name: str, settings: ModelSettings, request: ModelRequest, record: Record
-    ) -> ModelReply | ModelError:
+    ) -> ModelAnswer | ModelError:
         """Call one model, with as many retries as its settings allow."""
         attempt, failures = 0, 0
         while True:
             attempt += 1
             answer = await self._once(name, settings, request)
-            if isinstance(answer, ModelReply):
+            if isinstance(answer, ModelAnswer):
                 return answer
             mode = (
                 answer.instead if isinstance(answer, SchemaRejected) and attempt - failures < _MAX_MODE_CHANGES else ""
@@ -157,7 +157,7 @@ class LlmCallRecorder:
             await record(kinds.ModelRetried(request.call, name, attempt, answer.code, message, int(delay * 1000), mode))
             await _sleep(delay)
 
-    async def _once(self, name: str, settings: ModelSettings | None, request: ModelRequest) -> ModelReply | ModelError:
+    async def _once(self, name: str, settings: ModelSettings | None, request: ModelRequest) -> ModelAnswer | ModelError:
         """Call a model once. Without settings (a model that the caller passed in) there is no timeout."""
         try:
             model = self._roster.open(name)
@@ -167,7 +167,7 @@ class LlmCallRecorder:
                 async with asyncio.timeout(settings.timeout_seconds):
                     reply = await model.complete(request)
             if not isinstance(reply.text, str):
-                raise TypeError(f"`ModelReply.text` must be a str, not {type(reply.text).__name__}")
+                raise TypeError(f"`ModelAnswer.text` must be a str, not {type(reply.text).__name__}")
         except ModelError as error:
             return error
         except TimeoutError:
@@ -194,7 +194,7 @@ class LlmCallRecorder:
         elif _logger.isEnabledFor(logging.DEBUG):
             _logger.debug("%s", self._roster.scrub("".join(traceback.format_exception(error))))
 
-    def _outcome(self, name: str, call: str, reply: ModelReply | ModelError) -> Recorded:
+    def _outcome(self, name: str, call: str, reply: ModelAnswer | ModelError) -> Recorded:
         if isinstance(reply, ModelError):
             scrub = self._roster.scrub
             return kinds.LlmFailed(call, reply.code, scrub(reply.message), scrub(reply.own_hint)), ()
@@ -206,7 +206,7 @@ class LlmCallRecorder:
             probability = None
         return kinds.LlmResponded(call, text.hash, usage, reply.mode, bool(reply.is_truncated), probability), (text,)
 
-    def _usage(self, name: str, reply: ModelReply) -> kinds.Usage | None:
+    def _usage(self, name: str, reply: ModelAnswer) -> kinds.Usage | None:
         """Return the usage that an adapter reports; ignore a malformed one with a warning."""
         if reply.usage is None:
             return None

@@ -1,6 +1,6 @@
 """Execute one op of a visit: plan, fulfil its request, perform, record. The same for every kind.
 
-What an op does is in `reyn.ops`; how it is performed and recovered is in `op_performer`.
+`reyn.ops` implements the op kinds; `op_performer` performs and recovers them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class OpLog:
         self.digest = next_digest(self.digest, name)
 
     def count_failure(self, args: dict[str, Any], outcome: OpOutcome) -> None:
-        """Count how often an op failed with the same arguments; one that succeeds starts over."""
+        """Count how often an op failed with the same arguments. A success resets the count."""
         key = digest(canonical(args))
         if outcome.status == "ok":
             self._failures.pop(key, None)
@@ -144,11 +144,11 @@ async def _ask_operator(call: str, attempts: int, args: dict[str, Any], tape: Ta
 async def run_sub_skill(
     name: str, value: Any, call: str, pinned: Skill | None, tape: Tape, *, shares_workspace: bool = False
 ) -> kinds.SubRunCompleted:
-    """Execute a skill as a sub-run with an input: the run's own copy of the skill, or the installed one without."""
-    started = await PlanSubRun(call, name, value, pinned, shares_workspace)
-    return await ExecuteSubRun(call, started)
+    """Execute a skill as a sub-run: the run's own copy of the skill if it has one, else the installed skill."""
+    return await ExecuteSubRun(call, await PlanSubRun(call, name, value, pinned, shares_workspace))
 
 
 def _sub_run_outcome(sub_run: kinds.SubRunCompleted, tape: Tape) -> RunOutcome:
     artifact = msgspec.json.decode(tape.content(sub_run.artifact.hash)) if sub_run.artifact else None
-    return RunOutcome(sub_run.run, artifact, sub_run.error)
+    phases = tuple((one.phase, msgspec.json.decode(tape.content(one.artifact.hash))) for one in sub_run.phases)
+    return RunOutcome(sub_run.run, artifact, sub_run.error, phases)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     OutcomeEvent = tuple[Body, tuple[Blob, ...]]
 
 _MAX_BUDGETS = 1_000
-"""Runs whose budgets are counted at a time; those of an older one start anew."""
+"""Number of runs whose budgets are counted. The counts of older runs are dropped."""
 _APPROVED = " (approved)"
 """Ends the rule of an op that a person approved."""
 _SECRETS = "default: no secret in an op"
@@ -99,7 +99,7 @@ def decide_restore(gates: Iterable[Gate], location: Location) -> tuple[str, str]
 
 
 def _without_skill_grants(policy: Policy) -> Policy:
-    """Return the rules for a skill that came from elsewhere: grants to a skill of that name are not for it."""
+    """Return the rules for an imported skill, without grants to a skill of its name."""
     rules = tuple(rule for rule in policy.rules if not (rule.skills and rule.effect == "allow"))
     return msgspec.structs.replace(policy, rules=rules)
 
@@ -170,11 +170,11 @@ class OpPerformer:
             action = _digest(call, plan)
             standing = self._standing(call, plan.approval, tape)
             if standing is None and effect.approved != action:
-                shown = Blob.of(preview(call, plan, tape.content).encode())
+                text = Blob.of(preview(call, plan, tape.content).encode())
                 required = kinds.ApprovalRequired(
-                    effect.key, call.kind, call.op or "", args.hash, plan.approval, action, shown.hash
+                    effect.key, call.kind, call.op or "", args.hash, plan.approval, action, text.hash
                 )
-                return required, (args, shown, *plan.blobs)
+                return required, (args, text, *plan.blobs)
         known = None if plan.result is None else Blob.of(canonical(plan.result))
         started = op_event(kinds.OpStarted, call.kind)(
             effect.key,
@@ -198,7 +198,7 @@ class OpPerformer:
         return plan
 
     def _budget(self, tape: Tape) -> Budget:
-        """Return what the ops of the visit in progress have used."""
+        """Return the budgets that the ops of the visit in progress have used."""
         visit = tape.state.history.total_steps
         found = self._budgets.get(tape.run_id)
         if found is None or found[0] != visit:
@@ -234,7 +234,7 @@ class OpPerformer:
         return plan_op(op, call, self._env(tape), permissions=offered.permissions, is_foreign=is_foreign)
 
     def _offered(self, op: Op, kind: str, tape: Tape) -> _Offered:
-        """Compare an op with what the run was offered when it started."""
+        """Compare an op with its specification when the run started."""
         started = tape.state.started
         assert started is not None
         key = (started.ops, kind)
@@ -274,7 +274,8 @@ class OpPerformer:
             return _completed(effect, call, call.error(f"the op kind `{call.kind}` is not installed"))
         is_foreign = self._ops.is_foreign(call.kind)
         env = self._env(tape)
-        result = await perform_op(op, call, plan, env, is_foreign=is_foreign)
+        needed = self._offered(op, call.kind, tape).permissions
+        result = await perform_op(op, call, plan, env, permissions=needed, is_foreign=is_foreign)
         content = Blob.of(canonical(result))
         try:
             env.budget.add_recorded((content,))
@@ -284,7 +285,7 @@ class OpPerformer:
         return _outcome(effect, call, result["status"], content), (content,)
 
     def _changed(self, effect: PerformOp, call: Call, known: Blob | None, *, approved: str, tape: Tape) -> OutcomeEvent:
-        """Apply the planned changes; record each that is in its file, whatever the result says."""
+        """Apply the planned changes. Record each change that is in its file, even if the result is an error."""
         assert known is not None
         changes = effect.started.changes
         applied = apply_changes(call, changes, self._env(tape), approved=approved)
@@ -354,14 +355,14 @@ class OpPerformer:
 
 
 class _Offered(NamedTuple):
-    """An op kind as a run was offered it: whether it is the same today, and the permissions that it needed."""
+    """An op kind as recorded in a run: whether it is unchanged, and the permissions that it needed."""
 
     is_unchanged: bool
     permissions: tuple[str, ...]
 
 
 def _rejected_now(op: Op, call: Call) -> str:
-    """Return why an op that has changed since the run started does not accept these arguments any more."""
+    """Return why the current version of an op does not accept these arguments."""
     form = op.spec.form(call.op) or op.spec.form(None)
     wrong = compile_schema(form.arguments).first_error(call.args) if form else None
     if form is not None and wrong is None:

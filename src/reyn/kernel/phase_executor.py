@@ -78,7 +78,7 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
                 reason = f"phase `{phase.name}`: its decision was not approved in time"
                 return await _fail_visit(entry, log, calls, ApprovalExpired.code, reason, tape)
             if reviewed.decision == "reject":
-                # A person decides how often, so this is not limited; what the model gets wrong itself counts anew.
+                # Rejections by a person are not limited, and reset the retries for answers that Reyn rejects.
                 answer = log.truncate(f"{call}.answer", reply.hash, phase.settings.sizes.input_bytes, tape)
                 correction_messages, retries = correction(answer, "$", sent_back(reviewed)), 0
                 continue
@@ -118,7 +118,7 @@ def _unprocessed_input(phase: CompiledPhase, entry: Visit, tape: Tape) -> _Prepa
 async def _prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> _PreparedInput:
     """Run the preprocessor on the input artifact, and truncate what is too large for a frame.
 
-    Of the artifacts that the phase reads, those that exist and are not the input itself are included.
+    Includes the artifacts that the phase reads, if they exist and are not the input itself.
     """
     limit, back = phase.settings.sizes.input_bytes, entry.rollback
     content = Blob(entry.input.hash, tape.content(entry.input.hash))
@@ -135,8 +135,8 @@ async def _prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: T
         if entry.latest.get(name) not in (None, entry.input.hash)
     )
     if len(content.content) > limit:
-        shown = log.truncate_blob(f"{entry.step}.input", content, limit, tape)
-        return _PreparedInput(content.hash, shown, (), rollback, reads)
+        truncated = log.truncate_blob(f"{entry.step}.input", content, limit, tape)
+        return _PreparedInput(content.hash, truncated, (), rollback, reads)
     blobs = (content,) if phase.definition.preprocessor else ()
     return _PreparedInput(content.hash, content.hash, blobs, rollback, reads)
 
@@ -159,7 +159,7 @@ async def _turns_left(phase: CompiledPhase, turns: int, tape: Tape) -> int:
 
 
 async def _more_visits(phase: CompiledPhase, rejections: str, tape: Tape) -> CompiledPhase:
-    """Stop the run: the model insists on a phase whose visits are used up. Return the phase as it is after a raise."""
+    """Stop the run: the model keeps choosing a phase without visits left. Return the phase after a raise."""
     names = " and ".join(f"`{name}`" for name in sorted(phase.used_up))
     cap = limit_of(tape.state, phase.settings, "max_phase_visits") or 0
     reason = f"{names} reached `max_phase_visits`, which is {cap}; {rejections}"
@@ -169,7 +169,7 @@ async def _more_visits(phase: CompiledPhase, rejections: str, tape: Tape) -> Com
 
 
 async def _within_progress(phase: CompiledPhase, failure: Repetition, tape: Tape) -> None:
-    """Stop the run if the model called the same op in vain too often."""
+    """Stop the run if the same op failed too often with the same arguments."""
     while (stop := repeated_failure(tape.state, phase.settings, failure.name, failure.times)) is not None:
         tape.emit(stop)
         await Pause()
@@ -247,7 +247,8 @@ def _failure_reason(phase: CompiledPhase, calls: int, last_rejection: Rejected |
     if last_rejection is None:
         return f"phase `{phase.name}`: no decision could be executed after {calls} answers"
     rejected = phase.max_retries + 1
-    return f"phase `{phase.name}`: {rejected} answers rejected, last at {last_rejection.path}: {last_rejection.message}"
+    answers = "1 answer" if rejected == 1 else f"{rejected} answers"
+    return f"phase `{phase.name}`: {answers} rejected, last at {last_rejection.path}: {last_rejection.message}"
 
 
 async def _fail_visit(entry: Visit, log: OpLog, calls: int, code: str, reason: str, tape: Tape) -> None:

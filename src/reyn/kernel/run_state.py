@@ -1,6 +1,6 @@
 """The state of a run: the fold of its events. Values and `apply`, no I/O.
 
-What a transition, a failure, a rollback or a limit means for a run is decided here. The lifecycle itself (status,
+This module defines the effect of transitions, failures, rollbacks and limits on a run. The lifecycle itself (status,
 reason, phase, open question) is folded in `reyn.journal.lifecycle`, which the list of runs shares.
 """
 
@@ -48,7 +48,7 @@ class CompletedVisit(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What a visit decided. `artifact` is a hash; `ops` is the digest of the visit's ops and their results."""
+    """The decision of a visit. `artifact` is a hash; `ops` is the digest of the visit's ops and their results."""
 
     next_phase: str | None
     artifact: str
@@ -56,7 +56,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Visit(msgspec.Struct, frozen=True):
-    """The visit in progress, or what the next one starts with."""
+    """The visit in progress, or the start of the next one."""
 
     is_open: bool = False
     input: kinds.ArtifactRef | None = None
@@ -69,7 +69,7 @@ class Visit(msgspec.Struct, frozen=True):
     ops: str = ""
     """The digest of the ops of the visit and their results."""
     is_answered: bool = False
-    """Whether a user answered a question in the visit."""
+    """Whether a user replied to a question in the visit."""
     handoffs: dict[str, str] = {}
     """The handoffs when the visit started."""
     sub_runs: tuple[kinds.SubRunCompleted, ...] = ()
@@ -108,7 +108,7 @@ class History(msgspec.Struct, frozen=True):
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """How the run is to end after the last visit; the orchestrator derives the closing event from it."""
+    """The ending of the run after its last visit. The orchestrator derives the closing event from it."""
 
     kind: Literal["finish", "abort", "failure", "no_progress", "post_failure"]
     reason: str = ""
@@ -174,7 +174,7 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
     stop: Stop = Stop()
     recovery: Recovery = Recovery()
     last_answer: kinds.WaitAnswered | None = None
-    """The last answer to a question."""
+    """The last reply to a question."""
     expired: str | None = None
     """The last question that expired."""
     raised: dict[str, int | None] = {}  # noqa: RUF012 - msgspec copies it
@@ -472,7 +472,7 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
 
 
 def _count_decision(history: History, completed: CompletedVisit, next_phase: str | None, visit: Visit) -> History:
-    """Count how often the same decision was made. An answer of the user is progress, whatever the model made of it."""
+    """Count how often the same decision was made. A reply of a user counts as progress."""
     if visit.is_answered:
         return history
     key = (completed.phase, completed.input.hash)
@@ -544,7 +544,7 @@ def on_intent(state: RunState, body: Any) -> RunState:
 
 
 def on_op_started(state: RunState, body: kinds.OpStarted) -> RunState:
-    """An op with a request has no effect of its own; the kernel records the intents of what it does for it."""
+    """An op with a request has no effect of its own: the kernel performs the request and records its intents."""
     state = _with_op(state, body.args)
     return state if body.request is not None else on_intent(state, body)
 

@@ -6,6 +6,7 @@ parent stops for the same reason; when the parent is resumed, so is the sub-run.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,7 +18,7 @@ from reyn.errors import (
     ReynError,
     RunBlocked,
     RunBusy,
-    RunKeyTaken,
+    RunIdTaken,
     StepFailed,
     SubRunFailed,
 )
@@ -33,10 +34,10 @@ from reyn.kernel.run_state import Models, fold
 from reyn.skills import pin
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from reyn.config import RunSettings
-    from reyn.journal import Body, Journal
+    from reyn.journal import Body, Event, Journal
     from reyn.kernel.compiled_skill import CompiledSkill
     from reyn.kernel.effects import ExecuteSubRun, PlanSubRun
     from reyn.kernel.ports import Clock, Ids
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     OutcomeEvent = tuple[Body, tuple[Blob, ...]]
     ExecuteRun = Callable[[Tape, Resumption | None], Awaitable[RunState]]
 
+_MAX_PHASES = 50
+"""Visits of a sub-run whose artifacts its parent records."""
 MAX_DEPTH = 8
 """The maximum nesting of sub-runs."""
 
@@ -122,7 +125,7 @@ class SubRuns:
         try:
             with self._journal.claim(started.run):
                 state = await self._continue(started, tape)
-        except RunKeyTaken as error:
+        except RunIdTaken as error:
             return _failed(started, f"{error.code}: {error.message}"), ()
         except (RunBusy, RunBlocked, OpMissing) as error:
             hint = error.own_hint
@@ -132,7 +135,8 @@ class SubRuns:
         if isinstance(body, kinds.SubRunCompleted):
             row = self._journal.find(started.run)
             assert row is not None
-            body = replace(body, changes=self._shared_changes(started, state), head=row.hash)
+            phases = _phase_artifacts(self._journal.read(started.run))
+            body = replace(body, changes=self._shared_changes(started, state), head=row.hash, phases=phases)
         return body, ()
 
     def _shared_changes(self, started: kinds.SubRunStarted, state: RunState) -> tuple[kinds.Change, ...]:
@@ -164,11 +168,11 @@ class SubRuns:
         """Check that an existing run is the one that this call started, and not one that was put in its place.
 
         Raises:
-            RunKeyTaken: The run was imported, or has another parent, skill, input or workspace.
+            RunIdTaken: The run was imported, or has another parent, skill, input or workspace.
         """
         row = self._journal.find(intent.run)
         if row is not None and row.imported:
-            raise RunKeyTaken(f"run `{intent.run}` exists and was imported from {row.imported}")
+            raise RunIdTaken(f"run `{intent.run}` exists and was imported from {row.imported}")
         # The first event: an upgrade of the sub-run changes its skill later.
         found = decode(next(iter(self._journal.read(intent.run))))
         parent = found.parent if isinstance(found, kinds.RunStarted) else None
@@ -177,12 +181,10 @@ class SubRuns:
             or parent is None
             or (parent.run, parent.call) != (tape.run_id, intent.call)
         ):
-            raise RunKeyTaken(f"run `{intent.run}` exists and was not started by this call")
+            raise RunIdTaken(f"run `{intent.run}` exists and was not started by this call")
         workspace = tape.state.workspace if intent.shares_workspace else None
         if (found.skill_hash, found.input, found.workspace) != (intent.skill_hash, intent.input, workspace):
-            raise RunKeyTaken(
-                f"run `{intent.run}` exists with another skill, input or workspace than this call started"
-            )
+            raise RunIdTaken(f"run `{intent.run}` exists with another skill, input or workspace than this call started")
 
     def _new_tape(self, started: kinds.SubRunStarted, tape: Tape, settings: RunSettings) -> Tape:
         parent_started = tape.state.started
@@ -251,6 +253,22 @@ class SubRuns:
             case "waiting":
                 return kinds.SubRunStopped(call, run, "waiting", state.reason, wait=state.wait)
         return _failed(started, f"the sub-run `{run}` is {state.status}: {state.reason}", state)
+
+
+def _phase_artifacts(events: Iterable[Event]) -> tuple[kinds.PhaseArtifact, ...]:
+    """Return the artifacts of the latest visits, in order."""
+    found: deque[kinds.PhaseArtifact] = deque(maxlen=_MAX_PHASES)
+    stored: kinds.ArtifactRef | None = None
+    for event in events:
+        if event.kind == kinds.ArtifactStored.kind:
+            body = decode(event)
+            stored = body.artifact if isinstance(body, kinds.ArtifactStored) else None
+        elif event.kind == kinds.PhaseCompleted.kind and stored is not None:
+            body = decode(event)
+            if isinstance(body, kinds.PhaseCompleted):
+                found.append(kinds.PhaseArtifact(body.phase, stored))
+            stored = None
+    return tuple(found)
 
 
 def _is_final(state: RunState) -> bool:

@@ -82,7 +82,7 @@ def fix_skill(folder: Path, library: Library) -> list[str]:
 
 
 def _edge_texts(skill: Skill) -> dict[str, dict[str, str]]:
-    """Return the texts that the artifacts already have for the successors of a phase, where they tell them apart."""
+    """Return the artifact descriptions as edge texts, for phases whose successors they distinguish."""
     found: dict[str, dict[str, str]] = {}
     for node, targets in skill.graph.items():
         if node not in skill.phases or node in skill.edge_texts or len(targets) < 2:

@@ -24,10 +24,11 @@ import msgspec
 
 from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete, SchemaRejected
 from reyn.journal.kinds import Usage
+from reyn.models.chat_messages import to_plain_text
 from reyn.models.choice_probability import Token, choice_probability
 from reyn.models.decoding import decoding_schema
 from reyn.models.prompt_cache import PromptCache
-from reyn.models.protocol import ModelReply
+from reyn.models.protocol import ModelAnswer
 from reyn.models.weights import DEFAULT_WEIGHTS, KNOWN_WEIGHTS, is_gguf, weights_path
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class LocalModel:
         small = {weights_path(weights).resolve() for weights in KNOWN_WEIGHTS.values()}
         return cls(name, path, settings, is_small=path.resolve() in small)
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Generate in a thread. A cancelled call stops at the next token or the next batch of prompt tokens."""
         cancelled = threading.Event()
         on_delta = _in_loop(request.on_delta) if request.on_delta else None
@@ -111,18 +112,15 @@ class LocalModel:
 
     def _generate(
         self, request: ModelRequest, cancelled: threading.Event, on_delta: Callable[[str], None] | None
-    ) -> ModelReply:
+    ) -> ModelAnswer:
         engine = _engine(self.path, self._settings)
         contract = hashlib.sha256(msgspec.json.encode(request.contract)).digest()
         is_free = self._settings.mode == "free" or contract in self._rejected_contracts
         mode: OutputMode = "free" if is_free else "grammar"
         body: dict[str, Any] = {
             "messages": [
-                {
-                    "role": message.role,
-                    "content": message.text if message.role == "system" else _defuse(message.text),
-                }
-                for message in request.messages
+                {"role": role, "content": text if role == "system" else _defuse(text)}
+                for role, text in to_plain_text(request.messages, self.name)
             ],
             "max_tokens": self._settings.max_tokens,
             "cache_prompt": True,
@@ -188,7 +186,7 @@ class _Engine:
         mode: OutputMode,
         on_delta: Callable[[str], None] | None,
         labels: tuple[str, ...] = (),
-    ) -> ModelReply:
+    ) -> ModelAnswer:
         """Generate an answer, and measure the probability of its choice among `labels`."""
         tokens_read = self._prepare(body, cancelled)
         return self._complete(body, cancelled, on_delta).reply(mode, tokens_read, labels)
@@ -277,7 +275,7 @@ class _AnswerCollector:
             cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
             self.usage = Usage(usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0), cached)
 
-    def reply(self, mode: OutputMode, tokens_read: int, labels: tuple[str, ...]) -> ModelReply:
+    def reply(self, mode: OutputMode, tokens_read: int, labels: tuple[str, ...]) -> ModelAnswer:
         """Return the reply. Tokens that `_prepare` read for this call do not count as cached."""
         if self._error is not None:
             message = str(self._error.get("message", self._error))
@@ -290,7 +288,7 @@ class _AnswerCollector:
         if usage is not None:
             usage = Usage(usage.input_tokens, usage.output_tokens, max(0, usage.cached_tokens - tokens_read))
         probability = choice_probability(self._tokens, labels) if labels else None
-        return ModelReply("".join(self._parts), usage, mode, self._is_truncated, probability)
+        return ModelAnswer("".join(self._parts), usage, mode, self._is_truncated, probability)
 
 
 _TEMPLATE_TOKENS = re.compile(r"<(?=\||/?s>|(?:start|end)_of_turn>|/?think>)|\[(?=/?INST\])")

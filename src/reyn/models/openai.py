@@ -30,8 +30,9 @@ from reyn.errors import (
     SchemaRejected,
 )
 from reyn.journal.kinds import Usage
+from reyn.models.chat_messages import to_wire, tool_wire
 from reyn.models.decoding import decoding_schema
-from reyn.models.protocol import ModelReply
+from reyn.models.protocol import ModelAnswer
 from reyn.models.sdk_logs import scrub_logs
 from reyn.models.streaming import EMPTY_DELTA, ENCODINGS, content_type, limit_body, read_chunks
 from reyn.secrets import origin_of
@@ -92,7 +93,7 @@ class OpenAIModel:
         self._scrub: Callable[[str], str] = str
         self._scrubber: Scrubber | None = None
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Send one request and read the streamed answer to its end."""
         request_format, client = self._format, self._connect()
         try:
@@ -197,13 +198,15 @@ class OpenAIModel:
     def _body(self, request: ModelRequest, request_format: _RequestFormat) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self._model,
-            "messages": [{"role": message.role, "content": message.text} for message in request.messages],
+            "messages": to_wire(request.messages),
             request_format.limit_field: self._settings.max_tokens,
             "stream": True,
             "stream_options": {"include_usage": True},
         }
         if self._settings.temperature is not None:
             body["temperature"] = self._settings.temperature
+        if request.tools:
+            body["tools"] = tool_wire(request.tools)
         if request_format.mode == "json_schema":
             schema = decoding_schema(request.contract, is_one_object=request_format.is_one_object)
             body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
@@ -213,7 +216,7 @@ class OpenAIModel:
 
     async def _read_answer(
         self, response: Any, request_format: _RequestFormat, on_delta: Callable[[str], None] | None
-    ) -> ModelReply:
+    ) -> ModelAnswer:
         """Collect the chunks of an answer; raise `ResponseIncomplete` if the stream ends before the answer does."""
         parts: list[str] = []
         length, usage, is_finished, is_truncated = 0, None, False, False
@@ -240,7 +243,7 @@ class OpenAIModel:
         if not is_finished:
             what = "an incomplete answer" if length else f"no answer (content type: {content_type(response)})"
             raise ResponseIncomplete(f"model `{self.name}` sent {what}")
-        return ModelReply("".join(parts), usage, request_format.mode, is_truncated)
+        return ModelAnswer("".join(parts), usage, request_format.mode, is_truncated)
 
     # -- errors ---------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from reyn.errors import RecordingMissing, RunNotFound
 from reyn.journal import decode, kinds
-from reyn.models.protocol import ModelReply
+from reyn.models.protocol import ModelAnswer
 
 if TYPE_CHECKING:
     from reyn.journal import Journal
@@ -37,14 +37,14 @@ class RecordedModel:
         started = next((decode(event) for event in self._journal.read(self._run_id)), None)
         return started.answer_form if isinstance(started, kinds.RunStarted) else "full"
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Return the recorded answer; raise `RecordingMissing` if there is none."""
         recorded = self._replies.get(request.request_hash, [])
         if not recorded:
             raise RecordingMissing(f"`{self.name}` has no answer to the request of call {request.call}")
         later = [reply for number, reply in recorded if number >= request.answered]
         reply = later[0] if later else recorded[-1][1]
-        return ModelReply(
+        return ModelAnswer(
             self._journal.blob(reply.text).decode(), reply.usage, reply.mode, reply.cut, reply.choice_probability
         )
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Roster:
     """The configured models, or one `override` that answers for every name.
 
-    `may_bind` tells whether the first use of a secret (a handle) may bind it to an origin.
+    `may_bind` decides whether the first use of a secret (a handle) may bind it to an origin.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Roster:
                     key, settings, self._root, self._open_journal(), self.secrets, self._may_bind
                 )
             except ModelUnknown as error:
-                raise ModelUnknown(error.message, hint=nearest(name, self._names) or None) from error
+                raise ModelUnknown(error.message, hint=nearest(name, self._names) or error.hint) from error
         return self._opened[key]
 
     @property

@@ -11,7 +11,7 @@ import msgspec
 
 from reyn.documents import read_error
 from reyn.errors import ScriptExhausted, ScriptInvalid
-from reyn.models.protocol import ModelReply
+from reyn.models.protocol import ModelAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,13 +38,13 @@ class ScriptedModel:
             raise ScriptInvalid(f"cannot read the script `{path}`: {read_error(error)}") from error
         return cls((_parse(line, path, number) for number, line in enumerate(lines, 1) if line.strip()), name)
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Return the next answer; raise `ScriptExhausted` after the last."""
         if request.answered >= len(self._answers):
             count, number = len(self._answers), request.answered + 1
             answers = "1 answer" if count == 1 else f"{count} answers"
             raise ScriptExhausted(f"the script `{self.name}` has {answers}; the run needs answer {number}")
-        return ModelReply(self._answers[request.answered])
+        return ModelAnswer(self._answers[request.answered])
 
 
 def _to_text(answer: dict[str, Any] | str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
@@ -22,6 +23,11 @@ from reyn.permissions import Denied, Gate, NeedsApproval
 from reyn.workspace import Change, FileError, PathInvalid, Roots
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from reyn.config import Config
+    from reyn.errors import Finding
+    from reyn.skills import Library
     from reyn.vocabulary import OpSpec
 
 Result = dict[str, Any]
@@ -135,7 +141,7 @@ class Plan(msgspec.Struct, frozen=True):
         result: The result, if it is known before the op is performed.
         blobs: Content that `changes` and `request` refer to; empty in a plan that was read from the journal.
         request: Work for the kernel: a question to a person, or a run of a skill.
-        answer: The result of the request: the person's answer, or a `RunOutcome`.
+        answer: The result of the request: the person's reply, or a `RunOutcome`.
     """
 
     rule: str = ""
@@ -153,11 +159,15 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class RunOutcome(msgspec.Struct, frozen=True):
-    """The outcome of a `RunRequest`: the final artifact of the sub-run, or the error."""
+    """The outcome of a `RunRequest`: the final artifact of the sub-run, or the error.
+
+    `phases` holds the names of the phases that were visited last, each with its artifact.
+    """
 
     run_id: str
     artifact: dict[str, Any] | None
     error: str = ""
+    phases: tuple[tuple[str, dict[str, Any]], ...] = ()
 
 
 @runtime_checkable
@@ -173,6 +183,32 @@ class Op(Protocol):
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         """Execute the op and return its result envelope."""
+        ...
+
+
+@dataclass(frozen=True)
+class OpSetup:
+    """What a runtime gives to its ops when it opens a project.
+
+    Attributes:
+        config: The configuration of the project.
+        secret: Returns the value of a secret (a handle) in order to send it to a URL.
+        library: Finds skills by name.
+        lint: Returns the findings about the skill in a folder.
+    """
+
+    config: Config
+    secret: Callable[[str, str], str]
+    library: Library
+    lint: Callable[[Path], list[Finding]]
+
+
+@runtime_checkable
+class NeedsSetup(Protocol):
+    """An op that needs the configuration of a project, or its skills."""
+
+    def set_up(self, setup: OpSetup) -> Op:
+        """Return the op of one project."""
         ...
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from reyn.permissions.paths import PathPattern, protected_name
-from reyn.permissions.rules import EFFECTS, Requests, access_of, recorded_requests
+from reyn.permissions.rules import ASKED, EFFECTS, Requests, access_of, recorded_requests
 from reyn.workspace import Location
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class RequestVerdict(msgspec.Struct, frozen=True):
         return f"{self.capability}: {self.target}" if self.target else self.capability
 
     def warning(self, skill: str) -> str:
-        """Return the message for a run whose skill makes this request in vain."""
+        """Return the message for a run whose skill makes this request without a grant."""
         return f"skill `{skill}` requests `{self.text}`, but {self.reason}"
 
 
@@ -155,6 +155,11 @@ def _judged(
         return RequestVerdict(capability, target, decisive.effect, (decisive.text,), others)
     if zone:
         return RequestVerdict(capability, target, "allow", (zone,), tuple(r.text for r in part if r.effect != "allow"))
+    if capability in ASKED:
+        exceptions = tuple(rule.text for rule in part if rule.effect != "ask")
+        return RequestVerdict(
+            capability, target, "ask", (f"default: ask for each new {capability} target",), exceptions
+        )
     granting = tuple(rule.text for rule in part if rule.effect != "deny")
     if granting:
         denying = tuple(rule.text for rule in part if rule.effect == "deny")

@@ -36,7 +36,7 @@ def policy_of(
     Args:
         config: The configuration.
         known: The permission keys that exist.
-        root: The project, whose files tell where a wrong rule is.
+        root: The project, whose files have the line of an invalid rule.
         trust: Whether the project is trusted; by default it is.
         allow_shell: Whether the operator has switched `shell` on.
         allow_unsafe_python: Whether the operator has allowed unsafe python steps.
@@ -74,7 +74,7 @@ def _zone(text: str, key: str) -> PathPattern:
 
 
 class RulePlaces:
-    """Where the rules and zones of a project are written."""
+    """The lines of the rules and zones of a project."""
 
     def __init__(self, root: Path, known: Iterable[str]) -> None:
         self._documents = list(_documents(root))

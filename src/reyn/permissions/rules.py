@@ -1,7 +1,7 @@
-"""What skills request and what the operator's rules say about it. Pure values; `gate` decides with them.
+"""Requests of skills and rules of the operator, as pure values. `gate` decides with them.
 
-A request only widens what a skill may do together with a rule that grants it. Of several rules that match, the most
-restrictive decides: `deny`, then `ask`, then `allow`.
+A request takes effect only together with a rule that grants it. If several rules match, the most restrictive one
+decides: `deny`, then `ask`, then `allow`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import msgspec
 
 from reyn.documents import nearest
 from reyn.permissions.paths import PathPattern, parse_patterns, protected_name
+from reyn.vocabulary import PERMISSIONS
 from reyn.workspace import Location
 
 if TYPE_CHECKING:
@@ -26,7 +27,13 @@ EFFECTS: tuple[RuleEffect, ...] = ("deny", "ask", "allow")
 """In the order in which they win."""
 
 Target = Location | str
-"""What a capability is used on: a file, or the argument of an op (a host, a command, the name of a tool)."""
+"""The target of a capability: a file, or the argument of an op (a host, a command, the name of a tool)."""
+
+
+ASKED = frozenset(entry.key for entry in PERMISSIONS if entry.is_asked)
+"""Capabilities of which a person decides about each new target, unless a rule does."""
+PRIVATE = "private:"
+"""Begins the target of a connection to a private or loopback address. Only a pattern that begins so grants it."""
 
 
 class RuleError(ValueError):
@@ -59,8 +66,7 @@ class Rule(msgspec.Struct, frozen=True):
         if self.patterns:
             return any(_covers(pattern, capability, target) for pattern in self.patterns)
         # A grant for everything does not name what is protected.
-        is_protected = isinstance(target, Location) and protected_name(target.parts, access_of(capability))
-        return self.effect == "deny" or not is_protected
+        return self.effect == "deny" or not _is_protected(target, capability)
 
 
 _parsed = cache(PathPattern.parse)
@@ -69,7 +75,18 @@ _parsed = cache(PathPattern.parse)
 def _covers(pattern: str, capability: str, target: Target) -> bool:
     if isinstance(target, Location):
         return _parsed(pattern).covers(target, access_of(capability))
-    return fnmatchcase(target, pattern)
+    if target.startswith(PRIVATE) and not pattern.startswith(PRIVATE):
+        return False
+    if capability == "mcp" and "/" not in pattern:
+        target = target.partition("/")[0]  # the name of a server stands for all of its tools
+    # A rule about one private host is about that host; a pattern of private hosts may match public ones by accident.
+    return fnmatchcase(target, pattern) or f"{PRIVATE}{target}" == pattern
+
+
+def _is_protected(target: Target, capability: str) -> bool:
+    if isinstance(target, Location):
+        return bool(protected_name(target.parts, access_of(capability)))
+    return target.startswith(PRIVATE)
 
 
 def access_of(capability: str) -> Access:
@@ -195,7 +212,8 @@ class Requests(msgspec.Struct, frozen=True):
             patterns = self.files.get(capability, ())
             return any(pattern.covers(target, access_of(capability)) for pattern in patterns)
         names = self.others.get(capability)
-        return names is not None and (not names or any(fnmatchcase(target, name) for name in names))
+        plain = target.removeprefix(PRIVATE)  # whether an address is private is for the operator to decide
+        return names is not None and (not names or any(_covers(name, capability, plain) for name in names))
 
     @property
     def capabilities(self) -> tuple[str, ...]:

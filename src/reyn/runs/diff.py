@@ -118,7 +118,7 @@ def _explain(
 
 
 def _start_difference(a: Side, b: Side, content: Callable[[str], bytes]) -> tuple[Cause, str] | None:
-    """Return the first difference in what two runs were started with, and both values."""
+    """Return the first difference between the inputs of two runs, and both values."""
     one, other = a.started, b.started
     if one.input.hash != other.input.hash:
         texts = [content(ref.hash).decode(errors="replace") for ref in (one.input, other.input)]

@@ -22,7 +22,7 @@ ANSWER = "answer"
 """The role under which `frame_at` returns the model's answer."""
 
 
-class _Frame(NamedTuple):
+class RecordedFrame(NamedTuple):
     """A recorded frame: its messages, the op results in it, its answer, and what was truncated for it."""
 
     messages: tuple[kinds.FrameMessage, ...]
@@ -31,6 +31,12 @@ class _Frame(NamedTuple):
     handoff: kinds.ContextBudgetApplied | None
     truncated: dict[str, str]
     """The hash of the whole content, by the hash of the part that a frame contains."""
+    form: kinds.AnswerForm
+
+    @property
+    def turn(self) -> kinds.FrameMessage:
+        """The message with the input."""
+        return next((one for one in self.messages if _is_turn(one)), self.messages[-1])
 
 
 def frame_at(
@@ -47,9 +53,14 @@ def frame_at(
     Raises:
         RunNotFound: The run has no event `seq`, or no frame at or before it.
     """
-    frame = _find(run_id, events, seq)
-    messages = [(str(message.role), message_text(message, content, frame.results)) for message in frame.messages]
+    frame = find_frame(run_id, events, seq)
+    messages = messages_of(frame, content)
     return messages if frame.answer is None else [*messages, (ANSWER, content(frame.answer).decode())]
+
+
+def messages_of(frame: RecordedFrame, content: Callable[[str], bytes]) -> list[tuple[str, str]]:
+    """Return role and text of the messages of a frame."""
+    return [(str(message.role), message_text(message, content, frame.results)) for message in frame.messages]
 
 
 def frame_sections(
@@ -57,11 +68,11 @@ def frame_sections(
 ) -> tuple[FrameSection, ...]:
     """Return the estimated tokens of each section of a frame, and of what was truncated. The arguments are those of
     `frame_at`."""
-    return _sections(_find(run_id, events, seq), content)
+    return sections_of(find_frame(run_id, events, seq), content)
 
 
 class VisitContext(msgspec.Struct, frozen=True):
-    """Where the tokens of a visit's prompt went.
+    """The tokens of a visit's prompt, by section.
 
     Attributes:
         seq: The event of the last frame of the visit.
@@ -88,13 +99,13 @@ class VisitContext(msgspec.Struct, frozen=True):
 
 
 def visit_contexts(events: Iterable[Event], content: Callable[[str], bytes]) -> Iterator[VisitContext]:
-    """Yield where the tokens of each visit's prompt went, for every visit with a frame."""
+    """Yield the tokens of each visit's prompt by section, for every visit with a frame."""
     scanner, last, turns, usage = _Scanner(), 0, 0, kinds.Usage()
     current: kinds.PhaseStarted | None = None
 
     def finished() -> Iterator[VisitContext]:
         if current is not None and turns:
-            sections = _sections(scanner.frame(), content)
+            sections = sections_of(scanner.frame(), content)
             yield VisitContext(
                 last, current.phase, current.visit, turns, sections, usage.input_tokens, usage.cached_tokens
             )
@@ -112,7 +123,8 @@ def visit_contexts(events: Iterable[Event], content: Callable[[str], bytes]) -> 
     yield from finished()
 
 
-def _sections(frame: _Frame, content: Callable[[str], bytes]) -> tuple[FrameSection, ...]:
+def sections_of(frame: RecordedFrame, content: Callable[[str], bytes]) -> tuple[FrameSection, ...]:
+    """Return the estimated tokens of each section of a frame."""
     turn = next((number for number, one in enumerate(frame.messages) if _is_turn(one)), len(frame.messages))
     sections: list[FrameSection] = []
     for number, message in enumerate(frame.messages):
@@ -132,7 +144,7 @@ def _is_turn(message: kinds.FrameMessage) -> bool:
 
 
 def _turn_sections(
-    message: kinds.FrameMessage, frame: _Frame, content: Callable[[str], bytes]
+    message: kinds.FrameMessage, frame: RecordedFrame, content: Callable[[str], bytes]
 ) -> Iterator[FrameSection]:
     """Yield the sections of the last message: the input, then one per heading."""
     sections: list[tuple[str, list[kinds.Part]]] = [("input", [])]
@@ -180,12 +192,15 @@ class _Scanner:
             case body if isinstance(body, _RESULTS) and body.result and _is_model_call(body.call):
                 self._results[body.call] = body.result
 
-    def frame(self) -> _Frame:
+    def frame(self) -> RecordedFrame:
         assert self.built is not None
-        return _Frame(self.built.messages, self._frame_results, self.answer, self._handoff, self._truncated)
+        return RecordedFrame(
+            self.built.messages, self._frame_results, self.answer, self._handoff, self._truncated, self.built.form
+        )
 
 
-def _find(run_id: str, events: Iterable[Event], seq: int | None) -> _Frame:
+def find_frame(run_id: str, events: Iterable[Event], seq: int | None) -> RecordedFrame:
+    """Return the frame at an event, or the last one before it. The arguments are those of `frame_at`."""
     scanner, last = _Scanner(), 0
     for event in events:
         body, last = decode(event), event.seq

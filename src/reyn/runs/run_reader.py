@@ -16,6 +16,7 @@ from reyn.kernel.loading import unpin_ops
 from reyn.kernel.run_state import fold
 from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport, display_status
 from reyn.runs.archive import export_runs
+from reyn.runs.context_frames import context_frame
 from reyn.runs.diff import Side, compare, side_of
 from reyn.runs.family import descendants
 from reyn.runs.frames import frame_at, frame_sections, visit_contexts
@@ -25,7 +26,7 @@ from reyn.skills import unpin
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from reyn.context import FrameSection
+    from reyn.context import ContextFrame, FrameSection
     from reyn.journal import Event, Journal, RunRow, kinds
     from reyn.kernel.run_state import RunState
     from reyn.ops import OpTable
@@ -106,6 +107,10 @@ class RunReader:
     def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         row = self.find(run)
         return frame_at(row.run_id, self.journal.read(row.run_id), seq, self.journal.blob)
+
+    def context_frame(self, run: str, seq: int | None = None) -> ContextFrame:
+        row = self.find(run)
+        return context_frame(row.run_id, self.journal.read(row.run_id), seq, self.journal.blob, self.compile_skill)
 
     def frame_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
         row = self.find(run)

@@ -20,11 +20,13 @@ import msgspec
 from reyn.config import ModelSettings, RunSettings, journal_key, user_config
 from reyn.errors import (
     ApprovalUnknown,
+    McpServerFailed,
+    McpServerUnknown,
     ProjectNotFound,
     RunBlocked,
     RunBusy,
     RunIdInvalid,
-    RunKeyTaken,
+    RunIdTaken,
     RunNotResumable,
     SecretStoreUnavailable,
     SkillInvalid,
@@ -44,9 +46,12 @@ from reyn.kernel.run_state import fold
 from reyn.kernel.sub_runs import SubRuns
 from reyn.kernel.summaries import read_summaries
 from reyn.kernel.versions import SUPPORTED_RULES
+from reyn.lint import lint_skill
 from reyn.lint.requests import malformed_requests
 from reyn.models.roster import Roster
-from reyn.ops import standard_ops
+from reyn.ops import OpSetup, standard_ops
+from reyn.ops.budget import OpFailed
+from reyn.ops.mcp import Connections, read_definitions, with_mcp_tools, write_definitions
 from reyn.permissions import RuleError, parse_requests
 from reyn.permissions.explain import explain_requests, ungranted
 from reyn.permissions.policy import policy_of
@@ -58,7 +63,7 @@ from reyn.runs.importing import check_archive, check_not_imported, import_runs
 from reyn.runs.next_action import next_action
 from reyn.runs.preview import preview_frame
 from reyn.runs.prune import PruneReport, prune
-from reyn.runs.questions import open_question, pending_message, post_answer, question_text, resume_answered
+from reyn.runs.questions import open_question, pending_message, post_reply, question_text, resume_answered
 from reyn.runs.resume import check_fit, check_resume, has_ended
 from reyn.runs.run_files import RunFiles
 from reyn.runs.run_reader import RunReader
@@ -76,7 +81,7 @@ if TYPE_CHECKING:
 
     from reyn.config import Config
     from reyn.context import ContextFrame, FrameSection
-    from reyn.errors import NextAction
+    from reyn.errors import Finding, NextAction
     from reyn.journal import Approval, Event, Journal, RunRow, Status
     from reyn.journal.sqlite import SqliteJournal
     from reyn.kernel.live import Listener, OnDelta
@@ -88,12 +93,13 @@ if TYPE_CHECKING:
     from reyn.models import Model
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op
+    from reyn.ops.mcp import ToolDefinitions
     from reyn.permissions import Policy
     from reyn.runs.diff import DiffReport
     from reyn.runs.fork import ForkPoint
     from reyn.runs.frames import VisitContext
     from reyn.runs.importing import ImportReport
-    from reyn.runs.questions import PostedAnswer, Question
+    from reyn.runs.questions import PostedReply, Question
     from reyn.runs.undo import UndoReport
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
     from reyn.secrets import Scrubber, Secrets
@@ -101,7 +107,7 @@ if TYPE_CHECKING:
     from reyn.vocabulary import Vocabulary
 
 STATE = ".reyn"
-"""The folder below the project's root where Reyn keeps its state."""
+"""The state directory, relative to the project."""
 DATABASE = "journal.db"
 _IMPORT_LIMITS = ImportLimits()
 
@@ -143,8 +149,10 @@ class OSRuntime:
         self._project_journal: SqliteJournal | None = None
         self.config = config
         self.trust = trust or ProjectTrust(str(root))
-        self.ops = standard_ops().with_ops(*ops)
         self.library = Library(root)
+        setup = OpSetup(config, self._secret_for, self.library, self._findings_of)
+        self.mcp = Connections(root)
+        self.ops = with_mcp_tools(standard_ops().with_ops(*ops).set_up(setup), self.mcp, setup, root)
         self.people: People = people or Unattended()
         self._journal = journal
         self._model = model
@@ -175,7 +183,7 @@ class OSRuntime:
         """Open a project.
 
         Settings in the project's files that need trust have no effect unless the project is trusted: wider file zones,
-        grants, secrets that are sent to a new origin. `trust` of the runtime tells which ones were ignored.
+        grants, secrets that are sent to a new origin. `trust` of the runtime lists the ones that were ignored.
 
         Args:
             root: The project's folder.
@@ -183,7 +191,7 @@ class OSRuntime:
             journal: Where runs are recorded; by default `.reyn/journal.db`.
             clock: The source of time.
             ids: The source of run ids.
-            people: Answers the questions of runs; by default every question waits.
+            people: Replies to the questions of runs; by default a run that asks stops and waits.
             ops: Op kinds to register besides the built-in and installed ones.
             trust: Whether this program vouches for the project and its journal; by default the decision that
                 `reyn trust` stored.
@@ -232,7 +240,7 @@ class OSRuntime:
 
     @cached_property
     def _policy(self) -> Policy:
-        """The operator's rules and zones. Today's configuration holds for every run, whenever it was started."""
+        """The operator's rules and zones. The current configuration applies to all runs, also to older ones."""
         return policy_of(
             self.config,
             self.ops.vocabulary.permission_keys,
@@ -282,7 +290,7 @@ class OSRuntime:
     ) -> RunResult:
         """Start a run and execute it until it ends or stops.
 
-        If a run with this `run_id` exists, continue it if it was interrupted or an answer is stored for it; else return
+        If a run with this `run_id` exists, continue it if it was interrupted or a reply is stored for it; else return
         its result.
 
         Args:
@@ -485,15 +493,15 @@ class OSRuntime:
         return RunStream(lambda listener: self.run(skill, input, run_id=run_id, listener=listener, on_delta=on_delta))
 
     async def _run_again(self, run_id: str, skill: str, input: Any, observers: _Observers) -> RunResult:
-        """Continue the run of a key if it was interrupted, else return its result. Uses the run's own copies."""
+        """Continue an existing run if it was interrupted, else return its result. Uses the run's own copies."""
         check_not_imported(self.find(run_id), "continued")
         loaded = load_run(self.journal, run_id)
         if not self._is_skill_of(loaded.started, skill):
-            raise RunKeyTaken(f"run `{run_id}` is a run of skill `{loaded.started.skill}`, not of `{skill}`")
+            raise RunIdTaken(f"run `{run_id}` is a run of skill `{loaded.started.skill}`, not of `{skill}`")
         compiled = self._reader.compile_skill(loaded.started)
         artifact = Blob.of(canonical(to_artifact(input, compiled.skill, strict=compiled.settings.strict)))
         if loaded.started.input.hash != artifact.hash:
-            raise RunKeyTaken(f"run `{run_id}` was started with a different input")
+            raise RunIdTaken(f"run `{run_id}` was started with a different input")
         if loaded.state.status != "running":
             return self._reader.to_result(loaded.state)
         return await self._continue(loaded, observers)
@@ -584,7 +592,7 @@ class OSRuntime:
         return self._reader.to_result(state, warnings)
 
     def _own_warnings(self) -> Iterator[str]:
-        """Yield what the caller should know about every run of this runtime."""
+        """Yield the warnings that apply to every run of this runtime."""
         if self.trust.warning:
             yield self.trust.warning
         for name, why in self._roster.secrets().unreadable.items():
@@ -592,33 +600,33 @@ class OSRuntime:
 
     # -- messages to a run ----------------------------------------------------------------------------
 
-    def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedAnswer:
-        """Post an answer to an open question of a run or of its descendants.
+    def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
+        """Post a reply to an open question of a run or of its descendants.
 
-        If a process executes the run, it continues with the answer. `resume_answered` resumes the run otherwise.
+        If a process executes the run, it continues with the reply. `resume_answered` resumes the run otherwise.
 
         Args:
             run: The run that asks, or an ancestor of it.
             wait: The id of the question.
-            value: The answer, a JSON value.
+            value: The reply, a JSON value.
             is_text: Whether `value` is text as a user typed it: taken as text if the question takes text, else as JSON.
-            by: Who answers; it is recorded.
+            by: The name of the user who replies; it is recorded.
 
         Raises:
-            WaitUnknown: The question is not open, was answered already, or has expired.
-            AnswerInvalid: The answer does not match the schema of the question.
+            QuestionUnknown: The question is not open, has a reply already, or has expired.
+            ReplyInvalid: The reply does not match the schema of the question.
         """
         row = self.find(run)
         check_not_imported(row, "answered")
         value = self._scrub(value)
-        posted = post_answer(self.journal, row, wait, value, now=self._clock.now(), is_text=is_text, by=by)
+        posted = post_reply(self.journal, row, wait, value, now=self._clock.now(), is_text=is_text, by=by)
         self._polling.notify(posted.run_id)
         return posted
 
     async def resume_answered(
-        self, answer: PostedAnswer, *, listener: Listener | None = None, on_delta: OnDelta | None = None
+        self, answer: PostedReply, *, listener: Listener | None = None, on_delta: OnDelta | None = None
     ) -> RunResult | None:
-        """Resume the root run of a posted answer, unless another process executes it.
+        """Resume the root run of a posted reply, unless another process executes it.
 
         Returns:
             The result of the root run; `None` if another process continues it.
@@ -641,7 +649,7 @@ class OSRuntime:
             self._take_messages(name)
 
     def _cancel_descendants(self, run_id: str, reason: str) -> None:
-        """Cancel sub-runs that were started or stopped while the cancellation of their root run was on its way."""
+        """Cancel sub-runs that started or stopped before the cancellation of their root run was recorded."""
         for row in descendants(self.journal, run_id):
             if row.status in ENDED:
                 continue
@@ -652,7 +660,7 @@ class OSRuntime:
             self._take_messages(row.run_id)
 
     def _take_messages(self, run_id: str) -> None:
-        """Record the messages to a run, unless another process executes it, which then does so."""
+        """Record the messages to a run, unless another process executes the run and records them itself."""
         with suppress(RunBusy, RunBlocked), self.journal.claim(run_id):
             state, tape = load_head(self.journal, run_id)
             now, messages = self._clock.now(), self.journal.drain(run_id, state.messages_taken)
@@ -802,13 +810,13 @@ class OSRuntime:
     def _new_id(self, run_id: str | None) -> str:
         name = _checked_id(self._ids.new() if run_id is None else run_id)
         if self.is_recorded(name):
-            raise RunKeyTaken(f"run `{name}` exists already", hint="Use another run id.")
+            raise RunIdTaken(f"run `{name}` exists already", hint="Use another run id.")
         return name
 
     def undo(self, run: str, *, dry_run: bool = False) -> UndoReport:
         """Restore the files that a run and its descendants changed, newest change first.
 
-        A file that was changed since by anything else is left as it is, and so is one that the run may not write now.
+        Leaves a file as it is if another program changed it since, or if the run may not write it now.
 
         Raises:
             RunImported: The run was imported.
@@ -877,7 +885,7 @@ class OSRuntime:
         Raises:
             ArchiveInvalid: The archive, or one of its runs, is invalid. Nothing was stored.
             ArchiveTooLarge: The archive exceeds the limits. Nothing was stored.
-            RunKeyTaken: A different run with the same id exists. Nothing was stored.
+            RunIdTaken: A different run with the same id exists. Nothing was stored.
         """
         self._check_owner()
         checked = check_archive(read_archive(lines, limits), limits)
@@ -946,13 +954,16 @@ class OSRuntime:
         """Return role and text of the messages of a frame, by default the last one, and the model's answer."""
         return self._reader.frame_at(run, seq)
 
+    def context_frame(self, run: str, seq: int | None = None) -> ContextFrame:
+        """Return the frame at an event of a run, or the last one before it, as a value; by default the last frame."""
+        return self._reader.context_frame(run, seq)
+
     def frame_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
-        """Return the estimated tokens of each section of a frame, by default the last one, and of what was
-        truncated."""
+        """Return the estimated tokens of each section of a frame, by default the last, before and after truncation."""
         return self._reader.frame_sections(run, seq)
 
     def visit_contexts(self, run: str) -> Iterator[VisitContext]:
-        """Yield where the tokens of each visit's prompt went, and what a prompt cache served."""
+        """Yield the tokens of each visit's prompt by section, and the tokens that a prompt cache served."""
         return self._reader.visit_contexts(run)
 
     async def replay(self, run: str) -> ReplayReport:
@@ -964,8 +975,8 @@ class OSRuntime:
 
         Args:
             run: The run.
-            head: The hash of an event of the run that was noted elsewhere. A user who can write the journal can compute
-                all of its hashes, but not make another history end with this one.
+            head: The hash of an event of the run, noted outside the journal. A user who can write the journal can
+                compute new hashes for a changed history, but cannot make one of them equal to this hash.
 
         Raises:
             ChainBroken: An event is wrong or missing.
@@ -1109,8 +1120,49 @@ class OSRuntime:
         except SecretStoreUnavailable:  # there is no home directory
             return Secrets([], EnvironmentStore(os.environ), origins)
 
+    async def mcp_tools(self, server: str) -> ToolDefinitions:
+        """Connect to an MCP server and return the tools that it offers now. `accept_mcp_tools` makes them ops.
+
+        Raises:
+            McpServerUnknown: The configuration has no such server.
+            McpServerFailed: It cannot be reached or does not answer.
+        """
+        settings = self.config.mcp.servers.get(server)
+        if settings is None:
+            known = ", ".join(f"`{name}`" for name in self.config.mcp.servers) or "none"
+            note = " It may need trust." if self.trust.ignored else ""
+            raise McpServerUnknown(f"no MCP server `{server}`; configured: {known}.{note}")
+        credentials = {}
+        for text in (*settings.env.values(), *settings.headers.values()):
+            if text.startswith("secret://"):
+                credentials[text] = self._secret_for(text, settings.url) if settings.url else self.secrets.resolve(text)
+        try:
+            return await self.mcp.definitions(server, settings, credentials)
+        except OpFailed as error:
+            raise McpServerFailed(str(error)) from error
+
+    def accept_mcp_tools(self, definitions: ToolDefinitions) -> Path:
+        """Write the definitions of a server's tools to the project, and return the file.
+
+        They are ops from the next time that the project is opened.
+        """
+        return write_definitions(self.root, definitions)
+
+    def accepted_mcp_tools(self, server: str) -> ToolDefinitions | None:
+        """Return the accepted definitions of a server's tools; `None` if there are none."""
+        return read_definitions(self.root, server)
+
+    def _secret_for(self, handle: str, url: str) -> str:
+        """Return the value of a secret in order to send it to a server."""
+        from reyn.secrets import origin_of
+
+        return self.secrets.resolve_for(handle, url, may_bind=self.trust.may_bind(handle, origin_of(url)))
+
+    def _findings_of(self, folder: Path) -> list[Finding]:
+        return lint_skill(folder, self.library, self.ops.vocabulary)
+
     def _learn_secrets(self) -> None:
-        """Make the values outside the keyring known, so that they are scrubbed from everything that is recorded."""
+        """Register the secrets outside the keyring, so that they are redacted in everything that is recorded."""
         if not self._has_learned:
             self._has_learned = True
             self._roster.secrets().learn()
@@ -1143,6 +1195,7 @@ class OSRuntime:
             task.cancel()
         if executing:
             await asyncio.wait(executing)
+        await self.mcp.aclose()
         if "_roster" in vars(self):
             await self._roster.close()
         if "_commits" in vars(self):
@@ -1166,7 +1219,7 @@ def _checked_id(run_id: str) -> str:
 
 
 def _check_imported(skill: Skill, vocabulary: Vocabulary) -> None:
-    """Check the copy of a skill that came with an archive. The import does not check copies under older rules."""
+    """Check the copy of a skill from an archive. The import does not check copies under older rules."""
     check_pinned(skill)
     check_supported(skill, vocabulary)
 

@@ -84,7 +84,7 @@ class PermissionReport(msgspec.Struct, frozen=True):
 
 
 class OpVerdict(msgspec.Struct, frozen=True):
-    """What the gate says about one op. `problem` is set if it would fail although it is allowed."""
+    """The verdict of the gate on one op. `problem` is set if the op is allowed but would fail."""
 
     op: dict[str, Any]
     phases: tuple[str, ...]

@@ -28,12 +28,13 @@ if TYPE_CHECKING:
     from reyn.models import Model
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable
+    from reyn.ops.mcp import ToolDefinitions
     from reyn.permissions.trust import ProjectTrust
     from reyn.runs.diff import DiffReport
     from reyn.runs.frames import VisitContext
     from reyn.runs.importing import ImportReport
     from reyn.runs.prune import PruneReport
-    from reyn.runs.questions import PostedAnswer, Question
+    from reyn.runs.questions import PostedReply, Question
     from reyn.runs.undo import UndoReport
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
     from reyn.secrets import Secrets
@@ -160,7 +161,7 @@ class SyncRuntime:
         return SyncRunStream(self.runtime.stream(skill, input, run_id=run_id, on_delta=on_delta), self._runner)
 
     def resume_answered(
-        self, answer: PostedAnswer, *, listener: Listener | None = None, on_delta: OnDelta | None = None
+        self, answer: PostedReply, *, listener: Listener | None = None, on_delta: OnDelta | None = None
     ) -> RunResult | None:
         return self._runner.run(self.runtime.resume_answered(answer, listener=listener, on_delta=on_delta))
 
@@ -208,7 +209,7 @@ class SyncRuntime:
 
     # -- messages, files, archives --------------------------------------------------------------------
 
-    def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedAnswer:
+    def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
         return self.runtime.answer(run, wait, value, is_text=is_text, by=by)
 
     def cancel(self, run: str, reason: str = "") -> None:
@@ -271,6 +272,9 @@ class SyncRuntime:
     def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         return self.runtime.frame_at(run, seq)
 
+    def context_frame(self, run: str, seq: int | None = None) -> ContextFrame:
+        return self.runtime.context_frame(run, seq)
+
     def frame_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
         return self.runtime.frame_sections(run, seq)
 
@@ -290,6 +294,15 @@ class SyncRuntime:
         return self.runtime.export(run)
 
     # -- skills and models ----------------------------------------------------------------------------
+
+    def mcp_tools(self, server: str) -> ToolDefinitions:
+        return self._runner.run(self.runtime.mcp_tools(server))
+
+    def accept_mcp_tools(self, definitions: ToolDefinitions) -> Path:
+        return self.runtime.accept_mcp_tools(definitions)
+
+    def accepted_mcp_tools(self, server: str) -> ToolDefinitions | None:
+        return self.runtime.accepted_mcp_tools(server)
 
     def explain_permissions(self, skill: str) -> PermissionReport:
         return self.runtime.explain_permissions(skill)

@@ -171,10 +171,10 @@ class _Supervision:
         if not data:
             self._selector.unregister(descriptor)
             return
-        kept = self._output[descriptor]
-        room = self._limits.output_bytes - len(kept)
-        kept += data[:room]
-        self._truncated = self._truncated or len(data) > room
+        output = self._output[descriptor]
+        free = self._limits.output_bytes - len(output)
+        output += data[:free]
+        self._truncated = self._truncated or len(data) > free
 
     def _drain(self) -> None:
         """Read what is left in the pipes."""

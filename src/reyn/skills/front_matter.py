@@ -74,6 +74,7 @@ class IterateArguments(msgspec.Struct, frozen=True):
     apply: dict[str, Any]
     into: str | None = None
     on_error: OnError = "fail"
+    concurrency: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
 
 
 STEP_ARGUMENTS: dict[str, type[msgspec.Struct]] = dict(STEP_TYPES) | {"iterate": IterateArguments}

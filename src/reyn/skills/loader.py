@@ -269,6 +269,7 @@ class _Loader:
             self._report(document, codes.MISSING_KEY, "the phase has no instructions", fix=fix)
         for index, kind in enumerate(front.allowed_ops):
             self._check_allowed_op(document, index, kind)
+        allowed = [member for kind in front.allowed_ops for member in self._members(kind)]
         inputs = [self.artifacts.get(document, part.strip(), "input") for part in front.input.split("|")]
         known = [artifact for artifact in inputs if artifact is not None]
         for index, read in enumerate(front.reads):
@@ -279,12 +280,23 @@ class _Loader:
         fields = msgspec.structs.asdict(front)
         del fields["type"], fields["input"]
         fields |= {"inputs": tuple(known), "instructions": document.body, "preprocessor": steps}
-        return Phase(**fields | {"reads": tuple(dict.fromkeys(front.reads))})
+        fields |= {"reads": tuple(dict.fromkeys(front.reads)), "allowed_ops": tuple(dict.fromkeys(allowed))}
+        return Phase(**fields)
+
+    def _members(self, kind: str) -> list[str]:
+        """Return the op kinds that a name stands for: `mcp:files/*` is every tool of the server `files`."""
+        if not kind.endswith("/*"):
+            return [kind]
+        return sorted(known for known in self.vocabulary.op_kinds if known.startswith(kind[:-1]))
 
     def _check_allowed_op(self, document: Document, index: int, kind: str) -> None:
         path = ("allowed_ops", index)
+        if kind.endswith("/*") and self._members(kind):
+            return
         if self.vocabulary.op(kind) is None:
             fix = nearest(kind, self.vocabulary.op_kinds)
+            if kind.startswith("mcp:") and not fix:
+                fix = "add the MCP server to the configuration and accept its tools"
             self._report(document, codes.UNKNOWN_OP, f"unknown op `{kind}`", *path, fix=fix)
         elif not self.vocabulary.is_offered(kind):
             fix = f"write a step: `- {kind}: {{…}}`"

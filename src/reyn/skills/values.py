@@ -75,6 +75,8 @@ class AskUser(Step, frozen=True, tag="ask_user"):
 class Iterate(Step, frozen=True, tag="iterate"):
     over: str
     apply: RunSkill | RunOp | PythonCall | AskUser
+    concurrency: int = 1
+    """Sub-runs that execute at the same time, if the step is `run_skill`."""
 
 
 class Validate(Step, frozen=True, tag="validate"):

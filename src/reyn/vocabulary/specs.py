@@ -131,10 +131,15 @@ class StepSpec(msgspec.Struct, frozen=True):
 
 
 class PermissionKey(msgspec.Struct, frozen=True):
-    """A capability that a skill may request and an operator may grant."""
+    """A capability that a skill may request and an operator may grant.
+
+    `is_asked` means that a person decides about each new target of a request that no rule of the operator covers;
+    other requests without a rule are denied.
+    """
 
     key: str
     summary: str
+    is_asked: bool = False
 
 
 class Vocabulary(msgspec.Struct, frozen=True):

@@ -82,7 +82,7 @@ def concurrent_writers(folder: Path) -> Scenario:
 
 
 def asking_an_absent_user(folder: Path) -> Scenario:
-    """Questions without a user: the run waits, and an operator answers through the inbox."""
+    """Questions without a user: the run waits, and an operator replies through the inbox."""
     scenario = _with_files(folder)
     write_skill(scenario.seed, "ask", {"a": ["b"], "b": ["end"]}, ops={"a": "file, ask_user", "b": "file, ask_user"})
     answers = [act(TWICE, question("sure?"), TWICE), go("b"), with_ops(finish(), question("really?")), finish()]
@@ -90,7 +90,7 @@ def asking_an_absent_user(folder: Path) -> Scenario:
 
 
 def asking_a_present_user(folder: Path) -> Scenario:
-    """The same questions with a user who answers."""
+    """The same questions with a user who replies."""
     scenario = asking_an_absent_user(folder)
     scenario.has_user = True
     return scenario
@@ -340,6 +340,22 @@ def writing_program(folder: Path) -> Scenario:
     return scenario.executes("program", [act(program), finish()], permissions={"exec": [{"allow": "sh"}]}, trust=True)
 
 
+def iterating_together(folder: Path) -> Scenario:
+    """An iteration whose sub-runs execute at the same time and change files."""
+    scenario = _with_files(folder)
+    write_skill(scenario.seed, "item", {"x": ["end"]}, ops={"x": "file"})
+    step = (
+        "preprocessor:\n  - iterate: {over: data.items, concurrency: 2, into: data.all,"
+        " apply: {run_skill: {skill: item, input: {text: _iter.item}}}}\n"
+    )
+    anything = {"type": "object", "additionalProperties": True}
+    write_skill(scenario.seed, "many", {"a": ["end"]}, phase_keys={"a": step}, artifacts={"note": anything})
+    scenario.input = {"text": "in", "items": ["one", "two", "three"]}
+    # Sub-runs that execute together count the answers of their parent alike, so each gets the first answers.
+    together = [act(file("write", "workspace:mine.txt", content="x\n")), finish("each")]
+    return scenario.executes("many", [*together, "unused", "unused", "unused", "unused", finish("all")])
+
+
 PLAIN = (pair, rejected_and_looping, concurrent_runs, stopping_and_continuing)
 ACTING = (
     writing,
@@ -355,4 +371,5 @@ ACTING = (
     sub_runs,
     stopping_sub_runs,
     steps_and_limits,
+    iterating_together,
 )

@@ -16,6 +16,7 @@ from reyn.journal.kinds.shapes import (
     Count,
     Hash,
     OpStatus,
+    PhaseArtifact,
     RestoreVerdict,
     RunRequest,
     Usage,
@@ -67,8 +68,8 @@ class OpCompleted(Body, frozen=True):
     """An op was performed.
 
     `status` is the status in its result, `result` the whole result and `bytes` its size. `changed` is true if the
-    changes of `<kind>_started` took effect, also where the result is an error: then they may have, and `undo` looks.
-    `applied` is set if only the first ones did.
+    changes of `<kind>_started` took effect. If the result is an error, they may have taken effect; `undo` then compares
+    the files. `applied` is set if only the first changes took effect.
     """
 
     op_kind: ClassVar[str]
@@ -83,7 +84,7 @@ class OpCompleted(Body, frozen=True):
 
 @event("request_fulfilled", v=1, origin="derived")
 class RequestFulfilled(Body, frozen=True):
-    """The request of an unsafe op was fulfilled, for example answered; the op is about to be performed."""
+    """The request of an unsafe op was fulfilled, for example by a reply; the op is about to be performed."""
 
     call: str
 
@@ -143,7 +144,8 @@ class SubRunCompleted(Body, frozen=True):
     `artifact` is its final artifact; without one, `error` says why. `usage` and `answers` count its tokens and model
     answers, `active` its execution time in microseconds since it last stopped. `changes` lists the changes it made in
     files that it shares with this run. `head` is the hash of its last event at that time. `summary` is the reason of
-    its last decision, `handoff` the last handoff that one of its phases recorded. Only rules 1 to 4 write `result`.
+    its last decision, `handoff` the last handoff that one of its phases recorded. `phases` lists the artifacts of its
+    latest visits. Only rules 1 to 4 write `result`.
     """
 
     call: str
@@ -158,6 +160,7 @@ class SubRunCompleted(Body, frozen=True):
     head: Hash | None = None
     summary: str = ""
     handoff: ContentName | None = None
+    phases: tuple[PhaseArtifact, ...] = ()
 
 
 @event("sub_run_stopped", v=1, origin="outcome")

@@ -145,7 +145,7 @@ class LimitRaised(Body, frozen=True):
 
 @event("wait_opened", v=1, origin="derived", enters="waiting")
 class WaitOpened(Body, frozen=True):
-    """The run stopped to wait for an answer, which any process can give."""
+    """The run stopped to wait for a reply, which any process can send."""
 
     wait: Wait
 
@@ -157,18 +157,18 @@ class WaitOpened(Body, frozen=True):
 
 @event("wait_answered", v=1, origin="outside", enters="running")
 class WaitAnswered(Body, frozen=True):
-    """The question `wait` was answered. `value` is the JSON of the answer, `message` its id in the inbox."""
+    """The question `wait` has a reply. `value` is the JSON of the reply, `message` its id in the inbox."""
 
     wait: str
     value: ContentName
     message: Count
     by: str = ""
-    """Who answered, as far as it is known."""
+    """The user who replied, if known."""
 
 
 @event("message_refused", v=2, origin="outside")
 class MessageRefused(Body, frozen=True):
-    """The run discarded an inbox message that did not apply, such as an answer to a question that is closed.
+    """The run discarded an inbox message that did not apply, such as a reply to a question that is closed.
 
     `message` is its id, `type` its type, such as `answer`.
     """

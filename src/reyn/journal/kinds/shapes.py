@@ -33,6 +33,13 @@ class ArtifactRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hash: ContentName
 
 
+class PhaseArtifact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The artifact that a visit of a phase produced."""
+
+    phase: str
+    artifact: ArtifactRef
+
+
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A piece of a message: a blob, a short text, or the first `results` op results of the visit, one per line.
 
@@ -96,7 +103,7 @@ class SectionTokens(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RestoreVerdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What the permission gate decided about restoring one file: the `rule`, and the `reason` of a denial."""
+    """The decision of the permission gate on restoring one file: the `rule`, and the `reason` of a denial."""
 
     path: str
     rule: str
@@ -104,9 +111,13 @@ class RestoreVerdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
 
 
 class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An open question. `run` is the sub-run that asks, if it is not the run itself.
+    """An open question, for which a run waits.
 
-    `reason` is `question`, `approval` (of an op), `decision` (of a phase) or `unsafe` (an op whose outcome is unknown).
+    `id` is unique in the run: `3.1.2` is the second op of the first turn in the third visit. `reason` is `question`,
+    `approval` (of an op), `decision` (of a phase) or `unsafe` (an op whose outcome is unknown). `message` is the text
+    for the user, `response_schema` the JSON Schema of the reply, `suggestions` are suggested replies. `expires_at` is
+    the time when an approval expires, in microseconds since 1970, UTC; null if the question does not expire. `run` is
+    the sub-run that asks, if it is not the run itself.
     """
 
     id: str
@@ -123,7 +134,7 @@ class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.reason in ("approval", "decision")
 
     def is_expired(self, now: int) -> bool:
-        """Whether the question has expired: it cannot be answered any more."""
+        """Whether the question has expired, so that it takes no reply."""
         return self.expires_at is not None and now >= self.expires_at
 
 

@@ -163,7 +163,7 @@ class ModelRetried(Body, frozen=True):
 
 @event("model_switched", v=1, origin="outside")
 class ModelSwitched(Body, frozen=True):
-    """A model failed for good; `to`, the next model in its `fallback` list, replaces it for the rest of the run."""
+    """A model failed permanently; `to`, the next model in its `fallback` list, replaces it for the rest of the run."""
 
     call: str
     model: str
