@@ -7,12 +7,15 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from reyn.sandbox import Access, Limits, in_thread, run_program, run_unconfined
 from reyn.sandbox.backends import BACKENDS, Backend
+from reyn.sandbox.supervision import supervise
 from reyn.sandbox.system import python_program
 from tests.sandbox.test_escapes import survivors, usable
 
@@ -21,6 +24,12 @@ IGNORE = (
     "import signal\nfor n in range(1, 64):\n  try: signal.signal(n, signal.SIG_IGN)\n  except Exception: pass\n"
     "while True: pass"
 )
+
+
+def command_lines() -> Iterator[bytes]:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # the process has ended
+            yield path.read_bytes()
 
 
 def python(code: str, *arguments: str) -> tuple[str, ...]:
@@ -154,6 +163,14 @@ class TestAccess:
     def test_a_signal_is_a_negative_exit_code(self, backend: Backend):
         outcome = run_program(backend, ("/bin/sh", "-c", "kill -9 $$"), Access(), LIMITS)
         assert outcome.returncode in (-9, -1)  # Landlock's supervisor does not tell the number
+
+    def test_no_command_line_has_the_value_of_a_variable(self, backend: Backend):
+        value = f"value-{time.monotonic_ns()}"
+        process = backend.start(("/bin/cat",), Access(env={"TOKEN": value}), LIMITS)
+        lines = list(command_lines())
+        outcome = supervise(process, b"", LIMITS)
+        assert outcome.returncode == 0
+        assert not [line for line in lines if value.encode() in line]
 
     def test_variables(self, backend: Backend, tmp_path: Path):
         assert self.show(backend, tmp_path, "echo $TOKEN", env={"TOKEN": "t"}) == "t\n(0)"
