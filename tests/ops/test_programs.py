@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
 import pytest
 
-from reyn.journal import decode, kinds
+from reyn.journal import Cancel, Event, decode, kinds
 from reyn.sandbox.backends import BACKENDS
 from tests.kernel.support import Project
+from tests.sandbox.test_escapes import survivors
 from tests.support import act, finish, write_skill
 
 pytestmark = pytest.mark.skipif(all(backend.problem for backend in BACKENDS), reason="no process sandbox")
@@ -245,3 +248,17 @@ class TestShell:
         allowed = {"permissions": {"shell": "allow"}, "allow_shell": True}
         result = one(self.make(tmp_path), command("while :; do :; done", timeout=1), **allowed)
         assert result["status"] == "timeout"
+
+
+def test_cancelling_the_run_ends_its_program(tmp_path: Path):
+    project = make(tmp_path, "{shell: true, exec: [sh]}")
+    mark = f"cancelled-{os.getpid()}-{time.monotonic_ns()}"
+    loop = call("sh", "-c", "while :; do :; done", mark)
+
+    def cancel(event: Event) -> None:
+        if event.kind == "sandboxed_exec_started":
+            project.journal.post("k", Cancel("enough"))
+
+    with project.open([act(loop)], permissions=GRANTED) as runtime:
+        assert runtime.run("s", {"text": "in"}, run_id="k", listener=cancel).status == "cancelled"
+    assert survivors(mark) == []
