@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import adapter as adapter_bench
+from bench import functions as function_bench
 from bench import ops as op_bench
 from bench import sandbox as sandbox_bench
 from bench.workload import FIRST, SETTINGS, Answers, answer, item, write_chain, write_project
@@ -193,6 +194,7 @@ if __name__ == "__main__":
     measure = {
         "sandboxes": sandboxes,
         "adapter": adapter,
+        "functions": function_bench.functions,
         "ops": ops,
         "lint": lint,
         "visits": visits,

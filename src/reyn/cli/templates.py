@@ -151,3 +151,39 @@ def _answer(next_phase: str | None, kind: str, data: dict[str, Any]) -> dict[str
         "reason": {"summary": "as scripted"},
     }
     return {"control": control, "artifact": {"type": kind, "data": data}}
+
+
+_FUNCTION = '''\
+"""A function that a model executes, and a tool that the model may call."""
+
+from dataclasses import dataclass
+
+from reyn import llm_function, tool
+
+
+@dataclass
+class Title:
+    text: str
+    words: int
+
+
+@tool(effect="pure", permission=None)
+def count_words(text: str) -> int:
+    """Count the words of a text."""
+    return len(text.split())
+
+
+@llm_function(toolkit=[count_words])
+def {name}(text: str) -> Title:
+    """Give the text a title of at most five words. Count the words of the text with `count_words`."""
+    raise NotImplementedError  # a model executes this function
+'''
+
+
+def function_template(name: str) -> tuple[str, str]:
+    """Return a module with a function, and scripted answers for one call of it."""
+    answers = [
+        {"control_ir": [{"kind": "count_words", "text": "The bridge is open again."}]},
+        _answer(None, "result", {"text": "Bridge open again", "words": 5}),
+    ]
+    return _FUNCTION.format(name=name), "".join(json.dumps(answer) + "\n" for answer in answers)

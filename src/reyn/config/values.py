@@ -65,7 +65,13 @@ MODES = {
     "openai": ("auto", "json_schema", "json_object", "free"),
 }
 """The output modes of each adapter."""
-ADAPTER_OF_SETTING = {"threads": "local", "context_tokens": "local", "base_url": "openai", "key": "openai"}
+ADAPTER_OF_SETTING = {
+    "threads": "local",
+    "context_tokens": "local",
+    "base_url": "openai",
+    "key": "openai",
+    "images": "openai",
+}
 """Settings that only one adapter reads."""
 
 
@@ -79,7 +85,8 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeout: Positive | None = None
     retries: NotNegative = 3
     fallback: tuple[str, ...] = ()
-    answer_form: Literal["auto", "full", "short"] = "auto"
+    answer_form: Literal["auto", "full", "short", "tools"] = "auto"
+    images: bool = False
     max_tokens: Positive = 1024
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = 0
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
@@ -136,6 +143,15 @@ ContextChoice = Annotated[
     msgspec.Meta(
         description="`all`, `default`, `none`, or a mapping with `handoff_fields`, `narrative_cap`, `max_tokens` and "
         "`ask_handoff`"
+    ),
+]
+
+
+ToolName = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z",
+        description="a module and a tool in it, such as `mypackage.tools:search`",
     ),
 ]
 
@@ -209,9 +225,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     models: dict[str, ModelEntry] = {}
     """Names for models: the classes `light`, `standard` and `strong`, or names of your own. Each is an alias of a model
     or a mapping of settings: `model`, `base_url`, `key` (`secret://NAME` or `env://VARIABLE`), `mode` (`auto`,
-    `grammar`, `json_schema`, `json_object` or `free`), `answer_form` (`auto`, `full` or `short`), `timeout` in seconds,
-    `retries`, `fallback` (models to try next, in order), `max_tokens`, `temperature` (`null` uses the server's
-    default), `threads`, `context_tokens`."""
+    `grammar`, `json_schema`, `json_object` or `free`), `answer_form` (`auto`, `full`, `short` or `tools`),
+    `images` (whether it reads the images that tools return), `timeout` in seconds, `retries`, `fallback` (models to try
+    next, in order), `max_tokens`, `temperature` (`null` uses the server's default), `threads`, `context_tokens`."""
     max_phase_visits: Positive | None = 25
     """Maximum number of visits of one phase in a run; `null` means no limit."""
     max_phase_retries: NotNegative = 2
@@ -231,6 +247,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: FileZones = FileZones()
     """Path patterns that every skill may `read` and `write` without a request. By default reading covers the project
     without hidden names, and writing `output/`; a run's own `workspace:` can always be used."""
+    tools: tuple[ToolName, ...] = ()
+    """Python tools to register as ops: `[mypackage.tools:search]`. Modules are found in the project's folder and among
+    the installed packages. Loading code needs trust."""
     sandbox: SandboxSettings = SandboxSettings()
     """How programs and python steps are isolated: `backend` (`auto`, `bubblewrap` or `landlock`), and the most that one
     of them may use, whatever a model asks for: `seconds`, `memory_bytes`, `output_bytes` of each output stream,
@@ -279,7 +298,7 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     approval_seconds: int = 86_400
     classes: dict[str, str] = {}
     """Model class → the model that answers phases of that class."""
-    answer_forms: dict[str, Literal["full", "short"]] = {}
+    answer_forms: dict[str, Literal["full", "short", "tools"]] = {}
     """The form in which each of these models is asked to answer."""
     context: ContextChoice | None = None
 

@@ -6,15 +6,28 @@ message is a list of parts, which refer to stored content by hash.
 
 from __future__ import annotations
 
+import base64
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from reyn.context.frame import Execution, Repetition, Rollback
+from reyn.context.mutation import (
+    AssistantMessage,
+    AssistantTruncated,
+    ContextMutation,
+    ToolCancelled,
+    ToolResult,
+    UserMessage,
+)
+from reyn.context.transcript import NormalizedMessage
 from reyn.context.words import escape_line_ends, one_line, plain_text
 from reyn.journal import digest
-from reyn.journal.kinds import FrameMessage, Part
+from reyn.journal.kinds import CallRef, FrameMessage, Part
+from reyn.models import Image, ToolCall
+from reyn.models.native_reply import decode_reply
 from reyn.workspace.paths import FULL_CONTENT
 
 if TYPE_CHECKING:
@@ -161,18 +174,134 @@ def truncate(content: bytes, limit: int, name: str) -> bytes:
     return (beginning + marker).encode()
 
 
-def correction(answer_hash: str, path: str, message: str) -> tuple[FrameMessage, FrameMessage]:
-    """Build the two messages that follow a rejected answer: the answer itself, and the error."""
+def correction(answer_hash: str, path: str, message: str) -> tuple[AssistantMessage, UserMessage]:
+    """Return the mutations that follow a rejected answer: the answer itself, and the error."""
     text = (
         f"Your answer was rejected: {one_line(path)}: {one_line(message)}\nAnswer again with one corrected JSON object."
     )
-    return (
-        FrameMessage("assistant", (Part(blob=answer_hash),)),
-        FrameMessage("user", (Part(text=text),)),
+    return AssistantMessage((Part(blob=answer_hash),)), UserMessage((Part(text=text),))
+
+
+def results_message(results: Sequence[str], notes: str = "") -> tuple[Part, ...]:
+    """Return the content of a message with op results: one per line, then notes."""
+    parts = [Part(text=RESULTS_HEADING)]
+    for name in results:
+        parts += [Part(blob=name), Part(text="\n")]
+    return (*parts, Part(text=f"\n{notes}\n")) if notes else tuple(parts)
+
+
+RESULTS_HEADING = "# Results\n"
+
+
+def frame_message(message: NormalizedMessage) -> FrameMessage:
+    """Return a message as it is recorded."""
+    parts = message.parts or (Part(text=message.text),)
+    if message.role in ("system", "user"):
+        return FrameMessage(message.role, parts)
+    calls = tuple(CallRef(call.id, call.name) for call in message.tool_calls)
+    return FrameMessage(message.role, parts, calls, message.tool_call_id, message.status, message.reason)
+
+
+def normalized(message: FrameMessage) -> NormalizedMessage:
+    """Return a recorded message as a message of a transcript."""
+    calls = tuple(ToolCall(call.id, call.name, "") for call in message.calls)
+    return NormalizedMessage(
+        message.role, "", (), calls, message.call_id, message.parts, status=message.status, reason=message.reason
     )
 
 
-def message_text(message: FrameMessage, content: Callable[[str], bytes], results: Sequence[str] = ()) -> str:
+def recorded_mutation(message: FrameMessage) -> ContextMutation:
+    """Return the mutation that adds a recorded message to a transcript."""
+    match message.role:
+        case "assistant" if message.status == "truncated":
+            return AssistantTruncated(message.parts, message.reason)
+        case "tool" if message.status == "cancelled":
+            return ToolCancelled(message.call_id, "", message.reason)
+        case "assistant":
+            return AssistantMessage(message.parts, tuple(ToolCall(call.id, call.name, "") for call in message.calls))
+        case "tool":
+            return ToolResult(message.call_id, message.parts)
+    return UserMessage(message.parts)
+
+
+def rendered_message(
+    message: NormalizedMessage,
+    content: Callable[[str], bytes],
+    scrub: Callable[[str], str] = str,
+    results: Sequence[str] = (),
+    *,
+    with_images: bool = False,
+) -> NormalizedMessage:
+    """Return a message with its text, and with the arguments of its native tool calls.
+
+    Args:
+        message: A message that refers to its content.
+        content: Returns stored content by its hash.
+        scrub: Removes secrets from a text.
+        results: The hashes of the op results of the visit, as they appear in the frame.
+        with_images: Whether the model reads images, so that those in op results are part of the message.
+    """
+    if not message.parts:
+        return message
+    images = message.images
+    if with_images:
+        images += result_images(message, content, results)
+    text = scrub("".join(_part_text(part, content, results) for part in message.parts))
+    calls = message.tool_calls
+    if calls:
+        [reply] = [part.blob for part in message.parts if part.reply and part.blob]
+        calls = tuple(
+            ToolCall(call.id, call.name, scrub(call.arguments)) for call in decode_reply(content(reply)).tool_calls
+        )
+    return NormalizedMessage(
+        message.role,
+        text,
+        images,
+        calls,
+        message.tool_call_id,
+        is_summary=message.is_summary,
+        status=message.status,
+        reason=message.reason,
+    )
+
+
+def result_images(
+    message: FrameMessage | NormalizedMessage, content: Callable[[str], bytes], results: Sequence[str] = ()
+) -> tuple[Image, ...]:
+    """Return the images in the op results of a message: each is recorded content that its result names by hash.
+
+    Only messages of tools and the results of a turn are looked at: an input cannot name content of the journal.
+    """
+    names = [name for part in message.parts if part.results for name in results[: part.results]]
+    if message.role == "tool" or message.parts[:1] == (Part(text=RESULTS_HEADING),):
+        names += [part.blob for part in message.parts if part.blob]
+    found: list[Image] = []
+    for raw in map(content, names):
+        if b'"images":[{' in raw:
+            with suppress(msgspec.MsgspecError):  # a truncated result, or one that only quotes the key
+                found += [_to_image(one, content) for one in msgspec.json.decode(raw, type=_WithImages).images]
+    return tuple(found)
+
+
+class _ResultImage(msgspec.Struct):
+    media_type: str = ""
+    content: str = ""
+    url: str = ""
+
+
+class _WithImages(msgspec.Struct):
+    images: tuple[_ResultImage, ...] = ()
+
+
+def _to_image(image: _ResultImage, content: Callable[[str], bytes]) -> Image:
+    if not image.content:
+        return Image(url=image.url)
+    return Image(image.media_type, base64.b64encode(content(image.content)).decode())
+
+
+def message_text(
+    message: FrameMessage | NormalizedMessage, content: Callable[[str], bytes], results: Sequence[str] = ()
+) -> str:
     """Return the exact text of a message.
 
     Args:
@@ -188,4 +317,6 @@ def _part_text(part: Part, content: Callable[[str], bytes], results: Sequence[st
         return "\n".join(escape_line_ends(content(name).decode()) for name in results[: part.results])
     if part.blob is None:
         return part.text
+    if part.reply:
+        return decode_reply(content(part.blob)).content
     return plain_text(content(part.blob)) if part.plain else content(part.blob).decode()

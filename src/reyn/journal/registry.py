@@ -210,4 +210,6 @@ def _fields(cls: type[msgspec.Struct]) -> tuple[tuple[str, frozenset[str]], ...]
 def _marks(shape: msgspec.inspect.Type) -> frozenset[str]:
     if isinstance(shape, msgspec.inspect.UnionType):
         return frozenset().union(*(_marks(member) for member in shape.types))
+    if isinstance(shape, msgspec.inspect.VarTupleType):
+        return _marks(shape.item_type)
     return frozenset(shape.extra or ()) if isinstance(shape, msgspec.inspect.Metadata) else frozenset()

@@ -15,13 +15,18 @@ from reyn.journal import canonical, digest, kinds
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from reyn.context import NormalizedMessageList
     from reyn.journal import Body
-    from reyn.models import Candidate
+    from reyn.models import Candidate, ToolDefinition
     from reyn.skills import Skill
 
     Content = Callable[[str], bytes]
 
 R = TypeVar("R")
+
+
+class TurnInterrupted(Exception):
+    """Raised in a visit where it awaits an effect: the user aborted the turn."""
 
 
 class Effect(Generic[R]):
@@ -53,7 +58,10 @@ class Effect(Generic[R]):
 
 @dataclass(frozen=True)
 class Reply:
-    """A model's answer: its text, the hash of the text, whether it was truncated, and the probability of its choice."""
+    """A model's answer: its text, the hash of the text, whether it was truncated, and the probability of its choice.
+
+    In the form `tools`, the text is the JSON of content and tool calls (`reyn.models.native_reply`).
+    """
 
     text: str
     hash: str
@@ -76,6 +84,9 @@ class CallModel(Effect[Reply]):
     """Hash of the input artifact."""
     candidates: tuple[Candidate, ...] = ()
     form: kinds.AnswerForm = "full"
+    transcript: NormalizedMessageList | None = None
+    """Messages that come after the system message."""
+    tools: tuple[ToolDefinition, ...] = ()
 
     outcomes = (kinds.LlmResponded,)
     failures = (kinds.LlmFailed,)
@@ -104,6 +115,17 @@ class PlanOp(Effect[kinds.OpStarted | kinds.PermissionDenied | kinds.ApprovalReq
         if recorded is not None and recorded != digest(canonical(self.args)):
             return f"the recorded arguments of op `{self.key}` are not those that it was given"
         return ""
+
+
+@dataclass(frozen=True)
+class CheckOutput(Effect[kinds.OutputChecked]):
+    """Have the program that started the run check the final output, which fits its schema."""
+
+    key: str
+    data: Any
+
+    outcomes = (kinds.OutputChecked,)
+    needs_intent = False
 
 
 class Expired:

@@ -56,10 +56,19 @@ def visits_left(state: RunState, skill: Skill, settings: RunSettings, phase: str
     if cap is None:
         return {}
     visits = state.history.visits
-    left = {name: cap - visits.get(name, 0) for name in skill.graph.get(phase, ()) if name != END}
+    left = {
+        name: cap - visits.get(name, 0)
+        for name in skill.graph.get(phase, ())
+        if name != END and not is_conversation(skill, name)
+    }
     if phase in left and not state.visit.is_open:
         left[phase] -= 1
     return left
+
+
+def is_conversation(skill: Skill, phase: str) -> bool:
+    """Return whether a phase is a conversation. The user paces its visits, so their number is not limited."""
+    return phase in skill.phases and skill.phases[phase].conversation is not None
 
 
 def repeated_failure(state: RunState, settings: RunSettings, op: str, times: int) -> kinds.LimitReached | None:

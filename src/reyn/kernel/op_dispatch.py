@@ -12,6 +12,7 @@ import msgspec
 from reyn.context import Repetition, next_digest, truncate
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.approvals import Rejected, plan_op
+from reyn.kernel.conversations import change_memory
 from reyn.kernel.effects import ExecuteSubRun, PerformOp, PlanSubRun, UnknownOutcome
 from reyn.kernel.waits import ask_person
 from reyn.ops import RunOutcome
@@ -32,6 +33,8 @@ class OpOutcome(NamedTuple):
     changes: tuple[kinds.Change, ...] = ()
     asked_user: bool = False
     """Whether the op asked the user a question."""
+    compacts: bool = False
+    """Whether the op asked for a compaction of the conversation."""
 
 
 class OpLog:
@@ -103,6 +106,8 @@ async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tap
             value = msgspec.json.decode(tape.content(request.input))
             sub_run = await run_sub_skill(request.skill, value, call, context.sub_skill(request.skill), tape)
             answer, changes = _sub_run_outcome(sub_run, tape), sub_run.changes
+        case kinds.MemoryRequest():
+            answer = change_memory(request, call, context, tape)
     form = context.vocabulary.form_of(args)
     is_unsafe = form is not None and form.effect_of(args) == "unsafe"
     if request is not None and is_unsafe:
@@ -122,7 +127,8 @@ async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tap
         for change in changes:
             tape.emit(kinds.WorkspaceUpdated(call, change))
     asked_user = isinstance(request, kinds.AskRequest)
-    return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes, asked_user)
+    compacts = isinstance(request, kinds.MemoryRequest) and request.action == "compact" and completed.status == "ok"
+    return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes, asked_user, compacts)
 
 
 async def _ask_operator(call: str, attempts: int, args: dict[str, Any], tape: Tape) -> str:

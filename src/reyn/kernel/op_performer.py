@@ -277,12 +277,16 @@ class OpPerformer:
         needed = self._offered(op, call.kind, tape).permissions
         result = await perform_op(op, call, plan, env, permissions=needed, is_foreign=is_foreign)
         content = Blob.of(canonical(result))
+        attached = tuple(env.attachments.blobs.values()) if result["status"] == "ok" else ()
         try:
-            env.budget.add_recorded((content,))
+            env.budget.add_recorded((content, *attached))
         except BudgetExceeded as error:
-            result = call.failed(error)
+            result, attached = call.failed(error), ()
             content = Blob.of(canonical(result))
-        return _outcome(effect, call, result["status"], content), (content,)
+        completed = _outcome(effect, call, result["status"], content)
+        if attached:
+            completed = msgspec.structs.replace(completed, attachments=tuple(blob.hash for blob in attached))
+        return completed, (content, *attached)
 
     def _changed(self, effect: PerformOp, call: Call, known: Blob | None, *, approved: str, tape: Tape) -> OutcomeEvent:
         """Apply the planned changes. Record each change that is in its file, even if the result is an error."""

@@ -12,9 +12,10 @@ import msgspec
 from msgspec.structs import replace
 
 from reyn.context.frame import PATH_LENGTH
-from reyn.errors import ChainBroken, HistoryInvalid
+from reyn.errors import ChainBroken, ContractError, HistoryInvalid
 from reyn.journal import decode, digest, kinds
 from reyn.journal.lifecycle import Lifecycle, advance
+from reyn.kernel.conversations import Conversation, changed, seed_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -45,6 +46,8 @@ class CompletedVisit(msgspec.Struct, frozen=True):
     """The latest artifacts when the visit started."""
     handoffs: dict[str, str]
     """The handoffs when the visit started."""
+    conversations: dict[str, Conversation] = {}
+    """The transcripts when the visit started."""
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -74,6 +77,8 @@ class Visit(msgspec.Struct, frozen=True):
     """The handoffs when the visit started."""
     sub_runs: tuple[kinds.SubRunCompleted, ...] = ()
     """The sub-runs of the visit that ended, at most `MAX_SUB_RUNS`."""
+    conversations: dict[str, Conversation] = {}
+    """The transcripts when the visit started."""
 
 
 class History(msgspec.Struct, frozen=True):
@@ -181,6 +186,10 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
     """Limits that were raised."""
     truncated: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
     """Hashes of truncated contents, by the name under which ops can read the whole."""
+    conversations: dict[str, Conversation] = {}  # noqa: RUF012 - msgspec copies it
+    """The transcripts of phases that are conversations, and of the visit in progress with native tool calls."""
+    aborted: kinds.TurnAborted | None = None
+    """The request to abort the turn in progress, until its visit has ended."""
     warnings: tuple[str, ...] = ()
     last_input: int = 0
     """The time of the last input event."""
@@ -264,6 +273,7 @@ def on_run_started(state: RunState, body: kinds.RunStarted) -> RunState:
         visit=replace(state.visit, input=body.input),
         history=replace(state.history, latest={body.input.type: body.input.hash}),
         models=replace(state.models, name=body.model, form=body.answer_form),
+        conversations=seed_of(body),
     )
 
 
@@ -395,6 +405,7 @@ def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
             is_answered=False,
             handoffs=history.handoffs,
             sub_runs=(),
+            conversations=state.conversations,
         ),
         history=replace(
             history,
@@ -462,7 +473,10 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
     if body.type == "finish":
         return replace(closed, visit=replace(closed.visit, rollback=None), ending=Ending("finish"))
     assert state.visit.input is not None  # since `run_started`
-    completed = CompletedVisit(body.phase, state.visit.input, artifact, state.visit.latest, state.visit.handoffs)
+    visit = state.visit
+    completed = CompletedVisit(
+        body.phase, state.visit.input, artifact, visit.latest, visit.handoffs, visit.conversations
+    )
     trail = (*state.history.trail, completed)[-TRAIL_LENGTH:]
     return replace(
         closed,
@@ -493,9 +507,22 @@ def _with_latest(table: dict[K, V], key: K, value: V, limit: int) -> dict[K, V]:
     return table
 
 
+def on_turn_aborted(state: RunState, body: kinds.TurnAborted) -> RunState:
+    """Interrupt the visit. An op without an outcome is cancelled; nobody is asked about it."""
+    return replace(state, aborted=body, recovery=_SETTLED)
+
+
+def on_phase_aborted(state: RunState, body: kinds.PhaseAborted) -> RunState:
+    """End the run, or visit the phase again: its next message is another turn."""
+    ending = Ending("abort", body.reason) if body.ends else None
+    return replace(state, visit=replace(state.visit, is_open=False), ending=ending, aborted=None)
+
+
 def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:
+    """Drop what the visit added to a transcript: if the visit is repeated, it adds its input again."""
     ending = Ending("failure", body.reason, body.code)
-    return replace(state, visit=replace(state.visit, is_open=False), ending=ending)
+    visit = replace(state.visit, is_open=False)
+    return replace(state, visit=visit, ending=ending, conversations=visit.conversations, aborted=None)
 
 
 def on_phase_rolled_back(state: RunState, body: kinds.PhaseRolledBack) -> RunState:
@@ -503,11 +530,13 @@ def on_phase_rolled_back(state: RunState, body: kinds.PhaseRolledBack) -> RunSta
     trail = state.history.trail
     latest = trail[-1].latest if trail else state.history.latest
     handoffs = trail[-1].handoffs if trail else state.history.handoffs
+    conversations = trail[-1].conversations if trail else state.conversations
     return replace(
         state,
         visit=replace(state.visit, input=body.input, rollback=body),
         history=replace(state.history, trail=trail[:-1], latest=latest, handoffs=handoffs),
         ending=None,
+        conversations=conversations,
     )
 
 
@@ -534,6 +563,13 @@ def on_postprocessor_failed(state: RunState, body: kinds.PostprocessorFailed) ->
         raise HistoryInvalid(f"`{body.kind}` comes without an artifact")
     ending = Ending("post_failure", body.reason, body.code)
     return replace(state, visit=replace(state.visit, is_open=False), ending=ending)
+
+
+def on_transcript_change(state: RunState, body: Any) -> RunState:
+    try:
+        return replace(state, conversations=changed(state.conversations, body))
+    except ContractError as error:
+        raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}`: {error.message}") from error
 
 
 # -- effects ------------------------------------------------------------------------------------------
@@ -573,6 +609,19 @@ def on_sub_run_completed(state: RunState, body: kinds.SubRunCompleted) -> RunSta
     return replace(state, recovery=_SETTLED, models=models, visit=visit)
 
 
+def on_nested_run_ended(state: RunState, body: kinds.NestedRunEnded) -> RunState:
+    """Count what a function that an op called has used. The op itself is still being performed."""
+    models = state.models
+    models = replace(models, usage=models.usage + body.usage, answers=models.answers + body.answers)
+    return replace(state, models=models)
+
+
+def on_output_checked(state: RunState, body: kinds.OutputChecked) -> RunState:
+    if body.checked:
+        return state
+    return _warn(state, "the output was not checked by the program that started the run: it was resumed without it")
+
+
 def on_workspace_restored(state: RunState, body: kinds.WorkspaceRestored) -> RunState:
     for path in body.left:
         state = _warn(state, f"`{path}` was not restored: another program changed it, or it cannot be written")
@@ -605,10 +654,17 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.HandoffRecorded: on_handoff_recorded,
     kinds.PhaseCompleted: on_phase_completed,
     kinds.PhaseFailed: on_phase_failed,
+    kinds.PhaseAborted: on_phase_aborted,
+    kinds.TurnAborted: on_turn_aborted,
     kinds.PhaseRolledBack: on_phase_rolled_back,
     kinds.PostprocessorStarted: on_postprocessor_started,
     kinds.PostprocessorCompleted: on_postprocessor_completed,
     kinds.PostprocessorFailed: on_postprocessor_failed,
+    kinds.TranscriptExtended: on_transcript_change,
+    kinds.ExperienceRemembered: on_transcript_change,
+    kinds.ExperienceForgotten: on_transcript_change,
+    kinds.ContextCompacted: on_transcript_change,
+    kinds.MemoryChanged: on_transcript_change,
     kinds.OpStarted: on_op_started,
     kinds.RequestFulfilled: on_intent,
     kinds.OpCompleted: on_op_completed,
@@ -616,6 +672,8 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.SubRunStarted: on_intent,
     kinds.SubRunStopped: on_sub_run_stopped,
     kinds.SubRunCompleted: on_sub_run_completed,
+    kinds.NestedRunEnded: on_nested_run_ended,
+    kinds.OutputChecked: on_output_checked,
     kinds.RestoreStarted: on_intent,
     kinds.WorkspaceRestored: on_workspace_restored,
 }

@@ -28,7 +28,7 @@ from reyn.models.chat_messages import to_plain_text
 from reyn.models.choice_probability import Token, choice_probability
 from reyn.models.decoding import decoding_schema
 from reyn.models.prompt_cache import PromptCache
-from reyn.models.protocol import ModelAnswer
+from reyn.models.protocol import PLAIN_TEXT, ModelAnswer
 from reyn.models.weights import DEFAULT_WEIGHTS, KNOWN_WEIGHTS, is_gguf, weights_path
 
 if TYPE_CHECKING:
@@ -115,7 +115,9 @@ class LocalModel:
     ) -> ModelAnswer:
         engine = _engine(self.path, self._settings)
         contract = hashlib.sha256(msgspec.json.encode(request.contract)).digest()
-        is_free = self._settings.mode == "free" or contract in self._rejected_contracts
+        is_free = (
+            self._settings.mode == "free" or contract in self._rejected_contracts or request.contract == PLAIN_TEXT
+        )
         mode: OutputMode = "free" if is_free else "grammar"
         body: dict[str, Any] = {
             "messages": [

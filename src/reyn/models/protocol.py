@@ -7,11 +7,14 @@ belong to `reyn.kernel.llm_call_recorder`; names and settings belong to `reyn.mo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
 from reyn.journal.kinds import AnswerForm, Usage
+
+if TYPE_CHECKING:
+    from reyn.config import ModelSettings
 
 Role = Literal["system", "user", "assistant", "tool"]
 """The author of a message; `tool` is the result of a tool call."""
@@ -133,6 +136,9 @@ class ModelRequest(msgspec.Struct, frozen=True):
     tools: tuple[ToolDefinition, ...] = ()
 
 
+PLAIN_TEXT: dict[str, Any] = {"type": "string"}
+"""The contract of a request whose answer is plain text: constrain nothing."""
+
 OutputMode = Literal["grammar", "json_schema", "json_object", "free"]
 """How the output of a model is constrained to the contract."""
 
@@ -166,7 +172,10 @@ class Delta(msgspec.Struct, frozen=True):
 
 
 class Model(Protocol):
-    """A language model. A model may also implement `DeclaresLatency` and `ClosableModel`."""
+    """A language model.
+
+    A model may also implement `DeclaresLatency`, `DeclaresAnswerForm`, `DeclaresSettings` and `ClosableModel`.
+    """
 
     @property
     def name(self) -> str:
@@ -202,6 +211,26 @@ class DeclaresAnswerForm(Protocol):
 
 
 @runtime_checkable
+class DeclaresSettings(Protocol):
+    """A model that is passed from Python with settings of its own: its timeout, and the number of retries."""
+
+    @property
+    def settings(self) -> ModelSettings:
+        """Return the settings."""
+        ...
+
+
+@runtime_checkable
+class DeclaresImages(Protocol):
+    """A model that declares whether it reads images; one that does not gets the description of an image as text."""
+
+    @property
+    def reads_images(self) -> bool:
+        """Return whether it reads images."""
+        ...
+
+
+@runtime_checkable
 class ClosableModel(Protocol):
     """A model that holds connections. The runtime closes the models that it opened."""
 
@@ -213,3 +242,8 @@ class ClosableModel(Protocol):
 def takes_time(model: Model) -> bool:
     """Return whether answers of a model take time."""
     return model.takes_time if isinstance(model, DeclaresLatency) else True
+
+
+def reads_images(model: Model) -> bool:
+    """Return whether a model is sent the images that tools return."""
+    return model.reads_images if isinstance(model, DeclaresImages) else False

@@ -45,7 +45,7 @@ def context_frame(
         RunBlocked: The run's copy of its skill cannot be read.
     """
     visits = _VisitFolder()
-    recorded = find_frame(run_id, visits.follow(events, seq), seq)
+    recorded = find_frame(run_id, visits.follow(events, seq), seq, content)
     visit = visits.at_frame
     assert visit is not None
     assert visit.before.started is not None

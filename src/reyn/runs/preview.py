@@ -100,7 +100,7 @@ class _Preview:
             if name != started.input.type
         }
         self._tape: Tape = new_tape(self._journal, started, (*blobs, *reads.values()), now=0)
-        self._reader = RunReader(self._journal, ops)
+        self._reader = RunReader(self._journal, lambda: ops)
         compiled = self._reader.compile_skill(started, self._tape.content)
         self._phase: CompiledPhase = compiled.phase(phase, self._tape.state)
         latest = {name: blob.hash for name, blob in reads.items()}

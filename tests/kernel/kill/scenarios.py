@@ -257,6 +257,29 @@ class SendOp:
         raise AssertionError("its plan changes files")
 
 
+def conversing(folder: Path) -> Scenario:
+    """A conversation with memory, a file and a compaction; an operator answers through the inbox."""
+    scenario = _with_files(folder)
+    write_skill(
+        scenario.seed,
+        "talk",
+        {"chat": ["chat", "end"]},
+        inputs={"chat": "user_message"},
+        phase_keys={"chat": "conversation: {max_tokens: 200}\n"},
+        ops={"chat": "file, remember, forget"},
+    )
+    remember, forget = {"kind": "remember", "text": "a name"}, {"kind": "forget", "id": "exp_1"}
+    answers = [
+        go("chat", "hello"),
+        act(remember, TWICE, forget),
+        go("chat", "x" * 500),
+        "no summary",
+        {"summary": "greetings"},
+        finish(),
+    ]
+    return scenario.executes("talk", answers)
+
+
 def unsafe(folder: Path) -> Scenario:
     """An unsafe op between two edits."""
     scenario = _with_files(folder)
@@ -371,5 +394,6 @@ ACTING = (
     sub_runs,
     stopping_sub_runs,
     steps_and_limits,
+    conversing,
     iterating_together,
 )

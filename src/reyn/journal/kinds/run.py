@@ -10,6 +10,7 @@ from reyn.journal.kinds.shapes import (
     Count,
     DerivedText,
     ForkPoint,
+    HistoryPart,
     ParentRef,
     RestoreVerdict,
     Wait,
@@ -29,6 +30,7 @@ class RunStarted(Body, frozen=True):
     the repeated run or the parent stems from an import: standing approvals and grants to named skills do not apply.
     `summaries` are those that other programs left in the project, for phases that receive handoffs before there are
     any. `credentials` names the secrets that the run above may use, which bound those of a sub-run; `*` is any.
+    `history` has the messages that came before in a conversation.
     """
 
     run_id: str
@@ -49,6 +51,7 @@ class RunStarted(Body, frozen=True):
     imported: bool = False
     summaries: ContentName | None = None
     credentials: tuple[str, ...] | None = None
+    history: tuple[HistoryPart, ...] = ()
 
 
 @event("run_forked", v=1, origin="outside", enters="running")
