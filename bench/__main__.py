@@ -206,6 +206,13 @@ def run_benchmarks(count: int, rounds: int, *, compare: bool) -> list[Target]:
         Target("CPU of 100 handoffs, exact, ms", context["handoffs_exact_ms"], 50),
         Target("truncated prompts: last tenth / first", context["fitted_drift"], 1.15, note=note),
     ]
+    print("sandboxes …", file=sys.stderr)
+    sandboxes = measure("sandboxes", 100 if compare else 10)
+    results.append(Target("python step in Monty, ms", sandboxes["monty_step_ms"], 1))
+    for name in ("bubblewrap", "landlock"):
+        if f"{name}_step_ms" in sandboxes:
+            step, program = sandboxes[f"{name}_step_ms"], sandboxes[f"{name}_program_ms"]
+            results.append(Target(f"python step in {name}, warm, ms", step, 40, note=f"a program {program:.0f} ms"))
     print("functions …", file=sys.stderr)
     results += function_targets(min(count, 1000), rounds)
     print("model calls …", file=sys.stderr)

@@ -19,6 +19,7 @@ from bench import adapter as adapter_bench
 from bench import context as context_bench
 from bench import functions as function_bench
 from bench import ops as op_bench
+from bench import sandbox as sandbox_bench
 from bench.workload import FIRST, SETTINGS, Answers, answer, item, write_chain, write_project
 from reyn import ModelAnswer, ModelRequest, OSRuntime
 from reyn.errors import ModelError
@@ -204,8 +205,14 @@ async def adapter(count: int) -> Results:
     return results
 
 
+async def sandboxes(count: int) -> Results:
+    """Measure the time of python steps and programs in each sandbox."""
+    return sandbox_bench.measure_calls(count)
+
+
 if __name__ == "__main__":
     measure = {
+        "sandboxes": sandboxes,
         "adapter": adapter,
         "context": context,
         "functions": function_bench.functions,

@@ -214,6 +214,7 @@ class Tape:
         """Drop the content of past visits from memory, except what the next visit reads first."""
         needed = {reference.hash for reference in (self.state.visit.input, self.state.output.artifact) if reference}
         needed.update(self.state.history.handoffs.values())
+        needed.update(self._pending_blobs)  # not durable yet
         if self.state.started is not None and self.state.started.summaries is not None:
             needed.add(self.state.started.summaries)
         self._new_content = {name: content for name, content in self._new_content.items() if name in needed}

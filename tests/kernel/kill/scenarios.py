@@ -341,6 +341,38 @@ def within_a_prompt_budget(folder: Path) -> Scenario:
     return scenario.executes("long", answers, context={"max_prompt_tokens": 700, "counter": "exact"})
 
 
+def executing(folder: Path) -> Scenario:
+    """A python step, and a program that only reads."""
+    scenario = _with_files(folder)
+    skill = write_skill(
+        scenario.seed,
+        "code",
+        {"a": ["end"]},
+        ops={"a": "sandboxed_exec"},
+        phase_keys={
+            "a": "preprocessor:\n  - python: {module: ./m.py, function: f, into: data.text}\n",
+        },
+        skill_keys="permissions: {exec: [cat], python: [{module: ./m.py, function: f}]}\n",
+    )
+    (skill / "m.py").write_text("def f(artifact):\n    return artifact['data']['text'] + '!'\n")
+    program = {"kind": "sandboxed_exec", "argv": ["cat", LOG], "read_paths": [LOG]}
+    answers = [act(program), finish()]
+    return scenario.executes("code", answers, permissions={"exec": [{"allow": "cat"}]}, trust=True)
+
+
+def writing_program(folder: Path) -> Scenario:
+    """A program that adds a line to a file of the workspace: unsafe to repeat."""
+    scenario = _with_files(folder)
+    keys = "permissions: {exec: [sh]}\n"
+    write_skill(scenario.seed, "program", {"a": ["end"]}, ops={"a": "sandboxed_exec"}, skill_keys=keys)
+    program = {
+        "kind": "sandboxed_exec",
+        "argv": ["sh", "-c", "echo line >> lines.txt"],
+        "write_paths": ["workspace:"],
+    }
+    return scenario.executes("program", [act(program), finish()], permissions={"exec": [{"allow": "sh"}]}, trust=True)
+
+
 def iterating_together(folder: Path) -> Scenario:
     """An iteration whose sub-runs execute at the same time and change files."""
     scenario = _with_files(folder)
