@@ -65,7 +65,13 @@ MODES = {
     "openai": ("auto", "json_schema", "json_object", "free"),
 }
 """The output modes of each adapter."""
-ADAPTER_OF_SETTING = {"threads": "local", "context_tokens": "local", "base_url": "openai", "key": "openai"}
+ADAPTER_OF_SETTING = {
+    "threads": "local",
+    "context_tokens": "local",
+    "two_step": "local",
+    "base_url": "openai",
+    "key": "openai",
+}
 """Settings that only one adapter reads."""
 
 
@@ -80,6 +86,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retries: NotNegative = 3
     fallback: tuple[str, ...] = ()
     answer_form: Literal["auto", "full", "short"] = "auto"
+    two_step: Literal["auto", "always", "never"] = "auto"
     max_tokens: Positive = 1024
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = 0
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
@@ -138,9 +145,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     models: dict[str, ModelEntry] = {}
     """Names for models: the classes `light`, `standard` and `strong`, or names of your own. Each is an alias of a model
     or a mapping of settings: `model`, `base_url`, `key` (`secret://NAME` or `env://VARIABLE`), `mode` (`auto`,
-    `grammar`, `json_schema`, `json_object` or `free`), `answer_form` (`auto`, `full` or `short`), `timeout` in seconds,
-    `retries`, `fallback` (models to try next, in order), `max_tokens`, `temperature` (`null` uses the server's
-    default), `threads`, `context_tokens`."""
+    `grammar`, `json_schema`, `json_object` or `free`), `answer_form` (`auto`, `full` or `short`), `two_step` (`auto`,
+    `always` or `never`), `timeout` in seconds, `retries`, `fallback` (models to try next, in order), `max_tokens`,
+    `temperature` (`null` uses the server's default), `threads`, `context_tokens`."""
     max_phase_visits: Positive | None = 25
     """Maximum number of visits of one phase in a run; `null` means no limit."""
     max_phase_retries: NotNegative = 2

@@ -12,6 +12,7 @@ from reyn.context.budget import (
     apply_context_budget,
     assemble_sections,
 )
+from reyn.context.choice_prompt import choice_examples
 from reyn.context.frame import ContextFrame, Execution, Repetition, Rollback, StableFrame, stable_frame
 from reyn.context.handoff import (
     HandoffContext,
@@ -47,6 +48,7 @@ __all__ = [
     "assemble_sections",
     "build_handoff_context",
     "build_phase_context",
+    "choice_examples",
     "choose_context",
     "closing_text",
     "correction",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn import models
-from reyn.context import choose_context, closing_text, stable_frame, static_text
+from reyn.context import choice_examples, choose_context, closing_text, stable_frame, static_text
 from reyn.contract import Contract, candidates_of, offered_ops, with_truncated_reads
 from reyn.journal import Blob, kinds, ordered
 from reyn.jsonschema import compile_schema, lenient
@@ -89,6 +89,7 @@ class TurnSpec:
             output_language=settings.output_language,
         )
         self.closing = closing_text(self.frame, form)
+        self.examples = choice_examples(self.frame) if form == "short" else ()
         self.stable = Blob.of(static_text(self.frame, form, asks_handoff=asks_handoff).encode())
         self.schema = Blob.of(ordered(self.contract.schema))
         self.system = kinds.FrameMessage("system", (kinds.Part(blob=self.stable.hash),))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from reyn.journal import Body
-    from reyn.models import Candidate
+    from reyn.models import Candidate, Message
     from reyn.skills import Skill
 
     Content = Callable[[str], bytes]
@@ -76,6 +76,10 @@ class CallModel(Effect[Reply]):
     """Hash of the input artifact."""
     candidates: tuple[Candidate, ...] = ()
     form: kinds.AnswerForm = "full"
+    examples: tuple[Message, ...] = ()
+    """The static messages of the prompt that asks for the choice alone."""
+    closing: str = ""
+    """The end of the last message, which that prompt does without."""
 
     outcomes = (kinds.LlmResponded,)
     failures = (kinds.LlmFailed,)

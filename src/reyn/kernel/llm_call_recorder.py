@@ -22,7 +22,7 @@ from reyn.models import Delta, Message, ModelReply, ModelRequest
 from reyn.models.protocol import takes_time
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from reyn.config import ModelSettings
     from reyn.journal import Body
@@ -80,6 +80,8 @@ async def ask(
         input_hash,
         spec.candidates,
         spec.form,
+        spec.examples,
+        spec.closing,
     )
 
 
@@ -104,10 +106,9 @@ class LlmCallRecorder:
     async def perform(self, call: CallModel, tape: Tape, record: Record) -> Recorded:
         """Call the model; return the outcome. `record` makes retries and switches durable before they happen."""
         on_delta = self._on_delta
+        texts = [message_text(message, tape.content, call.results) for message in call.messages]
         request = ModelRequest(
-            messages=tuple(
-                Message(m.role, self._roster.scrub(message_text(m, tape.content, call.results))) for m in call.messages
-            ),
+            messages=self._scrubbed(map(Message, (message.role for message in call.messages), texts)),
             contract=call.contract,
             run_id=tape.run_id,
             call=call.key,
@@ -118,6 +119,9 @@ class LlmCallRecorder:
             input=msgspec.json.decode(tape.content(call.input)) if call.input else None,
             candidates=call.candidates,
             answer_form=call.form,
+            choice_prompt=self._scrubbed((*call.examples, Message("user", texts[1].removesuffix(call.closing))))
+            if call.examples
+            else (),
         )
         if self._roster.is_overridden:
             name = tape.state.models.name
@@ -135,6 +139,10 @@ class LlmCallRecorder:
             message = self._roster.scrub(answer.message)
             await record(kinds.ModelSwitched(call.key, name, fallback, answer.code, message))
             name = fallback
+
+    def _scrubbed(self, messages: Iterable[Message]) -> tuple[Message, ...]:
+        """Return messages without secrets."""
+        return tuple(Message(message.role, self._roster.scrub(message.text)) for message in messages)
 
     async def _try(
         self, name: str, settings: ModelSettings, request: ModelRequest, record: Record

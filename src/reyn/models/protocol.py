@@ -59,6 +59,8 @@ class ModelRequest(msgspec.Struct, frozen=True):
         input: The input artifact, `{"type": …, "data": …}`, after preprocessing and without truncation.
         candidates: The exits that the model may choose.
         answer_form: The form that `messages` and `contract` ask for.
+        choice_prompt: Messages that ask for the choice alone, with each choice as an example; the last is the input.
+            Empty where the model may do something else than choose.
     """
 
     messages: tuple[Message, ...]
@@ -72,6 +74,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
     input: Any = None
     candidates: tuple[Candidate, ...] = ()
     answer_form: AnswerForm = "full"
+    choice_prompt: tuple[Message, ...] = ()
 
 
 OutputMode = Literal["grammar", "json_schema", "json_object", "free"]

@@ -28,6 +28,7 @@ def decoding_schema(
     is_one_object: bool = False,
     asks_confidence: bool = True,
     reason_begins: str = "",
+    choice: str | None = None,
 ) -> dict[str, Any]:
     """Return the decoding schema of a contract. The result is cached and must not be modified.
 
@@ -36,8 +37,12 @@ def decoding_schema(
         is_small: Restrict the schema further, for a small model.
         is_one_object: Avoid `anyOf` at the root, which some providers reject.
         reason_begins: Words with which the reason has to begin.
+        choice: The only choice that a short answer may make.
         asks_confidence: Whether a short answer states its confidence; not needed where the engine measures it.
     """
+    if choice is not None:
+        made = {"const": choice}
+        contract = {"anyOf": [one for one in contract["anyOf"] if one["properties"].get("choice") == made]}
     return _convert(msgspec.json.encode(contract), is_small, is_one_object, asks_confidence, reason_begins)
 
 
