@@ -196,7 +196,7 @@ def _frame(
         tuple(one for one in (entry.repeated, failure) if one is not None),
         handoff,
     )
-    return (spec.system, turn_message(turn, spec.closing))
+    return (spec.system, turn_message(turn, spec.closing, has_choices=len(spec.candidates) > 1))
 
 
 async def _run_ops(
