@@ -17,6 +17,8 @@ from reyn.models.decoding.narrowing import SMALL_TEXT_LENGTH, DecodingLimits, re
 
 MAX_REASON_LENGTH = 160
 """A reason that comes first grows, and every character of it is paid for; one sentence suffices to decide by."""
+DECIDED_REASON_LENGTH = 30
+"""A reason for a choice that is already made need not be long."""
 MAX_SMALL_OPS = 2
 """Maximum number of ops in one answer of a small model."""
 
@@ -43,15 +45,18 @@ def decoding_schema(
     if choice is not None:
         made = {"const": choice}
         contract = {"anyOf": [one for one in contract["anyOf"] if one["properties"].get("choice") == made]}
-    return _convert(msgspec.json.encode(contract), is_small, is_one_object, asks_confidence, reason_begins)
+    length = DecodingLimits().reason_length if choice is None else DECIDED_REASON_LENGTH
+    return _convert(msgspec.json.encode(contract), is_small, is_one_object, asks_confidence, reason_begins, length)
 
 
 @lru_cache(maxsize=64)
 def _convert(
-    contract: bytes, is_small: bool, is_one_object: bool, asks_confidence: bool, reason_begins: str
+    contract: bytes, is_small: bool, is_one_object: bool, asks_confidence: bool, reason_begins: str, reason_length: int
 ) -> dict[str, Any]:
     limits = DecodingLimits(SMALL_TEXT_LENGTH, is_small=True) if is_small else DecodingLimits()
-    schema = _branches(msgspec.json.decode(contract), limits._replace(reason_begins=reason_begins))
+    schema = _branches(
+        msgspec.json.decode(contract), limits._replace(reason_begins=reason_begins, reason_length=reason_length)
+    )
     if not asks_confidence:
         for branch in schema.get("anyOf", ()):
             branch["properties"].pop("confidence", None)
@@ -128,7 +133,10 @@ def _control(control: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
 
 def _reason(limits: DecodingLimits) -> dict[str, Any]:
     if limits.reason_begins:
-        return {"type": "string", "pattern": f'^{limits.reason_begins}[^."\\\\\\x00-\\x1F]{{5,50}}[.]$'}
+        return {
+            "type": "string",
+            "pattern": f'^{limits.reason_begins}[^."\\\\\\x00-\\x1F]{{5,{limits.reason_length}}}[.]$',
+        }
     return restrict({"type": "string", "minLength": 1, "maxLength": MAX_REASON_LENGTH}, limits)
 
 
