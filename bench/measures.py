@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from bench import adapter as adapter_bench
+from bench import functions as function_bench
 from bench import ops as op_bench
 from bench.workload import FIRST, SETTINGS, Answers, answer, item, write_chain, write_project
-from reyn import ModelReply, ModelRequest, OSRuntime
+from reyn import ModelAnswer, ModelRequest, OSRuntime
 from reyn.errors import ModelError
 from reyn.journal.sqlite import SqliteJournal
 from reyn.lint import lint_skill
@@ -83,7 +84,7 @@ async def visits(count: int) -> Results:
 class AllButLast(Answers):
     """Fails on the last call."""
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         if request.answered == len(self.texts) - 1:
             raise ModelError("last answer withheld")
         return await super().complete(request)
@@ -186,6 +187,7 @@ async def adapter(count: int) -> Results:
 if __name__ == "__main__":
     measure = {
         "adapter": adapter,
+        "functions": function_bench.functions,
         "ops": ops,
         "lint": lint,
         "visits": visits,

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from reyn import ModelReply, ModelRequest, OSRuntime
+from reyn import ModelAnswer, ModelRequest, OSRuntime
 from reyn.journal import MemoryJournal
 from reyn.ops import Call, Denied, Env, OpForm, OpSpec, Plan, Result
 from reyn.ops.execution import perform_op, plan_op
@@ -48,8 +48,8 @@ class ActingModel:
         control = {"type": "finish", "decision": "finish", "next_phase": None, "confidence": 1, "reason": reason}
         self._texts.append(json.dumps({"control": control, "artifact": {"type": "note", "data": {}}}))
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
-        return ModelReply(self._texts[request.answered])
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        return ModelAnswer(self._texts[request.answered])
 
 
 def _op(op: str, number: int) -> dict[str, Any]:

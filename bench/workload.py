@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from reyn import ModelReply, ModelRequest
+from reyn import ModelAnswer, ModelRequest
 
 SCHEMA = {
     "type": "object",
@@ -59,8 +59,8 @@ class Answers:
     def __init__(self, visits: int) -> None:
         self.texts = [answer(step, last=step == visits - 1) for step in range(visits)]
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
-        return ModelReply(self.texts[request.answered])
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        return ModelAnswer(self.texts[request.answered])
 
 
 def write_project(root: Path) -> None:

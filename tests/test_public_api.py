@@ -8,7 +8,7 @@ def test_the_public_api_is_sorted_and_frozen():
         "LATER",
         "Event",
         "Model",
-        "ModelReply",
+        "ModelAnswer",
         "ModelRequest",
         "OSRuntime",
         "People",
@@ -19,6 +19,8 @@ def test_the_public_api_is_sorted_and_frozen():
         "Usage",
         "Wait",
         "__version__",
+        "llm_function",
+        "tool",
     ]
 
 

@@ -218,7 +218,7 @@ def _field_docs(cls: type) -> dict[str, str]:
 ORIGINS = (
     ("start", "opens the run; an input with its own time"),
     ("outcome", "the result of an effect (a model call, an op, a sub-run); an input with its own time"),
-    ("outside", "something that happened to the run (resume, cancel, answer, retry); an input with its own time"),
+    ("outside", "something that happened to the run (resume, cancel, reply, retry); an input with its own time"),
     ("derived", "follows from the events before it; a replay derives it again and compares"),
 )
 

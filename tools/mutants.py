@@ -829,10 +829,10 @@ class _Child:
 
     def result(self, status: int) -> str:
         """Return what killed the mutant; empty if it survived."""
-        said = os.read(self._reader, 4096).decode(errors="replace")
+        output = os.read(self._reader, 4096).decode(errors="replace")
         if os.WIFSIGNALED(status):
             return f"signal {os.WTERMSIG(status)}"
-        return said
+        return output
 
     def close(self) -> None:
         os.close(self._reader)
@@ -846,7 +846,7 @@ def _fork(work: Any, cpu_seconds: int = _CPU_SECONDS) -> _Child:
     if pid:
         os.close(writer)
         return _Child(pid, reader, folder)
-    said = _BROKEN
+    output = _BROKEN
     try:
         os.setsid()
         os.close(reader)
@@ -859,11 +859,11 @@ def _fork(work: Any, cpu_seconds: int = _CPU_SECONDS) -> _Child:
         if cpu_seconds:
             resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
         _use_temporary()
-        said = work()
+        output = work()
     except BaseException as error:  # noqa: BLE001 - the parent reports it
-        said = f"{_BROKEN}{error!r}"
+        output = f"{_BROKEN}{error!r}"
     finally:
-        os.write(writer, said.encode(errors="replace")[:4000])
+        os.write(writer, output.encode(errors="replace")[:4000])
         os._exit(0)
     raise AssertionError
 

@@ -11,10 +11,11 @@ from reyn._version import __version__
 
 if TYPE_CHECKING:
     from reyn.errors import ReynError
+    from reyn.functions import llm_function, tool
     from reyn.journal import Event
     from reyn.journal.kinds import Usage, Wait
     from reyn.kernel.ports import LATER, People
-    from reyn.models import Model, ModelReply, ModelRequest
+    from reyn.models import Model, ModelAnswer, ModelRequest
     from reyn.runtime import OSRuntime, RunResult, SyncRuntime
     from reyn.runtime import OSRuntime as Runtime
 
@@ -22,7 +23,7 @@ __all__ = [
     "LATER",
     "Event",
     "Model",
-    "ModelReply",
+    "ModelAnswer",
     "ModelRequest",
     "OSRuntime",
     "People",
@@ -33,6 +34,8 @@ __all__ = [
     "Usage",
     "Wait",
     "__version__",
+    "llm_function",
+    "tool",
 ]
 
 _LOCATIONS = {
@@ -42,13 +45,15 @@ _LOCATIONS = {
     "Wait": ("reyn.journal.kinds", "Wait"),
     "Event": ("reyn.journal", "Event"),
     "Model": ("reyn.models", "Model"),
-    "ModelReply": ("reyn.models", "ModelReply"),
+    "ModelAnswer": ("reyn.models", "ModelAnswer"),
     "ModelRequest": ("reyn.models", "ModelRequest"),
     "OSRuntime": ("reyn.runtime", "OSRuntime"),
     "ReynError": ("reyn.errors", "ReynError"),
     "RunResult": ("reyn.runtime", "RunResult"),
     "Runtime": ("reyn.runtime", "OSRuntime"),
     "SyncRuntime": ("reyn.runtime", "SyncRuntime"),
+    "llm_function": ("reyn.functions", "llm_function"),
+    "tool": ("reyn.functions", "tool"),
 }
 
 

@@ -37,7 +37,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 KeyPath = tuple[str | int, ...]
 """The path of a value in a document: `("graph", "review", 0)`."""
-Severity = Literal["error", "warning"]
+Severity = Literal["error", "warning", "info"]
 
 
 class Mark(NamedTuple):

@@ -9,17 +9,28 @@ code is never reused.
     │   ├── SkillInvalid           RYN102  lists all findings
     │   ├── SkillUnsupported       RYN103
     │   ├── FixImpossible          RYN104
-    │   └── ManifestInvalid        RYN150
+    │   ├── ManifestInvalid        RYN150
+    │   ├── FunctionInvalid        RYN160
+    │   ├── FunctionNotFound       RYN161
+    │   ├── TemplateInvalid        RYN162
+    │   ├── ReturnInvalid          RYN163
+    │   ├── CallStopped            RYN164
+    │   └── CallImpossible         RYN165
     ├── ContractError              RYN2xx  inputs, answers, steps
     │   ├── InputInvalid           RYN201
     │   ├── AnswersRejected        RYN202
     │   ├── StepFailed             RYN203
-    │   └── SubRunFailed           RYN204
+    │   ├── SubRunFailed           RYN204
+    │   ├── TranscriptInvalid      RYN220
+    │   ├── MutationInvalid        RYN221
+    │   ├── MessageInvalid         RYN222
+    │   └── CompactionFailed       RYN223
     ├── AccessError                RYN3xx  permissions, approvals and trust
     │   ├── ApprovalExpired        RYN301
     │   ├── ApprovalUnknown        RYN302
     │   ├── SecretRefused          RYN311  also a ModelError
-    │   └── ProjectUntrusted       RYN312  also a ModelError
+    │   ├── ProjectUntrusted       RYN312  also a ModelError
+    │   └── SandboxUnavailable     RYN330
     ├── JournalError               RYN4xx  runs and their storage
     │   ├── RunNotFound            RYN401
     │   ├── RunBusy                RYN402
@@ -29,14 +40,14 @@ code is never reused.
     │   ├── BlobMissing            RYN406
     │   ├── EventInvalid           RYN407
     │   ├── StoreUnavailable       RYN408
-    │   ├── RunKeyTaken            RYN409
+    │   ├── RunIdTaken             RYN409
     │   ├── RunNotResumable        RYN410
     │   ├── RunBlocked             RYN411
     │   ├── StoreDamaged           RYN412
     │   ├── RunIdInvalid           RYN413
-    │   ├── WaitUnknown            RYN414
-    │   ├── AnswerInvalid          RYN415
-    │   ├── UpgradeUnfit           RYN416
+    │   ├── QuestionUnknown        RYN414
+    │   ├── ReplyInvalid           RYN415
+    │   ├── UpgradeIncompatible    RYN416
     │   ├── ForkImpossible         RYN417
     │   ├── ArchiveInvalid         RYN418
     │   ├── OpMissing              RYN419
@@ -60,13 +71,15 @@ code is never reused.
     │   ├── PromptTooLong          RYN512
     │   ├── ModelTimeout           RYN513  transient
     │   ├── SchemaRejected         RYN514
-    │   └── PullFailed             RYN515
+    │   ├── PullFailed             RYN515
+    │   ├── ImageInvalid           RYN530
+    │   └── ChatStopped            RYN531
     ├── LimitError                 RYN6xx  limits
     │   └── LimitUnknown           RYN601
     ├── ConfigError                RYN7xx  configuration, secrets, installed ops
     │   ├── ConfigInvalid          RYN701
     │   ├── ProjectNotFound        RYN702
-    │   ├── FileTaken              RYN703
+    │   ├── FileExists             RYN703
     │   ├── SecretMissing          RYN704
     │   ├── SecretStoreUnavailable RYN705
     │   ├── SecretNameInvalid      RYN706
@@ -76,14 +89,18 @@ code is never reused.
     │   ├── UsageError             RYN710
     │   ├── UserConfigUnavailable  RYN711
     │   ├── OriginInvalid          RYN712
-    │   └── SettingUnknown         RYN719
+    │   ├── SettingUnknown         RYN719
+    │   ├── ModuleUnloadable       RYN730
+    │   ├── McpDefinitionsInvalid  RYN735
+    │   ├── McpServerUnknown       RYN736
+    │   └── McpServerFailed        RYN737
     └── InternalError              RYN900  a bug in Reyn
         └── ForeignAwait           RYN901
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -97,10 +114,10 @@ class Finding(msgspec.Struct, frozen=True, order=True):
     code: str
     message: str
     fix: str = ""
-    severity: Literal["error", "warning"] = "error"
+    severity: Literal["error", "warning", "info"] = "error"
 
     def __str__(self) -> str:
-        mark = " warning:" if self.severity == "warning" else ""
+        mark = "" if self.severity == "error" else f" {self.severity}:"
         text = f"{self.file}:{self.line}:{self.column}: {self.code}{mark} {self.message}"
         return f"{text}\n  {self.fix}" if self.fix else text
 
@@ -144,6 +161,8 @@ FINDINGS = {
     "RYN151": "`context` selects a handoff field that does not exist.",
     "RYN152": "`context` selects a handoff field that no earlier phase can produce.",
     "RYN153": "`context` selects `narrative`, but its `narrative_cap` is 0, so that narratives are omitted.",
+    "RYN170": "The sandbox that a python step runs in, and why. Not a problem.",
+    "RYN224": "A phase allows an op that changes the memory of a conversation, but the phase is not a conversation.",
     "RYN701": "Invalid key or value in the configuration.",
 }
 """The meaning of each finding code."""
@@ -259,6 +278,72 @@ class ManifestInvalid(SkillError):
     hint = "Select fields that handoffs have."
 
 
+class FunctionInvalid(SkillError):
+    """A Python function cannot become a skill or a tool: its signature, a type or its docstring does not allow it."""
+
+    code = "RYN160"
+    hint = "Change what the message names."
+
+
+class FunctionNotFound(SkillError):
+    """A name of the form `module:function` leads to no function with `@llm_function`."""
+
+    code = "RYN161"
+    hint = "Write the module, a colon and the name of a function that is decorated with `@llm_function`."
+
+
+class TemplateInvalid(SkillError):
+    """The docstring of a function is a template, and a parameter of it is missing or unknown."""
+
+    code = "RYN162"
+    hint = (
+        "Declare the parameters with `template_params=`, and pass a value for each with `options(template_params=…)`."
+    )
+
+
+class ReturnInvalid(SkillError):
+    """The result of a run cannot be converted to the return type of its function."""
+
+    code = "RYN163"
+    hint = "The type has changed since the run, or the run was resumed without its function. Call the function again."
+
+
+class CallStopped(SkillError):
+    """The run of a function call ended or stopped without a value.
+
+    Attributes:
+        run_id: The run.
+        status: Its status, such as `failed` or `waiting`.
+    """
+
+    code = "RYN164"
+    hint = "Look at the run. One that stopped can be continued."
+    exit_code = 1
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        run_id: str = "",
+        status: str = "",
+        hint: str | None = None,
+        action: NextAction | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint, action=action)
+        self.run_id = run_id
+        self.status = status
+
+    def as_json(self) -> dict[str, object]:
+        return super().as_json() | {"run_id": self.run_id, "status": self.status}
+
+
+class CallImpossible(SkillError):
+    """A function cannot be called from here: a plain function would block the event loop that has to execute it."""
+
+    code = "RYN165"
+    hint = "Declare the function with `async def` and await it, or call it from a plain `def`."
+
+
 # -- RYN2xx: inputs, answers, steps -------------------------------------------------------------------
 
 
@@ -301,6 +386,35 @@ class SubRunFailed(ContractError):
     exit_code = 1
 
 
+class TranscriptInvalid(ContractError):
+    """A tool call of a transcript has no result or several, or a result has no call."""
+
+    code = "RYN220"
+    hint = "Give every tool call exactly one result, right after the message that calls the tool."
+
+
+class MutationInvalid(ContractError):
+    """A patch of a transcript cannot be applied: it is unknown, or refers to something that does not exist."""
+
+    code = "RYN221"
+    hint = "Build mutations from the classes of `reyn.context`; the transcript is as it was before."
+
+
+class MessageInvalid(ContractError):
+    """A message of a history cannot be sent: its role is unknown, a field is malformed, or its text is not Unicode."""
+
+    code = "RYN222"
+    hint = "Fix the message that the error names, or leave it out of the history."
+
+
+class CompactionFailed(ContractError):
+    """A conversation exceeds its token budget, and no summary that makes it fit could be written."""
+
+    code = "RYN223"
+    hint = "Raise the token budget of prompts, use a model that writes shorter summaries, or start a new conversation."
+    exit_code = 1
+
+
 # -- RYN3xx: permissions and approvals -----------------------------------------------------------------
 
 
@@ -312,7 +426,7 @@ class ApprovalExpired(AccessError):
     """A phase with `requires_approval` decided, but no user approved it within `limits.approval_seconds`."""
 
     code = "RYN301"
-    hint = "Retry the run to visit the phase again; `limits.approval_seconds` sets how long an approval stays open."
+    hint = "`limits.approval_seconds` sets how long an approval stays open. Retry the run to visit the phase again."
     exit_code = 1
 
 
@@ -322,6 +436,16 @@ class ApprovalUnknown(AccessError):
     code = "RYN302"
     hint = "Use the id of a standing approval."
     exit_code = 2
+
+
+class SandboxUnavailable(AccessError):
+    """Code cannot be executed because no sandbox can isolate it on this machine. Nothing was executed.
+
+    An op or a python step that needs one fails with this code in its error.
+    """
+
+    code = "RYN330"
+    hint = "Install bubblewrap, or the extra `sandbox` on a kernel with Landlock (Linux 6.12)."
 
 
 # -- RYN4xx: runs and their storage -------------------------------------------------------------------
@@ -383,7 +507,10 @@ class EventInvalid(JournalError):
     """An event or message has an unknown kind or invalid data."""
 
     code = "RYN407"
-    hint = "It was not stored. If it was read from the journal, that is damaged or was written by a newer version."
+    hint = (
+        "An invalid event is not stored. If it is in the journal, the journal is damaged or was written by a newer "
+        "version."
+    )
 
 
 class StoreUnavailable(JournalError):
@@ -398,7 +525,7 @@ class StoreUnavailable(JournalError):
     """The hint for a journal that another user created."""
 
 
-class RunKeyTaken(JournalError):
+class RunIdTaken(JournalError):
     """The run id belongs to another run: of another skill, with another input, or from another project."""
 
     code = "RYN409"
@@ -437,7 +564,7 @@ class RunIdInvalid(JournalError):
     exit_code = 2
 
 
-class WaitUnknown(JournalError):
+class QuestionUnknown(JournalError):
     """The run has no open question with this id."""
 
     code = "RYN414"
@@ -445,7 +572,7 @@ class WaitUnknown(JournalError):
     exit_code = 2
 
 
-class AnswerInvalid(JournalError):
+class ReplyInvalid(JournalError):
     """The reply does not match the schema of the question."""
 
     code = "RYN415"
@@ -453,7 +580,7 @@ class AnswerInvalid(JournalError):
     exit_code = 2
 
 
-class UpgradeUnfit(JournalError):
+class UpgradeIncompatible(JournalError):
     """The run cannot continue with the current version of its skill; it can continue with its own copy."""
 
     code = "RYN416"
@@ -470,7 +597,7 @@ class ForkImpossible(JournalError):
 
 
 class ArchiveInvalid(JournalError):
-    """An archive of exported runs is damaged, incomplete, or of a newer format; nothing was imported."""
+    """An archive of exported runs cannot be read, is damaged or has a newer format; nothing was imported."""
 
     code = "RYN418"
     hint = "Verify the runs where they were exported, and export them again."
@@ -481,7 +608,9 @@ class OpMissing(JournalError):
     """A run uses an op kind that is not installed. It can still be shown, verified and exported."""
 
     code = "RYN419"
-    hint = "Install the package that provides the op, then resume the run."
+    hint = (
+        "Install the package that provides the op, list the tool under `tools`, or pass it to the runtime; then resume."
+    )
     exit_code = 7
 
 
@@ -494,7 +623,7 @@ class RunInUse(JournalError):
 
 
 class RunImported(JournalError):
-    """The run was imported from an archive, so it cannot be continued, answered, cancelled or undone here."""
+    """The run was imported from an archive: it cannot be continued, cancelled or undone here, and takes no reply."""
 
     code = "RYN421"
     hint = "Fork or repeat it with the settings of this project."
@@ -646,6 +775,41 @@ class PullFailed(ModelError):
     hint = "Check the package index that pip uses, then try again. No partial download was stored."
 
 
+class ImageInvalid(ModelError):
+    """An image of a message does not exist, is no image, or cannot be sent."""
+
+    code = "RYN530"
+    hint = "Pass an image file to `load_image`, or an `Image` with data or an http address."
+
+
+class ChatStopped(ModelError):
+    """A turn of a conversation ended without a reply: the model failed, a limit was reached, or a person must decide.
+
+    Attributes:
+        run_id: The run.
+        status: Its status, such as `failed` or `waiting`.
+        history: The conversation with the user's message and what the turn has done.
+    """
+
+    code = "RYN531"
+    hint = "Say something else, or continue the turn with `resume`. The history of the error has the user's message."
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        run_id: str = "",
+        status: str = "",
+        history: Any = (),
+        hint: str | None = None,
+        action: NextAction | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint, action=action)
+        self.run_id = run_id
+        self.status = status
+        self.history = history
+
+
 # -- RYN3xx: permissions and trust ---------------------------------------------------------------------
 
 
@@ -703,7 +867,7 @@ class ProjectNotFound(ConfigError):
     hint = "Use an existing folder that you can write to."
 
 
-class FileTaken(ConfigError):
+class FileExists(ConfigError):
     """A file that would be written exists already."""
 
     code = "RYN703"
@@ -785,6 +949,34 @@ class SettingUnknown(ConfigError):
 
     code = "RYN719"
     hint = "Use a key of the configuration, or the name of a section such as `limits`."
+
+
+class ModuleUnloadable(ConfigError):
+    """A module that the command line or `tools` in the configuration names cannot be imported."""
+
+    code = "RYN730"
+    hint = "Fix the error in the module, or its name. Modules of the project are found from its folder."
+
+
+class McpDefinitionsInvalid(ConfigError):
+    """The accepted definitions of an MCP server's tools cannot be read."""
+
+    code = "RYN735"
+    hint = "Connect to the server again and accept its tools."
+
+
+class McpServerUnknown(ConfigError):
+    """The configuration has no MCP server of that name."""
+
+    code = "RYN736"
+    hint = "Add the server under `mcp.servers` in reyn.yaml."
+
+
+class McpServerFailed(ConfigError):
+    """An MCP server cannot be reached, or does not answer."""
+
+    code = "RYN737"
+    hint = "Check `mcp.servers` in reyn.yaml and that the server runs."
 
 
 # -- RYN9xx: internal errors --------------------------------------------------------------------------

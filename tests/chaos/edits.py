@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reyn import ModelReply, ModelRequest, OSRuntime
+from reyn import ModelAnswer, ModelRequest, OSRuntime
 from reyn.journal import MemoryJournal
 from tests.support import act, file, finish, go, write_skill
 
@@ -35,8 +35,8 @@ class Editor:
         turns = [act(*ops[first : first + EDITS_PER_TURN]) for first in range(0, edits, EDITS_PER_TURN)]
         self._answers = [json.dumps(answer) for answer in (*turns, go("build"), finish())]
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
-        return ModelReply(self._answers[request.answered])
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        return ModelAnswer(self._answers[request.answered])
 
 
 class Counts(NamedTuple):

@@ -21,10 +21,10 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_new_project_has_a_skill_that_runs(reyn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     output = reyn("init", "mine")
     assert output.code == 0
-    assert "next: cd mine && reyn run first" in output.out
+    assert "next: cd mine && reyn run hello" in output.out
     monkeypatch.chdir(tmp_path / "mine")
-    assert reyn("lint").out == "first: OK\n"
-    assert reyn("run", "first", "Please greet me.").code == 0
+    assert reyn("lint").out == "hello: OK\n"
+    assert reyn("run", "hello", '{"name": "Ada"}').code == 0
 
 
 def test_init_overwrites_no_file(reyn, tmp_path: Path):
@@ -93,7 +93,10 @@ def test_frame_shows_the_first_prompt_of_a_skill(reyn):
     output = reyn("frame", "mine", "Hello there.")
     assert output.out.startswith("[system]\n")
     assert "[user]\nHello there." in output.out
-    frame = reyn("frame", "mine", "--json").json
+    assert output.err == ""
+    empty = reyn("frame", "mine", "--json")
+    assert empty.err == "note: no INPUT; the prompt has an empty `user_message`\n"
+    frame = empty.json
     assert frame["current_phase"] == "note_facts"
     assert frame["input_artifact"] == {"type": "user_message", "data": {}}
     assert reyn("frame", "mine", "{}").code == 2

@@ -123,3 +123,18 @@ def test_the_more_line_of_a_failed_run_names_a_command(here: Path, reyn):
     (here / "answers.jsonl").write_text("")
     assert "\nmore: reyn explain RYN503\n" in reyn("run", "pair", IN, "--run-id", "r").out
     assert json.loads(reyn("show", "r", "--json").out)["code"] == "RYN503"
+
+
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [
+        (("run", "pair"), "skill `pair` needs an input, data of type `note`: data: 'text' is missing"),
+        (("run", "pair", IN, "--model", "gpt-4"), "For a model of a server with OpenAI's API, write `openai:gpt-4`."),
+        (("run", "pair", IN, "--max-phase-visits", "few"), "'few' is not an integer\n"),
+        (("explain", "E1"), "no error code `E1`\n  fix: `reyn explain` lists all codes."),
+    ],
+)
+def test_a_common_mistake_is_explained(here: Path, reyn, command: tuple[str, ...], error: str):
+    output = reyn(*command)
+    assert (output.code, output.out) == (2, "")
+    assert error in output.err

@@ -185,7 +185,7 @@ def test_ctrl_c_at_a_question_interrupts_the_run(here: Path, reyn):
     output = terminal.end()
     assert output.code == 130
     assert "next: reyn resume r" in output.out
-    assert "answered by another process" not in output.out
+    assert "reply from another process" not in output.out
     assert reyn("runs", "--json").json[0]["next"] == "reyn answer r 1.1.1 VALUE"
 
 

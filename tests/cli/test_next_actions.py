@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reyn.journal.kinds import Usage
-from reyn.models import ModelReply
+from reyn.models import ModelAnswer
 from reyn.testing import ScriptedModel
 from tests.cli.support import IN, write_answers
 from tests.support import abort, act, file, finish, go, question, write_skill
@@ -21,7 +21,7 @@ class Counting(ScriptedModel):
     """Every answer costs 100 tokens."""
 
     async def complete(self, request):
-        return ModelReply((await super().complete(request)).text, Usage(60, 40))
+        return ModelAnswer((await super().complete(request)).text, Usage(60, 40))
 
 
 @pytest.fixture

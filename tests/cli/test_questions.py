@@ -16,7 +16,7 @@ from reyn.journal import Event
 from reyn.journal.kinds import Wait
 from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel.ports import LATER
-from reyn.runs.questions import parse_answer
+from reyn.runs.questions import parse_reply
 from tests.cli.support import IN, Terminal, write_answers
 from tests.support import act, file, finish, question
 
@@ -74,12 +74,12 @@ def test_answer_resumes_the_run(asks: Path, reyn):
     reyn("run", "asking", IN, "--run-id", "r")
     output = reyn("answer", "r", "1.1.1", "plain")
     assert output.code == 0
-    assert output.out.startswith("run r · resumed at work\n    answered: plain\n")
+    assert output.out.startswith("run r · resumed at work\n    reply: plain\n")
     assert "ask_user" not in output.out
     assert "finished" in output.out
     timeline = reyn("show", "r").out
     assert "asks: Which tone?" in timeline
-    assert "answered: plain" in timeline
+    assert "reply: plain" in timeline
 
 
 @pytest.fixture
@@ -123,11 +123,11 @@ def test_an_approval_can_be_decided_with_a_word_or_json(needs_approval: Path, re
 def test_answer_with_no_resume_stores_the_answer(asks: Path, reyn):
     reyn("run", "asking", IN, "--run-id", "r")
     output = reyn("answer", "r", "1.1.1", "plain", "--no-resume")
-    assert (output.code, output.out) == (0, "r: answered 1.1.1\nnext: reyn resume r\n")
-    assert "Which tone? (answered)" in reyn("runs").out
+    assert (output.code, output.out) == (0, "r: stored the reply to 1.1.1\nnext: reyn resume r\n")
+    assert "Which tone? (reply stored)" in reyn("runs").out
     assert reyn("runs", "--json").json[0]["next"] == "reyn resume r"
     twice = reyn("answer", "r", "1.1.1", "formal")
-    assert (twice.code, "answered already" in twice.err) == (2, True)
+    assert (twice.code, "has a reply already" in twice.err) == (2, True)
     assert reyn("resume", "r", "--json").json["status"] == "finished"
 
 
@@ -153,7 +153,7 @@ def test_an_empty_value_skips_an_optional_question(here: Path, reyn):
     write_answers(here, act(question("Anything else?", required=False)), finish())
     reyn("run", "asking", IN, "--run-id", "r")
     assert reyn("answer", "r", "1.1.1", "").code == 0
-    assert "answered: null" in reyn("show", "r").out
+    assert "reply: null" in reyn("show", "r").out
 
 
 @pytest.mark.parametrize("named", ["r", "r.1.1.1"])
@@ -165,9 +165,7 @@ def test_a_sub_run_is_answered_by_its_id_or_by_its_ancestor(asks_below: Path, re
     assert "next: reyn answer r 1.1.1/1.1.1 VALUE" in output.out
     answered = reyn("answer", named, "1.1.1/1.1.1", "plain")
     assert answered.code == 0
-    assert answered.out.startswith(
-        "run r · resumed at call\n    run r.1.1.1 · resumed at work\n        answered: plain"
-    )
+    assert answered.out.startswith("run r · resumed at call\n    run r.1.1.1 · resumed at work\n        reply: plain")
     assert "run_skill asking · ok" in answered.out
     assert reyn("show", "r", "--json").json["artifact"]["data"] == {"text": "above"}
 
@@ -199,7 +197,7 @@ def test_resume_without_an_answer_prints_the_answer_command(asks: Path, reyn):
     ],
 )
 def test_an_answer_is_text_if_the_question_takes_text_else_json(schema, text: str, value):
-    assert parse_answer(Wait("w", "question", "?", schema), text) == value
+    assert parse_reply(Wait("w", "question", "?", schema), text) == value
 
 
 # -- at a terminal ------------------------------------------------------------------------------------------
@@ -217,8 +215,8 @@ def test_an_answer_of_a_second_process_continues_the_first(asks_below: Path, rey
     first.wait_for("  > ")
     assert "Which tone?" in reyn_process(asks_below, "runs")
     output = reyn_process(asks_below, "answer", "r", "1.1.1/1.1.1", "formal")
-    assert output == "r.1.1.1: answered 1.1.1/1.1.1; another process continues the run\n"
-    first.wait_for("answered by another process: formal")
+    assert output == "r.1.1.1: stored the reply to 1.1.1/1.1.1; another process continues the run\n"
+    first.wait_for("reply from another process: formal")
     assert first.end().code == 0
     assert reyn("show", "r", "--json").json["status"] == "finished"
 
@@ -251,7 +249,7 @@ def test_at_a_terminal_a_number_selects_a_suggestion(asks: Path, reyn):
     output = terminal.end()
     assert output.code == 0
     assert "\x1b[?25h" in output.out  # the cursor is visible again
-    assert "answered: plain" in reyn("show", "r").out
+    assert "reply: plain" in reyn("show", "r").out
 
 
 def test_an_invalid_answer_at_the_terminal_is_asked_for_again(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
@@ -401,7 +399,7 @@ def test_without_a_terminal_rich_is_not_imported(asks: Path):
 def test_answer_needs_no_wait_id_while_a_question_is_open(asks: Path, reyn):
     reyn("run", "asking", IN, "--run-id", "r")
     assert reyn("answer", "r", "plain").code == 0
-    assert "answered: plain" in reyn("show", "r").out
+    assert "reply: plain" in reyn("show", "r").out
 
 
 def test_answer_without_a_wait_id_finds_the_question_of_a_sub_run(asks_below: Path, reyn):
@@ -435,4 +433,4 @@ def test_answer_without_a_wait_id_refuses_a_second_answer(asks: Path, reyn):
     reyn("run", "asking", IN, "--run-id", "r")
     reyn("answer", "r", "plain", "--no-resume")
     output = reyn("answer", "r", "formal")
-    assert (output.code, "answered already" in output.err) == (2, True)
+    assert (output.code, "has a reply already" in output.err) == (2, True)

@@ -37,7 +37,7 @@ def test_show_lists_turns_ops_questions_and_decisions(here: Path, reyn):
         "18     turn 3",
         "20     asks: Sure?",
         "21 run r · resumed at work",
-        "22     answered: yes",
+        "22     reply: yes",
         "26     turn 4",
         "28     file edit workspace:a.txt · ok",
         "30     → finish (1.00) complete",
@@ -87,13 +87,19 @@ def test_frame_shows_the_prompt_at_an_event(here: Path, reyn):
     seen = reyn("frame", "r", "13")
     assert "Do what second does." in seen.out
     assert seen.out.startswith("[system]\n")
-    first, second, answer = reyn("frame", "r", "13", "--json").json
+    first, second, answer = reyn("frame", "r", "13", "--json", "--messages").json
     assert (answer["role"], json.loads(answer["text"])["control"]["type"]) == ("answer", "finish")
     assert reyn("frame", "r").out == reyn("frame", "r", "16").out
     assert (first["role"], second["role"]) == ("system", "user")
     assert first["text"] in seen.out
     early = reyn("frame", "r", "1")
     assert (early.code, "no frame at or before event 1" in early.err) == (2, True)
+
+
+def test_the_frame_of_a_run_as_json_is_the_frame_of_its_skill(here: Path, reyn):
+    reyn("run", "pair", IN, "--run-id", "r")
+    assert reyn("frame", "r", "3", "--json").out == reyn("frame", "pair", IN, "--json").out
+    assert reyn("frame", "r", "--json").json["execution"]["path"] == ["first", "second"]
 
 
 def test_frame_rejects_an_event_beyond_the_end(here: Path, reyn):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reyn.models import ModelReply
+from reyn.models import ModelAnswer
 from reyn.testing import ScriptedModel
 from tests.cli.support import IN, Terminal, write_answers
 from tests.support import act, finish, go, question, write_skill
@@ -117,7 +117,7 @@ def test_a_command_works_with_stdout_closed_from_the_start(here: Path, reyn, arg
 class Streaming(ScriptedModel):
     """Sends each answer in two pieces."""
 
-    async def complete(self, request) -> ModelReply:
+    async def complete(self, request) -> ModelAnswer:
         reply = await super().complete(request)
         middle = len(reply.text) // 2
         for piece in (reply.text[:middle], reply.text[middle:]):

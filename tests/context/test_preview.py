@@ -11,7 +11,7 @@ from reyn import SyncRuntime
 from reyn.errors import InputInvalid
 from reyn.journal import MemoryJournal
 from reyn.testing import ScriptedModel
-from tests.support import finish, go, write_skill
+from tests.support import act, file, finish, go, write_skill
 
 KEYS = [
     "current_phase",
@@ -162,3 +162,49 @@ def test_a_node_that_runs_a_skill_has_no_frame(tmp_path: Path):
     write_skill(tmp_path, "outer", {"@s": ["last"], "last": ["end"]})
     with open_runtime(tmp_path) as rt, pytest.raises(InputInvalid, match="node `@s` runs another skill"):
         rt.first_frame("outer", {"text": "in"})
+
+
+# -- frames of runs -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_frame_of_a_run_is_the_frame_of_the_preview(tmp_path: Path, case: str):
+    keys, data, settings = CASES[case]
+    with open_runtime(project(tmp_path, **keys), **settings) as rt:
+        preview = rt.first_frame("s", data)
+        run = rt.run("s", data).run_id
+        seq = next(event.seq for event in rt.events(run) if event.kind == "frame_built")
+        assert rt.context_frame(run, seq) == preview
+
+
+def test_the_frame_after_an_act_turn_has_the_results(tmp_path: Path):
+    write_skill(tmp_path, "s", {"write": ["end"]}, ops={"write": "file"})
+    (tmp_path / "a.md").write_text("x" * 500)
+    model = ScriptedModel([act(file("read", "a.md")), finish()])
+    with SyncRuntime.open(tmp_path, model=model, journal=MemoryJournal(), sizes={"result_bytes": 200}) as rt:
+        run = rt.run("s", {"text": "in"}).run_id
+        first, second = (rt.context_frame(run, seq).as_json() for seq in frames_of(rt, run))
+    assert "control_ir_results" not in first
+    [result] = second["control_ir_results"]
+    assert (result["status"], result["content"]) == ("ok", "x" * 500)
+    assert (first["remaining_act_turns"], second["remaining_act_turns"]) == (10, 9)
+
+
+def test_the_frame_after_a_rollback_has_the_rejected_artifact(tmp_path: Path):
+    write_skill(tmp_path, "s", {"a": ["b"], "b": ["end"]}, skill_keys="on_phase_failure: rollback\n")
+    model = ScriptedModel([go("b", "one"), "nonsense", go("b", "two"), finish()])
+    with SyncRuntime.open(tmp_path, model=model, journal=MemoryJournal(), max_phase_retries=0) as rt:
+        run = rt.run("s", {"text": "in"}).run_id
+        frame = rt.context_frame(run, frames_of(rt, run)[2]).as_json()
+    assert frame["rollback"]["rejected_artifact"]["data"] == {"text": "one"}
+    assert frame["rollback"]["reason"].startswith("phase `b`: ")
+    assert frame["execution"] == {
+        "path": ("a", "b", "a"),
+        "current_visit": 2,
+        "total_steps": 3,
+        "remaining_visits": {"b": 24},
+    }
+
+
+def frames_of(rt: SyncRuntime, run: str) -> list[int]:
+    return [event.seq for event in rt.events(run) if event.kind == "frame_built"]

@@ -96,13 +96,13 @@ def test_an_op(copy: Copy):
 
 
 MODEL = """
-from reyn.models.protocol import ModelReply
+from reyn.models.protocol import ModelAnswer
 
 class EchoModel:
     name = "echo"
 
     async def complete(self, request):
-        return ModelReply(%r)
+        return ModelAnswer(%r)
 """
 
 

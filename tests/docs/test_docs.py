@@ -6,7 +6,6 @@ import importlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -19,10 +18,6 @@ import yaml
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^( *)```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^\1```$", re.M | re.S)
-
-
-EXAMPLE_OF = {"pass-context.md": "change"}
-"""The example that the commands of a page run in, unless it is `greeting`."""
 
 
 class Block:
@@ -69,13 +64,7 @@ def run_python(block: Block, folder: Path, environ: dict[str, str]) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_block_of_a_page_runs(page: Path, tmp_path: Path):
     folder = tmp_path / "project"
-    if page.name == "tutorial.md":
-        folder.mkdir()
-    else:
-        example = EXAMPLE_OF.get(page.name, "greeting")
-        shutil.copytree(
-            ROOT / "examples" / example, folder, ignore=shutil.ignore_patterns(".reyn", ".agents", "output")
-        )
+    folder.mkdir()
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environ = {key: value for key, value in os.environ.items() if not key.startswith("REYN_")} | {"PATH": path}
     for block in blocks(page):
@@ -119,11 +108,12 @@ def test_the_makefile_has_at_most_twelve_verbs():
     assert verbs == set(re.search(r"^\.PHONY: (.*)$", text, re.M).group(1).split())
 
 
-def test_the_readme_shows_the_files_of_the_example():
-    shown = {block.title: block.text for block in blocks(ROOT / "README.md") if block.title}
-    assert len(shown) == 6
-    for path, text in shown.items():
-        assert (ROOT / "examples" / "greeting" / path).read_text(encoding="utf-8") == text
+def test_the_readme_shows_the_skill_of_a_new_project():
+    files = {block.title: block.text for block in blocks(ROOT / "README.md") if block.title}
+    project = ROOT / "src" / "reyn" / "cli" / "new_project"
+    assert files.keys() == {str(path.relative_to(project)) for path in project.rglob("reyn/**/*.*")}
+    for path, text in files.items():
+        assert (project / path).read_text(encoding="utf-8") == text
 
 
 def test_the_readme_and_the_docs_have_something_to_run():

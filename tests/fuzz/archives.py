@@ -17,7 +17,7 @@ from typing import Any
 
 from reyn import SyncRuntime
 from reyn.journal.event import GENESIS, link
-from reyn.models.protocol import ModelReply
+from reyn.models.protocol import ModelAnswer
 from tests.fuzz.harness import Case
 from tests.fuzz.oracles import World, check_command, check_files, check_state_size, tree
 from tests.fuzz.project import command, make_surroundings
@@ -151,9 +151,9 @@ class Agreeable:
     name = "scripted"
     takes_time = False
 
-    async def complete(self, request: Any) -> ModelReply:
+    async def complete(self, request: Any) -> ModelAnswer:
         answers = [finish("imported"), go("build"), go("check"), go("second")]
-        return ModelReply(json.dumps(answers[request.answered % len(answers)]))
+        return ModelAnswer(json.dumps(answers[request.answered % len(answers)]))
 
 
 def target(case: Case) -> None:
@@ -245,13 +245,13 @@ class Ordering:
     def __init__(self, inner: str) -> None:
         self._inner = inner
 
-    async def complete(self, request: Any) -> ModelReply:
+    async def complete(self, request: Any) -> ModelAnswer:
         if any("Do what x does" in message.text for message in request.messages):
-            return ModelReply(json.dumps(finish(self._inner)))
+            return ModelAnswer(json.dumps(finish(self._inner)))
         run = {"kind": "run_skill", "skill": "inner", "input": {"text": "for inner"}}
         write = file("write", "workspace:kept.txt", content="kept")
         answers = [act(write, question("Go on?")), act(run), finish("ordered")]
-        return ModelReply(json.dumps(answers[min(request.answered, 2)]))
+        return ModelAnswer(json.dumps(answers[min(request.answered, 2)]))
 
 
 def _start_victim(root: Path) -> str:

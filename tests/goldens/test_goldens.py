@@ -9,6 +9,7 @@ import pytest
 import reyn.context.prompt as prompt
 import reyn.context.render as render
 import reyn.kernel.phase_executor as phase_executor
+import reyn.kernel.turn as turn
 from reyn import SyncRuntime
 from reyn.errors import ReplayMismatch, RunBlocked
 from reyn.journal import MemoryJournal
@@ -49,6 +50,17 @@ def test_a_golden_journal_verifies_and_replays(path: Path, tmp_path: Path):
                     rt.replay(run)
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_every_frame_of_a_golden_journal_is_available_as_a_value(path: Path, tmp_path: Path):
+    rt, runs = imported(path, tmp_path)
+    with rt:
+        for run in runs:
+            for seq in [event.seq for event in rt.events(run) if event.kind == "frame_built"]:
+                frame = rt.context_frame(run, seq)
+                assert list(frame.messages) == [one for one in rt.frame_at(run, seq) if one[0] != "answer"]
+                assert bool(frame.warnings) == (rules_of(path) not in SUPPORTED_RULES)
+
+
 def test_a_fork_continues_a_run_of_rules_that_are_not_supported(tmp_path: Path):
     """The fork starts between two visits under the current rules; its replay derives the events after the fork."""
     path = HERE / "rules-4" / "plain.jsonl"
@@ -78,7 +90,7 @@ def loud_correction(answer: str, path: str, message: str) -> tuple:
     [
         (prompt, "OPENING", "Be nice.\n"),
         (render, "FULL_CONTENT", "workspace:.elsewhere/"),
-        (phase_executor, "correction", loud_correction),
+        (turn, "correction", loud_correction),
         (phase_executor, "successors", lambda skill, phase: ()),
     ],
 )

@@ -71,7 +71,8 @@ class Project:
         """Return the results of all ops, each validated against the schema of its form."""
         found = []
         for event in self.journal.read(run_id):
-            if event.kind in ("file_completed", "ask_user_completed", "run_skill_completed", "permission_denied"):
+            kind = event.kind.removesuffix("_completed")
+            if event.kind == "permission_denied" or (kind != event.kind and VOCABULARY.op(kind) is not None):
                 result = json.loads(self.journal.blob(event.data["result"]))
                 form = VOCABULARY.form_of(result)
                 assert form is not None

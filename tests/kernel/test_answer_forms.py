@@ -12,7 +12,7 @@ from reyn import SyncRuntime
 from reyn.errors import ModelTimeout
 from reyn.journal import MemoryJournal, decode
 from reyn.kernel.versions import WORDING
-from reyn.models import ModelReply
+from reyn.models import ModelAnswer
 from reyn.testing import ScriptedModel
 from tests.support import NOTE, finish, go, write_skill
 
@@ -25,16 +25,16 @@ class ShortModel(ScriptedModel):
 
 
 class MeasuredModel(ShortModel):
-    async def complete(self, request: Any) -> ModelReply:
+    async def complete(self, request: Any) -> ModelAnswer:
         reply = await super().complete(request)
-        return ModelReply(reply.text, choice_probability=0.25)
+        return ModelAnswer(reply.text, choice_probability=0.25)
 
 
 class Broken:
     name = "broken"
     answer_form = "short"
 
-    async def complete(self, request: Any) -> ModelReply:
+    async def complete(self, request: Any) -> ModelAnswer:
         raise ModelTimeout("no answer")
 
 

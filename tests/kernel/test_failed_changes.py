@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reyn import ModelReply, SyncRuntime
+from reyn import ModelAnswer, SyncRuntime
 from reyn.ops import Call, Denied, Env, OpForm, OpSpec, Plan, Result
 from reyn.vocabulary.schemas import arguments, result
 from reyn.workspace import Change, changes
@@ -40,8 +40,8 @@ class Scripted:
     def __init__(self, *answers: Any) -> None:
         self._answers = [json.dumps(answer) for answer in answers]
 
-    async def complete(self, request: Any) -> ModelReply:
-        return ModelReply(self._answers[request.answered])
+    async def complete(self, request: Any) -> ModelAnswer:
+        return ModelAnswer(self._answers[request.answered])
 
 
 @pytest.fixture

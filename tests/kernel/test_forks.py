@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reyn import SyncRuntime
-from reyn.errors import ArchiveInvalid, ForkImpossible, RunKeyTaken, UpgradeUnfit
+from reyn.errors import ArchiveInvalid, ForkImpossible, RunIdTaken, UpgradeIncompatible
 from reyn.journal.sqlite import SqliteJournal
 from reyn.ops import Call, Env, OpForm, OpSpec, Plan
 from reyn.vocabulary.schemas import arguments as fields
@@ -105,7 +105,7 @@ def test_a_fork_point_before_the_first_event_is_refused(project: Project):
         rt.run("s", {"text": "in"}, run_id="k")
         with pytest.raises(ForkImpossible):
             rt.fork("k", at=0)
-        with pytest.raises(RunKeyTaken):
+        with pytest.raises(RunIdTaken):
             rt.fork("k", run_id="k")
 
 
@@ -193,7 +193,7 @@ def test_an_incompatible_upgrade_is_refused_and_the_run_continues_without_it(pro
         rt.run("s", {"text": "in"}, run_id="k")
         edit(project, "a")
         rt.answer("k", "1.1.1", "yes")
-        with pytest.raises(UpgradeUnfit, match="has changed since the run started"):
+        with pytest.raises(UpgradeIncompatible, match="has changed since the run started"):
             rt.resume("k", upgrade=True)
         assert rt.resume("k").ok
 
@@ -232,7 +232,7 @@ def test_an_upgrade_checks_the_input_of_a_phase_that_failed(project: Project):
         assert rt.run("s", {"text": "in"}, run_id="k").status == "failed"
         number = {"type": "object", "properties": {"text": {"type": "integer"}}}
         (project.root / "reyn/project/s/artifacts/note.yaml").write_text(json.dumps(number))
-        with pytest.raises(UpgradeUnfit, match="phase `b` no longer accepts its input"):
+        with pytest.raises(UpgradeIncompatible, match="phase `b` no longer accepts its input"):
             rt.resume("k", retry=True, upgrade=True)
 
 
@@ -321,7 +321,7 @@ def test_a_different_run_of_the_same_id_is_not_imported(project: Project, tmp_pa
     write_skill(elsewhere.root, "s", {"a": ["b"], "b": ["end"]}, ops={"a": "file, ask_user"})
     with elsewhere.open(ANSWERS) as rt:
         rt.run("s", {"text": "mine"}, run_id="k")
-        with pytest.raises(RunKeyTaken, match="different run `k` exists"):
+        with pytest.raises(RunIdTaken, match="different run `k` exists"):
             rt.import_(lines)
 
 

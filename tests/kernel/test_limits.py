@@ -10,7 +10,7 @@ from reyn import SyncRuntime
 from reyn.errors import LimitUnknown
 from reyn.journal import MemoryJournal
 from reyn.journal.kinds import Usage
-from reyn.models import ModelReply
+from reyn.models import ModelAnswer
 from reyn.testing import ScriptedModel
 from tests.support import act, finish, go, question, write_skill
 
@@ -34,7 +34,7 @@ class World:
     async def complete(self, request):
         self.time += int(self._seconds * SECOND)
         reply = await self._model.complete(request)
-        return ModelReply(reply.text, Usage(self._tokens, 0))
+        return ModelAnswer(reply.text, Usage(self._tokens, 0))
 
 
 def open_at(root: Path, world: World, journal, **limits) -> SyncRuntime:

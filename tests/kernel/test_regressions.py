@@ -14,7 +14,7 @@ import reyn.kernel.phase_executor as executor
 from reyn import SyncRuntime
 from reyn.config import Sizes
 from reyn.contract.parsing import parse
-from reyn.errors import InternalError, RunNotResumable, WaitUnknown
+from reyn.errors import InternalError, QuestionUnknown, RunNotResumable
 from reyn.journal import Answer, Cancel, MemoryJournal
 from tests.kernel.support import Project
 from tests.support import act, file, finish, go, question, write_skill
@@ -286,7 +286,7 @@ def test_an_answer_does_not_reach_a_question_of_another_run(tmp_path: Path):
     with project.open(answers) as rt:
         rt.answer("k", "1.1.1", "yes")
         assert rt.resume("k").reason == "the database?"
-        with pytest.raises(WaitUnknown):
+        with pytest.raises(QuestionUnknown):
             rt.answer("k", "1.1.1", "yes")
 
 

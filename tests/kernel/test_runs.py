@@ -16,7 +16,7 @@ from reyn.errors import (
     RunBlocked,
     RunBusy,
     RunIdInvalid,
-    RunKeyTaken,
+    RunIdTaken,
     RunNotFound,
     RunNotResumable,
     SkillUnsupported,
@@ -252,7 +252,7 @@ def test_a_run_id_starts_a_run_once(project: Path):
         again = rt.run("pair", IN, run_id="order-17")
         assert first == again
         assert kinds_of(list(rt.events("order-17"))).count("run_started") == 1
-        with pytest.raises(RunKeyTaken):
+        with pytest.raises(RunIdTaken):
             rt.run("pair", {"text": "other"}, run_id="order-17")
         for name in ("../up", "", "ä", "a" * 101):
             with pytest.raises(RunIdInvalid):
@@ -264,12 +264,12 @@ def test_the_run_id_of_another_skill_is_refused_whatever_the_input(project: Path
     with open_runtime(project, [go("second"), finish("end")]) as rt:
         assert rt.run("pair", IN, run_id="k").ok
         for value in ("text", {"text": 1}, {"type": "unknown", "data": {}}, None):
-            with pytest.raises(RunKeyTaken, match="a run of skill `pair`, not of `other`"):
+            with pytest.raises(RunIdTaken, match="a run of skill `pair`, not of `other`"):
                 rt.run("other", value, run_id="k")
-        with pytest.raises(RunKeyTaken, match="a run of skill `pair`"):
+        with pytest.raises(RunIdTaken, match="a run of skill `pair`"):
             rt.run(str(folder), "text", run_id="k")
         assert rt.run(str(project / "reyn/project/pair"), IN, run_id="k").ok
-        with pytest.raises(RunKeyTaken, match="different input"):
+        with pytest.raises(RunIdTaken, match="different input"):
             rt.run("pair", {"text": "different"}, run_id="k")
 
 
@@ -466,14 +466,14 @@ def test_a_run_under_unsupported_rules_is_blocked_but_readable(project: Path, mo
 
 
 def test_token_usage_is_summed(project: Path):
-    from reyn import ModelReply
+    from reyn import ModelAnswer
 
     class Counting:
         name = "counting"
 
         async def complete(self, request):
             text = [go("second"), finish()][request.answered]
-            return ModelReply(msgspec.json.encode(text).decode(), kinds.Usage(10, 3))
+            return ModelAnswer(msgspec.json.encode(text).decode(), kinds.Usage(10, 3))
 
     with SyncRuntime.open(project, model=Counting(), journal=MemoryJournal()) as rt:
         assert rt.run("pair", IN).usage == kinds.Usage(20, 6)
@@ -534,7 +534,7 @@ def test_a_run_id_continues_its_run_even_if_the_skill_was_deleted(project: Path)
         rt.run("pair", IN, run_id="k")
     (project / "reyn/project/pair/skill.md").unlink()
     with open_runtime(project, [go("second"), finish()], journal) as rt:
-        with pytest.raises(RunKeyTaken):
+        with pytest.raises(RunIdTaken):
             rt.run("other", IN, run_id="k")
         assert rt.run("pair", IN, run_id="k").ok
 
@@ -590,13 +590,13 @@ def test_an_invalid_message_is_never_posted(tmp_path: Path):
 
 @pytest.mark.parametrize("usage", [kinds.Usage(-1, 0), kinds.Usage(1.5, 0), {"input_tokens": "x"}, object()])
 def test_an_invalid_token_count_loses_the_count_and_not_the_answer(project: Path, usage):
-    from reyn import ModelReply
+    from reyn import ModelAnswer
 
     class Miscounting:
         name = "miscounting"
 
         async def complete(self, request):
-            return ModelReply(msgspec.json.encode([go("second"), finish()][request.answered]).decode(), usage)
+            return ModelAnswer(msgspec.json.encode([go("second"), finish()][request.answered]).decode(), usage)
 
     with SyncRuntime.open(project, model=Miscounting(), journal=MemoryJournal()) as rt:
         result = rt.run("pair", IN)

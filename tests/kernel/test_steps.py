@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reyn import LATER, RunResult
-from reyn.errors import AnswerInvalid, UpgradeUnfit
+from reyn.errors import ReplyInvalid, UpgradeIncompatible
 from tests.kernel.support import Project
 from tests.support import act, file, finish, go, write_skill
 
@@ -235,7 +235,7 @@ def test_a_step_asks_a_person_before_the_result_is_returned(tmp_path: Path):
     project = make(tmp_path, steps, where="post")
     result = project.run("s", [finish("line\n## one")])
     assert result.wait.message == 'Send it?\n{\n  "text": "line\\n## one"\n}'
-    with pytest.raises(AnswerInvalid):
+    with pytest.raises(ReplyInvalid):
         answer(project, "perhaps", [finish()])
     assert answer(project, "yes", [finish()]).artifact["data"]["sent"] == "yes"
     assert project.is_sound()
@@ -251,7 +251,7 @@ def test_an_answer_follows_the_schema_of_the_step(tmp_path: Path):
     project = make(tmp_path, step)
     project.run("s", [finish()])
     for wrong in ("three", 0, {}):
-        with pytest.raises(AnswerInvalid):
+        with pytest.raises(ReplyInvalid):
             answer(project, wrong, [finish()])
     assert answer(project, None, [finish()]).ok
     assert seen(project)["n"] is None
@@ -301,7 +301,7 @@ def test_an_upgrade_cannot_remove_a_question_that_is_open(tmp_path: Path, where:
     project = make(tmp_path, asking, where=where)
     assert project.run("s", [finish()]).status == "waiting"
     make(tmp_path, asking.replace("Sure?", "Really?"), where=where)
-    with project.open([finish()], people=SilentUser()) as rt, pytest.raises(UpgradeUnfit):
+    with project.open([finish()], people=SilentUser()) as rt, pytest.raises(UpgradeIncompatible):
         rt.resume("k", upgrade=True)
     assert answer(project, "yes", [finish()]).ok
     assert project.is_sound()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reyn.journal.kinds import Usage
-from reyn.models import ModelReply
+from reyn.models import ModelAnswer
 from tests.kernel.support import IN, Project
 from tests.support import abort, act, file, finish, go, question, write_skill
 
@@ -129,7 +129,7 @@ class Counting:
 
     async def complete(self, request):
         reply = await self._model.complete(request)
-        return ModelReply(reply.text, Usage(90, 10))
+        return ModelAnswer(reply.text, Usage(90, 10))
 
 
 def test_sub_runs_use_the_token_limit_of_their_parent(tmp_path: Path):
@@ -228,3 +228,18 @@ def test_recursive_sub_runs_end_at_the_depth_limit(tmp_path: Path):
     assert project.run("self", [again] * 9 + [finish()] * 9).ok
     assert len(project.journal.runs()) == 9
     assert "deeper than 8 levels" in project.model.requests[9].messages[1].text
+
+
+def test_the_result_of_run_skill_names_the_run_and_the_artifacts_of_its_phases(tmp_path: Path):
+    write_skill(tmp_path, "inner", {"x": ["y"], "y": ["end"]})
+    write_skill(tmp_path, "outer", {"a": ["end"]}, ops={"a": "run_skill"})
+    project = Project(tmp_path)
+    call = act({"kind": "run_skill", "skill": "inner", "input": {"text": "in"}})
+    assert project.run("outer", [call, go("y", "halfway"), finish("there"), finish()]).ok
+    [result] = project.results()
+    assert result["run"] == "k.1.1.1"
+    assert [(one["phase"], one["artifact"]["data"]["text"]) for one in result["phase_artifacts"]] == [
+        ("x", "halfway"),
+        ("y", "there"),
+    ]
+    assert project.is_sound()

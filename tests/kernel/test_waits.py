@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reyn import OSRuntime
-from reyn.errors import AnswerInvalid, RunNotResumable, WaitUnknown
+from reyn.errors import QuestionUnknown, ReplyInvalid, RunNotResumable
 from reyn.journal import Answer
 from reyn.testing import ScriptedModel
 from tests.kernel.support import IN, Project
@@ -46,15 +46,15 @@ def test_a_question_stops_the_run_until_it_is_answered(asking: Project):
 def test_an_invalid_or_second_answer_is_refused(asking: Project):
     asking.run("s", ANSWERS)
     with asking.open(ANSWERS) as rt:
-        with pytest.raises(AnswerInvalid, match="not string"):
+        with pytest.raises(ReplyInvalid, match="not string"):
             rt.answer("k", "1.1.1", 7)
-        with pytest.raises(WaitUnknown, match="no open question `9`"):
+        with pytest.raises(QuestionUnknown, match="no open question `9`"):
             rt.answer("k", "9", "red")
         rt.answer("k", "1.1.1", "red")
         asking.journal.post("k", Answer("1.1.1", "late"))
         asking.journal.post("k", Answer("nonsense", "x"))
         assert rt.resume("k").ok
-        with pytest.raises(WaitUnknown, match="its status is finished"):
+        with pytest.raises(QuestionUnknown, match="its status is finished"):
             rt.answer("k", "1.1.1", "blue")
     assert [event["reason"] for event in asking.events("message_refused")] == [
         "no question `1.1.1` is open",
@@ -159,7 +159,7 @@ def test_a_waiting_run_can_be_cancelled(asking: Project):
     with asking.open(ANSWERS) as rt:
         rt.cancel("k", "no more")
         assert rt.result("k").status == "cancelled"
-        with pytest.raises(WaitUnknown):
+        with pytest.raises(QuestionUnknown):
             rt.answer("k", "1.1.1", "red")
     assert asking.is_sound()
 

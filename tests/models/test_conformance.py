@@ -20,7 +20,7 @@ from reyn.errors import ModelTimeout
 from reyn.journal import MemoryJournal
 from reyn.journal.kinds import Usage
 from reyn.models import Candidate as ModelCandidate
-from reyn.models import Message, Model, ModelReply, ModelRequest
+from reyn.models import Message, Model, ModelAnswer, ModelRequest
 from reyn.models.local import LocalModel
 from reyn.models.openai import OpenAIModel
 from reyn.models.roster import Roster
@@ -224,34 +224,34 @@ class GoodModel:
     def __init__(self) -> None:
         self.calls = 0
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         self.calls += 1
         if self.calls == 1:
             await asyncio.sleep(30)
-        return ModelReply(ANSWER, Usage(1, 1), "grammar")
+        return ModelAnswer(ANSWER, Usage(1, 1), "grammar")
 
 
 class NoMode(GoodModel):
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         return msgspec.structs.replace(await super().complete(request), mode=None)
 
 
 class InvalidAnswer(GoodModel):
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         return msgspec.structs.replace(await super().complete(request), text='{"words": 7}')
 
 
 class InvalidUsage(GoodModel):
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         return msgspec.structs.replace(await super().complete(request), usage=Usage("one", "one"))
 
 
 class IgnoresCancellation(GoodModel):
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         with contextlib.suppress(asyncio.CancelledError):
             return await super().complete(request)
         await asyncio.sleep(0.05)
-        return ModelReply(ANSWER, None, "grammar")
+        return ModelAnswer(ANSWER, None, "grammar")
 
 
 class UnstableName(GoodModel):
@@ -261,7 +261,7 @@ class UnstableName(GoodModel):
 
 
 class AnswersOnce(GoodModel):
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         reply = await super().complete(request)
         return reply if self.calls == 2 else msgspec.structs.replace(reply, text="")
 
@@ -270,7 +270,7 @@ class Broken(GoodModel):
     def __init__(self, error: Exception) -> None:
         self.error = error
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         raise self.error
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from reyn import ModelReply, ModelRequest, OSRuntime, RunResult
+from reyn import ModelAnswer, ModelRequest, OSRuntime, RunResult
 from reyn.journal import MemoryJournal
 from reyn.models import Candidate
 from reyn.testing import ScriptedModel
@@ -28,10 +28,10 @@ class FunctionModel:
         self.function = function
         self.requests: list[ModelRequest] = []
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         self.requests.append(request)
         answer = self.function(request)
-        return ModelReply(answer if isinstance(answer, str) else json.dumps(answer))
+        return ModelAnswer(answer if isinstance(answer, str) else json.dumps(answer))
 
 
 def run(
@@ -126,8 +126,8 @@ def test_the_traceback_of_a_configured_adapter_is_logged_for_debugging_only(
 
 def test_invalid_token_counts_are_a_warning_without_library_messages(tmp_path: Path):
     class Miscounting(FunctionModel):
-        async def complete(self, request: ModelRequest) -> ModelReply:
-            return ModelReply((await super().complete(request)).text, usage={"input_tokens": "many"})
+        async def complete(self, request: ModelRequest) -> ModelAnswer:
+            return ModelAnswer((await super().complete(request)).text, usage={"input_tokens": "many"})
 
     two_phases(tmp_path)
     result, _ = run(tmp_path, Miscounting(decide))

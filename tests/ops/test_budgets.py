@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reyn import ModelReply, SyncRuntime
+from reyn import ModelAnswer, SyncRuntime
 from reyn.ops import budget
 from reyn.ops.budget import Budget, Budgets
 from reyn.ops.file.lines import count_lines, iterate_lines, lines_after, lines_before, select_lines
@@ -161,8 +161,8 @@ class Scripted:
     def __init__(self, *answers: Any) -> None:
         self._answers = [json.dumps(answer) for answer in answers]
 
-    async def complete(self, request: Any) -> ModelReply:
-        return ModelReply(self._answers[request.answered])
+    async def complete(self, request: Any) -> ModelAnswer:
+        return ModelAnswer(self._answers[request.answered])
 
 
 def test_the_results_of_a_visit_are_recorded_up_to_a_budget_and_the_run_goes_on(tmp_path: Path):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reyn import RunResult
-from reyn.errors import AnswerInvalid, StoreUnavailable, WaitUnknown
+from reyn.errors import QuestionUnknown, ReplyInvalid, StoreUnavailable
 from reyn.journal import Answer
 from reyn.permissions import Denied, NeedsApproval, refusal
 from tests.kernel.support import Project
@@ -126,7 +126,7 @@ def test_a_deferred_approval_stays_open(project: Project):
 @pytest.mark.parametrize("value", ["yes", 1, None, {"decision": "sure"}, {"decision": "approve", "more": 1}, {}])
 def test_any_other_answer_is_refused(project: Project, value: Any):
     project.run("s", ANSWERS, **ASK)
-    with pytest.raises(AnswerInvalid):
+    with pytest.raises(ReplyInvalid):
         decide(project, value)
     assert text(project) == "old\n"
 
@@ -145,7 +145,7 @@ def test_an_answer_after_the_expiry_is_refused(project: Project):
     waiting = project.run("s", ANSWERS, **ASK, limits={"approval_seconds": 1})
     project.clock.advance(10)
     with project.open(ANSWERS, **ASK) as rt:
-        with pytest.raises(WaitUnknown, match="has expired"):
+        with pytest.raises(QuestionUnknown, match="has expired"):
             rt.answer("k", waiting.wait.id, "approve")
         project.journal.post("k", Answer(waiting.wait.id, "approve"))  # a process whose clock is late
         assert rt.resume("k").ok

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reyn import RunResult
-from reyn.errors import AnswerInvalid, SkillInvalid
+from reyn.errors import ReplyInvalid, SkillInvalid
 from tests.kernel.support import Project
 from tests.support import abort, act, file, finish, go, question, with_ops, write_skill
 
@@ -153,7 +153,7 @@ def test_a_deferred_review_stays_open(project: Project):
 )
 def test_any_other_answer_is_refused(project: Project, value: Any):
     project.run("s", ANSWERS)
-    with pytest.raises(AnswerInvalid):
+    with pytest.raises(ReplyInvalid):
         decide(project, value)
 
 

@@ -16,8 +16,8 @@ from reyn.errors import (
     HistoryInvalid,
     ReplayMismatch,
     RunBlocked,
+    RunIdTaken,
     RunImported,
-    RunKeyTaken,
 )
 from reyn.journal import Approval, Event, MemoryJournal, kinds
 from reyn.journal.projections import rebuild
@@ -379,7 +379,7 @@ def test_a_planted_sub_run_is_not_imported(here: Project, there: Project):
     as_root.events = as_root.run_events(child)
     as_root.header |= {"run": child, "runs": [child]}
     del as_root.events[0]["data"]["parent"]
-    for forged, error in ((archive, RunKeyTaken), (alone, ArchiveInvalid), (as_root, RunKeyTaken)):
+    for forged, error in ((archive, RunIdTaken), (alone, ArchiveInvalid), (as_root, RunIdTaken)):
         with pytest.raises(error):
             import_(there, forged)
     with there.open(asking) as rt:

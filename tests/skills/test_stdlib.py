@@ -22,7 +22,7 @@ from tests.support import VOCABULARY, load_skill
 STDLIB = Path(reyn.__file__).parent / "stdlib" / "skills"
 FOLDERS = sorted(path.parent for path in STDLIB.glob("*/skill.md"))
 CASES = [case for folder in FOLDERS for case in sorted((folder / "cases").iterdir()) if case.is_dir()]
-EXPECTED = ("direct_llm", "draft_review", "extract_fields", "headline", "summarize", "triage")
+EXPECTED = ("direct_llm", "draft_review", "extract_fields", "headline", "judge_output", "summarize", "triage")
 
 each_skill = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.parents[1].name}-{case.name}")

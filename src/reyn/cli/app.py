@@ -50,6 +50,7 @@ COMMANDS = {
     "trust": "Review what a project wants, and trust it.",
     "secret": "Store, list and remove secrets.",
     "models": "List models, or download one.",
+    "mcp": "Add, list and test MCP servers.",
     "config": "Show every setting with its origin.",
     "doctor": "Check the installation and list runs that have not ended.",
     "explain": "Explain an error code.",
@@ -169,7 +170,7 @@ def _call(arguments: list[str], **flags: bool) -> int:
 
 
 def _usage_error(error: click.ClickException) -> UsageError:
-    message = error.format_message().rstrip(".")
+    message = error.format_message().rstrip(".").replace("is not a valid integer range", "is not an integer")
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is None:
         return UsageError(_lower_first(message))

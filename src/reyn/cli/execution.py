@@ -25,7 +25,19 @@ if TYPE_CHECKING:
 
     F = TypeVar("F", bound=Callable[..., Any])
 
+
+def _switch(name: str, text: str) -> Callable[[F], F]:
+    """Return an option that allows something for this command; `open_project` reads it."""
+
+    def store(context: click.Context, option: click.Parameter, value: bool) -> None:
+        context.obj[option.name] = value
+
+    return click.option(name, is_flag=True, expose_value=False, callback=store, help=text)
+
+
 _OPTIONS = (
+    _switch("--allow-shell", "Let skills run shell commands that a rule grants."),
+    _switch("--allow-unsafe-python", "Let skills run their unsafe python steps with your rights."),
     click.option("--no-input", is_flag=True, help="Do not ask questions at the terminal; the run waits instead."),
     click.option(
         "--stream",
@@ -37,7 +49,7 @@ _OPTIONS = (
 
 
 def execution_options(command: F) -> F:
-    """Add `--no-input`, `--stream` and `--json`."""
+    """Add the options that all of these commands have."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from reyn.documents import read_error
-from reyn.errors import FileTaken, ProjectNotFound, UsageError
+from reyn.errors import FileExists, ProjectNotFound, UsageError
 from reyn.workspace.writing import create_file, replace_file
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ def write_new_files(root: Path, files: Mapping[str, str], optional: Mapping[str,
         optional: Further files, which are skipped if they exist.
 
     Raises:
-        FileTaken: One of `files` exists.
+        FileExists: One of `files` exists.
         ProjectNotFound: The folder cannot be written.
     """
     taken = [name for name in files if os.path.lexists(root / name)]
     if taken:
-        raise FileTaken(f"`{taken[0]}` already exists; nothing was written")
+        raise FileExists(f"`{taken[0]}` already exists; nothing was written")
     missing = {name: text for name, text in optional.items() if not os.path.lexists(root / name)}
     written: list[Path] = []
     try:

@@ -43,7 +43,7 @@ COMMANDS = {
     "RYN709": "`reyn ops` lists them.",
     "RYN710": "`reyn --help` lists the commands, `reyn COMMAND --help` the arguments of one.",
     "RYN719": "`reyn config` lists every key.",
-    "RYN900": "--debug prints it.",
+    "RYN900": "`reyn --debug COMMAND` prints it.",
 }
 """The sentence to add to the hint of an error or finding. `{name}` is the secret or the weights that the hint
 names, `{secret}` and `{origin}` a secret and the server that it would be sent to."""

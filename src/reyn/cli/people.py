@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reyn.cli.output import clean, short
-from reyn.errors import AnswerInvalid
+from reyn.errors import ReplyInvalid
 from reyn.kernel.live import answer_error
 from reyn.kernel.ports import LATER
-from reyn.runs.questions import parse_answer
+from reyn.runs.questions import parse_reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ _LABELS = {"question": "question", "approval": "approval", "decision": "approval
 
 
 def is_attended() -> bool:
-    """Return whether a user can see a question and type an answer."""
+    """Return whether a user can see a question and type a reply."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
@@ -50,7 +50,7 @@ class TerminalPeople:
     Attributes:
         before_output: Called before a question is printed.
         asked: Run and question ids that were printed.
-        answered: Run and question ids that were answered here.
+        answered: Run and question ids that have a reply from here.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class TerminalPeople:
 
     @property
     def name(self) -> str:
-        """Who answers here; it is recorded with the answers."""
+        """The name of the user at this terminal; it is recorded with the replies."""
         return user_name()
 
     async def ask(self, run_id: str, wait: Wait) -> Any:
@@ -77,9 +77,9 @@ class TerminalPeople:
             if line is None or (not line and not _is_optional(wait)):
                 return LATER
             try:
-                value = parse_answer(wait, _pick(wait, line))
+                value = parse_reply(wait, _pick(wait, line))
                 fault = answer_error(wait, wait.id, value)
-            except AnswerInvalid as error:
+            except ReplyInvalid as error:
                 fault = f"{error.message}. {error.hint}"
             if not fault:
                 return value
@@ -95,8 +95,8 @@ def _print_question(wait: Wait) -> None:
         click.echo(f"    | {clean(line)}", err=True)
     for number, suggestion in enumerate(wait.suggestions, start=1):
         click.echo(f"      {number}. {short(suggestion)}", err=True)
-    empty = "to skip" if _is_optional(wait) else "to answer later"
-    number_hint = "type a number or your own answer; " if wait.suggestions else ""
+    empty = "to skip" if _is_optional(wait) else "to reply later"
+    number_hint = "type a number or your own reply; " if wait.suggestions else ""
     if wait.is_approval:
         number_hint = "type a number, or `reject` and a remark; "
     click.echo(click.style(f"    ({number_hint}press Enter {empty})", dim=True), err=True)

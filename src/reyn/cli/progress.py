@@ -107,7 +107,7 @@ class Progress:
             self._print(clean(f"run {run_id}{origin}"))
 
     def _warn(self, run_id: str) -> None:
-        """Print what a run that starts or continues requests in vain."""
+        """Print the requests of a run that no rule grants."""
         for warning in self._runtime.permission_warnings(run_id):
             if warning not in self.warned:
                 self.warned.add(warning)
@@ -126,7 +126,7 @@ class Progress:
         if entry.type != "answered" or self._people is None:
             return line
         is_elsewhere = (entry.run_id, entry.data["wait"]) in self._people.asked
-        return line.replace("answered", "answered by another process", 1) if is_elsewhere else line
+        return line.replace("reply", "reply from another process", 1) if is_elsewhere else line
 
     def _is_shown(self, entry: Entry) -> bool:
         match entry.type:

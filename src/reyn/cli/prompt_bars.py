@@ -22,6 +22,7 @@ _GROUPS = {
     "handoff": ("h", "#1a7f37"),
     "rejected": ("b", "#cf222e"),
     "results": ("o", "#bf8700"),
+    "transcript": ("t", "#0969da"),
     "other": (".", "#d0d7de"),
 }
 """The letter and the colour of each group of sections."""

@@ -1,16 +1,9 @@
-"""The files that `reyn init` and `reyn new` write: small skills with scripted answers that run them."""
+"""The files that `reyn new` writes: small skills with scripted answers that run them."""
 
 from __future__ import annotations
 
 import json
 from typing import Any, NamedTuple
-
-CONFIG = """\
-# `reyn config` lists every key.
-# The scripted model reads its answers from a file. Replace it with a real model when you have one.
-model: scripted:answers.jsonl
-"""
-IGNORED = ".reyn/\nreyn.local.yaml\n"
 
 
 class Template(NamedTuple):
@@ -80,7 +73,7 @@ def loop(name: str) -> Template:
 def branch(name: str) -> Template:
     graph = (
         "graph:\n  sort:\n    reply: the message asks for something that can be done\n"
-        "    decline: it asks for nothing, or for what cannot be done\n"
+        "    decline: it asks for nothing, or for something impossible\n"
         "  reply: [end]\n  decline: [end]\n"
     )
     return Template(
@@ -159,3 +152,39 @@ def _answer(next_phase: str | None, kind: str, data: dict[str, Any]) -> dict[str
         "reason": {"summary": "as scripted"},
     }
     return {"control": control, "artifact": {"type": kind, "data": data}}
+
+
+_FUNCTION = '''\
+"""A function that a model executes, and a tool that the model may call."""
+
+from dataclasses import dataclass
+
+from reyn import llm_function, tool
+
+
+@dataclass
+class Title:
+    text: str
+    words: int
+
+
+@tool(effect="pure", permission=None)
+def count_words(text: str) -> int:
+    """Count the words of a text."""
+    return len(text.split())
+
+
+@llm_function(toolkit=[count_words])
+def {name}(text: str) -> Title:
+    """Give the text a title of at most five words. Count the words of the text with `count_words`."""
+    raise NotImplementedError  # a model executes this function
+'''
+
+
+def function_template(name: str) -> tuple[str, str]:
+    """Return a module with a function, and scripted answers for one call of it."""
+    answers = [
+        {"control_ir": [{"kind": "count_words", "text": "The bridge is open again."}]},
+        _answer(None, "result", {"text": "Bridge open again", "words": 5}),
+    ]
+    return _FUNCTION.format(name=name), "".join(json.dumps(answer) + "\n" for answer in answers)

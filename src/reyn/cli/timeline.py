@@ -146,7 +146,7 @@ class Timeline:
     def _question_line(self, body: Body, run: _Run) -> _Line | None:
         match body:
             case kinds.WaitOpened(wait=wait):
-                self.activity = "waiting for an answer"
+                self.activity = "waiting for a reply"
                 verb = "needs approval" if wait.is_approval else "asks"
                 who = f"sub-run {wait.run} {verb}" if wait.run else verb
                 data = {"wait": wait.id, "message": wait.message, "run": wait.run}
@@ -159,7 +159,7 @@ class Timeline:
                 run.ops.setdefault(wait_id.rpartition("/")[2], "")
                 value = self._read(name)
                 text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-                return _Line(2, "answered", f"answered: {text}", {"wait": wait_id, "value": value})
+                return _Line(2, "answered", f"reply: {text}", {"wait": wait_id, "value": value})
         return None
 
     # -- visits ------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class Timeline:
                 self.activity = run.ops[call]
             case kinds.OpCompleted(call=call, status=status, result=result):
                 name = run.ops.get(call)
-                is_question = name == ""  # the answer has its own line
+                is_question = name == ""  # the reply has its own line
                 return None if is_question and status == "ok" else self._outcome_line(name, status, result)
             case (
                 kinds.ApprovalDecided(decision=decision, by=by, remark=remark)
@@ -308,12 +308,15 @@ def _answer_line(body: Body) -> _Line | None:
             return _Line(2, "deferred", f"decision deferred: op {op} {why}", {"op": op, "status": status})
         case kinds.ControlDecided(type=kind, next_phase=target, confidence=confidence, reason=reason):
             data = {"next": target or kind, "confidence": confidence, "reason": reason}
-            return _Line(2, "decided", f"→ {target or kind} ({confidence:.2f}) {reason}", data)
+            return _Line(2, "decided", f"→ {target or kind} ({confidence:.2f}) {reason}".rstrip(), data)
         case kinds.ContentTruncated(name=name, bytes=size):
             return _Line(2, "truncated", f"{name} truncated: it has {size:,} bytes")
         case kinds.ContextBudgetApplied(was_truncated=True, original_tokens=before, truncated_tokens=after):
             text = f"context truncated: {before:,} to {after:,} tokens; the budget is {body.budget_tokens:,}"
             return _Line(2, "truncated", text, {"original_tokens": before, "tokens": after})
+        case kinds.ContextCompacted(dropped=dropped, tokens_before=before, tokens_after=after):
+            text = f"conversation compacted: {dropped} messages summarised, {before:,} to {after:,} tokens"
+            return _Line(2, "compacted", text, {"messages": dropped, "original_tokens": before, "tokens": after})
         case kinds.ContextLogFailed(path=path, reason=reason):
             return _Line(2, "log_failed", f"{path} could not be written: {reason}")
         case kinds.PhaseFailed(reason=reason):

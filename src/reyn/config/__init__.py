@@ -7,7 +7,7 @@ from reyn.config.load import Sources, load_config, load_sources
 from reyn.config.origins import Setting, explain_config
 from reyn.config.owner import JournalKey, journal_key
 from reyn.config.user import TrustEntry, UserConfig, UserConfigFile, user_config
-from reyn.config.values import Config, Limits, ModelSettings, RunSettings, Sizes
+from reyn.config.values import Config, Limits, ModelSettings, RunSettings, SandboxSettings, Sizes
 
 __all__ = [
     "Config",
@@ -15,6 +15,7 @@ __all__ = [
     "Limits",
     "ModelSettings",
     "RunSettings",
+    "SandboxSettings",
     "Setting",
     "Sizes",
     "Sources",

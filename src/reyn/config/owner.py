@@ -27,8 +27,8 @@ _PURPOSE = b"reyn journal\0"
 class JournalKey:
     """Makes and recognizes the marks of the user's journals.
 
-    Where no key can be stored (no home directory, or a read-only one), there are no marks and every journal is
-    recognized: without a user configuration, Reyn cannot tell whose a journal is.
+    Without a writable home directory there is no key. Then there are no marks, and every journal counts as the
+    user's own, because Reyn cannot check who created it.
     """
 
     def __init__(self, path: Path | None) -> None:

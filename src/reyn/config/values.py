@@ -71,6 +71,7 @@ ADAPTER_OF_SETTING = {
     "two_step": "local",
     "base_url": "openai",
     "key": "openai",
+    "images": "openai",
 }
 """Settings that only one adapter reads."""
 
@@ -85,8 +86,9 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeout: Positive | None = None
     retries: NotNegative = 3
     fallback: tuple[str, ...] = ()
-    answer_form: Literal["auto", "full", "short"] = "auto"
+    answer_form: Literal["auto", "full", "short", "tools"] = "auto"
     two_step: Literal["auto", "always", "never"] = "auto"
+    images: bool = False
     max_tokens: Positive = 1024
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = 0
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
@@ -96,6 +98,17 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def timeout_seconds(self) -> int:
         """Maximum time for one answer. A local model may read its prompt for minutes, and its calls run in turn."""
         return self.timeout or (600 if self.model.partition(":")[0] == "local" else 120)
+
+
+class SandboxSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The backend that isolates programs, and the most that a program or a python step may use."""
+
+    backend: Literal["auto", "bubblewrap", "landlock"] = "auto"
+    seconds: Positive = 600
+    memory_bytes: Annotated[int, msgspec.Meta(ge=64_000_000)] = 512_000_000
+    output_bytes: Positive = 1_000_000
+    processes: Positive = 64
+    file_bytes: Positive = 64_000_000
 
 
 class FileZones(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -116,7 +129,7 @@ HANDOFF_FIELDS: tuple[str, ...] = get_args(HandoffField)
 
 
 class HandoffSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a phase receives from earlier phases, and whether it is asked for a handoff of its own.
+    """The handoffs that a phase receives, and whether the model is asked to add one.
 
     A key that is not set is inherited from the level above: a phase from its skill, a skill from the project.
     """
@@ -136,6 +149,75 @@ ContextChoice = Annotated[
 ]
 
 
+ToolName = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z",
+        description="a module and a tool in it, such as `mypackage.tools:search`",
+    ),
+]
+
+
+SEARCH_URLS = {
+    "brave": "https://api.search.brave.com/res/v1/web/search",
+    "tavily": "https://api.tavily.com/search",
+    "searxng": "",
+}
+"""The providers of web searches and their servers; the operator runs the one without a URL."""
+
+
+class SearchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The provider of web searches."""
+
+    provider: str
+    key: SecretHandle | None = None
+    url: Url | None = None
+
+
+class WebSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of the web ops."""
+
+    search: SearchSettings | None = None
+
+
+ServerValue = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(?!env://)(?!secret://(?![A-Z][A-Z0-9_]{0,63}\Z))",
+        description="a text, or `secret://NAME` for a secret that the skill requires",
+        extra={"may_be_secret": True},
+    ),
+]
+
+
+class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An MCP server: a program that Reyn starts (`command`), or one that it connects to (`url`)."""
+
+    command: tuple[str, ...] = ()
+    url: Url | None = None
+    env: dict[str, ServerValue] = {}
+    headers: dict[str, ServerValue] = {}
+    timeout: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 60.0
+    trusted: bool = False
+
+    def __post_init__(self) -> None:
+        if bool(self.command) == (self.url is not None):
+            raise ValueError("an MCP server has either `command` or `url`")
+        if (self.env and not self.command) or (self.headers and self.url is None):
+            raise ValueError("`env` belongs to a `command`, and `headers` to a `url`")
+
+
+ServerName = Annotated[
+    str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_-]{0,39}\Z", description="lower-case letters, digits, `_` and `-`")
+]
+
+
+class McpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """MCP servers by name."""
+
+    servers: dict[ServerName, McpServer] = {}
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The configuration of a project."""
 
@@ -145,9 +227,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     models: dict[str, ModelEntry] = {}
     """Names for models: the classes `light`, `standard` and `strong`, or names of your own. Each is an alias of a model
     or a mapping of settings: `model`, `base_url`, `key` (`secret://NAME` or `env://VARIABLE`), `mode` (`auto`,
-    `grammar`, `json_schema`, `json_object` or `free`), `answer_form` (`auto`, `full` or `short`), `two_step` (`auto`,
-    `always` or `never`), `timeout` in seconds, `retries`, `fallback` (models to try next, in order), `max_tokens`,
-    `temperature` (`null` uses the server's default), `threads`, `context_tokens`."""
+    `grammar`, `json_schema`, `json_object` or `free`), `answer_form` (`auto`, `full`, `short` or `tools`), `two_step`
+    (`auto`, `always` or `never`), `images` (whether it reads the images that tools return), `timeout` in seconds,
+    `retries`, `fallback` (models to try next, in order), `max_tokens`, `temperature` (`null` uses the server's
+    default), `threads`, `context_tokens`."""
     max_phase_visits: Positive | None = 25
     """Maximum number of visits of one phase in a run; `null` means no limit."""
     max_phase_retries: NotNegative = 2
@@ -161,23 +244,37 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit. `on_limit` applies when a visit has used its act turns:
     `decide` stops offering ops, `stop` stops the run. `approval_seconds` is how long an approval stays open."""
     permissions: dict[str, Any] = {}
-    """Rules about what skills request, by permission key: `allow`, `ask` or `deny`, or a list of rules with patterns:
-    `file.write: [{allow: tickets/}, {ask: reports/*.md, skill: weekly}]`. Of several that match, `deny` wins, then
-    `ask`. A request without a rule is denied. Rules of several sources are added to each other."""
+    """Rules for the requests of skills, by permission key: `allow`, `ask` or `deny`, or a list of rules with patterns:
+    `file.write: [{allow: tickets/}, {ask: reports/*.md, skill: weekly}]`. If several match, `deny` wins,
+    then `ask`. A request without a rule is denied. Rules of several sources are added to each other."""
     files: FileZones = FileZones()
     """Path patterns that every skill may `read` and `write` without a request. By default reading covers the project
     without hidden names, and writing `output/`; a run's own `workspace:` can always be used."""
+    tools: tuple[ToolName, ...] = ()
+    """Python tools to register as ops: `[mypackage.tools:search]`. Modules are found in the project's folder and among
+    the installed packages. Loading code needs trust."""
+    sandbox: SandboxSettings = SandboxSettings()
+    """How programs and python steps are isolated: `backend` (`auto`, `bubblewrap` or `landlock`), and the most that one
+    of them may use, whatever a model asks for: `seconds`, `memory_bytes`, `output_bytes` of each output stream,
+    `processes` at the same time (1: it may not start any), `file_bytes` of a file that it writes."""
     context: ContextChoice | None = None
-    """What phases receive from earlier phases, unless a skill or a phase has a `context` of its own: `all`, `default`,
-    `none`, or a mapping with `handoff_fields`, `narrative_cap`, `max_tokens` and `ask_handoff`. `null` is nothing."""
+    """The handoffs that phases receive, unless a skill or a phase has a `context` of its own: `all`, `default`,
+    `none`, or a mapping with `handoff_fields`, `narrative_cap`, `max_tokens` and `ask_handoff`. `null` means none."""
+    mcp: McpSettings = McpSettings()
+    """MCP servers, whose tools are ops: `servers: {NAME: {command: [PROGRAM, ARGUMENT]}}` or `{url: URL}`. More keys:
+    `env` of a program and `headers` of a URL (texts or `secret://NAME`), `timeout` of a call in seconds, and `trusted`:
+    whether the server's hints about the effects of its tools count. Starting a program needs trust in the project."""
+    web: WebSettings = WebSettings()
+    """The provider of the op `web_search`: `search: {provider: NAME, key: secret://NAME}`. Providers: `brave`, `tavily`
+    and `searxng`, which needs the `url` of its server."""
     output_language: str | None = None
     """Language of natural-language output; `null` lets the model choose."""
     strict: bool = False
     """Enforce required fields at every depth of an artifact instead of at the top level only."""
     sizes: Sizes = Sizes()
-    """Size limits. Of an answer: `answer_bytes`, `answer_depth`, `answer_ops`. Of what a frame shows of an input or an
-    op result before it is truncated: `input_bytes`, `result_bytes`. Of a file that an op reads or writes:
-    `file_bytes`. Of what all ops of one visit may read (`visit_read_bytes`), search (`visit_matched_bytes`), and record
+    """Size limits. An answer: `answer_bytes`, `answer_depth`, `answer_ops`. An input or an op result in a frame, before
+    truncation: `input_bytes`, `result_bytes`. A file that an op reads or writes: `file_bytes`. All ops of one
+    visit: the bytes that they may read (`visit_read_bytes`), search (`visit_matched_bytes`), and record
     as results and contents of files (`visit_recorded_bytes`); an op beyond that fails with an error result."""
 
 
@@ -204,7 +301,7 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     approval_seconds: int = 86_400
     classes: dict[str, str] = {}
     """Model class → the model that answers phases of that class."""
-    answer_forms: dict[str, Literal["full", "short"]] = {}
+    answer_forms: dict[str, Literal["full", "short", "tools"]] = {}
     """The form in which each of these models is asked to answer."""
     context: ContextChoice | None = None
 

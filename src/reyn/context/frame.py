@@ -73,8 +73,15 @@ class Rollback(msgspec.Struct, frozen=True):
     reason: str
 
 
+class RejectedArtifact(msgspec.Struct, frozen=True):
+    """The artifact of an earlier visit of the phase that a rollback rejected, and the reason."""
+
+    rejected_artifact: dict[str, Any]
+    reason: str
+
+
 class ContextFrame(msgspec.Struct, frozen=True):
-    """The frame of the first turn of a visit, as one value.
+    """The frame of one turn, as one value.
 
     Attributes:
         stable: The part that is the same on every visit of the phase.
@@ -83,6 +90,8 @@ class ContextFrame(msgspec.Struct, frozen=True):
         remaining_act_turns: Turns left for ops; `None` if no ops are offered.
         read_artifacts: Earlier artifacts of the run that the phase reads, the whole of each.
         handoff: What the phase receives from earlier phases; `None` if it receives nothing.
+        rollback: Set if the phase was re-entered by a rollback.
+        control_ir_results: The results of the ops of this visit so far, the whole of each.
         messages: Role and exact text of every message that the model receives.
         sections: The estimated tokens of each section of the messages.
         warnings: Reasons why a real run may send a different text.
@@ -94,6 +103,8 @@ class ContextFrame(msgspec.Struct, frozen=True):
     remaining_act_turns: int | None = None
     read_artifacts: tuple[dict[str, Any], ...] = ()
     handoff: str | None = None
+    rollback: RejectedArtifact | None = None
+    control_ir_results: tuple[dict[str, Any], ...] = ()
     messages: tuple[tuple[str, str], ...] = ()
     sections: tuple[FrameSection, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -110,6 +121,10 @@ class ContextFrame(msgspec.Struct, frozen=True):
             frame["read_artifacts"] = list(self.read_artifacts)
         if self.handoff is not None:
             frame["handoff"] = self.handoff
+        if self.rollback is not None:
+            frame["rollback"] = msgspec.to_builtins(self.rollback)
+        if self.control_ir_results:
+            frame["control_ir_results"] = list(self.control_ir_results)
         if self.remaining_act_turns is not None:
             frame["remaining_act_turns"] = self.remaining_act_turns
         return frame

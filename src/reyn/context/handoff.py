@@ -101,15 +101,15 @@ def assemble_handoff_context(
     sections += [(f"phase {one.phase}: {fold_lines(one.phase_name)}", _phase_text(one, manifest)) for one in handoffs]
     whole_body = SEPARATOR.join(text for _, text in sections)
     whole = _join_parts(whole_body, warnings)
-    body, shown = _fit(whole_body, warnings, manifest.max_tokens)
-    text = _join_parts(body, shown)
+    body, fitted_warnings = _fit(whole_body, warnings, manifest.max_tokens)
+    text = _join_parts(body, fitted_warnings)
     result = ContextBudgetResult(
         estimate_tokens(whole), manifest.max_tokens, estimate_tokens(text), was_truncated=text != whole
     )
     costs = section_costs(sections, len(body))
     if warnings:
-        costs = (*costs, SectionCost("warnings", estimate_tokens(warnings), estimate_tokens(shown)))
-    return HandoffContext(text, result, costs, warnings_truncated=shown != warnings)
+        costs = (*costs, SectionCost("warnings", estimate_tokens(warnings), estimate_tokens(fitted_warnings)))
+    return HandoffContext(text, result, costs, warnings_truncated=fitted_warnings != warnings)
 
 
 def _fit(body: str, warnings: str, budget: int) -> tuple[str, str]:

@@ -99,7 +99,7 @@ def resolve_manifest(phase: int | str, *overrides: Mapping[int | str, PhaseManif
 
 
 class PhaseContext(NamedTuple):
-    """What a phase receives from earlier phases (`None` is nothing), and whether it is asked for a handoff."""
+    """The handoffs that a phase receives (`None`: none), and whether the model is asked to add one."""
 
     manifest: PhaseManifest | None = None
     asks_handoff: bool = False

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def offered_ops(vocabulary: Vocabulary, allowed: tuple[str, ...]) -> tuple[OpSpec, ...]:
     """Return the specifications of the ops that a phase allows, in its order."""
     specs = (vocabulary.op(kind) for kind in allowed)
-    return tuple(spec for spec in specs if spec is not None and spec.is_available)
+    return tuple(spec for spec in specs if spec is not None and spec.is_available and spec.is_offered)
 
 
 def with_truncated_reads(vocabulary: Vocabulary, offered: tuple[OpSpec, ...]) -> tuple[OpSpec, ...]:

@@ -47,7 +47,9 @@ _DECODERS: dict[tuple[str, int], msgspec.json.Decoder[Any]] = {}
 _OLDER: set[type[Body]] = set()
 _FAMILIES: dict[tuple[str, int], type[Body]] = {}
 _OP_TYPES: dict[tuple[type[Body], str], type[Body]] = {}
-_OP_EVENT = re.compile(r"([a-z][a-z0-9_]{0,39})_(started|completed)")
+OP_KIND = r"[a-z][a-z0-9_]{0,39}|mcp:[a-z][a-z0-9_-]{0,39}/[A-Za-z0-9_.-]{1,64}"
+"""The names of op kinds. Those of MCP tools contain the server."""
+_OP_EVENT = re.compile(rf"({OP_KIND})_(started|completed)")
 
 
 def event(kind: str, *, v: int, origin: Origin, enters: Status | None = None) -> Callable[[type[B]], type[B]]:
@@ -94,7 +96,7 @@ def _make_op_event(shape: type[B], op_kind: str) -> type[B]:
     suffix = shape.kind.removeprefix("<kind>_")
     name = f"{op_kind}_{suffix}"
     cls = msgspec.defstruct(
-        "".join(word.title() for word in name.split("_")),
+        "".join(word.title() for word in re.split(r"[^A-Za-z0-9]", name)),
         [],
         bases=(shape,),
         frozen=True,
@@ -208,4 +210,6 @@ def _fields(cls: type[msgspec.Struct]) -> tuple[tuple[str, frozenset[str]], ...]
 def _marks(shape: msgspec.inspect.Type) -> frozenset[str]:
     if isinstance(shape, msgspec.inspect.UnionType):
         return frozenset().union(*(_marks(member) for member in shape.types))
+    if isinstance(shape, msgspec.inspect.VarTupleType):
+        return _marks(shape.item_type)
     return frozenset(shape.extra or ()) if isinstance(shape, msgspec.inspect.Metadata) else frozenset()

@@ -76,7 +76,7 @@ _COMMITS_PER_CHECKPOINT = 200
 _EVENTS_PER_PAGE = 2_000
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _MAX_MARKS = 100
-"""Marks that are looked at, newest first. A journal has one for each user who vouched for it."""
+"""Maximum number of marks to check, newest first. A journal has one for each user who trusted it."""
 _FREE_SHARE = 10
 """A file is compacted when at least one page in so many is free."""
 
@@ -421,7 +421,7 @@ class SqliteJournal:
         return [self._current(row) for row in current]
 
     def _current(self, row: RunRow) -> RunRow:
-        """Return the row as today's fold derives it; a read-only database of an earlier format holds another."""
+        """Return the row that the current fold derives. A read-only database may store an older one."""
         if self._columns == ROW:
             return row
         return rebuild(self.read(row.run_id)) or row
@@ -558,7 +558,7 @@ class SqliteJournal:
         return int(version)
 
     def _checkpoint(self) -> None:
-        """Checkpoint the WAL. Errors are ignored, and another process may be faster: a later one will succeed."""
+        """Checkpoint the WAL. Errors are ignored: another process may be faster."""
         with suppress(OSError, sqlite3.Error):
             handle = os.open(self._checkpoint_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:

@@ -26,7 +26,7 @@ _REMARK = {"type": "string", "maxLength": 4_000}
 
 
 def _response(decisions: list[str], **fields: Any) -> dict[str, Any]:
-    """Return the schema of an answer: a word, or an object with the decision and a remark."""
+    """Return the schema of a reply: a word, or an object with the decision and a remark."""
     properties = {"decision": {"enum": decisions}, **fields, "remark": _REMARK}
     whole = {"type": "object", "properties": properties, "required": ["decision"], "additionalProperties": False}
     return {"anyOf": [{"enum": ["approve", "reject", "defer"]}, whole]}
@@ -41,7 +41,7 @@ SUGGESTIONS = ("approve", "reject", "defer")
 
 
 class Rejected:
-    """The op was not approved. `result` is the hash of what the model sees."""
+    """The op was not approved. `result` is the hash of the result that the model sees."""
 
     def __init__(self, result: str) -> None:
         self.result = result
@@ -182,7 +182,7 @@ def _target(verdict: Accepted) -> str:
 
 
 def _decision_preview(verdict: Accepted) -> str:
-    """Return what a person sees of a decision. Texts of the model are JSON, so that none can look like another line."""
+    """Return the preview of a decision. Texts of the model are JSON, so none can imitate a line of Reyn's own."""
     lines = [f"reason: {printable(verdict.reason)} (confidence {verdict.confidence:g})"]
     lines += [f"op {number}: {printable(args)}" for number, args in enumerate(verdict.ops, start=1)]
     if verdict.artifact is not None:

@@ -31,12 +31,12 @@ class BudgetLog:
         self._root = root
 
     def append(self, events: Iterable[Event]) -> str:
-        """Write the lines of new events; return why that failed, or an empty string."""
+        """Write the lines of new events; return the error, or an empty string."""
         lines = _lines(events)
         return self._write(lines) if lines else ""
 
     def complete(self, run_id: str, events: Iterable[Event]) -> str:
-        """Write the lines that are missing of a run; return why that failed, or an empty string.
+        """Write the missing lines of a run; return the error, or an empty string.
 
         Args:
             run_id: The run.

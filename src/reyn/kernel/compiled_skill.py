@@ -7,12 +7,20 @@ and turns are compiled on first use.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from reyn import models
-from reyn.context import choice_examples, choose_context, closing_text, stable_frame, static_text
+from reyn.context import (
+    InvocationSpec,
+    PromptContract,
+    choice_examples,
+    choose_context,
+    closing_text,
+    stable_frame,
+    static_text,
+)
 from reyn.contract import Contract, candidates_of, offered_ops, with_truncated_reads
 from reyn.journal import Blob, kinds, ordered
 from reyn.jsonschema import compile_schema, lenient
@@ -45,6 +53,11 @@ class RunContext:
         """
         found = self.skill.skills.get(name)
         return msgspec.structs.replace(found, skills=self.skill.skills) if found else None
+
+    @property
+    def conversation(self) -> str | None:
+        """The name of the phase whose conversation ops may change, if there is one."""
+        return None
 
     @cached_property
     def uses_handoffs(self) -> bool:
@@ -88,11 +101,25 @@ class TurnSpec:
             max_phase_visits=max_phase_visits,
             output_language=settings.output_language,
         )
-        self.closing = closing_text(self.frame, form)
+        is_plain = self.contract.is_plain_text
+        self.closing = closing_text(self.frame, form, is_plain_text=is_plain)
+        text = static_text(self.frame, form, asks_handoff=asks_handoff, is_plain_text=is_plain)
+        self.stable = Blob.of(text.encode())
         self.examples = choice_examples(self.frame) if form == "short" else ()
-        self.stable = Blob.of(static_text(self.frame, form, asks_handoff=asks_handoff).encode())
         self.schema = Blob.of(ordered(self.contract.schema))
+        self.tools = Blob.of(ordered(self.contract.tools)) if self.contract.tools else None
         self.system = kinds.FrameMessage("system", (kinds.Part(blob=self.stable.hash),))
+        self.invocation = InvocationSpec(phase, "phase", PromptContract(system_prompt=self.system.parts))
+
+    @property
+    def answer_schema(self) -> dict[str, Any]:
+        """The JSON Schema of every allowed answer."""
+        return self.contract.schema
+
+    @property
+    def tool_definitions(self) -> tuple[models.ToolDefinition, ...]:
+        """The native tools of a request; `tools` is their record."""
+        return self.contract.tools
 
 
 class CompiledPhase(RunContext):
@@ -128,6 +155,10 @@ class CompiledPhase(RunContext):
     @cached_property
     def definition(self) -> Phase:
         return self.skill.phases[self.name]
+
+    @property
+    def conversation(self) -> str | None:
+        return self.name if self.definition.conversation is not None else None
 
     def context(self, ordinal: int) -> PhaseContext:
         """Return what the phase receives from earlier phases if it is the phase with this rank."""

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from reyn.errors import ForeignAwait, InternalError, ReynError
 from reyn.journal import kinds
-from reyn.kernel.effects import EXPIRED, UNKNOWN_OUTCOME, Ask, Effect, Pause, decode_answer
+from reyn.kernel.effects import (
+    EXPIRED,
+    UNKNOWN_OUTCOME,
+    Ask,
+    Effect,
+    Pause,
+    Restore,
+    TurnInterrupted,
+    decode_answer,
+)
 from reyn.kernel.phase_executor import postprocess, visit, visit_skill
 from reyn.kernel.run_orchestrator import Postprocess, Visit, next_move, stop_for
 from reyn.kernel.tape import RecordingEnded
@@ -47,12 +56,16 @@ class World(Protocol):
         ...
 
     async def wait_for_answer(self, wait: kinds.Wait, state: RunState) -> bool:
-        """Ask the user, and return whether a message arrived or the question expired; False if there is no answer for
+        """Ask the user, and return whether a message arrived or the question expired; False if there is no reply
         now."""
         ...
 
     async def flush(self, tape: Tape) -> None:
         """Make the buffered events of the tape durable."""
+        ...
+
+    async def settle(self) -> None:
+        """End what was started ahead of the visit and is not awaited any more."""
         ...
 
 
@@ -70,6 +83,13 @@ class Driver:
 
     async def drive(self) -> RunState:
         """Execute the run until it ends or stops."""
+        try:
+            return await self._drive()
+        finally:
+            if self.world is not None:
+                await self.world.settle()
+
+    async def _drive(self) -> RunState:
         try:
             self._take_external_events()
             while True:
@@ -114,13 +134,18 @@ class Driver:
 
     async def _advance(self, coroutine: Coroutine[Effect[Any], Any, None]) -> None:
         """Step a coroutine through its effects to its end."""
-        result: Any = None
+        effect: Any = None
         try:
+            effect = coroutine.send(None)
             while True:
-                effect = coroutine.send(result)
                 if not isinstance(effect, Effect):
                     raise ForeignAwait(f"a visit awaited {effect!r}, which is not an effect")
-                result = await (self._ask(effect) if isinstance(effect, Ask) else self._resolve(effect))
+                try:
+                    result = await (self._ask(effect) if isinstance(effect, Ask) else self._resolve(effect))
+                except TurnInterrupted as interruption:
+                    effect = coroutine.throw(interruption)
+                else:
+                    effect = coroutine.send(result)
         except StopIteration:
             return
         finally:
@@ -131,6 +156,7 @@ class Driver:
         while True:
             self._take_external_events()
             self._ensure_running()
+            self._check_abort(effect)
             if isinstance(effect, Pause):
                 return None
             if effect.is_unsafe and self.tape.state.recovery.unknown_outcome == effect.key:
@@ -157,9 +183,10 @@ class Driver:
         return outcome
 
     async def _ask(self, effect: Ask) -> Any:
-        """Return the answer to an open question; stop the run if there is none for now."""
+        """Return the reply to an open question; stop the run if there is none yet."""
         while True:
             self._take_external_events()
+            self._check_abort(effect)
             last_answer, wait = self.tape.state.last_answer, self.tape.state.wait
             if last_answer is not None and last_answer.wait == effect.key:
                 self._ensure_running()
@@ -181,6 +208,11 @@ class Driver:
                 raise _Stopped
             if not await self.world.wait_for_answer(wait, self.tape.state):
                 raise _Stopped
+
+    def _check_abort(self, effect: Effect[Any]) -> None:
+        """Interrupt the visit if its turn was aborted. Files are restored in any case."""
+        if self.tape.state.aborted is not None and not isinstance(effect, Restore):
+            raise TurnInterrupted
 
     def _take_external_events(self) -> None:
         """Take events from outside the run: recorded ones first, then new ones from the world."""

@@ -15,13 +15,18 @@ from reyn.journal import canonical, digest, kinds
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from reyn.context import NormalizedMessageList
     from reyn.journal import Body
-    from reyn.models import Candidate, Message
+    from reyn.models import Candidate, Message, ToolDefinition
     from reyn.skills import Skill
 
     Content = Callable[[str], bytes]
 
 R = TypeVar("R")
+
+
+class TurnInterrupted(Exception):
+    """Raised in a visit where it awaits an effect: the user aborted the turn."""
 
 
 class Effect(Generic[R]):
@@ -53,7 +58,10 @@ class Effect(Generic[R]):
 
 @dataclass(frozen=True)
 class Reply:
-    """A model's answer: its text, the hash of the text, whether it was truncated, and the probability of its choice."""
+    """A model's answer: its text, the hash of the text, whether it was truncated, and the probability of its choice.
+
+    In the form `tools`, the text is the JSON of content and tool calls (`reyn.models.native_reply`).
+    """
 
     text: str
     hash: str
@@ -76,6 +84,9 @@ class CallModel(Effect[Reply]):
     """Hash of the input artifact."""
     candidates: tuple[Candidate, ...] = ()
     form: kinds.AnswerForm = "full"
+    transcript: NormalizedMessageList | None = None
+    """Messages that come after the system message."""
+    tools: tuple[ToolDefinition, ...] = ()
     examples: tuple[Message, ...] = ()
     """The static messages of the prompt that asks for the choice alone."""
     closing: str = ""
@@ -91,7 +102,7 @@ class CallModel(Effect[Reply]):
 
 @dataclass(frozen=True)
 class PlanOp(Effect[kinds.OpStarted | kinds.PermissionDenied | kinds.ApprovalRequired]):
-    """Ask the gate, and plan what an op will do. `approved` is the digest of the action that a person approved."""
+    """Check permissions and plan an op. `approved` is the digest of the action that a person approved."""
 
     key: str
     args: dict[str, Any]
@@ -110,8 +121,19 @@ class PlanOp(Effect[kinds.OpStarted | kinds.PermissionDenied | kinds.ApprovalReq
         return ""
 
 
+@dataclass(frozen=True)
+class CheckOutput(Effect[kinds.OutputChecked]):
+    """Have the program that started the run check the final output, which fits its schema."""
+
+    key: str
+    data: Any
+
+    outcomes = (kinds.OutputChecked,)
+    needs_intent = False
+
+
 class Expired:
-    """Returned instead of an answer: the question expired."""
+    """Returned instead of a reply: the question expired."""
 
 
 EXPIRED = Expired()
@@ -128,7 +150,7 @@ UNKNOWN_OUTCOME = UnknownOutcome()
 class PerformOp(Effect[kinds.OpCompleted | kinds.PermissionDenied | UnknownOutcome]):
     """Execute a planned op.
 
-    `answer` is the answer to the op's request. `resolution` is the operator's decision on an unsafe intent whose
+    `answer` is the result of the op's request. `resolution` is the operator's decision on an unsafe intent whose
     outcome is unknown: `again`, `done` or `failed`.
     """
 
@@ -145,7 +167,7 @@ class PerformOp(Effect[kinds.OpCompleted | kinds.PermissionDenied | UnknownOutco
 
 @dataclass(frozen=True)
 class Restore(Effect[kinds.WorkspaceRestored]):
-    """Restore files to what they were, newest change first."""
+    """Restore files to their content before the changes, newest change first."""
 
     key: str
     changes: tuple[kinds.Change, ...]
@@ -155,7 +177,7 @@ class Restore(Effect[kinds.WorkspaceRestored]):
 
 @dataclass(frozen=True)
 class Ask(Effect[Any]):
-    """Wait for the answer to a question, and return its JSON value. A `wait_opened` with the same id precedes it.
+    """Wait for the reply to a question, and return its JSON value. A `wait_opened` with the same id precedes it.
 
     `is_deferred` means that a person has just postponed the question: the run stops and waits instead of asking again.
     """
@@ -191,6 +213,10 @@ class ExecuteSubRun(Effect[kinds.SubRunCompleted]):
 
     key: str
     started: kinds.SubRunStarted
+    ahead: tuple[kinds.SubRunStarted, ...] = field(default=(), compare=False)
+    """Sub-runs that the visit will await next. They execute meanwhile; their outcomes are recorded when awaited."""
+    concurrency: int = 1
+    """How many of them, this one included, execute at the same time."""
 
     outcomes = (kinds.SubRunCompleted,)
     failures = (kinds.SubRunStopped,)

@@ -1,4 +1,4 @@
-"""Handoffs of a run: what a completed phase leaves for later ones, and what a phase receives of it.
+"""Handoffs of a run: record the handoff of a completed phase, and assemble the handoffs for a later phase.
 
 A handoff is derived from what the run records anyway: the decision, the artifact, changed files, reviews, sub-runs. It
 is bounded in size, and a phase receives a bounded number, so that the cost of a visit does not grow with the run.
@@ -135,7 +135,7 @@ def _derive(
     below = [_read(one.handoff, tape) for one in state.visit.sub_runs if one.handoff]
     data = artifact["data"] if isinstance(artifact["data"], dict) else {}
     own = data | extra
-    given = _data(entry.input.hash, tape)
+    input_data = _data(entry.input.hash, tape)
     named = _texts(own.get("decisions_made"))
     decisions = named or [reason]
     words = _words(artifact)
@@ -149,8 +149,8 @@ def _derive(
     return PhaseHandoff(
         phase=state.history.ordinal(entry.phase),
         phase_name=entry.phase,
-        goal=_line(_text(own.get("goal")) or _text(given.get("goal")) or _goal_before(before, tape)),
-        epic_id=_line(_text(own.get("epic_id")) or _text(given.get("epic_id"))),
+        goal=_line(_text(own.get("goal")) or _text(input_data.get("goal")) or _goal_before(before, tape)),
+        epic_id=_line(_text(own.get("epic_id")) or _text(input_data.get("epic_id"))),
         verdicts=_verdicts([*verdicts, reviewed, own.get("verdicts")]),
         artifacts_produced=_items(
             [*changed, *_texts(own.get("artifacts_produced")), *_all(below, "artifacts_produced")]
@@ -206,7 +206,7 @@ def _words(artifact: dict[str, Any]) -> str:
 
 
 def _in_words(content: bytes) -> str:
-    """Put an artifact into words, on one line; of a large one, the beginning of its JSON."""
+    """Put an artifact into words, on one line; for a large artifact, return the beginning of its JSON."""
     if len(content) > _MAX_SOURCE_BYTES:
         return fold_lines(content[:_MAX_SOURCE_BYTES].decode("utf-8", "ignore"))
     return fold_lines(plain_text(content))
@@ -227,12 +227,12 @@ def _line(text: str) -> str:
 
 
 def summarize(reason: str) -> str:
-    """Return the summary that a sub-run hands up: the reason of its last decision, bounded."""
+    """Return the summary of a sub-run for its parent: the reason of its last decision, bounded."""
     return _line(reason)
 
 
 def _items(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return distinct texts, bounded in number and length; the last one says how many are left out."""
+    """Return distinct texts, bounded in number and length. The last one counts the omitted texts."""
     items = list(dict.fromkeys(line for text in texts if (line := _line(text))))
     if len(items) <= MAX_ITEMS:
         return tuple(items)
@@ -244,7 +244,7 @@ def _all(handoffs: list[PhaseHandoff], field: str) -> list[str]:
 
 
 def _verdicts(sources: Iterable[Any]) -> dict[str, str]:
-    """Merge verdicts, later ones over earlier ones; bounded, the latest are kept."""
+    """Merge verdicts: later ones replace earlier ones, and the oldest are dropped beyond the limit."""
     merged: dict[str, str] = {}
     for source in sources:
         for name, verdict in source.items() if isinstance(source, dict) else ():

@@ -34,6 +34,8 @@ def to_artifact(value: Any, skill: Skill, *, strict: bool = False, node: str | N
     """
     node = node or skill.entry
     inputs = skill.inputs_of(node)
+    if value is None and (error := _data_error({}, inputs[0], strict=strict)):
+        raise InputInvalid(f"skill `{skill.name}` needs an input, data of type `{_type_names(inputs)}`: {error}")
     if value is None:
         value = {}
     if isinstance(value, str):
@@ -60,16 +62,21 @@ def _check(artifact: dict[str, Any], node: str, inputs: tuple[ArtifactType, ...]
         check_json(artifact)
     except ValueError as invalid:
         raise InputInvalid(f"the input is not JSON: {invalid}") from invalid
-    accepted = {member.name: member.schema for member in inputs}
-    if artifact["type"] not in accepted:
+    if artifact["type"] not in [member.name for member in inputs]:
         raise InputInvalid(
             f"the input has type `{artifact['type']}`; phase `{node}` accepts `{_type_names(inputs)}`",
             hint=f"Pass a JSON object with the data of `{inputs[0].name}`, or one with `type` and `data`.",
         )
-    schema = accepted[artifact["type"]]
-    error = compile_schema(schema if strict else lenient(schema)).first_error(artifact["data"])
-    if error is not None:
-        raise InputInvalid(f"the input is not a valid `{artifact['type']}`: {error.path('data')}: {error.message}")
+    member = next(one for one in inputs if one.name == artifact["type"])
+    if error := _data_error(artifact["data"], member, strict=strict):
+        raise InputInvalid(f"the input is not a valid `{artifact['type']}`: {error}")
+
+
+def _data_error(data: Any, member: ArtifactType, *, strict: bool) -> str:
+    """Return why data is not valid for a type; empty if it is."""
+    schema = member.schema if strict else lenient(member.schema)
+    error = compile_schema(schema).first_error(data)
+    return "" if error is None else f"{error.path('data')}: {error.message}"
 
 
 def _type_names(inputs: tuple[ArtifactType, ...]) -> str:

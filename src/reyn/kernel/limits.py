@@ -56,14 +56,23 @@ def visits_left(state: RunState, skill: Skill, settings: RunSettings, phase: str
     if cap is None:
         return {}
     visits = state.history.visits
-    left = {name: cap - visits.get(name, 0) for name in skill.graph.get(phase, ()) if name != END}
+    left = {
+        name: cap - visits.get(name, 0)
+        for name in skill.graph.get(phase, ())
+        if name != END and not is_conversation(skill, name)
+    }
     if phase in left and not state.visit.is_open:
         left[phase] -= 1
     return left
 
 
+def is_conversation(skill: Skill, phase: str) -> bool:
+    """Return whether a phase is a conversation. The user paces its visits, so their number is not limited."""
+    return phase in skill.phases and skill.phases[phase].conversation is not None
+
+
 def repeated_failure(state: RunState, settings: RunSettings, op: str, times: int) -> kinds.LimitReached | None:
-    """Return the limit that a visit has reached by calling the same op in vain, if it has."""
+    """Return the limit on repeated failures of the same op, if a visit has reached it."""
     cap = limit_of(state, settings, "no_progress")
     if cap is None or times < cap:
         return None
@@ -91,7 +100,7 @@ def act_turns(state: RunState, settings: RunSettings, phase_limit: int) -> int:
 
 
 def sub_run_settings(state: RunState, settings: RunSettings) -> RunSettings:
-    """Return the settings of a sub-run. Of time and tokens, it gets what its parent has left."""
+    """Return the settings of a sub-run. Its limits on time and tokens are what its parent has left."""
     names = ("max_phase_visits", "max_act_turns", "phase_seconds", "run_seconds", "tokens", "no_progress")
     caps = {name: limit_of(state, settings, name) for name in names}
     spent = {"run_seconds": state.active // SECOND, "tokens": state.models.usage.total}
@@ -104,7 +113,7 @@ def sub_run_settings(state: RunState, settings: RunSettings) -> RunSettings:
 def limits_to_raise(
     parent: RunState, child: RunState, child_settings: RunSettings, allowed: Limits
 ) -> dict[str, int | None]:
-    """Return the limits of a sub-run that are smaller than its parent allows by now, with their new values.
+    """Return the limits of a sub-run that its parent can now extend, with their new values.
 
     A cap on act turns that was raised in the parent is raised in the sub-run to the same value.
     """

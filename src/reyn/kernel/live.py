@@ -10,13 +10,29 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from reyn.errors import InternalError
-from reyn.journal import Answer, Approval, Blob, Cancel, RaiseLimit, canonical, check_json, decode, kinds
+from reyn.journal import (
+    AbortTurn,
+    Answer,
+    Approval,
+    Blob,
+    Cancel,
+    ChangeMemory,
+    RaiseLimit,
+    canonical,
+    check_json,
+    decode,
+    kinds,
+)
 from reyn.jsonschema import compile_schema
 from reyn.kernel import versions
 from reyn.kernel.budget_log import BUDGET_LOG
-from reyn.kernel.effects import CallModel, ExecuteSubRun, PerformOp, PlanOp, PlanSubRun, Restore
+from reyn.kernel.conversations import changed, is_turn_open, memory_error, memory_of
+from reyn.kernel.effects import CallModel, CheckOutput, ExecuteSubRun, PerformOp, PlanOp, PlanSubRun, Restore
 from reyn.kernel.llm_call_recorder import LlmCallRecorder
+from reyn.kernel.nesting import run_scope
 from reyn.kernel.ports import Later, NamedPeople
 
 if TYPE_CHECKING:
@@ -37,18 +53,20 @@ if TYPE_CHECKING:
 
     Listener = Callable[[Event], None]
     OnDelta = Callable[[Delta], None]
+    OutputCheck = Callable[[Any], tuple[str, str]]
+    """Returns the JSON path and the message of an error in a final output; both are empty if it is valid."""
     EventWithBlobs = tuple[Body, tuple[Blob, ...]]
 
 _POLL_SECONDS = 0.02
-"""Between effects, how often the inbox is read for messages of other processes."""
+"""Interval for reading the inbox between effects."""
 _WAIT_POLL_SECONDS = 0.05
-"""While the user is being asked, how often the inbox is read."""
+"""Interval for reading the inbox while a user is asked."""
 _ABANDON_SECONDS = 5.0
-"""How long work that was cancelled may take to end."""
+"""Maximum time for cancelled work to end."""
 _CANCEL_POLL_SECONDS = 0.25
-"""During a model call, how often the inbox is read for a cancellation."""
+"""Interval for reading the inbox during a model call, for a cancellation."""
 _MAX_INVALID_ANSWERS = 3
-"""After so many invalid answers of the user, the run stops and waits."""
+"""Number of invalid replies after which the run stops and waits."""
 
 
 class InboxPolling:
@@ -76,7 +94,7 @@ class InboxPolling:
 
 
 class LiveWorld:
-    """The world of one run. `warnings` collects what the caller should know and no event records."""
+    """The world of one run. `warnings` collects messages for the caller that no event records."""
 
     def __init__(
         self,
@@ -94,7 +112,11 @@ class LiveWorld:
         resumption: Resumption | None = None,
         listener: Listener | None = None,
         on_delta: OnDelta | None = None,
+        check: OutputCheck | None = None,
+        owner: object = None,
     ) -> None:
+        self._owner = owner
+        self._check = check
         self._journal = journal
         self._commits = commits
         self._model = model
@@ -112,8 +134,12 @@ class LiveWorld:
         self._listener = listener
         self.warnings = self._recorder.warnings
         self._invalid_answers = 0
+        self._ahead: dict[str, asyncio.Future[EventWithBlobs]] = {}
+        self._slots: tuple[int, asyncio.Semaphore] | None = None
 
     async def perform(self, effect: Effect[Any], tape: Tape) -> EventWithBlobs | None:
+        if self._ahead and not isinstance(effect, ExecuteSubRun | PlanSubRun):
+            await self.settle()  # the iteration that started them has ended
         match effect:
             case CallModel():
                 return await self._call_model(effect, tape)
@@ -121,20 +147,59 @@ class LiveWorld:
                 if self._ops.is_foreign(effect):  # whatever foreign code does, the answer that asked for it is durable
                     await self.flush(tape)
                 return self._ops.plan(effect, tape)
-            case PerformOp() if self._ops.is_foreign(effect):
-                return await self._unless_cancelled(self._ops.perform(effect, tape), tape)
+            case PerformOp() if self._ops.may_take_time(effect):
+                with run_scope(self._owner, tape, effect.key):
+                    return await self._unless_cancelled(self._ops.perform(effect, tape), tape)
             case PerformOp():
                 return await self._ops.perform(effect, tape)
+            case CheckOutput():
+                return self._check_output(effect), ()
             case Restore():
                 return self._ops.restore(effect, tape)
             case PlanSubRun():
                 return self._sub_runs.plan(effect, tape)
             case ExecuteSubRun():
-                return await self._sub_runs.execute(effect, tape)
+                return await self._execute_sub_run(effect, tape)
         raise InternalError(f"effect {type(effect).__name__} has no implementation")
 
+    def _check_output(self, effect: CheckOutput) -> kinds.OutputChecked:
+        if self._check is None:
+            return kinds.OutputChecked(effect.key, checked=False)
+        path, error = self._check(effect.data)
+        return kinds.OutputChecked(effect.key, self._roster.scrub(error), path)
+
+    async def _execute_sub_run(self, effect: ExecuteSubRun, tape: Tape) -> EventWithBlobs:
+        """Execute a sub-run, and meanwhile those that are awaited next.
+
+        Each has a journal of its own, so one that is interrupted continues when it is awaited again.
+        """
+        if not effect.ahead and effect.key not in self._ahead:
+            return await self._sub_runs.execute(effect, tape)
+        for started in (effect.started, *effect.ahead):
+            if started.call not in self._ahead:
+                work = self._execute_one(ExecuteSubRun(started.call, started), effect.concurrency, tape)
+                self._ahead[started.call] = asyncio.ensure_future(work)
+        return await self._ahead.pop(effect.key)
+
+    async def _execute_one(self, effect: ExecuteSubRun, concurrency: int, tape: Tape) -> EventWithBlobs:
+        if self._slots is None or self._slots[0] != concurrency:
+            self._slots = (concurrency, asyncio.Semaphore(concurrency))
+        async with self._slots[1]:
+            return await self._sub_runs.execute(effect, tape)
+
+    async def settle(self) -> None:
+        """Interrupt the sub-runs that nothing awaits any more."""
+        tasks = [*self._ahead.values()]
+        self._ahead.clear()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.gather(*tasks, return_exceptions=True)
+
     async def _call_model(self, effect: CallModel, tape: Tape) -> EventWithBlobs | None:
-        """Call the model; return nothing if the run was cancelled during the call."""
+        """Call the model; return nothing if the run or the turn was cancelled before or during the call."""
+        if self._polling.is_due(tape.run_id) and self._is_cancelled(tape.state):
+            return None
 
         async def record(body: Body) -> None:
             tape.record(body, self.now())
@@ -151,7 +216,7 @@ class LiveWorld:
         return await self._unless_cancelled(call, tape)
 
     async def _unless_cancelled(self, work: Coroutine[Any, Any, EventWithBlobs], tape: Tape) -> EventWithBlobs | None:
-        """Await work that may take long; give it up and return nothing once the run is cancelled."""
+        """Await work that may take long; cancel it and return nothing if the run or the turn is cancelled."""
         task = asyncio.ensure_future(work)
         try:
             while not task.done():
@@ -166,7 +231,13 @@ class LiveWorld:
 
     def _is_cancelled(self, state: RunState) -> bool:
         messages = self._journal.drain(state.run_id, state.messages_taken)
-        return any(isinstance(message.payload, Cancel) for message in messages)
+        is_cancelled = any(
+            isinstance(message.payload, Cancel) or (isinstance(message.payload, AbortTurn) and is_turn_open(state))
+            for message in messages
+        )
+        if is_cancelled:
+            self._polling.notify(state.run_id)  # it is recorded before the next effect
+        return is_cancelled
 
     def now(self) -> int:
         return self._clock.now()
@@ -186,7 +257,7 @@ class LiveWorld:
         elif state.status == "running" and not self._polling.is_due(state.run_id):
             return events
         messages = self._journal.drain(state.run_id, state.messages_taken)
-        return events + inbox_events(messages, state.wait, self.now()) if messages else events
+        return events + inbox_events(messages, state, self.now()) if messages else events
 
     def _resumed(self, resumption: Resumption, state: RunState) -> EventWithBlobs:
         pinned = resumption.pinned
@@ -204,7 +275,7 @@ class LiveWorld:
         ), tuple(blob for blob in (pinned, resumption.ops) if blob)
 
     async def wait_for_answer(self, wait: kinds.Wait, state: RunState) -> bool:
-        """Ask the user and poll the inbox meanwhile; return whether the run continues. The first answer counts."""
+        """Ask the user and poll the inbox meanwhile; return whether the run continues. The first reply counts."""
         asking = asyncio.ensure_future(self._people.ask(state.run_id, wait))
         try:
             while True:
@@ -241,7 +312,7 @@ class LiveWorld:
     async def flush(self, tape: Tape) -> None:
         """Make buffered events durable, then pass them to the listener.
 
-        A standing approval is stored before its event, so that a crash cannot lose it: the answer is durable already.
+        A standing approval is stored before its event, so that a crash cannot lose it: the reply is durable already.
         """
         for event in tape.pending:
             if event.kind == kinds.ApprovalDecided.kind:
@@ -260,7 +331,7 @@ class LiveWorld:
             await self.flush(tape)
 
     def _keep_standing(self, event: Event, state: RunState) -> None:
-        """Store an approval that a person gave for good."""
+        """Store a standing approval."""
         decided = decode(event)
         if isinstance(decided, kinds.ApprovalDecided) and decided.always:
             assert state.started is not None
@@ -279,33 +350,49 @@ class LiveWorld:
             self.warnings.append(f"the listener failed at event {event.seq} and was dropped: {error!r}")
 
 
-def inbox_events(messages: Sequence[InboxMessage], wait: kinds.Wait | None, now: int) -> list[EventWithBlobs]:
+def inbox_events(messages: Sequence[InboxMessage], state: RunState, now: int) -> list[EventWithBlobs]:
     """Return the events that record the messages of an inbox at a time.
 
-    Only the first answer to a question is accepted, none after it has expired, and nothing after a cancellation. A
-    question of a sub-run is answered in the sub-run's inbox.
+    Only the first reply to a question is accepted, none after it has expired, and nothing after a cancellation. A
+    reply to a question of a sub-run goes to the sub-run's inbox.
     """
     events: list[EventWithBlobs] = []
-    wait = wait if wait is not None and wait.run is None else None
-    is_cancelled = False
+    wait = state.wait if state.wait is not None and state.wait.run is None else None
+    is_cancelled, can_abort = False, is_turn_open(state)
     for message in messages:
         if is_cancelled:
             events.append(
                 (kinds.MessageRefused(message.id, type(message.payload).__name__, "the run is cancelled"), ())
             )
             continue
-        body, blobs = to_event(message, wait, now)
+        body, blobs = to_event(message, wait, state, now, can_abort=can_abort)
         events.append((body, blobs))
         is_cancelled = isinstance(body, kinds.RunCancelled)
-        wait = None if isinstance(body, kinds.WaitAnswered) else wait
+        if isinstance(body, kinds.MemoryChanged):  # several changes apply one after the other
+            state = replace(state, conversations=changed(state.conversations, body))
+        can_abort = can_abort and not isinstance(body, kinds.TurnAborted)
+        wait = None if isinstance(body, kinds.WaitAnswered | kinds.TurnAborted) else wait
     return events
 
 
-def to_event(message: InboxMessage, wait: kinds.Wait | None, now: int) -> EventWithBlobs:
+def to_event(
+    message: InboxMessage, wait: kinds.Wait | None, state: RunState, now: int, *, can_abort: bool
+) -> EventWithBlobs:
     """Return the event that records one message."""
     match message.payload:
         case Cancel(reason):
             return kinds.RunCancelled(reason, message.id), ()
+        case AbortTurn(reason, partial):
+            if not can_abort:
+                return kinds.MessageRefused(message.id, "abort_turn", "no turn of a conversation is in progress"), ()
+            text = Blob.of(partial.encode()) if partial else None
+            return kinds.TurnAborted(reason, message.id, text.hash if text else None), (text,) if text else ()
+        case ChangeMemory(action, text):
+            is_known = state.phase in state.conversations and not state.conversations[state.phase].visit
+            reason = memory_error(memory_of(state, state.phase), action, text) if is_known else "no conversation began"
+            if reason:
+                return kinds.MessageRefused(message.id, "change_memory", reason), ()
+            return kinds.MemoryChanged(state.phase, action, text, message.id), ()
         case RaiseLimit(limit, value):
             return kinds.LimitRaised(limit, value, message.id), ()
         case Answer(asked, value, by):
@@ -319,7 +406,7 @@ def to_event(message: InboxMessage, wait: kinds.Wait | None, now: int) -> EventW
 
 
 def answer_error(wait: kinds.Wait | None, asked: str, value: Any) -> str:
-    """Return why the answer to a question is invalid; empty if it is valid."""
+    """Return why the reply to a question is invalid; empty if it is valid."""
     if wait is None or wait.id != asked:
         return f"no question `{asked}` is open"
     try:

@@ -86,10 +86,12 @@ def start_event(
     imported: bool = False,
     requests: str | None = None,
     summaries: Blob | None = None,
+    history: tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]] = ((), ()),
 ) -> tuple[kinds.RunStarted, tuple[Blob, ...]]:
     """Return the first event of a run, and the copies that it refers to.
 
-    `requests` are the requests of the runs above a sub-run that is repeated: it gains nothing by that.
+    `requests` are the requests of the runs above a sub-run that is repeated: it gains nothing by that. `history` are
+    the messages that came before in a conversation, and their content.
     """
     copy, pinned = pin(skill), Blob.of(canonical(settings))
     started = kinds.RunStarted(
@@ -108,8 +110,9 @@ def start_event(
         imported=imported,
         requests=requests,
         summaries=summaries.hash if summaries else None,
+        history=history[0],
     )
-    return started, (copy, pinned, specs, artifact, *((summaries,) if summaries else ()))
+    return started, (copy, pinned, specs, artifact, *((summaries,) if summaries else ()), *history[1])
 
 
 def pin_ops(skill: Skill, vocabulary: Vocabulary) -> Blob:

@@ -1,6 +1,6 @@
 """Execute one op of a visit: plan, fulfil its request, perform, record. The same for every kind.
 
-What an op does is in `reyn.ops`; how it is performed and recovered is in `op_performer`.
+`reyn.ops` implements the op kinds; `op_performer` performs and recovers them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import msgspec
 from reyn.context import Repetition, next_digest, truncate
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.approvals import Rejected, plan_op
+from reyn.kernel.conversations import change_memory
 from reyn.kernel.effects import ExecuteSubRun, PerformOp, PlanSubRun, UnknownOutcome
 from reyn.kernel.waits import ask_person
 from reyn.ops import RunOutcome
@@ -32,6 +33,8 @@ class OpOutcome(NamedTuple):
     changes: tuple[kinds.Change, ...] = ()
     asked_user: bool = False
     """Whether the op asked the user a question."""
+    compacts: bool = False
+    """Whether the op asked for a compaction of the conversation."""
 
 
 class OpLog:
@@ -65,7 +68,7 @@ class OpLog:
         self.digest = next_digest(self.digest, name)
 
     def count_failure(self, args: dict[str, Any], outcome: OpOutcome) -> None:
-        """Count how often an op failed with the same arguments; one that succeeds starts over."""
+        """Count how often an op failed with the same arguments. A success resets the count."""
         key = digest(canonical(args))
         if outcome.status == "ok":
             self._failures.pop(key, None)
@@ -103,8 +106,10 @@ async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tap
             value = msgspec.json.decode(tape.content(request.input))
             sub_run = await run_sub_skill(request.skill, value, call, context.sub_skill(request.skill), tape)
             answer, changes = _sub_run_outcome(sub_run, tape), sub_run.changes
+        case kinds.MemoryRequest():
+            answer = change_memory(request, call, context, tape)
     form = context.vocabulary.form_of(args)
-    is_unsafe = form is not None and form.effect == "unsafe"
+    is_unsafe = form is not None and form.effect_of(args) == "unsafe"
     if request is not None and is_unsafe:
         tape.emit(kinds.RequestFulfilled(call))
     needs_intent = request is None or is_unsafe
@@ -122,7 +127,8 @@ async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tap
         for change in changes:
             tape.emit(kinds.WorkspaceUpdated(call, change))
     asked_user = isinstance(request, kinds.AskRequest)
-    return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes, asked_user)
+    compacts = isinstance(request, kinds.MemoryRequest) and request.action == "compact" and completed.status == "ok"
+    return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes, asked_user, compacts)
 
 
 async def _ask_operator(call: str, attempts: int, args: dict[str, Any], tape: Tape) -> str:
@@ -144,11 +150,11 @@ async def _ask_operator(call: str, attempts: int, args: dict[str, Any], tape: Ta
 async def run_sub_skill(
     name: str, value: Any, call: str, pinned: Skill | None, tape: Tape, *, shares_workspace: bool = False
 ) -> kinds.SubRunCompleted:
-    """Execute a skill as a sub-run with an input: the run's own copy of the skill, or the installed one without."""
-    started = await PlanSubRun(call, name, value, pinned, shares_workspace)
-    return await ExecuteSubRun(call, started)
+    """Execute a skill as a sub-run: the run's own copy of the skill if it has one, else the installed skill."""
+    return await ExecuteSubRun(call, await PlanSubRun(call, name, value, pinned, shares_workspace))
 
 
 def _sub_run_outcome(sub_run: kinds.SubRunCompleted, tape: Tape) -> RunOutcome:
     artifact = msgspec.json.decode(tape.content(sub_run.artifact.hash)) if sub_run.artifact else None
-    return RunOutcome(sub_run.run, artifact, sub_run.error)
+    phases = tuple((one.phase, msgspec.json.decode(tape.content(one.artifact.hash))) for one in sub_run.phases)
+    return RunOutcome(sub_run.run, artifact, sub_run.error, phases)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,9 +19,11 @@ from reyn.jsonschema import compile_schema
 from reyn.ops import Call, Denied, Env, Plan
 from reyn.ops.budget import Budget, BudgetExceeded, Budgets
 from reyn.ops.execution import apply_changes, perform_op, plan_op
+from reyn.ops.op import no_credentials
 from reyn.ops.preview import preview
 from reyn.permissions import Gate, Policy, recorded_requests
 from reyn.private_files import user_folder
+from reyn.secrets import handle_of
 from reyn.workspace import Roots
 from reyn.workspace.restore import Files, restore
 
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from reyn.config import RunSettings
+    from reyn.config import RunSettings, SandboxSettings
     from reyn.journal import Approval, Body
     from reyn.kernel.compiled_skill import CompiledSkill
     from reyn.kernel.effects import PerformOp, PlanOp, Restore
@@ -36,16 +39,19 @@ if TYPE_CHECKING:
     from reyn.kernel.tape import Tape
     from reyn.ops import Op, OpTable, Result
     from reyn.secrets import Scrubber
+    from reyn.skills import Skill
     from reyn.workspace import Location
 
     SkillCompiler = Callable[[kinds.RunStarted, Callable[[str], bytes]], CompiledSkill]
     OutcomeEvent = tuple[Body, tuple[Blob, ...]]
 
 _MAX_BUDGETS = 1_000
-"""Runs whose budgets are counted at a time; those of an older one start anew."""
+"""Number of runs whose budgets are counted. The counts of older runs are dropped."""
 _APPROVED = " (approved)"
 """Ends the rule of an op that a person approved."""
 _SECRETS = "default: no secret in an op"
+ALL_CREDENTIALS = "*"
+"""In `required_credentials`: every secret that the run above may use."""
 
 
 def roots_of(root: Path, state: Path, workspace: str) -> Roots:
@@ -58,6 +64,14 @@ def roots_of(root: Path, state: Path, workspace: str) -> Roots:
     except RuntimeError:  # there is no home directory
         hidden = ()
     return Roots(root, state, state / "workspace" / workspace, hidden)
+
+
+def credentials_of(skill: Skill, above: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return the names of the secrets that a run may use: what its skill requires, of what the run above may use."""
+    own = skill.required_credentials
+    if above is None or ALL_CREDENTIALS in above:
+        return own
+    return above if ALL_CREDENTIALS in own else tuple(name for name in own if name in above)
 
 
 def requests_above(started: kinds.RunStarted, content: Callable[[str], bytes]) -> list[dict[str, Any]]:
@@ -85,7 +99,7 @@ def decide_restore(gates: Iterable[Gate], location: Location) -> tuple[str, str]
 
 
 def _without_skill_grants(policy: Policy) -> Policy:
-    """Return the rules for a skill that came from elsewhere: grants to a skill of that name are not for it."""
+    """Return the rules for an imported skill, without grants to a skill of its name."""
     rules = tuple(rule for rule in policy.rules if not (rule.skills and rule.effect == "allow"))
     return msgspec.structs.replace(policy, rules=rules)
 
@@ -105,8 +119,12 @@ class OpPerformer:
         approvals: Callable[[], list[Approval]],
         compile_skill: SkillCompiler,
         secrets: Callable[[], Scrubber],
+        sandbox: SandboxSettings,
+        resolve_secret: Callable[[str], str],
     ) -> None:
         self._secrets = secrets
+        self._sandbox = sandbox
+        self._resolve_secret = resolve_secret
         self._root = root
         self._state = state
         self._ops = ops
@@ -120,6 +138,11 @@ class OpPerformer:
     def is_foreign(self, effect: PlanOp | PerformOp) -> bool:
         """Whether an effect runs code from outside the package."""
         return self._ops.is_foreign(str(effect.args["kind"]))
+
+    def may_take_time(self, effect: PerformOp) -> bool:
+        """Whether an op may run so long that it has to be abandoned when the run is cancelled."""
+        op = self._ops.get(str(effect.args["kind"]))
+        return self.is_foreign(effect) or (op is not None and op.spec.takes_time)
 
     # -- planning -------------------------------------------------------------------------------------
 
@@ -147,11 +170,11 @@ class OpPerformer:
             action = _digest(call, plan)
             standing = self._standing(call, plan.approval, tape)
             if standing is None and effect.approved != action:
-                shown = Blob.of(preview(call, plan, tape.content).encode())
+                text = Blob.of(preview(call, plan, tape.content).encode())
                 required = kinds.ApprovalRequired(
-                    effect.key, call.kind, call.op or "", args.hash, plan.approval, action, shown.hash
+                    effect.key, call.kind, call.op or "", args.hash, plan.approval, action, text.hash
                 )
-                return required, (args, shown, *plan.blobs)
+                return required, (args, text, *plan.blobs)
         known = None if plan.result is None else Blob.of(canonical(plan.result))
         started = op_event(kinds.OpStarted, call.kind)(
             effect.key,
@@ -175,7 +198,7 @@ class OpPerformer:
         return plan
 
     def _budget(self, tape: Tape) -> Budget:
-        """Return what the ops of the visit in progress have used."""
+        """Return the budgets that the ops of the visit in progress have used."""
         visit = tape.state.history.total_steps
         found = self._budgets.get(tape.run_id)
         if found is None or found[0] != visit:
@@ -211,7 +234,7 @@ class OpPerformer:
         return plan_op(op, call, self._env(tape), permissions=offered.permissions, is_foreign=is_foreign)
 
     def _offered(self, op: Op, kind: str, tape: Tape) -> _Offered:
-        """Compare an op with what the run was offered when it started."""
+        """Compare an op with its specification when the run started."""
         started = tape.state.started
         assert started is not None
         key = (started.ops, kind)
@@ -251,17 +274,22 @@ class OpPerformer:
             return _completed(effect, call, call.error(f"the op kind `{call.kind}` is not installed"))
         is_foreign = self._ops.is_foreign(call.kind)
         env = self._env(tape)
-        result = await perform_op(op, call, plan, env, is_foreign=is_foreign)
+        needed = self._offered(op, call.kind, tape).permissions
+        result = await perform_op(op, call, plan, env, permissions=needed, is_foreign=is_foreign)
         content = Blob.of(canonical(result))
+        attached = tuple(env.attachments.blobs.values()) if result["status"] == "ok" else ()
         try:
-            env.budget.add_recorded((content,))
+            env.budget.add_recorded((content, *attached))
         except BudgetExceeded as error:
-            result = call.failed(error)
+            result, attached = call.failed(error), ()
             content = Blob.of(canonical(result))
-        return _outcome(effect, call, result["status"], content), (content,)
+        completed = _outcome(effect, call, result["status"], content)
+        if attached:
+            completed = msgspec.structs.replace(completed, attachments=tuple(blob.hash for blob in attached))
+        return completed, (content, *attached)
 
     def _changed(self, effect: PerformOp, call: Call, known: Blob | None, *, approved: str, tape: Tape) -> OutcomeEvent:
-        """Apply the planned changes; record each that is in its file, whatever the result says."""
+        """Apply the planned changes. Record each change that is in its file, even if the result is an error."""
         assert known is not None
         changes = effect.started.changes
         applied = apply_changes(call, changes, self._env(tape), approved=approved)
@@ -292,10 +320,25 @@ class OpPerformer:
     def _env(self, tape: Tape) -> Env:
         state = tape.state
         assert state.started is not None
-        sizes = self._compile_skill(state.started, tape.content).settings.sizes
+        compiled = self._compile_skill(state.started, tape.content)
         gate = self.gate_of(state, tape.content)
-        truncated = MappingProxyType(state.truncated)
-        return Env(gate.roots, gate, tape.content, truncated, sizes.file_bytes, self._budget(tape))
+        return Env(
+            gate.roots,
+            gate,
+            tape.content,
+            MappingProxyType(state.truncated),
+            compiled.settings.sizes.file_bytes,
+            self._budget(tape),
+            compiled.skill.modules,
+            self._sandbox,
+            partial(self._credential, credentials_of(compiled.skill, state.started.credentials)),
+        )
+
+    def _credential(self, allowed: tuple[str, ...], name: str) -> str:
+        """Return the value of a secret, if the run may use it."""
+        if name not in allowed and ALL_CREDENTIALS not in allowed:
+            return no_credentials(name)
+        return self._resolve_secret(handle_of(name))
 
     def gate_of(self, state: RunState, content: Callable[[str], bytes]) -> Gate:
         """Return the gate of a run: what its skill and the skills above it request, within today's rules."""
@@ -316,14 +359,14 @@ class OpPerformer:
 
 
 class _Offered(NamedTuple):
-    """An op kind as a run was offered it: whether it is the same today, and the permissions that it needed."""
+    """An op kind as recorded in a run: whether it is unchanged, and the permissions that it needed."""
 
     is_unchanged: bool
     permissions: tuple[str, ...]
 
 
 def _rejected_now(op: Op, call: Call) -> str:
-    """Return why an op that has changed since the run started does not accept these arguments any more."""
+    """Return why the current version of an op does not accept these arguments."""
     form = op.spec.form(call.op) or op.spec.form(None)
     wrong = compile_schema(form.arguments).first_error(call.args) if form else None
     if form is not None and wrong is None:

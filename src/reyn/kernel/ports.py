@@ -1,6 +1,6 @@
-"""Ports of a run besides journal and model: clock, ids, and the user who answers questions.
+"""Ports of a run besides journal and model: clock, ids, and the user who replies to questions.
 
-Answers go through the run's inbox, like those of other processes, so they are durable before the run continues.
+Replies go through the run's inbox, like those of other processes, so they are durable before the run continues.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class TimedIds:
 
     def new(self) -> str:
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-        return f"{stamp}-{''.join(secrets.choice(_ALPHABET) for _ in range(8))}"
+        return f"{stamp}-{''.join([_ALPHABET[byte % 32] for byte in secrets.token_bytes(8)])}"
 
 
 class Later:
-    """The user does not answer now: the run stops and waits."""
+    """Return value of `People.ask`: there is no reply now, so the run stops and waits."""
 
     def __repr__(self) -> str:
         return "LATER"
@@ -51,21 +51,23 @@ LATER = Later()
 
 
 class People(Protocol):
+    """Replies to the questions of runs in the process that executes them: a terminal, a chat, a queue."""
+
     async def ask(self, run_id: str, wait: Wait) -> Any:
-        """Return the JSON value of the answer, or `LATER`. Cancelled when another process answers the question."""
+        """Return the JSON value of the reply, or `LATER`. Cancelled when another process replies first."""
         ...
 
 
 @runtime_checkable
 class NamedPeople(Protocol):
-    """People whose name is recorded with their answers."""
+    """People whose name is recorded with their replies."""
 
     @property
     def name(self) -> str: ...
 
 
 class Unattended:
-    """No user is present: every question waits for an answer of another process."""
+    """No user is present: a run that asks waits for a reply from another process."""
 
     async def ask(self, run_id: str, wait: Wait) -> Any:
         return LATER

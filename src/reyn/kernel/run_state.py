@@ -1,6 +1,6 @@
 """The state of a run: the fold of its events. Values and `apply`, no I/O.
 
-What a transition, a failure, a rollback or a limit means for a run is decided here. The lifecycle itself (status,
+This module defines the effect of transitions, failures, rollbacks and limits on a run. The lifecycle itself (status,
 reason, phase, open question) is folded in `reyn.journal.lifecycle`, which the list of runs shares.
 """
 
@@ -12,9 +12,10 @@ import msgspec
 from msgspec.structs import replace
 
 from reyn.context.frame import PATH_LENGTH
-from reyn.errors import ChainBroken, HistoryInvalid
+from reyn.errors import ChainBroken, ContractError, HistoryInvalid
 from reyn.journal import decode, digest, kinds
 from reyn.journal.lifecycle import Lifecycle, advance
+from reyn.kernel.conversations import Conversation, changed, seed_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -45,10 +46,12 @@ class CompletedVisit(msgspec.Struct, frozen=True):
     """The latest artifacts when the visit started."""
     handoffs: dict[str, str]
     """The handoffs when the visit started."""
+    conversations: dict[str, Conversation] = {}
+    """The transcripts when the visit started."""
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What a visit decided. `artifact` is a hash; `ops` is the digest of the visit's ops and their results."""
+    """The decision of a visit. `artifact` is a hash; `ops` is the digest of the visit's ops and their results."""
 
     next_phase: str | None
     artifact: str
@@ -56,7 +59,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Visit(msgspec.Struct, frozen=True):
-    """The visit in progress, or what the next one starts with."""
+    """The visit in progress, or the start of the next one."""
 
     is_open: bool = False
     input: kinds.ArtifactRef | None = None
@@ -69,11 +72,13 @@ class Visit(msgspec.Struct, frozen=True):
     ops: str = ""
     """The digest of the ops of the visit and their results."""
     is_answered: bool = False
-    """Whether a user answered a question in the visit."""
+    """Whether a user replied to a question in the visit."""
     handoffs: dict[str, str] = {}
     """The handoffs when the visit started."""
     sub_runs: tuple[kinds.SubRunCompleted, ...] = ()
     """The sub-runs of the visit that ended, at most `MAX_SUB_RUNS`."""
+    conversations: dict[str, Conversation] = {}
+    """The transcripts when the visit started."""
 
 
 class History(msgspec.Struct, frozen=True):
@@ -108,7 +113,7 @@ class History(msgspec.Struct, frozen=True):
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """How the run is to end after the last visit; the orchestrator derives the closing event from it."""
+    """The ending of the run after its last visit. The orchestrator derives the closing event from it."""
 
     kind: Literal["finish", "abort", "failure", "no_progress", "post_failure"]
     reason: str = ""
@@ -174,13 +179,17 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
     stop: Stop = Stop()
     recovery: Recovery = Recovery()
     last_answer: kinds.WaitAnswered | None = None
-    """The last answer to a question."""
+    """The last reply to a question."""
     expired: str | None = None
     """The last question that expired."""
     raised: dict[str, int | None] = {}  # noqa: RUF012 - msgspec copies it
     """Limits that were raised."""
     truncated: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
     """Hashes of truncated contents, by the name under which ops can read the whole."""
+    conversations: dict[str, Conversation] = {}  # noqa: RUF012 - msgspec copies it
+    """The transcripts of phases that are conversations, and of the visit in progress with native tool calls."""
+    aborted: kinds.TurnAborted | None = None
+    """The request to abort the turn in progress, until its visit has ended."""
     warnings: tuple[str, ...] = ()
     last_input: int = 0
     """The time of the last input event."""
@@ -264,6 +273,7 @@ def on_run_started(state: RunState, body: kinds.RunStarted) -> RunState:
         visit=replace(state.visit, input=body.input),
         history=replace(state.history, latest={body.input.type: body.input.hash}),
         models=replace(state.models, name=body.model, form=body.answer_form),
+        conversations=seed_of(body),
     )
 
 
@@ -395,6 +405,7 @@ def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
             is_answered=False,
             handoffs=history.handoffs,
             sub_runs=(),
+            conversations=state.conversations,
         ),
         history=replace(
             history,
@@ -462,7 +473,10 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
     if body.type == "finish":
         return replace(closed, visit=replace(closed.visit, rollback=None), ending=Ending("finish"))
     assert state.visit.input is not None  # since `run_started`
-    completed = CompletedVisit(body.phase, state.visit.input, artifact, state.visit.latest, state.visit.handoffs)
+    visit = state.visit
+    completed = CompletedVisit(
+        body.phase, state.visit.input, artifact, visit.latest, visit.handoffs, visit.conversations
+    )
     trail = (*state.history.trail, completed)[-TRAIL_LENGTH:]
     return replace(
         closed,
@@ -472,7 +486,7 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
 
 
 def _count_decision(history: History, completed: CompletedVisit, next_phase: str | None, visit: Visit) -> History:
-    """Count how often the same decision was made. An answer of the user is progress, whatever the model made of it."""
+    """Count how often the same decision was made. A reply of a user counts as progress."""
     if visit.is_answered:
         return history
     key = (completed.phase, completed.input.hash)
@@ -493,9 +507,22 @@ def _with_latest(table: dict[K, V], key: K, value: V, limit: int) -> dict[K, V]:
     return table
 
 
+def on_turn_aborted(state: RunState, body: kinds.TurnAborted) -> RunState:
+    """Interrupt the visit. An op without an outcome is cancelled; nobody is asked about it."""
+    return replace(state, aborted=body, recovery=_SETTLED)
+
+
+def on_phase_aborted(state: RunState, body: kinds.PhaseAborted) -> RunState:
+    """End the run, or visit the phase again: its next message is another turn."""
+    ending = Ending("abort", body.reason) if body.ends else None
+    return replace(state, visit=replace(state.visit, is_open=False), ending=ending, aborted=None)
+
+
 def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:
+    """Drop what the visit added to a transcript: if the visit is repeated, it adds its input again."""
     ending = Ending("failure", body.reason, body.code)
-    return replace(state, visit=replace(state.visit, is_open=False), ending=ending)
+    visit = replace(state.visit, is_open=False)
+    return replace(state, visit=visit, ending=ending, conversations=visit.conversations, aborted=None)
 
 
 def on_phase_rolled_back(state: RunState, body: kinds.PhaseRolledBack) -> RunState:
@@ -503,11 +530,13 @@ def on_phase_rolled_back(state: RunState, body: kinds.PhaseRolledBack) -> RunSta
     trail = state.history.trail
     latest = trail[-1].latest if trail else state.history.latest
     handoffs = trail[-1].handoffs if trail else state.history.handoffs
+    conversations = trail[-1].conversations if trail else state.conversations
     return replace(
         state,
         visit=replace(state.visit, input=body.input, rollback=body),
         history=replace(state.history, trail=trail[:-1], latest=latest, handoffs=handoffs),
         ending=None,
+        conversations=conversations,
     )
 
 
@@ -536,6 +565,13 @@ def on_postprocessor_failed(state: RunState, body: kinds.PostprocessorFailed) ->
     return replace(state, visit=replace(state.visit, is_open=False), ending=ending)
 
 
+def on_transcript_change(state: RunState, body: Any) -> RunState:
+    try:
+        return replace(state, conversations=changed(state.conversations, body))
+    except ContractError as error:
+        raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}`: {error.message}") from error
+
+
 # -- effects ------------------------------------------------------------------------------------------
 
 
@@ -544,7 +580,7 @@ def on_intent(state: RunState, body: Any) -> RunState:
 
 
 def on_op_started(state: RunState, body: kinds.OpStarted) -> RunState:
-    """An op with a request has no effect of its own; the kernel records the intents of what it does for it."""
+    """An op with a request has no effect of its own: the kernel performs the request and records its intents."""
     state = _with_op(state, body.args)
     return state if body.request is not None else on_intent(state, body)
 
@@ -571,6 +607,19 @@ def on_sub_run_completed(state: RunState, body: kinds.SubRunCompleted) -> RunSta
     models = replace(models, usage=models.usage + body.usage, answers=models.answers + body.answers)
     visit = replace(state.visit, sub_runs=(*state.visit.sub_runs, body)[-MAX_SUB_RUNS:])
     return replace(state, recovery=_SETTLED, models=models, visit=visit)
+
+
+def on_nested_run_ended(state: RunState, body: kinds.NestedRunEnded) -> RunState:
+    """Count what a function that an op called has used. The op itself is still being performed."""
+    models = state.models
+    models = replace(models, usage=models.usage + body.usage, answers=models.answers + body.answers)
+    return replace(state, models=models)
+
+
+def on_output_checked(state: RunState, body: kinds.OutputChecked) -> RunState:
+    if body.checked:
+        return state
+    return _warn(state, "the output was not checked by the program that started the run: it was resumed without it")
 
 
 def on_workspace_restored(state: RunState, body: kinds.WorkspaceRestored) -> RunState:
@@ -605,10 +654,17 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.HandoffRecorded: on_handoff_recorded,
     kinds.PhaseCompleted: on_phase_completed,
     kinds.PhaseFailed: on_phase_failed,
+    kinds.PhaseAborted: on_phase_aborted,
+    kinds.TurnAborted: on_turn_aborted,
     kinds.PhaseRolledBack: on_phase_rolled_back,
     kinds.PostprocessorStarted: on_postprocessor_started,
     kinds.PostprocessorCompleted: on_postprocessor_completed,
     kinds.PostprocessorFailed: on_postprocessor_failed,
+    kinds.TranscriptExtended: on_transcript_change,
+    kinds.ExperienceRemembered: on_transcript_change,
+    kinds.ExperienceForgotten: on_transcript_change,
+    kinds.ContextCompacted: on_transcript_change,
+    kinds.MemoryChanged: on_transcript_change,
     kinds.OpStarted: on_op_started,
     kinds.RequestFulfilled: on_intent,
     kinds.OpCompleted: on_op_completed,
@@ -616,6 +672,8 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.SubRunStarted: on_intent,
     kinds.SubRunStopped: on_sub_run_stopped,
     kinds.SubRunCompleted: on_sub_run_completed,
+    kinds.NestedRunEnded: on_nested_run_ended,
+    kinds.OutputChecked: on_output_checked,
     kinds.RestoreStarted: on_intent,
     kinds.WorkspaceRestored: on_workspace_restored,
 }

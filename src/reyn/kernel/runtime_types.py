@@ -52,7 +52,21 @@ EXIT_CODES: dict[Status, int] = {
 
 
 class RunResult(msgspec.Struct, frozen=True):
-    """How a run ended or why it stopped. `path` holds the last 20 phases."""
+    """How a run ended or why it stopped.
+
+    Attributes:
+        run_id: The run.
+        status: `finished`, `failed`, `limited`, `waiting`, `aborted`, `cancelled` or `blocked`; `running` if its
+            process died.
+        reason: Why the run stopped; empty for a finished run.
+        artifact: The final output, `{"type": …, "data": …}`; `None` if there is none.
+        usage: Token counts of all model calls.
+        path: The last 20 phases.
+        warnings: Messages for the operator, for example about skipped steps.
+        wait: The question that the run waits for.
+        code: The error code of a failed run; docs/reference/errors.md explains it.
+        hint: What to do before a failed run is retried.
+    """
 
     run_id: str
     status: Status
@@ -62,11 +76,8 @@ class RunResult(msgspec.Struct, frozen=True):
     path: tuple[str, ...]
     warnings: tuple[str, ...] = ()
     wait: Wait | None = None
-    """The question that the run waits for."""
     code: str = ""
-    """The error code of a failed run; docs/reference/errors.md explains it."""
     hint: str = ""
-    """What to do before a failed run is retried."""
 
     @property
     def ok(self) -> bool:
@@ -101,14 +112,14 @@ class VerifyReport(msgspec.Struct, frozen=True):
     head: str
     """The hash of the last event. Note it elsewhere to compare with it later."""
     sub_runs: int = 0
-    """Sub-runs whose results the run took; each still has the events that it had then, and was verified as well."""
+    """Number of verified sub-runs: those whose results the run used. Each still has the events that it had then."""
     noted_at: int | None = None
     """The event with the hash to compare with; the events after it were appended since."""
 
 
 def display_status(row: RunRow, *, is_claimed: bool) -> str:
     """Return the status that users see: interrupted if no process executes the run, blocked if its rules are not
-    supported. That of an imported run is what it was elsewhere."""
+    supported. An imported run has the status that it had in its own project."""
     assert row.status is not None
     if row.imported:
         return f"{row.status} (imported)"

@@ -15,12 +15,14 @@ from reyn.errors import InternalError
 from reyn.journal import Blob, canonical, kinds
 from reyn.jsonschema import compile_schema
 from reyn.kernel.approvals import beginning
+from reyn.kernel.effects import ExecuteSubRun, PlanSubRun
 from reyn.kernel.limits import within_limits
 from reyn.kernel.op_dispatch import run_op, run_sub_skill
 from reyn.kernel.waits import ask_person, printable
 from reyn.lint.plans import plan_issues
 from reyn.skills.flow import is_path
-from reyn.skills.values import AskUser, Iterate, LintPlan, RunOp, RunSkill, Validate
+from reyn.skills.modules import python_entry
+from reyn.skills.values import AskUser, Iterate, LintPlan, PythonCall, RunOp, RunSkill, Validate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,6 +113,8 @@ async def _value(step: AnyStep, artifact: dict[str, Any], call: str, context: _S
             return await _skill(step, artifact, call, context)
         case Iterate():
             return await _iterate(step, artifact, call, context)
+        case PythonCall():
+            return await _python(step, artifact, call, context)
         case AskUser():
             return await _question(step, artifact, call, context.tape)
         case Validate():
@@ -118,6 +122,36 @@ async def _value(step: AnyStep, artifact: dict[str, Any], call: str, context: _S
         case LintPlan():
             return plan_issues(look_up(artifact, step.over))
     raise InternalError(f"step kind `{kind_of(step)}` has no implementation")
+
+
+async def _python(step: PythonCall, artifact: dict[str, Any], call: str, context: _StepContext) -> Any:
+    """Call a function of the skill. The time that it sees is that of the step's start, also when it is repeated."""
+    skill = context.run.skill
+    entry = python_entry(skill.permissions, step.module, step.function)
+    args: dict[str, Any] = {
+        "kind": "python",
+        "op": step.mode,
+        "module": step.module,
+        "function": step.function,
+        "artifact": artifact,
+        "clock": context.tape.ts,
+    }
+    seconds = entry.get("timeout")
+    if isinstance(seconds, int) and seconds > 0:
+        args["seconds"] = min(seconds, 86_400)
+    if step.mode == "unsafe" and skill.required_credentials:
+        args["credentials"] = [name for name in skill.required_credentials if name != "*"]
+    outcome = await run_op(args, call, context.run, context.tape)
+    result = msgspec.json.decode(context.tape.content(outcome.result))
+    if outcome.status != "ok":
+        raise StepFault(f"{outcome.status}: {result.get('error') or result.get('reason') or ''}")
+    value = result["value"]
+    error = compile_schema(step.output_schema).first_error(value)
+    if error is not None:
+        raise StepFault(
+            f"the result of `{step.function}` does not match `output_schema`: {error.path('result')}: {error.message}"
+        )
+    return value
 
 
 async def _op(step: RunOp, artifact: dict[str, Any], call: str, context: _StepContext) -> Any:
@@ -135,19 +169,27 @@ async def _op(step: RunOp, artifact: dict[str, Any], call: str, context: _StepCo
 
 
 async def _skill(step: RunSkill, artifact: dict[str, Any], call: str, context: _StepContext) -> Any:
-    """Run a skill as a sub-run.
+    """Run a skill as a sub-run."""
+    value = _skill_input(step, artifact)
+    sub_run = await run_sub_skill(step.skill, value, call, context.run.sub_skill(step.skill), context.tape)
+    return _skill_result(step, sub_run, context)
 
-    Without `input`, it takes the current item of an iteration, or the artifact's data. Paths in `input`, alone or as
+
+def _skill_input(step: RunSkill, artifact: dict[str, Any]) -> Any:
+    """Return the input of a sub-run.
+
+    Without `input`, it is the current item of an iteration, or the artifact's data. Paths in `input`, alone or as
     values of a mapping, are replaced by the values that they lead to.
     """
     value = step.input
     if value is None:
-        value = artifact["_iter"]["item"] if "_iter" in artifact else artifact["data"]
-    elif isinstance(value, dict):
-        value = {name: _resolve(member, artifact) for name, member in value.items()}
-    else:
-        value = _resolve(value, artifact)
-    sub_run = await run_sub_skill(step.skill, value, call, context.run.sub_skill(step.skill), context.tape)
+        return artifact["_iter"]["item"] if "_iter" in artifact else artifact["data"]
+    if isinstance(value, dict):
+        return {name: _resolve(member, artifact) for name, member in value.items()}
+    return _resolve(value, artifact)
+
+
+def _skill_result(step: RunSkill, sub_run: kinds.SubRunCompleted, context: _StepContext) -> Any:
     context.log.add_changes(sub_run.changes, context.tape)
     if sub_run.artifact is None:
         raise StepFault(f"skill `{step.skill}`: {sub_run.error}")
@@ -172,13 +214,17 @@ async def _iterate(step: Iterate, artifact: dict[str, Any], call: str, context: 
     if not isinstance(items, list):
         raise StepFault(f"`{step.over}` is not a list")
     results: list[Any] = []
+    window = _Window(step, artifact, items, call, context) if step.concurrency > 1 else None
     for index, item in enumerate(items):
         await within_limits(context.tape, context.run.settings)
         inner = artifact | {"_iter": {"item": item, "index": index}}
         name, kind = f"{call}.{index + 1}", kind_of(step.apply)
-        context.tape.emit(kinds.StepStarted(name, kind))
         try:
-            results.append(await _value(step.apply, inner, name, context))
+            if window is not None:
+                results.append(await window.result(index))
+            else:
+                context.tape.emit(kinds.StepStarted(name, kind))
+                results.append(await _value(step.apply, inner, name, context))
             context.tape.emit(kinds.StepCompleted(name, kind, "ok"))
         except StepFault as fault:
             on_error = step.apply.on_error if step.apply.on_error != "fail" else step.on_error
@@ -189,6 +235,46 @@ async def _iterate(step: Iterate, artifact: dict[str, Any], call: str, context: 
             context.tape.emit(kinds.StepCompleted(name, kind, status, reason=fault.message))
             results += [None] if on_error == "empty" else []
     return results
+
+
+_WINDOW = 4
+"""Sub-runs that are planned ahead, as a multiple of those that execute: a slow one should not make the others wait."""
+
+
+class _Window:
+    """Sub-runs of an iteration: some are planned ahead and execute together; results are taken in order."""
+
+    def __init__(
+        self, step: Iterate, artifact: dict[str, Any], items: list[Any], call: str, context: _StepContext
+    ) -> None:
+        assert isinstance(step.apply, RunSkill)
+        self._step, self._apply = step, step.apply
+        self._artifact, self._items, self._call, self._context = artifact, items, call, context
+        self._planned: dict[int, kinds.SubRunStarted | StepFault] = {}
+        self._next = 0
+
+    async def result(self, index: int) -> Any:
+        """Return the result of an item. Raises `StepFault`."""
+        while self._next < min(len(self._items), index + _WINDOW * self._step.concurrency):
+            await self._plan(self._next)
+            self._next += 1
+        started = self._planned.pop(index)
+        if isinstance(started, StepFault):
+            raise started
+        ahead = tuple(one for one in self._planned.values() if isinstance(one, kinds.SubRunStarted))
+        sub_run = await ExecuteSubRun(started.call, started, ahead, self._step.concurrency)
+        return _skill_result(self._apply, sub_run, self._context)
+
+    async def _plan(self, index: int) -> None:
+        context, name = self._context, f"{self._call}.{index + 1}"
+        context.tape.emit(kinds.StepStarted(name, kind_of(self._apply)))
+        inner = self._artifact | {"_iter": {"item": self._items[index], "index": index}}
+        pinned = context.run.sub_skill(self._apply.skill)
+        try:
+            value = _skill_input(self._apply, inner)
+            self._planned[index] = await PlanSubRun(name, self._apply.skill, value, pinned)
+        except StepFault as fault:
+            self._planned[index] = fault
 
 
 def _validate(step: Validate, artifact: dict[str, Any]) -> list[dict[str, str]]:

@@ -6,6 +6,7 @@ parent stops for the same reason; when the parent is resumed, so is the sub-run.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,28 +18,30 @@ from reyn.errors import (
     ReynError,
     RunBlocked,
     RunBusy,
-    RunKeyTaken,
+    RunIdTaken,
     StepFailed,
     SubRunFailed,
 )
-from reyn.journal import ENDED, Blob, RaiseLimit, canonical, decode, kinds
+from reyn.journal import ENDED, Blob, RaiseLimit, canonical, decode, digest, kinds
 from reyn.kernel import versions
 from reyn.kernel.changes import unreverted_changes
 from reyn.kernel.handoffs import summarize
 from reyn.kernel.inputs import check_supported, to_artifact
 from reyn.kernel.limits import limits_to_raise, sub_run_settings
 from reyn.kernel.loading import Resumption, check_ops, load_run, new_tape, pin_ops
-from reyn.kernel.op_performer import requests_above
+from reyn.kernel.op_performer import credentials_of, requests_above
 from reyn.kernel.run_state import Models, fold
 from reyn.skills import pin
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from reyn.config import RunSettings
-    from reyn.journal import Body, Journal
+    from reyn.journal import Body, Event, Journal
+    from reyn.journal.kinds import AnswerForm
     from reyn.kernel.compiled_skill import CompiledSkill
     from reyn.kernel.effects import ExecuteSubRun, PlanSubRun
+    from reyn.kernel.nesting import RunScope
     from reyn.kernel.ports import Clock, Ids
     from reyn.kernel.run_state import RunState
     from reyn.kernel.tape import Tape
@@ -47,8 +50,11 @@ if TYPE_CHECKING:
 
     SkillCompiler = Callable[[kinds.RunStarted, Callable[[str], bytes]], CompiledSkill]
     OutcomeEvent = tuple[Body, tuple[Blob, ...]]
+    History = tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]]
     ExecuteRun = Callable[[Tape, Resumption | None], Awaitable[RunState]]
 
+_MAX_PHASES = 50
+"""Visits of a sub-run whose artifacts its parent records."""
 MAX_DEPTH = 8
 """The maximum nesting of sub-runs."""
 
@@ -122,7 +128,7 @@ class SubRuns:
         try:
             with self._journal.claim(started.run):
                 state = await self._continue(started, tape)
-        except RunKeyTaken as error:
+        except RunIdTaken as error:
             return _failed(started, f"{error.code}: {error.message}"), ()
         except (RunBusy, RunBlocked, OpMissing) as error:
             hint = error.own_hint
@@ -132,8 +138,59 @@ class SubRuns:
         if isinstance(body, kinds.SubRunCompleted):
             row = self._journal.find(started.run)
             assert row is not None
-            body = replace(body, changes=self._shared_changes(started, state), head=row.hash)
+            phases = _phase_artifacts(self._journal.read(started.run))
+            body = replace(body, changes=self._shared_changes(started, state), head=row.hash, phases=phases)
         return body, ()
+
+    async def call(
+        self,
+        scope: RunScope,
+        skill: Skill,
+        artifact: dict[str, Any],
+        settings: RunSettings,
+        model: str,
+        form: AnswerForm,
+        history: History = ((), ()),
+    ) -> RunState:
+        """Execute a function that the code of an op calls, as a sub-run; continue it if it was started before.
+
+        The parent's journal records what it used. A sub-run that stopped stays as it is; the caller raises.
+
+        Args:
+            scope: The op.
+            skill: The skill of the function.
+            artifact: Its arguments.
+            settings: The settings of the sub-run.
+            model: The model to call.
+            form: The form in which it is asked to answer.
+            history: The messages that came before, and their content.
+        """
+        copy, content, specs = pin(skill), Blob.of(canonical(artifact)), pin_ops(skill, self._ops.vocabulary)
+        tape = scope.tape
+        assert tape.state.started is not None
+        if (tape.state.started.parent.depth if tape.state.started.parent else 0) >= MAX_DEPTH:
+            raise SubRunFailed(f"sub-runs are nested deeper than {MAX_DEPTH} levels")
+        earlier = "".join(part.content for part in history[0])
+        key = scope.next_key(copy.hash, digest(f"{content.hash}{earlier}".encode()) if earlier else content.hash)
+        reference = kinds.ArtifactRef(artifact["type"], content.hash)
+        intent = kinds.SubRunStarted(key, skill.name, f"{tape.run_id}.{key}", copy.hash, reference, ops=specs.hash)
+        with self._journal.claim(intent.run):
+            if self._journal.find(intent.run) is None:
+                blobs = (copy, content, specs, *history[1])
+                child = self._new_tape(intent, tape, settings, blobs, (model, form), history[0])
+                state = await self._execute_run(child, None)
+            else:
+                self._check_own(intent, tape)
+                loaded = load_run(self._journal, intent.run)
+                state = loaded.state
+                if state.status not in ENDED and not _is_final(state):
+                    resumption = Resumption(self._ids.new(), retry=state.status == "failed")
+                    state = await self._execute_run(loaded.tape, resumption)
+        scope.check_open()
+        usage, answers = state.models.usage, state.models.answers
+        ended = kinds.NestedRunEnded(scope.call, intent.run, skill.name, str(state.status), usage, answers)
+        tape.record(ended, self._clock.now())
+        return state
 
     def _shared_changes(self, started: kinds.SubRunStarted, state: RunState) -> tuple[kinds.Change, ...]:
         """Return the unreverted changes of a sub-run and its sub-runs outside of the sub-run's own workspace."""
@@ -164,11 +221,11 @@ class SubRuns:
         """Check that an existing run is the one that this call started, and not one that was put in its place.
 
         Raises:
-            RunKeyTaken: The run was imported, or has another parent, skill, input or workspace.
+            RunIdTaken: The run was imported, or has another parent, skill, input or workspace.
         """
         row = self._journal.find(intent.run)
         if row is not None and row.imported:
-            raise RunKeyTaken(f"run `{intent.run}` exists and was imported from {row.imported}")
+            raise RunIdTaken(f"run `{intent.run}` exists and was imported from {row.imported}")
         # The first event: an upgrade of the sub-run changes its skill later.
         found = decode(next(iter(self._journal.read(intent.run))))
         parent = found.parent if isinstance(found, kinds.RunStarted) else None
@@ -177,14 +234,21 @@ class SubRuns:
             or parent is None
             or (parent.run, parent.call) != (tape.run_id, intent.call)
         ):
-            raise RunKeyTaken(f"run `{intent.run}` exists and was not started by this call")
+            raise RunIdTaken(f"run `{intent.run}` exists and was not started by this call")
         workspace = tape.state.workspace if intent.shares_workspace else None
         if (found.skill_hash, found.input, found.workspace) != (intent.skill_hash, intent.input, workspace):
-            raise RunKeyTaken(
-                f"run `{intent.run}` exists with another skill, input or workspace than this call started"
-            )
+            raise RunIdTaken(f"run `{intent.run}` exists with another skill, input or workspace than this call started")
 
-    def _new_tape(self, started: kinds.SubRunStarted, tape: Tape, settings: RunSettings) -> Tape:
+    def _new_tape(
+        self,
+        started: kinds.SubRunStarted,
+        tape: Tape,
+        settings: RunSettings,
+        blobs: tuple[Blob, ...] = (),
+        model: tuple[str, AnswerForm] | None = None,
+        history: tuple[kinds.HistoryPart, ...] = (),
+    ) -> Tape:
+        """Return the tape of a new sub-run. `model` is its model and answer form; by default those of the parent."""
         parent_started = tape.state.started
         assert parent_started is not None
         assert started.input is not None
@@ -203,8 +267,8 @@ class SubRuns:
                 skill=started.skill,
                 skill_hash=started.skill_hash,
                 input=started.input,
-                model=tape.state.models.name,
-                answer_form=tape.state.models.form,
+                model=model[0] if model else tape.state.models.name,
+                answer_form=model[1] if model else tape.state.models.form,
                 settings=(pinned := Blob.of(canonical(settings))).hash,
                 requests=(requests := self._requests(tape)).hash,
                 rules=versions.RULES,
@@ -213,8 +277,12 @@ class SubRuns:
                 parent=parent,
                 workspace=tape.state.workspace if started.shares_workspace else None,
                 imported=parent_started.imported,
+                credentials=credentials_of(
+                    self._compile_skill(parent_started, tape.content).skill, parent_started.credentials
+                ),
+                history=history,
             ),
-            (pinned, requests),
+            (pinned, requests, *blobs),
             now=self._clock.now(),
         )
 
@@ -248,6 +316,22 @@ class SubRuns:
             case "waiting":
                 return kinds.SubRunStopped(call, run, "waiting", state.reason, wait=state.wait)
         return _failed(started, f"the sub-run `{run}` is {state.status}: {state.reason}", state)
+
+
+def _phase_artifacts(events: Iterable[Event]) -> tuple[kinds.PhaseArtifact, ...]:
+    """Return the artifacts of the latest visits, in order."""
+    found: deque[kinds.PhaseArtifact] = deque(maxlen=_MAX_PHASES)
+    stored: kinds.ArtifactRef | None = None
+    for event in events:
+        if event.kind == kinds.ArtifactStored.kind:
+            body = decode(event)
+            stored = body.artifact if isinstance(body, kinds.ArtifactStored) else None
+        elif event.kind == kinds.PhaseCompleted.kind and stored is not None:
+            body = decode(event)
+            if isinstance(body, kinds.PhaseCompleted):
+                found.append(kinds.PhaseArtifact(body.phase, stored))
+            stored = None
+    return tuple(found)
 
 
 def _is_final(state: RunState) -> bool:

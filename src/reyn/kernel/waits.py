@@ -1,4 +1,4 @@
-"""Open a question of a run and wait for its answer."""
+"""Open a question of a run and wait for the reply."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ async def ask_person(
     expires_at: int | None = None,
     is_deferred: bool = False,
 ) -> Any:
-    """Return the JSON value of the answer, or `EXPIRED`.
+    """Return the JSON value of the reply, or `EXPIRED`.
 
     Args:
         call: Identifies the question within the run.
         message: The question.
-        response_schema: The JSON Schema of the answer.
+        response_schema: The JSON Schema of the reply.
         tape: The tape of the run.
         reason: Why the run waits: `question`, `approval`, `decision` or `unsafe`.
-        suggestions: Suggested answers.
+        suggestions: Suggested replies.
         expires_at: When the question expires, in microseconds since 1970.
         is_deferred: Whether a person has just postponed this question, so that it is not asked again at once.
     """
@@ -60,7 +60,7 @@ async def ask_person(
 
 
 def _wait_id(call: str, tape: Tape) -> str:
-    """Return the id of a question, unique among a run and its sub-runs, so that no answer reaches another question."""
+    """Return the id of a question, unique among a run and its sub-runs, so that no reply reaches another question."""
     assert tape.state.started is not None
     parent = tape.state.started.parent
     return f"{parent.path}/{call}" if parent else call

@@ -33,6 +33,7 @@ RULES = (
     requests.missing_requests,
     requests.unused_requests,
     requests.python_steps,
+    requests.python_sandboxes,
     instructions.contract_syntax,
     instructions.phase_names,
     instructions.field_lists,

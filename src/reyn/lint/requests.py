@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from reyn.documents import nearest
 from reyn.permissions import RuleError, parse_requests
+from reyn.sandbox.interpreter_choice import needs_cpython
 from reyn.skills import codes
 from reyn.skills.dialect import FILE_PERMISSIONS
 from reyn.skills.values import DEFAULT_OPS, Iterate, PythonCall, RunOp
@@ -111,6 +112,21 @@ def python_steps(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
         if entry.get("mode") == "unsafe" and not (entry.get("reason") or entry.get("unsafe_reason")):
             message = f"unsafe function `{entry.get('function')}` has no reason"
             yield document.finding(codes.MISSING_REASON, message, *path, fix="add `reason:`", severity="warning")
+
+
+def python_sandboxes(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
+    """Report for each safe python step which sandbox it runs in, and why."""
+    skill, document = loaded.partial, loaded.folder.front_matter("skill.md")
+    if skill is None or document is None:
+        return
+    for location, step in _python_calls(skill):
+        source = skill.modules.get(step.module)
+        if step.mode != "safe" or source is None:
+            continue
+        reason = needs_cpython(source)
+        where = f"in CPython inside the process sandbox, because {reason}" if reason else "in Monty"
+        message = f"`{step.function}` of `{step.module}` in {location} runs {where}"
+        yield document.finding(codes.PYTHON_SANDBOX, message, "permissions", "python", severity="info")
 
 
 def _used_kinds(skill: Skill) -> set[str]:

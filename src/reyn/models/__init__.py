@@ -8,11 +8,15 @@ from reyn.models.protocol import (
     ClosableModel,
     DeclaresLatency,
     Delta,
+    Image,
     Message,
     Model,
-    ModelReply,
+    ModelAnswer,
     ModelRequest,
     OutputMode,
+    Role,
+    ToolCall,
+    ToolDefinition,
 )
 
 __all__ = [
@@ -20,9 +24,13 @@ __all__ = [
     "ClosableModel",
     "DeclaresLatency",
     "Delta",
+    "Image",
     "Message",
     "Model",
-    "ModelReply",
+    "ModelAnswer",
     "ModelRequest",
     "OutputMode",
+    "Role",
+    "ToolCall",
+    "ToolDefinition",
 ]

@@ -29,7 +29,10 @@ def check_adapter(model: str) -> None:
     """
     adapter, _, rest = model.partition(":")
     if adapter not in _ADAPTERS or not (rest or adapter == "local"):
-        raise ModelUnknown(f"unknown model `{model}`" if model else "no model is configured")
+        if not model:
+            raise ModelUnknown("no model is configured")
+        prefix = "" if ":" in model else f"For a model of a server with OpenAI's API, write `openai:{model}`. "
+        raise ModelUnknown(f"unknown model `{model}`", hint=f"{prefix}{ModelUnknown.hint}")
 
 
 def open_model(
@@ -61,7 +64,8 @@ def open_model(
         case "scripted":
             from reyn.models.scripted import ScriptedModel
 
-            return ScriptedModel.from_file(root / rest, name)
+            form = None if settings.answer_form == "auto" else settings.answer_form
+            return ScriptedModel.from_file(root / rest, name, answer_form=form)
         case "recorded":
             from reyn.models.recorded import RecordedModel
 

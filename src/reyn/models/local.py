@@ -25,18 +25,19 @@ import msgspec
 
 from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete, SchemaRejected
 from reyn.journal.kinds import Usage
+from reyn.models.chat_messages import to_plain_text
 from reyn.models.choice_probability import Token, choice_probability, label_probability
 from reyn.models.decoding import decoding_schema
 from reyn.models.prompt_cache import PromptCache
-from reyn.models.protocol import ModelReply
+from reyn.models.protocol import PLAIN_TEXT, ModelAnswer
 from reyn.models.weights import DEFAULT_WEIGHTS, KNOWN_WEIGHTS, is_gguf, weights_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from reyn.config import ModelSettings
     from reyn.errors import ModelError
-    from reyn.models.protocol import Message, ModelRequest, OutputMode
+    from reyn.models.protocol import ModelRequest, OutputMode
 
 _LOAD_HINT = (
     "Check that the file is complete (pull its weights again to repair it) and that `context_tokens` fits into memory."
@@ -104,7 +105,7 @@ class LocalModel:
         small = {weights_path(weights).resolve() for weights in KNOWN_WEIGHTS.values()}
         return cls(name, path, settings, is_small=path.resolve() in small)
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Generate in a thread. A cancelled call stops at the next token or the next batch of prompt tokens."""
         cancelled = threading.Event()
         on_delta = _in_loop(request.on_delta) if request.on_delta else None
@@ -117,13 +118,15 @@ class LocalModel:
 
     def _generate(
         self, request: ModelRequest, cancelled: threading.Event, on_delta: Callable[[str], None] | None
-    ) -> ModelReply:
+    ) -> ModelAnswer:
         engine = _engine(self.path, self._settings)
         contract = hashlib.sha256(msgspec.json.encode(request.contract)).digest()
-        is_free = self._settings.mode == "free" or contract in self._rejected_contracts
+        is_free = (
+            self._settings.mode == "free" or contract in self._rejected_contracts or request.contract == PLAIN_TEXT
+        )
         mode: OutputMode = "free" if is_free else "grammar"
         body: dict[str, Any] = {
-            "messages": _rendered(request.messages),
+            "messages": _rendered(to_plain_text(request.messages, self.name)),
             "max_tokens": self._settings.max_tokens,
         } | _STREAM
         if self._settings.temperature is not None:
@@ -132,7 +135,7 @@ class LocalModel:
         is_measured = mode == "grammar" and request.answer_form == "short"
         choice = None
         if is_measured and request.choice_prompt and self._has_two_steps(engine):
-            choice = engine.choose(_rendered(request.choice_prompt), labels, cancelled)
+            choice = engine.choose(_rendered(to_plain_text(request.choice_prompt, self.name)), labels, cancelled)
         if mode == "grammar":
             schema = decoding_schema(
                 request.contract,
@@ -168,7 +171,7 @@ class _Choice(NamedTuple):
     probability: float | None
     usage: Usage | None
 
-    def added_to(self, reply: ModelReply) -> ModelReply:
+    def added_to(self, reply: ModelAnswer) -> ModelAnswer:
         """Return the reply of the second step with the probability of the choice and the usage of both steps."""
         usage = reply.usage
         if usage is not None and self.usage is not None:
@@ -246,7 +249,7 @@ class _Engine:
         mode: OutputMode,
         on_delta: Callable[[str], None] | None,
         labels: tuple[str, ...] = (),
-    ) -> ModelReply:
+    ) -> ModelAnswer:
         """Generate an answer, and measure the probability of its choice among `labels`."""
         tokens_read = self._prepare(body, body["messages"][:1], cancelled)
         return self._complete(body, cancelled, on_delta).reply(mode, tokens_read, labels)
@@ -353,7 +356,7 @@ class _AnswerCollector:
         """Return the probability of the label that the answer consists of, with or without its key."""
         return choice_probability(self._tokens, labels) or label_probability(self._tokens, labels)
 
-    def reply(self, mode: OutputMode, tokens_read: int, labels: tuple[str, ...]) -> ModelReply:
+    def reply(self, mode: OutputMode, tokens_read: int, labels: tuple[str, ...]) -> ModelAnswer:
         """Return the reply. Tokens that `_prepare` read for this call do not count as cached."""
         if self._error is not None:
             message = str(self._error.get("message", self._error))
@@ -366,14 +369,11 @@ class _AnswerCollector:
         if usage is not None:
             usage = Usage(usage.input_tokens, usage.output_tokens, max(0, usage.cached_tokens - tokens_read))
         probability = choice_probability(self._tokens, labels) if labels else None
-        return ModelReply("".join(self._parts), usage, mode, self._is_truncated, probability)
+        return ModelAnswer("".join(self._parts), usage, mode, self._is_truncated, probability)
 
 
-def _rendered(messages: Sequence[Message]) -> list[dict[str, str]]:
-    return [
-        {"role": message.role, "content": message.text if message.role == "system" else _defuse(message.text)}
-        for message in messages
-    ]
+def _rendered(messages: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"role": role, "content": text if role == "system" else _defuse(text)} for role, text in messages]
 
 
 _TEMPLATE_TOKENS = re.compile(r"<(?=\||/?s>|(?:start|end)_of_turn>|/?think>)|\[(?=/?INST\])")

@@ -6,19 +6,78 @@ belong to `reyn.kernel.llm_call_recorder`; names and settings belong to `reyn.mo
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
 from reyn.journal.kinds import AnswerForm, Usage
 
+if TYPE_CHECKING:
+    from reyn.config import ModelSettings
+
+Role = Literal["system", "user", "assistant", "tool"]
+"""The author of a message; `tool` is the result of a tool call."""
+
+
+class Image(msgspec.Struct, frozen=True):
+    """An image in a message: either its content or a URL that the provider fetches.
+
+    Attributes:
+        media_type: The media type of `data`, such as `image/png`.
+        data: The content in base64; empty if `url` is set.
+        url: The address of the image; empty if `data` is set.
+    """
+
+    media_type: str = ""
+    data: str = ""
+    url: str = ""
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """A tool call of an answer.
+
+    Attributes:
+        id: The id that the provider chose; the result refers to it.
+        name: The name of the tool.
+        arguments: The arguments as JSON text, exactly as the model wrote them.
+    """
+
+    id: str
+    name: str
+    arguments: str
+
+
+class ToolDefinition(msgspec.Struct, frozen=True):
+    """A tool that the model may call.
+
+    Attributes:
+        name: The name, unique in the request.
+        description: When to call it and what it returns.
+        parameters: JSON Schema of the arguments, an object.
+    """
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
 
 class Message(msgspec.Struct, frozen=True):
-    """A message of the prompt."""
+    """A message of the prompt.
 
-    role: Literal["system", "user", "assistant"]
+    Attributes:
+        role: The author.
+        text: The text; empty if the message consists of images or tool calls.
+        images: Images of a message of the user, or of a tool's result.
+        tool_calls: The tools that a message of the assistant calls.
+        tool_call_id: The call that a message with role `tool` answers.
+    """
+
+    role: Role
     text: str
+    images: tuple[Image, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -48,7 +107,8 @@ class ModelRequest(msgspec.Struct, frozen=True):
     `candidates`, which contain the same facts as values.
 
     Attributes:
-        messages: The prompt. The system message is the same in every visit of the phase; cache it.
+        messages: The prompt, a sequence that the adapter must not change. The system message is the same in every
+            visit of the phase; cache it.
         contract: JSON Schema of the answer. Constrain your output to it if you can; the OS checks every answer.
         run_id: The run that calls.
         call: The id of the call within the run, unchanged when the call is repeated after a crash.
@@ -59,11 +119,12 @@ class ModelRequest(msgspec.Struct, frozen=True):
         input: The input artifact, `{"type": …, "data": …}`, after preprocessing and without truncation.
         candidates: The exits that the model may choose.
         answer_form: The form that `messages` and `contract` ask for.
+        tools: The tools that the model may call natively.
         choice_prompt: Messages that ask for the choice alone, with each choice as an example; the last is the input.
             Empty where the model may do something else than choose.
     """
 
-    messages: tuple[Message, ...]
+    messages: Sequence[Message]
     contract: dict[str, Any]
     run_id: str
     call: str
@@ -74,15 +135,19 @@ class ModelRequest(msgspec.Struct, frozen=True):
     input: Any = None
     candidates: tuple[Candidate, ...] = ()
     answer_form: AnswerForm = "full"
+    tools: tuple[ToolDefinition, ...] = ()
     choice_prompt: tuple[Message, ...] = ()
 
+
+PLAIN_TEXT: dict[str, Any] = {"type": "string"}
+"""The contract of a request whose answer is plain text: constrain nothing."""
 
 OutputMode = Literal["grammar", "json_schema", "json_object", "free"]
 """How the output of a model is constrained to the contract."""
 
 
-class ModelReply(msgspec.Struct, frozen=True):
-    """The answer of a model.
+class ModelAnswer(msgspec.Struct, frozen=True):
+    """A model's answer to one request.
 
     Attributes:
         text: The whole text.
@@ -90,6 +155,7 @@ class ModelReply(msgspec.Struct, frozen=True):
         mode: The output mode that was used; `None` if it is unknown.
         is_truncated: Whether the answer was truncated at the model's output limit.
         choice_probability: In the short form, the probability of the choice, if the engine reports token probabilities.
+        tool_calls: The native tool calls, in the order of the answer.
     """
 
     text: str
@@ -97,6 +163,7 @@ class ModelReply(msgspec.Struct, frozen=True):
     mode: OutputMode | None = None
     is_truncated: bool = False
     choice_probability: float | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 class Delta(msgspec.Struct, frozen=True):
@@ -108,14 +175,17 @@ class Delta(msgspec.Struct, frozen=True):
 
 
 class Model(Protocol):
-    """A language model. A model may also implement `DeclaresLatency` and `ClosableModel`."""
+    """A language model.
+
+    A model may also implement `DeclaresLatency`, `DeclaresAnswerForm`, `DeclaresSettings` and `ClosableModel`.
+    """
 
     @property
     def name(self) -> str:
         """Return the name that the journal records; for adapters of the catalog, the name that opens the model."""
         ...
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Answer a request. Raise a `ModelError` if there is no answer; the run then stops and can be resumed."""
         ...
 
@@ -144,6 +214,26 @@ class DeclaresAnswerForm(Protocol):
 
 
 @runtime_checkable
+class DeclaresSettings(Protocol):
+    """A model that is passed from Python with settings of its own: its timeout, and the number of retries."""
+
+    @property
+    def settings(self) -> ModelSettings:
+        """Return the settings."""
+        ...
+
+
+@runtime_checkable
+class DeclaresImages(Protocol):
+    """A model that declares whether it reads images; one that does not gets the description of an image as text."""
+
+    @property
+    def reads_images(self) -> bool:
+        """Return whether it reads images."""
+        ...
+
+
+@runtime_checkable
 class ClosableModel(Protocol):
     """A model that holds connections. The runtime closes the models that it opened."""
 
@@ -155,3 +245,8 @@ class ClosableModel(Protocol):
 def takes_time(model: Model) -> bool:
     """Return whether answers of a model take time."""
     return model.takes_time if isinstance(model, DeclaresLatency) else True
+
+
+def reads_images(model: Model) -> bool:
+    """Return whether a model is sent the images that tools return."""
+    return model.reads_images if isinstance(model, DeclaresImages) else False

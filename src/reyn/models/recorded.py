@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from reyn.errors import RecordingMissing, RunNotFound
 from reyn.journal import decode, kinds
-from reyn.models.protocol import ModelReply
+from reyn.models.native_reply import NativeReply, decode_reply
+from reyn.models.protocol import ModelAnswer
 
 if TYPE_CHECKING:
     from reyn.journal import Journal
@@ -37,15 +38,17 @@ class RecordedModel:
         started = next((decode(event) for event in self._journal.read(self._run_id)), None)
         return started.answer_form if isinstance(started, kinds.RunStarted) else "full"
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Return the recorded answer; raise `RecordingMissing` if there is none."""
         recorded = self._replies.get(request.request_hash, [])
         if not recorded:
             raise RecordingMissing(f"`{self.name}` has no answer to the request of call {request.call}")
         later = [reply for number, reply in recorded if number >= request.answered]
         reply = later[0] if later else recorded[-1][1]
-        return ModelReply(
-            self._journal.blob(reply.text).decode(), reply.usage, reply.mode, reply.cut, reply.choice_probability
+        text = self._journal.blob(reply.text).decode()
+        native = decode_reply(text) if request.answer_form == "tools" else NativeReply(text)
+        return ModelAnswer(
+            native.content, reply.usage, reply.mode, reply.cut, reply.choice_probability, native.tool_calls
         )
 
 

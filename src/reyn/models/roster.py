@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from reyn.config import ModelSettings
 from reyn.documents import nearest
 from reyn.errors import ModelUnknown, ReynError
-from reyn.models.protocol import ClosableModel, DeclaresAnswerForm, takes_time
+from reyn.models.protocol import ClosableModel, DeclaresAnswerForm, DeclaresSettings, reads_images, takes_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Roster:
     """The configured models, or one `override` that answers for every name.
 
-    `may_bind` tells whether the first use of a secret (a handle) may bind it to an origin.
+    `may_bind` decides whether the first use of a secret (a handle) may bind it to an origin.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class Roster:
         self._secrets: Secrets | None = None
         self._override = override
         self._override_takes_time = override is not None and takes_time(override)
+        self._override_reads_images = override is not None and reads_images(override)
         self._opened: dict[str, Model] = {}
         self._takes_time: dict[str, bool] = {}
 
@@ -80,13 +81,19 @@ class Roster:
                     key, settings, self._root, self._open_journal(), self.secrets, self._may_bind
                 )
             except ModelUnknown as error:
-                raise ModelUnknown(error.message, hint=nearest(name, self._names) or None) from error
+                raise ModelUnknown(error.message, hint=nearest(name, self._names) or error.hint) from error
         return self._opened[key]
 
     @property
     def is_overridden(self) -> bool:
         """Return whether one model answers for every name."""
         return self._override is not None
+
+    @property
+    def override_settings(self) -> ModelSettings | None:
+        """Return the settings that the model of the caller declares, if it does."""
+        override: object = self._override
+        return override.settings if isinstance(override, DeclaresSettings) else None
 
     def settings(self, name: str) -> ModelSettings:
         """Return the settings of a model; defaults for an unknown name, which fails when it is opened."""
@@ -128,12 +135,19 @@ class Roster:
             return "full"
         from reyn.models.catalog import INSTANT_ADAPTERS
 
-        if settings.model.partition(":")[0] not in INSTANT_ADAPTERS:
+        adapter = settings.model.partition(":")[0]
+        if adapter == "openai" and settings.base_url is None:
+            return "tools"  # every chat model of OpenAI has native tools; of other servers, Reyn cannot know
+        if adapter not in INSTANT_ADAPTERS:
             return "short"
         try:
             return _declared_form(self.open(name))
         except ReynError:
             return "full"  # the call itself reports why the model cannot be opened
+
+    def reads_images(self, name: str) -> bool:
+        """Return whether a model is sent the images that tools return; others get their description."""
+        return self.settings(name).images if self._override is None else self._override_reads_images
 
     def takes_time(self, name: str) -> bool:
         """Return whether answers of a model, or of one of its fallbacks, take time."""

@@ -6,7 +6,7 @@ To add a kind, write one module with such an object and register it. `reyn.permi
 
 from reyn.journal.kinds import AskRequest, RunRequest
 from reyn.ops.budget import OpFailed
-from reyn.ops.op import Call, DerivableChanges, Env, Op, Plan, Result, RunOutcome
+from reyn.ops.op import Call, DerivableChanges, Env, NeedsSetup, Op, OpSetup, Plan, Result, RunOutcome, Targeted
 from reyn.ops.table import OpTable, standard_ops
 from reyn.ops.writing import plan_write
 from reyn.permissions import Denied
@@ -18,15 +18,18 @@ __all__ = [
     "Denied",
     "DerivableChanges",
     "Env",
+    "NeedsSetup",
     "Op",
     "OpFailed",
     "OpForm",
+    "OpSetup",
     "OpSpec",
     "OpTable",
     "Plan",
     "Result",
     "RunOutcome",
     "RunRequest",
+    "Targeted",
     "plan_write",
     "standard_ops",
 ]

@@ -15,13 +15,15 @@ from msgspec.structs import replace
 from reyn.journal import Blob, check_json, digest
 from reyn.journal.kinds import AskRequest, RunRequest
 from reyn.jsonschema import SchemaInvalid, compile_schema
-from reyn.ops.op import Call, Env, Op, Plan, Result
-from reyn.permissions import Denied, NeedsApproval, refusal
+from reyn.ops.op import Call, Env, Op, Plan, Result, Targeted
+from reyn.permissions import Allowed, Denied, NeedsApproval, refusal
 from reyn.vocabulary.schemas import STATUSES
 from reyn.workspace import Change, ChangeUncertain, apply_change, locate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from reyn.permissions import Verdict
 
 
 def plan_op(op: Op, call: Call, env: Env, *, permissions: Iterable[str] = (), is_foreign: bool = True) -> Plan | Denied:
@@ -34,30 +36,53 @@ def plan_op(op: Op, call: Call, env: Env, *, permissions: Iterable[str] = (), is
         permissions: Permission keys that the kind needs besides those of its specification.
         is_foreign: Whether the op comes from outside the package, so that its plan is checked.
     """
-    approval = None
-    for key in {op.spec.permission, *permissions} - {None}:
-        verdict = env.gate.capability(str(key), call.kind)
+    try:
+        verdict = _decide(op, call, env, permissions)
         if isinstance(verdict, Denied):
             return verdict
-        approval = verdict.rule if isinstance(verdict, NeedsApproval) else approval
-    try:
         plan: Any = op.plan(copied(call) if is_foreign else call, env)
         plan = checked_plan(call, plan) if is_foreign else plan
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - becomes the result
         return Plan(result=failed(call, error))
-    if isinstance(plan, Plan) and approval is not None:
-        # Both rules are named: a standing approval of one must not cover the other.
-        both = approval if plan.approval is None else f"{approval} and {plan.approval}"
-        return replace(plan, approval=both)
     assert isinstance(plan, Plan | Denied)
-    return plan
+    if not isinstance(plan, Plan) or verdict is None:
+        return plan
+    if isinstance(verdict, Allowed):
+        return plan if plan.rule else replace(plan, rule=verdict.rule)
+    # Both rules are named: a standing approval of one must not cover the other.
+    both = verdict.rule if plan.approval is None else f"{verdict.rule} and {plan.approval}"
+    return replace(plan, approval=both)
 
 
-async def perform_op(op: Op, call: Call, plan: Plan, env: Env, *, is_foreign: bool = True) -> Result:
-    """Perform an op whose plan neither changes files nor is complete."""
+def _decide(op: Op, call: Call, env: Env, permissions: Iterable[str]) -> Verdict | None:
+    """Return what the gate says about the permissions of an op; `None` if it needs none."""
+    keys = sorted({key for key in (op.spec.permission, *permissions) if key})
+    if not keys:
+        return None
+    target = op.target(copied(call)) if isinstance(op, Targeted) else call.kind
+    if not isinstance(target, str):
+        raise TypeError(f"`target` returned a {type(target).__name__}, not a str")
+    verdicts = [env.gate.capability(key, target) for key in keys]
+    if denied := next((verdict for verdict in verdicts if isinstance(verdict, Denied)), None):
+        return denied
+    if asking := [verdict for verdict in verdicts if isinstance(verdict, NeedsApproval)]:
+        return NeedsApproval(" and ".join(verdict.rule for verdict in asking), asking[0].reason)
+    return verdicts[0]
+
+
+async def perform_op(
+    op: Op, call: Call, plan: Plan, env: Env, *, permissions: Iterable[str] = (), is_foreign: bool = True
+) -> Result:
+    """Perform an op whose plan neither changes files nor is complete.
+
+    The gate decides once more: the rules may have changed since the op was planned, before a crash.
+    """
     try:
+        verdict = _decide(op, call, env, permissions)
+        if verdict is not None and (refused := refusal(verdict, approved=plan.approved)):
+            return call.denied(refused)
         if not is_foreign:
             return check_result(call, await op.perform(call, plan, env), None)
         # In a task of its own, an op that cancels its task does not cancel the run.

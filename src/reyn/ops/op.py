@@ -10,17 +10,24 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
+from reyn.config import SandboxSettings
 from reyn.journal import Blob
-from reyn.journal.kinds import AskRequest, RunRequest
+from reyn.journal.kinds import AskRequest, MemoryRequest, RunRequest
 from reyn.ops.budget import Budget, OpFailed
 from reyn.permissions import Denied, Gate, NeedsApproval
 from reyn.workspace import Change, FileError, PathInvalid, Roots
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from reyn.config import Config
+    from reyn.errors import Finding
+    from reyn.skills import Library
     from reyn.vocabulary import OpSpec
 
 Result = dict[str, Any]
@@ -89,6 +96,24 @@ class Call(msgspec.Struct, frozen=True):
 _MAX_ERROR_CHARS = 500
 
 
+class Attachments:
+    """Content that an op records beside its result, such as images. The result names it by its hash."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[str, Blob] = {}
+
+    def add(self, content: bytes) -> str:
+        """Record content with the result of the op; return its hash."""
+        blob = Blob.of(content)
+        self.blobs[blob.hash] = blob
+        return blob.hash
+
+
+def no_credentials(name: str) -> str:
+    """Refuse a credential: nothing is required here."""
+    raise OpFailed(f"the skill does not require the credential `{name}`; add it to `required_credentials` in skill.md")
+
+
 class Env(msgspec.Struct, frozen=True):
     """The environment of an op: the part of the run that it may use.
 
@@ -99,6 +124,10 @@ class Env(msgspec.Struct, frozen=True):
         full_content: Hashes of contents that were truncated in a frame, by the name after `workspace:.full/`.
         file_bytes: The maximum size of a file to read or write.
         budget: What the ops of the visit may still read and search.
+        modules: The sources of the modules of the skill's python steps, by path.
+        sandbox: The limits of programs and python steps.
+        credential: Returns the value of a secret that the skill and the skills above it require, by its name.
+        attachments: Content to record beside the result.
     """
 
     roots: Roots
@@ -107,6 +136,10 @@ class Env(msgspec.Struct, frozen=True):
     full_content: Mapping[str, str]
     file_bytes: int
     budget: Budget = msgspec.field(default_factory=Budget)
+    modules: Mapping[str, str] = {}
+    sandbox: SandboxSettings = SandboxSettings()
+    credential: Callable[[str], str] = no_credentials
+    attachments: Attachments = msgspec.field(default_factory=Attachments)
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -122,15 +155,15 @@ class Plan(msgspec.Struct, frozen=True):
         changes: The files to change.
         result: The result, if it is known before the op is performed.
         blobs: Content that `changes` and `request` refer to; empty in a plan that was read from the journal.
-        request: Work for the kernel: a question to a person, or a run of a skill.
-        answer: The result of the request: the person's answer, or a `RunOutcome`.
+        request: Work for the kernel: a question to a person, a run of a skill, or a change of the memory.
+        answer: The result of the request: the person's reply, a `RunOutcome` or a `MemoryOutcome`.
     """
 
     rule: str = ""
     changes: tuple[Change, ...] = ()
     result: Result | None = None
     blobs: tuple[Blob, ...] = ()
-    request: AskRequest | RunRequest | None = None
+    request: AskRequest | RunRequest | MemoryRequest | None = None
     answer: Any = None
     approval: str | None = None
     """The rule that wants a person to approve this action."""
@@ -141,10 +174,21 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class RunOutcome(msgspec.Struct, frozen=True):
-    """The outcome of a `RunRequest`: the final artifact of the sub-run, or the error."""
+    """The outcome of a `RunRequest`: the final artifact of the sub-run, or the error.
+
+    `phases` holds the names of the phases that were visited last, each with its artifact.
+    """
 
     run_id: str
     artifact: dict[str, Any] | None
+    error: str = ""
+    phases: tuple[tuple[str, dict[str, Any]], ...] = ()
+
+
+class MemoryOutcome(msgspec.Struct, frozen=True):
+    """The outcome of a `MemoryRequest`: the id of what was remembered or forgotten, or the error."""
+
+    id: str = ""
     error: str = ""
 
 
@@ -161,6 +205,41 @@ class Op(Protocol):
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         """Execute the op and return its result envelope."""
+        ...
+
+
+@dataclass(frozen=True)
+class OpSetup:
+    """What a runtime gives to its ops when it opens a project.
+
+    Attributes:
+        config: The configuration of the project.
+        secret: Returns the value of a secret (a handle) in order to send it to a URL.
+        library: Finds skills by name.
+        lint: Returns the findings about the skill in a folder.
+    """
+
+    config: Config
+    secret: Callable[[str, str], str]
+    library: Library
+    lint: Callable[[Path], list[Finding]]
+
+
+@runtime_checkable
+class NeedsSetup(Protocol):
+    """An op that needs the configuration of a project, or its skills."""
+
+    def set_up(self, setup: OpSetup) -> Op:
+        """Return the op of one project."""
+        ...
+
+
+@runtime_checkable
+class Targeted(Protocol):
+    """An op whose permission is about a target, such as a program, a host or a tool. Rules can name it."""
+
+    def target(self, call: Call) -> str:
+        """Return what the rules of the kind's permission are matched with."""
         ...
 
 

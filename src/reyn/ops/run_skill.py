@@ -10,7 +10,7 @@ from reyn.ops.op import Plan, RunOutcome
 from reyn.permissions import Denied
 from reyn.skills.resolve import is_path
 from reyn.vocabulary import OpForm, OpSpec
-from reyn.vocabulary.schemas import arguments, result, text
+from reyn.vocabulary.schemas import arguments, many, result, text
 
 if TYPE_CHECKING:
     from reyn.ops.op import Call, Env, Result
@@ -32,6 +32,10 @@ _FORM = OpForm(
             "success": {"type": "boolean"},
             "artifact_type": {"type": "string"},
             "final_output": {},
+            "run": {"type": "string"},
+            "phase_artifacts": many(
+                {"type": "object", "properties": {"phase": {"type": "string"}, "artifact": {"type": "object"}}}, 50
+            ),
         },
     ),
     example={"kind": "run_skill", "skill": "summarise", "input": {"text": "what to sum up"}},
@@ -57,6 +61,8 @@ class RunSkillOp:
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         outcome: RunOutcome = plan.answer
         skill, artifact = call.args["skill"], outcome.artifact
+        phases = [{"phase": phase, "artifact": one} for phase, one in outcome.phases]
+        more = {"run": outcome.run_id, "phase_artifacts": phases}
         if artifact is None:
-            return call.error(outcome.error, skill=skill, success=False)
-        return call.ok(skill=skill, success=True, artifact_type=artifact["type"], final_output=artifact["data"])
+            return call.error(outcome.error, skill=skill, success=False, **more)
+        return call.ok(skill=skill, success=True, artifact_type=artifact["type"], final_output=artifact["data"], **more)

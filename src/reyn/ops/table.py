@@ -15,39 +15,57 @@ import msgspec
 
 from reyn.errors import OpInvalid
 from reyn.journal import check_json, ordered
-from reyn.journal.registry import fixed_kinds
+from reyn.journal.registry import OP_KIND, fixed_kinds
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.ops.ask_user import AskUserOp
 from reyn.ops.file import FileOp
-from reyn.ops.op import Op
+from reyn.ops.judge_output import JudgeOutputOp
+from reyn.ops.memory import COMPACT, FORGET, REMEMBER
+from reyn.ops.op import NeedsSetup, Op
+from reyn.ops.python import PythonOp
 from reyn.ops.run_skill import RunSkillOp
+from reyn.ops.sandboxed_exec import SandboxedExecOp
+from reyn.ops.shell import ShellOp
+from reyn.ops.skill_lint import LintOp
+from reyn.ops.skill_resolve import SkillResolveOp
+from reyn.ops.web import WebFetchOp, WebSearchOp
 from reyn.vocabulary import EFFECT_ORDER, PERMISSIONS, STEPS, OpSpec, Vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from reyn.ops.op import OpSetup
     from reyn.vocabulary import OpForm
 
 ENTRY_POINTS = "reyn.ops"
 
-BUILT_IN: tuple[Op, ...] = (FileOp(), AskUserOp(), RunSkillOp())
+BUILT_IN: tuple[Op, ...] = (
+    FileOp(),
+    AskUserOp(),
+    RunSkillOp(),
+    JudgeOutputOp(),
+    LintOp(),
+    SkillResolveOp(),
+    WebFetchOp(),
+    WebSearchOp(),
+    SandboxedExecOp(),
+    ShellOp(),
+    PythonOp(),
+    REMEMBER,
+    FORGET,
+    COMPACT,
+)
+_BUILT_IN_KINDS = frozenset(op.spec.kind for op in BUILT_IN)
 
 RESERVED = (
-    OpSpec("lint", "Check a skill's folder and return the findings.", "pure"),
-    OpSpec("skill_resolve", "Find the folder of a skill by its name.", "pure"),
-    OpSpec("sandboxed_exec", "Run a program inside the sandbox.", "unsafe", "exec"),
-    OpSpec("shell", "Run a shell command.", "unsafe", "shell"),
-    OpSpec("web_fetch", "Fetch a page and return its text.", "idempotent", "web"),
-    OpSpec("web_search", "Search the web.", "idempotent", "web"),
-    OpSpec("mcp", "Call a tool of an MCP server.", "unsafe", "mcp"),
+    OpSpec("mcp", "Call any tool of an MCP server; name the tools instead: `mcp:SERVER/TOOL`.", "unsafe", "mcp"),
     OpSpec("embed", "Compute the embeddings of texts.", "idempotent"),
     OpSpec("index_*", "Write, query or drop a search index.", "unsafe"),
     OpSpec("recall", "Search the indexes by meaning.", "pure"),
-    OpSpec("judge_output", "Score a text against a rubric with a model.", "idempotent"),
 )
 """Kinds that later versions implement. A phase may allow them; no run can execute them yet."""
 
-_KIND = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_KIND = re.compile(OP_KIND)
 
 
 class OpTable:
@@ -66,7 +84,15 @@ class OpTable:
 
     def is_foreign(self, kind: str) -> bool:
         """Whether a kind comes from outside the package."""
-        return self._ops.get(kind) not in BUILT_IN
+        return kind not in _BUILT_IN_KINDS
+
+    def set_up(self, setup: OpSetup) -> OpTable:
+        """Return the table for one project: the built-in ops get its configuration."""
+        ops = (
+            op.set_up(setup) if kind in _BUILT_IN_KINDS and isinstance(op, NeedsSetup) else op
+            for kind, op in self._ops.items()
+        )
+        return OpTable(ops, self.problems)
 
     def with_ops(self, *ops: Any) -> OpTable:
         """Return a table with these ops added.
@@ -79,6 +105,20 @@ class OpTable:
             _check(op, table)
             table[op.spec.kind] = op
         return OpTable(table.values(), self.problems)
+
+    def with_problems(self, *problems: str) -> OpTable:
+        """Return a table that reports further problems."""
+        return OpTable(self._ops.values(), (*self.problems, *problems)) if problems else self
+
+    def overlaid(self, *ops: Any) -> OpTable:
+        """Return a table with these ops added; they replace ops of the same kind that are not built in.
+
+        Raises:
+            OpInvalid: An object is not an op, or its kind cannot be registered.
+        """
+        kinds = {op.spec.kind for op in ops if isinstance(op, Op)}
+        rest = [op for kind, op in self._ops.items() if kind not in kinds or kind in _BUILT_IN_KINDS]
+        return OpTable(rest, self.problems).with_ops(*ops)
 
 
 @cache

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from reyn.permissions.paths import PathPattern, protected_name
-from reyn.permissions.rules import EFFECTS, Requests, access_of, recorded_requests
+from reyn.permissions.rules import ASKED, EFFECTS, Requests, access_of, recorded_requests
 from reyn.workspace import Location
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class RequestVerdict(msgspec.Struct, frozen=True):
         return f"{self.capability}: {self.target}" if self.target else self.capability
 
     def warning(self, skill: str) -> str:
-        """Return the message for a run whose skill makes this request in vain."""
+        """Return the message for a run whose skill makes this request without a grant."""
         return f"skill `{skill}` requests `{self.text}`, but {self.reason}"
 
 
@@ -74,7 +74,8 @@ def explain_requests(
     for capability, patterns in requests.files.items():
         found += [_file_verdict(capability, pattern, skill, policy, outer) for pattern in patterns]
     for capability, names in requests.others.items():
-        found += [_verdict(capability, name, skill, policy, outer) for name in names or ("",)]
+        decide = _python_verdict if capability == "python" and names else _verdict
+        found += [decide(capability, name, skill, policy, outer, requests) for name in names or ("",)]
     return tuple(found)
 
 
@@ -95,13 +96,37 @@ def _file_verdict(
     return _judged(capability, text, whole, part, line, zone=zone if in_zone else "", is_requested=is_requested)
 
 
-def _verdict(capability: str, name: str, skill: str, policy: Policy, above: Sequence[Requests]) -> RequestVerdict:
+def _python_verdict(
+    capability: str, name: str, skill: str, policy: Policy, above: Sequence[Requests], own: Requests
+) -> RequestVerdict:
+    """Judge a function of the skill as `Gate.python` does."""
+    rule = policy.decide(capability, skill, name)
+    if rule is not None and rule.effect != "allow":
+        reason = f"the rule `{rule.text}` denies it" if rule.effect == "deny" else ""
+        return RequestVerdict(capability, name, rule.effect, (rule.text,), reason=reason)
+    if name not in own.unsafe_python:
+        return RequestVerdict(capability, name, "allow", ("default: python in the sandbox",))
+    if not policy.allow_unsafe_python:
+        reason = "it is unsafe: start the run with `--allow-unsafe-python`"
+        return RequestVerdict(capability, name, "deny", ("default: no unsafe python",), reason=reason)
+    if not all(name in requests.unsafe_python for requests in above):
+        reason = "the skill that runs it does not list it with `mode: unsafe` under `permissions.python`"
+        return RequestVerdict(capability, name, "deny", ("default: no request above",), reason=reason)
+    return RequestVerdict(capability, name, "allow", ("--allow-unsafe-python",))
+
+
+def _verdict(
+    capability: str, name: str, skill: str, policy: Policy, above: Sequence[Requests], own: Requests
+) -> RequestVerdict:
     rules = [rule for rule in policy.rules if _concerns(rule, capability, skill)]
     whole = [rule for rule in rules if not rule.patterns or any(fnmatchcase(name or _NAME, p) for p in rule.patterns)]
     part = [
         rule for rule in rules if rule not in whole and any(not name or fnmatchcase(p, name) for p in rule.patterns)
     ]
     line = _line(capability, name, policy)
+    if capability == "shell" and not policy.allow_shell and not any(rule.effect == "deny" for rule in whole):
+        reason = "shell is off: start the run with `--allow-shell`"
+        return RequestVerdict(capability, name, "deny", ("default: shell is off",), reason=reason, line=line)
     is_requested = all(requests.covers(capability, name or _NAME) for requests in above)
     return _judged(capability, name, whole, part, line, is_requested=is_requested)
 
@@ -130,6 +155,11 @@ def _judged(
         return RequestVerdict(capability, target, decisive.effect, (decisive.text,), others)
     if zone:
         return RequestVerdict(capability, target, "allow", (zone,), tuple(r.text for r in part if r.effect != "allow"))
+    if capability in ASKED:
+        exceptions = tuple(rule.text for rule in part if rule.effect != "ask")
+        return RequestVerdict(
+            capability, target, "ask", (f"default: ask for each new {capability} target",), exceptions
+        )
     granting = tuple(rule.text for rule in part if rule.effect != "deny")
     if granting:
         denying = tuple(rule.text for rule in part if rule.effect == "deny")

@@ -1,7 +1,7 @@
 """The gate: every side effect asks here, at the moment of execution, and the verdict names the rule that decided.
 
-What a run may do is what its skill requests, within what the operator's rules grant, within what the runs above it may
-do. Inside the default zones nothing has to be requested. The state directory is out of reach for every skill.
+A run may do what its skill requests, the operator's rules grant, and the runs above it may do. Inside the default zones
+no request is necessary. The state directory is out of reach for every skill.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.permissions.paths import protected_name
-from reyn.permissions.rules import Policy, Requests
+from reyn.permissions.rules import ASKED, PRIVATE, Policy, Requests
 from reyn.workspace import Location, Roots
 
 if TYPE_CHECKING:
@@ -77,9 +77,37 @@ class Gate(msgspec.Struct, frozen=True):
         rule = self.policy.decide(key, self.skill, target)
         if rule is not None and rule.effect == "deny":
             return Denied(rule.text, f"the operator denies `{key}`{f' for `{target}`' if target else ''}")
+        if key == "shell" and not self.policy.allow_shell:
+            return Denied("default: shell is off", "the operator must start the run with `--allow-shell`")
         if not all(requests.covers(key, target) for requests in self.requests):
-            return Denied("default: no request", f"the skill must request `{key}` under `permissions` in skill.md")
-        return self._granted(rule, key, f"{key}: allow")
+            named = f" for `{target}`" if target and any(key in requests.others for requests in self.requests) else ""
+            reason = f"the skill must request `{key}`{named} under `permissions` in skill.md"
+            return Denied("default: no request", reason)
+        if rule is None and key in ASKED and not target.startswith(PRIVATE):
+            return NeedsApproval(f"default: ask for {key} {target}", f"no rule allows `{key}` for `{target}` yet")
+        line = f"{key}: [{{allow: '{target}'}}]" if target.startswith(PRIVATE) else f"{key}: allow"
+        return self._granted(rule, key, line)
+
+    def python(self, target: str, *, is_unsafe: bool) -> Verdict:
+        """Decide about a function of the skill, named `module:function`.
+
+        A safe one cannot reach anything, so it needs no grant, and no request of the skills above. An unsafe one needs
+        `mode: unsafe` in the entry of every skill, and the operator's switch.
+        """
+        rule = self.policy.decide("python", self.skill, target)
+        if rule is not None and rule.effect == "deny":
+            return Denied(rule.text, f"the operator denies `python` for `{target}`")
+        if not self.requests[0].covers("python", target):
+            return Denied("default: no request", f"the skill must list `{target}` under `permissions.python`")
+        if is_unsafe and not self.policy.allow_unsafe_python:
+            reason = "the operator must start the run with `--allow-unsafe-python`"
+            return Denied("default: no unsafe python", reason)
+        if is_unsafe and not all(target in requests.unsafe_python for requests in self.requests):
+            reason = f"each skill must list `{target}` with `mode: unsafe` under `permissions.python`"
+            return Denied("default: no request", reason)
+        if rule is not None and rule.effect == "ask":
+            return NeedsApproval(rule.text, "the operator wants to be asked about `python`")
+        return Allowed("--allow-unsafe-python" if is_unsafe else "default: python in the sandbox")
 
     def _file(self, access: Access, location: Location) -> Verdict:
         if location.zone == "state":

@@ -93,7 +93,7 @@ class PathPattern(msgspec.Struct, frozen=True):
             rest = parts[at:]
             if not rest:
                 return True
-            # What an outside pattern does not spell was not looked at by its author either.
+            # The author of an outside pattern has not reviewed names that the pattern does not spell.
             return self.is_recursive and not any(
                 must_spell(name, at + offset, access) for offset, name in enumerate(rest)
             )

@@ -23,15 +23,23 @@ if TYPE_CHECKING:
 
 
 def policy_of(
-    config: Config, known: Iterable[str], root: Path | None = None, trust: ProjectTrust | None = None
+    config: Config,
+    known: Iterable[str],
+    root: Path | None = None,
+    trust: ProjectTrust | None = None,
+    *,
+    allow_shell: bool = False,
+    allow_unsafe_python: bool = False,
 ) -> Policy:
     """Return the policy of a configuration.
 
     Args:
         config: The configuration.
         known: The permission keys that exist.
-        root: The project, whose files tell where a wrong rule is.
+        root: The project, whose files have the line of an invalid rule.
         trust: Whether the project is trusted; by default it is.
+        allow_shell: Whether the operator has switched `shell` on.
+        allow_unsafe_python: Whether the operator has allowed unsafe python steps.
 
     Grants that are ignored because the project is not trusted are checked, too.
 
@@ -48,7 +56,14 @@ def policy_of(
         fallback = Finding("configuration", 1, 1, CODE, _message(error), error.fix)
         raise ConfigInvalid("the configuration has errors:", findings or [fallback]) from error
     note = "Settings of this project are ignored because the operator has not trusted it."
-    return Policy(rules, zones[0], zones[1], note if trust is not None and trust.ignored else "")
+    return Policy(
+        rules,
+        zones[0],
+        zones[1],
+        note if trust is not None and trust.ignored else "",
+        allow_shell=allow_shell,
+        allow_unsafe_python=allow_unsafe_python,
+    )
 
 
 def _zone(text: str, key: str) -> PathPattern:
@@ -59,7 +74,7 @@ def _zone(text: str, key: str) -> PathPattern:
 
 
 class RulePlaces:
-    """Where the rules and zones of a project are written."""
+    """The lines of the rules and zones of a project."""
 
     def __init__(self, root: Path, known: Iterable[str]) -> None:
         self._documents = list(_documents(root))

@@ -1,7 +1,7 @@
-"""What skills request and what the operator's rules say about it. Pure values; `gate` decides with them.
+"""Requests of skills and rules of the operator, as pure values. `gate` decides with them.
 
-A request only widens what a skill may do together with a rule that grants it. Of several rules that match, the most
-restrictive decides: `deny`, then `ask`, then `allow`.
+A request takes effect only together with a rule that grants it. If several rules match, the most restrictive one
+decides: `deny`, then `ask`, then `allow`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import msgspec
 
 from reyn.documents import nearest
 from reyn.permissions.paths import PathPattern, parse_patterns, protected_name
+from reyn.vocabulary import PERMISSIONS
 from reyn.workspace import Location
 
 if TYPE_CHECKING:
@@ -26,7 +27,13 @@ EFFECTS: tuple[RuleEffect, ...] = ("deny", "ask", "allow")
 """In the order in which they win."""
 
 Target = Location | str
-"""What a capability is used on: a file, or the argument of an op (a host, a command, the name of a tool)."""
+"""The target of a capability: a file, or the argument of an op (a host, a command, the name of a tool)."""
+
+
+ASKED = frozenset(entry.key for entry in PERMISSIONS if entry.is_asked)
+"""Capabilities of which a person decides about each new target, unless a rule does."""
+PRIVATE = "private:"
+"""Begins the target of a connection to a private or loopback address. Only a pattern that begins so grants it."""
 
 
 class RuleError(ValueError):
@@ -59,8 +66,7 @@ class Rule(msgspec.Struct, frozen=True):
         if self.patterns:
             return any(_covers(pattern, capability, target) for pattern in self.patterns)
         # A grant for everything does not name what is protected.
-        is_protected = isinstance(target, Location) and protected_name(target.parts, access_of(capability))
-        return self.effect == "deny" or not is_protected
+        return self.effect == "deny" or not _is_protected(target, capability)
 
 
 _parsed = cache(PathPattern.parse)
@@ -69,7 +75,18 @@ _parsed = cache(PathPattern.parse)
 def _covers(pattern: str, capability: str, target: Target) -> bool:
     if isinstance(target, Location):
         return _parsed(pattern).covers(target, access_of(capability))
-    return fnmatchcase(target, pattern)
+    if target.startswith(PRIVATE) and not pattern.startswith(PRIVATE):
+        return False
+    if capability == "mcp" and "/" not in pattern:
+        target = target.partition("/")[0]  # the name of a server stands for all of its tools
+    # A rule about one private host is about that host; a pattern of private hosts may match public ones by accident.
+    return fnmatchcase(target, pattern) or f"{PRIVATE}{target}" == pattern
+
+
+def _is_protected(target: Target, capability: str) -> bool:
+    if isinstance(target, Location):
+        return bool(protected_name(target.parts, access_of(capability)))
+    return target.startswith(PRIVATE)
 
 
 def access_of(capability: str) -> Access:
@@ -88,6 +105,10 @@ class Policy(msgspec.Struct, frozen=True):
     write_zone: tuple[PathPattern, ...] = (PathPattern.parse("output/"),)
     note: str = ""
     """Added to the reason of a denial: why settings of the project are ignored."""
+    allow_shell: bool = False
+    """Whether the operator has switched `shell` on. It needs a grant as well."""
+    allow_unsafe_python: bool = False
+    """Whether the operator has allowed unsafe python steps."""
 
     def decide(self, capability: str, skill: str, target: Target) -> Rule | None:
         """Return the rule that decides, or `None` if no rule matches."""
@@ -183,13 +204,16 @@ class Requests(msgspec.Struct, frozen=True):
 
     files: dict[str, tuple[PathPattern, ...]] = {}
     others: dict[str, tuple[str, ...]] = {}
+    unsafe_python: frozenset[str] = frozenset()
+    """The functions of `python` whose entries say `mode: unsafe`, as `module:function`."""
 
     def covers(self, capability: str, target: Target) -> bool:
         if isinstance(target, Location):
             patterns = self.files.get(capability, ())
             return any(pattern.covers(target, access_of(capability)) for pattern in patterns)
         names = self.others.get(capability)
-        return names is not None and (not names or any(fnmatchcase(target, name) for name in names))
+        plain = target.removeprefix(PRIVATE)  # whether an address is private is for the operator to decide
+        return names is not None and (not names or any(_covers(name, capability, plain) for name in names))
 
     @property
     def capabilities(self) -> tuple[str, ...]:
@@ -204,16 +228,26 @@ def parse_requests(value: Mapping[str, Any]) -> Requests:
     """
     files: dict[str, tuple[PathPattern, ...]] = {}
     others: dict[str, tuple[str, ...]] = {}
+    unsafe: frozenset[str] = frozenset()
     for capability, entry in value.items():
         try:
             if is_file(capability):
                 files[capability] = parse_patterns(entry)
+            elif capability == "python" and isinstance(entry, list) and all(isinstance(one, dict) for one in entry):
+                if entry:
+                    others[capability] = tuple(map(python_target, entry))
+                unsafe = frozenset(python_target(one) for one in entry if one.get("mode") == "unsafe")
             elif entry not in (False, None, []):
                 named = isinstance(entry, str) or (isinstance(entry, list) and any(isinstance(x, str) for x in entry))
                 others[capability] = _texts(entry) if named else ()
         except ValueError as error:
             raise RuleError(str(error), capability) from error
-    return Requests(files, others)
+    return Requests(files, others, unsafe)
+
+
+def python_target(entry: Mapping[str, Any]) -> str:
+    """Return how rules name a function of a skill: `module:function`."""
+    return f"{entry.get('module')}:{entry.get('function')}"
 
 
 def recorded_requests(value: Mapping[str, Any]) -> Requests:

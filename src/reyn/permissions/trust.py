@@ -1,9 +1,8 @@
 """Trust in a project: what its own configuration wants, and what holds until the user trusts it.
 
 `reyn.yaml` and `reyn.local.yaml` come with a project, which may be a stranger's. Until the user trusts the project,
-they cannot widen the file zones, grant permissions, or send a secret to a new origin; everything else in them holds. A
-later key that loads code belongs here, too. The user's decision is stored outside the project and covers exactly what
-the project wanted then.
+they cannot widen the file zones, grant permissions, send a secret to a new origin, or load code; everything else in
+them holds. The user's decision is stored outside the project and covers exactly what the project wanted then.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import msgspec
 
 from reyn.config import Config, ModelSettings, Sources, TrustEntry, explain_config, load_sources, user_config
 from reyn.config.load import FILES, merge_rules
-from reyn.config.values import OPENAI_URL, FileZones
+from reyn.config.values import OPENAI_URL, SEARCH_URLS, FileZones
 from reyn.errors import OriginInvalid
 from reyn.journal import canonical, digest
 from reyn.permissions.paths import PathPattern, must_spell
@@ -37,14 +36,14 @@ class Want(msgspec.Struct, frozen=True):
     """One thing that needs trust.
 
     Attributes:
-        kind: A file zone, a permission, or a secret.
+        kind: A file zone, a permission, a secret, or code to load.
         key: The key of the configuration, such as `files.write`.
         text: What takes effect with trust.
         place: Where it is set, such as `reyn.yaml:3`.
         pair: The handle of a secret, and the origin that it would be sent to.
     """
 
-    kind: Literal["zone", "permission", "secret"]
+    kind: Literal["zone", "permission", "secret", "code"]
     key: str
     text: str
     place: str
@@ -136,6 +135,9 @@ def load_project(
     if state in ("declined", "not trusted"):
         removed = _without_grants(merged, sources)
         _without_zones(merged, sources)
+        if _is_project(sources, "tools"):
+            merged["tools"] = []
+        _without_servers(merged, sources)
         withheld = frozenset(_project_pairs(sources))
         found = ProjectTrust(str(root), state, wants, needed, removed, withheld)
     return LoadedProject(msgspec.convert(merged, Config), found, sources)
@@ -201,12 +203,44 @@ def _wants(sources: Sources, merged: dict[str, Any]) -> Iterator[Want]:
                     path = ("permissions", key, index) if isinstance(entry, list) else ("permissions", key)
                     place = f"{document.file}:{document.at(*path).line}"
                     yield Want("permission", f"permissions.{key}", _rule_text(key, rule), place)
+    if _is_project(sources, "tools"):
+        for index, name in enumerate(merged.get("tools", ())):
+            yield Want("code", "tools", f"tools: load {name}", sources.place("tools", index))
+    for name in _project_servers(sources):
+        text = f"mcp.servers.{name}: {_server_text(merged['mcp']['servers'][name])}"
+        yield Want("code", f"mcp.servers.{name}", text, sources.place("mcp", "servers", name))
     own = _project_pairs(sources)
     for name, settings in merged.get("models", {}).items():
         pair = _pair(settings)
         if pair is not None and pair in own:
             place = sources.place("models", name, "base_url" if settings.get("base_url") else "key")
             yield Want("secret", f"models.{name}.key", f"models.{name}: send {pair[0]} to {pair[1]}", place, pair)
+    pair = _search_pair(merged)
+    if pair is not None and pair in own:
+        place = sources.place("web", "search", "url" if merged["web"]["search"].get("url") else "key")
+        yield Want("secret", "web.search.key", f"web.search: send {pair[0]} to {pair[1]}", place, pair)
+
+
+def _project_servers(sources: Sources) -> list[str]:
+    """Return the MCP servers that the project's own configuration starts or connects to."""
+    servers = _value_at(sources.merged, ("mcp", "servers"))
+    return [name for name in servers or {} if _is_project(sources, "mcp", "servers", name)]
+
+
+def _server_text(settings: Any) -> str:
+    """Return what a server's settings cause, with everything that decides about it."""
+    command = settings.get("command")
+    what = f"start {' '.join(map(str, command))}" if command else f"connect to {settings.get('url')}"
+    values = {**settings.get("env", {}), **settings.get("headers", {})}
+    named = f" with {', '.join(f'{name}={value}' for name, value in values.items())}" if values else ""
+    return f"{what}{named}{' (trusted)' if settings.get('trusted') else ''}"
+
+
+def _without_servers(merged: dict[str, Any], sources: Sources) -> None:
+    """Remove the MCP servers that need trust."""
+    if names := _project_servers(sources):
+        servers = {name: one for name, one in merged["mcp"]["servers"].items() if name not in names}
+        merged["mcp"] = {**merged["mcp"], "servers": servers}
 
 
 def _project_rules(document: Document) -> dict[str, Any]:
@@ -264,6 +298,16 @@ def _pairs(merged: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         pair = _pair(settings)
         if pair is not None:
             yield pair
+    if (pair := _search_pair(merged)) is not None:
+        yield pair
+
+
+def _search_pair(merged: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the secret of the search provider and the origin that it is sent to."""
+    search = _value_at(merged, ("web", "search"))
+    if not isinstance(search, dict) or not search.get("key"):
+        return None
+    return _with_origin(search["key"], search.get("url") or SEARCH_URLS.get(search.get("provider", ""), ""))
 
 
 def _pair(settings: Any) -> tuple[str, str] | None:
@@ -272,11 +316,14 @@ def _pair(settings: Any) -> tuple[str, str] | None:
         settings = msgspec.to_builtins(settings)
     if not isinstance(settings, dict) or not settings.get("key"):  # a name may be an alias
         return None
-    url = settings.get("base_url") or OPENAI_URL
+    return _with_origin(settings["key"], settings.get("base_url") or OPENAI_URL)
+
+
+def _with_origin(handle: str, url: str) -> tuple[str, str]:
     try:
-        return settings["key"], origin_of(url)
+        return handle, origin_of(url)
     except OriginInvalid:
-        return settings["key"], url
+        return handle, url
 
 
 # -- without trust --------------------------------------------------------------------------------------------
@@ -294,7 +341,7 @@ def _without_zones(merged: dict[str, Any], sources: Sources) -> None:
 
 def _without_grants(merged: dict[str, Any], sources: Sources) -> dict[str, Any]:
     """Remove the grants that need trust, and return them. Rules that deny or ask stay."""
-    kept: dict[str, Any] = {}
+    remaining: dict[str, Any] = {}
     removed: dict[str, Any] = {}
     for document in sources.documents:
         rules = document.value.get("permissions") or {}
@@ -306,7 +353,7 @@ def _without_grants(merged: dict[str, Any], sources: Sources) -> dict[str, Any]:
                 for key, entry in rules.items()
             }
             rules = {key: entry for key, entry in rest.items() if entry != []}
-        kept = merge_rules(kept, rules)
+        remaining = merge_rules(remaining, rules)
     if removed:
-        merged["permissions"] = kept
+        merged["permissions"] = remaining
     return removed

@@ -6,37 +6,52 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from reyn.context import FrameSection, SectionCost, estimate_tokens, message_text
+from reyn.context import FrameSection, SectionCost, estimate_tokens, message_text, normalized, rendered_message
 from reyn.errors import RunNotFound
 from reyn.journal import decode, kinds
+from reyn.kernel.conversations import changed, seed_of
+from reyn.kernel.run_state import TRAIL_LENGTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from reyn.context import NormalizedMessage
     from reyn.journal import Body, Event
+    from reyn.kernel.conversations import Conversation
 
 _RESULTS = (kinds.OpCompleted, kinds.SubRunCompleted, kinds.PermissionDenied, kinds.ApprovalDecided)
 
 
+TOOLS = "tools"
+"""The role under which `frame_at` returns the native tools of a request, one per line."""
 ANSWER = "answer"
 """The role under which `frame_at` returns the model's answer."""
 
 
-class _Frame(NamedTuple):
+class RecordedFrame(NamedTuple):
     """A recorded frame: its messages, the op results in it, its answer, and what was truncated for it."""
 
     messages: tuple[kinds.FrameMessage, ...]
+    transcript: tuple[NormalizedMessage, ...]
+    """Messages after the system message that `transcript_extended` events added."""
     results: list[str]
+    tools: str | None
     answer: str | None
     handoff: kinds.ContextBudgetApplied | None
     truncated: dict[str, str]
     """The hash of the whole content, by the hash of the part that a frame contains."""
+    form: kinds.AnswerForm
+
+    @property
+    def turn(self) -> kinds.FrameMessage:
+        """The message with the input."""
+        return next((one for one in self.messages if _is_turn(one)), self.messages[-1])
 
 
 def frame_at(
     run_id: str, events: Iterable[Event], seq: int | None, content: Callable[[str], bytes]
 ) -> list[tuple[str, str]]:
-    """Return role and text of the messages of a frame, followed by the answer if there is one.
+    """Return role and text of the messages of a frame, followed by the native tools and the answer if there are any.
 
     Args:
         run_id: The run.
@@ -47,9 +62,30 @@ def frame_at(
     Raises:
         RunNotFound: The run has no event `seq`, or no frame at or before it.
     """
-    frame = _find(run_id, events, seq)
-    messages = [(str(message.role), message_text(message, content, frame.results)) for message in frame.messages]
+    frame = find_frame(run_id, events, seq, content)
+    messages = messages_of(frame, content)
     return messages if frame.answer is None else [*messages, (ANSWER, content(frame.answer).decode())]
+
+
+def messages_of(frame: RecordedFrame, content: Callable[[str], bytes]) -> list[tuple[str, str]]:
+    """Return role and text of the messages of a frame, followed by the native tools if there are any."""
+    system, rest = frame.messages[:1], frame.messages[1:]
+    messages = [
+        (str(message.role), _text(message, content, frame.results))
+        for message in (*map(normalized, system), *frame.transcript, *map(normalized, rest))
+    ]
+    return messages if frame.tools is None else [*messages, (TOOLS, _tool_lines(content(frame.tools)))]
+
+
+def _tool_lines(tools: bytes) -> str:
+    return "".join(f"{msgspec.json.encode(tool).decode()}\n" for tool in msgspec.json.decode(tools))
+
+
+def _text(message: NormalizedMessage, content: Callable[[str], bytes], results: list[str]) -> str:
+    """Return the text of a message, and one line for each native tool call."""
+    rendered = rendered_message(message, content, results=results)
+    calls = [f"{call.name} {call.arguments}" for call in rendered.tool_calls]
+    return "\n".join([rendered.text, *calls] if rendered.text else calls) if calls else rendered.text
 
 
 def frame_sections(
@@ -57,11 +93,11 @@ def frame_sections(
 ) -> tuple[FrameSection, ...]:
     """Return the estimated tokens of each section of a frame, and of what was truncated. The arguments are those of
     `frame_at`."""
-    return _sections(_find(run_id, events, seq), content)
+    return sections_of(find_frame(run_id, events, seq, content), content)
 
 
 class VisitContext(msgspec.Struct, frozen=True):
-    """Where the tokens of a visit's prompt went.
+    """The tokens of a visit's prompt, by section.
 
     Attributes:
         seq: The event of the last frame of the visit.
@@ -88,13 +124,13 @@ class VisitContext(msgspec.Struct, frozen=True):
 
 
 def visit_contexts(events: Iterable[Event], content: Callable[[str], bytes]) -> Iterator[VisitContext]:
-    """Yield where the tokens of each visit's prompt went, for every visit with a frame."""
-    scanner, last, turns, usage = _Scanner(), 0, 0, kinds.Usage()
+    """Yield the tokens of each visit's prompt by section, for every visit with a frame."""
+    scanner, last, turns, usage = _Scanner(content), 0, 0, kinds.Usage()
     current: kinds.PhaseStarted | None = None
 
     def finished() -> Iterator[VisitContext]:
         if current is not None and turns:
-            sections = _sections(scanner.frame(), content)
+            sections = sections_of(scanner.frame(), content)
             yield VisitContext(
                 last, current.phase, current.visit, turns, sections, usage.input_tokens, usage.cached_tokens
             )
@@ -112,11 +148,16 @@ def visit_contexts(events: Iterable[Event], content: Callable[[str], bytes]) -> 
     yield from finished()
 
 
-def _sections(frame: _Frame, content: Callable[[str], bytes]) -> tuple[FrameSection, ...]:
+def sections_of(frame: RecordedFrame, content: Callable[[str], bytes]) -> tuple[FrameSection, ...]:
+    """Return the estimated tokens of each section of a frame."""
     turn = next((number for number, one in enumerate(frame.messages) if _is_turn(one)), len(frame.messages))
     sections: list[FrameSection] = []
+    if frame.transcript:
+        turn = 1
+        tokens = sum(estimate_tokens(_text(message, content, frame.results)) for message in frame.transcript)
+        sections.append(FrameSection("transcript", tokens, tokens))
     for number, message in enumerate(frame.messages):
-        if number == turn:
+        if number == turn and not frame.transcript:
             sections += _turn_sections(message, frame, content)
             continue
         name = "system" if number < turn else "correction"
@@ -132,7 +173,7 @@ def _is_turn(message: kinds.FrameMessage) -> bool:
 
 
 def _turn_sections(
-    message: kinds.FrameMessage, frame: _Frame, content: Callable[[str], bytes]
+    message: kinds.FrameMessage, frame: RecordedFrame, content: Callable[[str], bytes]
 ) -> Iterator[FrameSection]:
     """Yield the sections of the last message: the input, then one per heading."""
     sections: list[tuple[str, list[kinds.Part]]] = [("input", [])]
@@ -153,9 +194,16 @@ def _turn_sections(
 
 
 class _Scanner:
-    """Collects the parts of the last frame, event by event."""
+    """Collects the parts of the last frame, event by event. `content` returns content by its hash."""
 
-    def __init__(self) -> None:
+    def __init__(self, content: Callable[[str], bytes]) -> None:
+        self._content = content
+        self.tools: str | None = None
+        self._phase = ""
+        self._conversations: dict[str, Conversation] = {}
+        self._before: dict[str, Conversation] = {}
+        self._trail: list[dict[str, Conversation]] = []
+        self._transcript: tuple[NormalizedMessage, ...] = ()
         self.answer: str | None = None
         self.built: kinds.FrameBuilt | None = None
         self._results: dict[str, str] = {}
@@ -165,12 +213,32 @@ class _Scanner:
 
     def take(self, body: Body) -> None:
         match body:
+            case kinds.RunStarted():
+                self._conversations = seed_of(body)
             case kinds.PhaseStarted():
-                self._results = {}
+                self._phase, self._results, self._before = body.phase, {}, self._conversations
+            case kinds.PhaseCompleted():
+                self._trail = [*self._trail, self._before][-TRAIL_LENGTH:]
+            case kinds.PhaseFailed():
+                self._conversations = self._before
+            case kinds.PhaseRolledBack() if self._trail:
+                self._conversations = self._trail.pop()
+            case (
+                kinds.TranscriptExtended()
+                | kinds.ExperienceRemembered()
+                | kinds.ExperienceForgotten()
+                | kinds.MemoryChanged()
+                | kinds.ContextCompacted()
+            ):
+                self._conversations = changed(self._conversations, body)
             case kinds.ContextBudgetApplied():
                 self._handoff = body
             case kinds.FrameBuilt():
                 self.built, self._frame_results, self.answer = body, list(self._results.values()), None
+                self.tools = None
+                self._transcript = self._referenced(body.transcript)
+            case kinds.LlmRequested(tools=tools):
+                self.tools = tools
             case kinds.LlmResponded(text=answer):
                 self.answer = answer
             case kinds.ContentTruncated(name=call, part=part, content=whole):
@@ -180,18 +248,37 @@ class _Scanner:
             case body if isinstance(body, _RESULTS) and body.result and _is_model_call(body.call):
                 self._results[body.call] = body.result
 
-    def frame(self) -> _Frame:
+    def _referenced(self, reference: kinds.TranscriptRef | None) -> tuple[NormalizedMessage, ...]:
+        found = self._conversations.get(self._phase)
+        if reference is None or found is None:
+            return ()
+        whole = found.whole(self._content)
+        return whole.tail(whole.length)[: reference.length]
+
+    def frame(self) -> RecordedFrame:
         assert self.built is not None
-        return _Frame(self.built.messages, self._frame_results, self.answer, self._handoff, self._truncated)
+        return RecordedFrame(
+            self.built.messages,
+            self._transcript,
+            self._frame_results,
+            self.tools,
+            self.answer,
+            self._handoff,
+            self._truncated,
+            self.built.form,
+        )
 
 
-def _find(run_id: str, events: Iterable[Event], seq: int | None) -> _Frame:
-    scanner, last = _Scanner(), 0
+def find_frame(run_id: str, events: Iterable[Event], seq: int | None, content: Callable[[str], bytes]) -> RecordedFrame:
+    """Return the frame at an event, or the last one before it. The arguments are those of `frame_at`."""
+    scanner, last = _Scanner(content), 0
     for event in events:
         body, last = decode(event), event.seq
         if seq is not None and event.seq > seq:
             if scanner.answer is not None or isinstance(body, kinds.FrameBuilt | kinds.PhaseStarted):
                 break
+            if isinstance(body, kinds.LlmRequested):
+                scanner.tools = body.tools
             scanner.answer = body.text if isinstance(body, kinds.LlmResponded) else None
             continue
         scanner.take(body)

@@ -1,7 +1,7 @@
 """Import runs from an archive: check everything, then store all runs in one transaction.
 
-The author of an archive chose every byte of it, so nothing in it is trusted. Each run must be one that Reyn can read
-for good: known events in an order that a run produces, paths that an op can write, content of the right shape. A
+The author of an archive chose every byte of it, so nothing in it is trusted. Each run must stay
+readable: known events in an order that a run produces, paths that an op can write, content of the right shape. A
 sub-run must be the one that its parent started. Imported runs are marked outside of their events, and are never
 executed: `fork` and `rerun` continue them as new runs.
 """
@@ -20,8 +20,8 @@ from reyn.errors import (
     JournalError,
     NextAction,
     ReynError,
+    RunIdTaken,
     RunImported,
-    RunKeyTaken,
 )
 from reyn.journal import Batch, Body, check_json, decode, kinds
 from reyn.journal.port import MAX_TS, is_run_id
@@ -96,7 +96,7 @@ def import_runs(journal: Journal, checked: CheckedArchive, origin: str) -> Impor
         origin: Where it comes from; it is recorded with each run.
 
     Raises:
-        RunKeyTaken: A different run with the same id exists, or one to which a run of the archive would belong.
+        RunIdTaken: A different run with the same id exists, or one to which a run of the archive would belong.
         ArchiveInvalid: The journal refuses a run.
     """
     archive = checked.archive
@@ -127,7 +127,7 @@ def _is_known(journal: Journal, run: str, events: list[Event]) -> bool:
     if row is None:
         return False
     if (row.seq, row.hash) != (events[-1].seq, events[-1].hash):
-        raise RunKeyTaken(f"a different run `{run}` exists already", hint="Import the archive into another project.")
+        raise RunIdTaken(f"a different run `{run}` exists already", hint="Import the archive into another project.")
     return True
 
 
@@ -135,7 +135,7 @@ def _check_place(journal: Journal, run: str, parents: dict[str, str], known: set
     """Check that a new run does not become part of a family that exists here."""
     parent = parents.get(run)
     if parent in known:
-        raise RunKeyTaken(
+        raise RunIdTaken(
             f"run `{parent}` exists already, without the sub-run `{run}` of the archive",
             hint="Import the archive into another project.",
         )
@@ -143,7 +143,7 @@ def _check_place(journal: Journal, run: str, parents: dict[str, str], known: set
     above = (".".join(parts[:length]) for length in range(1, len(parts)))
     taken = next((name for name in above if journal.find(name) is not None), None)
     if parent is None and taken is not None:
-        raise RunKeyTaken(
+        raise RunIdTaken(
             f"the id of run `{run}` could belong to a sub-run of `{taken}`, which exists already",
             hint="Import the archive into another project.",
         )
@@ -226,7 +226,7 @@ class _Runs:
         return history
 
     def _before(self, run: str, first: Event, opening: Body) -> _History:
-        """Return the history that a fork continues; of any other run, none."""
+        """Return the history that a fork continues; an empty one if the run is not a fork."""
         if isinstance(opening, kinds.RunStarted):
             if first.seq != 1:
                 raise ArchiveInvalid(f"run `{run}`: the first event has the number {first.seq}")
@@ -282,7 +282,7 @@ class _Runs:
             self._check_values(part, where)
 
     def _shape(self, name: str) -> str:
-        """Return what a content is: `artifact` with its type, `object`, `json`, `text` or `bytes`."""
+        """Return the type of a content: `artifact` with its type, `object`, `json`, `text` or `bytes`."""
         if name not in self._shapes:
             self._shapes[name] = _shape(self._archive.blobs[name].content)
         return self._shapes[name]
@@ -336,7 +336,7 @@ class _Runs:
 _CALL = re.compile(r"[0-9]{1,9}(\.[a-z0-9]{1,20})*", re.ASCII)
 _MAX_CALL = 200
 _MAX_ORIGINS = 200
-"""How many runs a run may need, one by the other; checking is recursive."""
+"""Maximum length of a chain of runs that need each other, because checking is recursive."""
 
 
 _CONTENTS: dict[type[msgspec.Struct], dict[str, str]] = {
@@ -355,7 +355,7 @@ _CONTENTS: dict[type[msgspec.Struct], dict[str, str]] = {
     kinds.DecisionProposed: {"preview": "text"},
     kinds.ApprovalDecided: {"args": "a JSON object", "result": "a JSON object"},
 }
-"""What the contents of events are, by field. File contents may be any bytes."""
+"""The types of contents, by event field. File contents may be any bytes."""
 _SHAPES = {
     "text": ("text", "json", "object", "artifact"),
     "JSON": ("json", "object", "artifact"),

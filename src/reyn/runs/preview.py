@@ -1,26 +1,24 @@
 """Preview a frame: execute a visit in memory up to its first model call, and read the frame it recorded.
 
-The preview uses the code of a real run (pinned copies, `visit`, `frame_at`), so it cannot differ from one. It performs
-no effects and writes nothing to the project's journal.
+The preview uses the code of a real run (pinned copies, `visit`, `context_frame`), so it cannot differ from one. It
+performs no effects and writes nothing to the project's journal.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec.structs import replace
 
-from reyn.context import ContextFrame, Execution
+from reyn.context import ContextFrame
 from reyn.errors import InputInvalid
 from reyn.journal import Blob, MemoryJournal, canonical, decode, kinds
 from reyn.kernel.effects import Ask, CallModel
 from reyn.kernel.inputs import to_artifact
-from reyn.kernel.limits import act_turns
 from reyn.kernel.loading import new_tape, pin_ops, start_event
-from reyn.kernel.phase_executor import MAX_TRUNCATED_READS, visit
+from reyn.kernel.phase_executor import visit
 from reyn.kernel.run_orchestrator import Visit
-from reyn.runs.frames import frame_at, frame_sections
+from reyn.runs.context_frames import context_frame
 from reyn.runs.run_reader import RunReader
 
 if TYPE_CHECKING:
@@ -102,7 +100,8 @@ class _Preview:
             if name != started.input.type
         }
         self._tape: Tape = new_tape(self._journal, started, (*blobs, *reads.values()), now=0)
-        compiled = RunReader(self._journal, ops).compile_skill(started, self._tape.content)
+        self._reader = RunReader(self._journal, lambda: ops)
+        compiled = self._reader.compile_skill(started, self._tape.content)
         self._phase: CompiledPhase = compiled.phase(phase, self._tape.state)
         latest = {name: blob.hash for name, blob in reads.items()}
         self._entry = Visit(phase, started.input, visit=1, step=1, path=(phase,), latest=latest)
@@ -128,31 +127,11 @@ class _Preview:
         return [decode(event) for event in self._journal.read(_RUN)]
 
     def _recorded_frame(self) -> ContextFrame:
-        phase, entry = self._phase, self._entry
-        turns = act_turns(self._tape.state, phase.settings, phase.definition.max_act_turns if phase.ops else 0)
-        whole = {body.part: body.content for body in self._bodies() if isinstance(body, kinds.ContentTruncated)}
-        [built] = [body for body in self._bodies() if isinstance(body, kinds.FrameBuilt)]
-        spec = phase.turn_spec(built.form, acting=turns > 0, is_truncated=bool(whole))
-        remaining = turns if phase.ops else MAX_TRUNCATED_READS if whole else None
-        assert spec.system == built.messages[0]
-        read = tuple(entry.latest.values())
-        blobs = [part.blob for part in built.messages[-1].parts if part.blob is not None]
-        applied = [body for body in self._bodies() if isinstance(body, kinds.ContextBudgetApplied)]
-        handoff = applied[0].text if applied else None
-        [input_hash] = [name for name in blobs if name not in (*read, handoff)]
-        sections = frame_sections(_RUN, self._journal.read(_RUN), None, self._journal.blob)
-        receives = handoff is None and phase.context(1).manifest is not None and phase.name != phase.skill.entry
-        return ContextFrame(
-            spec.frame,
-            msgspec.json.decode(self._journal.blob(whole.get(input_hash, input_hash))),
-            Execution(entry.path, entry.visit, entry.step),
-            remaining,
-            tuple(msgspec.json.decode(self._journal.blob(name)) for name in read),
-            self._journal.blob(handoff).decode() if handoff else None,
-            tuple(frame_at(_RUN, self._journal.read(_RUN), None, self._journal.blob)),
-            sections,
-            (
-                *([f"the artifacts that phase `{entry.phase}` reads are empty in a preview"] if read else []),
-                *([f"phase `{entry.phase}` receives handoffs, which a preview does not have"] if receives else []),
-            ),
-        )
+        frame = context_frame(_RUN, self._journal.read(_RUN), None, self._journal.blob, self._reader.compile_skill)
+        phase, warnings = self._phase, []
+        if frame.read_artifacts:
+            warnings.append(f"the artifacts that phase `{phase.name}` reads are empty in a preview")
+        receives = phase.context(1).manifest is not None and phase.name != phase.skill.entry
+        if receives and frame.handoff is None:
+            warnings.append(f"phase `{phase.name}` receives handoffs, which a preview does not have")
+        return replace(frame, warnings=(*frame.warnings, *warnings))

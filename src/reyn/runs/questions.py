@@ -1,7 +1,7 @@
-"""Open questions of runs, and the protocol by which any process answers one.
+"""Open questions of runs, and the protocol by which any process replies to one.
 
-The answering process posts the answer and then checks whether another process executes the run. A process that executes
-runs (`reyn.runtime`) releases its claim and then reads the inbox. One of the two sees the other, so no answer is left
+The replying process posts the reply and then checks whether another process executes the run. A process that executes
+runs (`reyn.runtime`) releases its claim and then reads the inbox. One of the two sees the other, so no reply is left
 unread, and neither has to poll.
 """
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.errors import AnswerInvalid, ModelError, NextAction, RunBusy, RunNotResumable, WaitUnknown
+from reyn.errors import ModelError, NextAction, QuestionUnknown, ReplyInvalid, RunBusy, RunNotResumable
 from reyn.journal import ENDED, Answer, Cancel, decode, kinds
 from reyn.journal.kinds import Wait
 from reyn.kernel.live import answer_error
@@ -32,11 +32,11 @@ class Question(msgspec.Struct, frozen=True):
     """The run that asks."""
     wait: Wait
     is_answered: bool
-    """Whether an answer is in the inbox of the run, which has not been executed since."""
+    """Whether a reply is in the inbox of the run, which has not been executed since."""
 
 
-class PostedAnswer(msgspec.Struct, frozen=True):
-    """An answer in the inbox of the run that asked."""
+class PostedReply(msgspec.Struct, frozen=True):
+    """A reply in the inbox of the run that asked."""
 
     run_id: str
     """The run that asked."""
@@ -45,14 +45,14 @@ class PostedAnswer(msgspec.Struct, frozen=True):
     """The run to resume."""
     message_id: int
     is_claimed: bool
-    """Whether a live process executes the run; it continues with the answer."""
+    """Whether a live process executes the run; it continues with the reply."""
 
 
 # -- open questions -----------------------------------------------------------------------------------
 
 
 def open_question(journal: Journal, row: RunRow) -> Question | None:
-    """Return the open question of a run or of one of its descendants. An imported run cannot be answered.
+    """Return the open question of a run or of one of its descendants. An imported run takes no reply.
 
     Reads no events: the row of a run contains its question.
     """
@@ -91,67 +91,67 @@ def _find_question(journal: Journal, row: RunRow, wait_id: str) -> Question:
     if question is None or question.wait.id != wait_id:
         state = f"it waits for `{question.wait.id}`" if question else f"its status is {row.status}"
         action = NextAction("answer", row.run_id, wait_id=question.wait.id) if question else None
-        raise WaitUnknown(f"run `{row.run_id}` has no open question `{wait_id}`; {state}", action=action)
+        raise QuestionUnknown(f"run `{row.run_id}` has no open question `{wait_id}`; {state}", action=action)
     if question.is_answered:
-        raise WaitUnknown(
-            f"question `{wait_id}` of run `{question.run_id}` was answered already",
+        raise QuestionUnknown(
+            f"question `{wait_id}` of run `{question.run_id}` has a reply already",
             hint="Resume the run; it continues with the stored reply.",
             action=NextAction("resume", row.run_id),
         )
     return question
 
 
-# -- answering ----------------------------------------------------------------------------------------
+# -- replying -----------------------------------------------------------------------------------------
 
 
-def post_answer(
+def post_reply(
     journal: Journal, row: RunRow, wait_id: str, value: Any, *, now: int, is_text: bool = False, by: str = ""
-) -> PostedAnswer:
-    """Post an answer to a question of a run or of its descendants, then check whether a process executes the run.
+) -> PostedReply:
+    """Post a reply to a question of a run or of its descendants, then check whether a process executes the run.
 
     Args:
         journal: The journal of the run.
         row: The run that asks, or an ancestor of it.
         wait_id: The id of the question.
-        value: The answer, a JSON value.
+        value: The reply, a JSON value.
         now: The time, in microseconds since 1970.
-        is_text: Whether `value` is text as a user typed it, see `parse_answer`.
-        by: Who answers; it is recorded.
+        is_text: Whether `value` is text as a user typed it, see `parse_reply`.
+        by: The name of the user who replies; it is recorded.
 
     Raises:
-        WaitUnknown: The question is not open, was answered already, or has expired.
-        AnswerInvalid: The answer does not match the schema of the question.
+        QuestionUnknown: The question is not open, has a reply already, or has expired.
+        ReplyInvalid: The reply does not match the schema of the question.
         RunBlocked: The run follows rules that are not supported, so that it cannot continue.
     """
     question = _find_question(journal, row, wait_id)
     check_supported_rules(row.run_id, row.rules)
     if question.wait.is_expired(now):
-        raise WaitUnknown(
+        raise QuestionUnknown(
             f"question `{wait_id}` of run `{question.run_id}` has expired",
             hint="Resume the run; it continues as if the question was declined.",
             action=NextAction("resume", row.run_id),
         )
     if is_text:
-        value = parse_answer(question.wait, value)
+        value = parse_reply(question.wait, value)
     fault = answer_error(question.wait, wait_id, value)
     if fault:
-        raise AnswerInvalid(fault)
+        raise ReplyInvalid(fault)
     message_id = journal.post(question.run_id, Answer(wait_id, value, by))
     asking = journal.find(question.run_id)
     assert asking is not None
     rows = lineage(journal, asking)
     is_claimed = any(journal.is_claimed(run.run_id) for run in rows)  # after the post, see the module's docstring
-    return PostedAnswer(question.run_id, wait_id, rows[-1].run_id, message_id, is_claimed)
+    return PostedReply(question.run_id, wait_id, rows[-1].run_id, message_id, is_claimed)
 
 
 async def resume_answered(
-    journal: Journal, answer: PostedAnswer, resume: Callable[[str], Awaitable[RunResult]]
+    journal: Journal, answer: PostedReply, resume: Callable[[str], Awaitable[RunResult]]
 ) -> RunResult | None:
-    """Resume the root run of an answer, unless a live process executes it.
+    """Resume the root run of a reply, unless a live process executes it.
 
     Args:
         journal: The journal of the run.
-        answer: What `post_answer` returned.
+        answer: What `post_reply` returned.
         resume: Resumes a run by its id.
 
     Returns:
@@ -165,7 +165,7 @@ async def resume_answered(
         return None
     except RunNotResumable:
         asking = journal.find(answer.run_id)
-        if asking is not None and asking.messages_taken >= answer.message_id:  # another process took the answer first
+        if asking is not None and asking.messages_taken >= answer.message_id:  # another process took the reply first
             return None
         raise
     except ModelError as error:
@@ -175,7 +175,7 @@ async def resume_answered(
 
 
 def pending_message(journal: Journal, run_id: str) -> int:
-    """Return the id of the newest answer or cancellation that a stopped run has not handled; 0 if there is none.
+    """Return the id of the newest reply or cancellation that a stopped run has not handled; 0 if there is none.
 
     A driver calls this after it has released its claim, see the module's docstring.
     """
@@ -189,17 +189,17 @@ def pending_message(journal: Journal, run_id: str) -> int:
     return max(ids, default=0)
 
 
-# -- text as an answer --------------------------------------------------------------------------------
+# -- text as a reply ----------------------------------------------------------------------------------
 
 
-def parse_answer(wait: Wait, text: str) -> Any:
-    """Return the value of an answer that a user typed.
+def parse_reply(wait: Wait, text: str) -> Any:
+    """Return the value of a reply that a user typed.
 
-    It is text if the question accepts text, otherwise JSON. Empty text is `null` if the question is optional. In answer
+    It is text if the question accepts text, otherwise JSON. Empty text is `null` if the question is optional. In reply
     to an approval, text after `reject` is the remark.
 
     Raises:
-        AnswerInvalid: The text is not JSON.
+        ReplyInvalid: The text is not JSON.
     """
     types = _types(wait.response_schema)
     word, _, remark = text.partition(" ")
@@ -214,7 +214,7 @@ def parse_answer(wait: Wait, text: str) -> Any:
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         schema = msgspec.json.encode(wait.response_schema).decode()
         hint = f"The question takes JSON that matches {schema}."
-        raise AnswerInvalid(f"the reply is not JSON: {error}", hint=hint) from error
+        raise ReplyInvalid(f"the reply is not JSON: {error}", hint=hint) from error
 
 
 def _types(schema: Any) -> set[str]:

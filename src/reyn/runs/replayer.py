@@ -48,14 +48,14 @@ class Replayer:
         """Derive a run again and compare every event with the recorded one.
 
         Derived texts of another wording are not compared; the report counts such events. A fork of a run whose rules
-        are not supported any more is derived from the fork on; the report counts the events before it as inherited.
+        are no longer supported is derived from the fork on; the report counts the events before it as inherited.
 
         Raises:
             ReplayMismatch: names the first event that differs.
             RunBlocked: the run's rules are not supported.
         """
         head = _row(self._journal, run_id)
-        # A live run goes on meanwhile: the recording ends at the head that was read first.
+        # A live run may append meanwhile, so the recording ends at the head that was read first.
         events = self._checked(islice(self._journal.read(run_id), head.seq))
         last, state = self._start(run_id, events)
         tape = Tape(
@@ -107,7 +107,7 @@ class Replayer:
         return ""
 
     def _start(self, run_id: str, events: Iterator[Event]) -> tuple[Event, RunState]:
-        """Fold the first event, or of a fork that moved to supported rules, everything up to the fork."""
+        """Fold the first event; for a fork that moved to supported rules, fold everything up to the fork."""
         first = next(events, None)
         if first is None:
             raise RunNotFound(f"no run `{run_id}`")
@@ -139,7 +139,7 @@ def _row(journal: Journal, run_id: str) -> RunRow:
 
 
 def _beyond(journal: Journal, row: RunRow) -> Event | None:
-    """Return an event behind the head of a run that the run did not append: an append moves the head as well."""
+    """Return an event after the head of a run. The run did not append it, because an append also moves the head."""
     extra = next(iter(journal.read(row.run_id, row.seq)), None)
     now = journal.find(row.run_id)
     return extra if extra is not None and now is not None and now.seq < extra.seq else None

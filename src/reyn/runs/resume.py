@@ -11,7 +11,7 @@ import msgspec
 
 from reyn.config import Limits
 from reyn.documents import nearest
-from reyn.errors import LimitUnknown, NextAction, RunNotResumable, UpgradeUnfit
+from reyn.errors import LimitUnknown, NextAction, RunNotResumable, UpgradeIncompatible
 from reyn.journal import ENDED, Cancel, decode, kinds
 from reyn.kernel.limits import limit_of
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def has_ended(state: RunState, *, retry: bool, raised: Mapping[str, int | None]) -> bool:
-    """Whether a run has ended; an error if the flags ask to continue it all the same, or name an unknown limit."""
+    """Return whether a run has ended. Raise an error if the flags would continue it, or name an unknown limit."""
     if state.status not in ENDED:
         return False
     _check_known(raised)
@@ -55,10 +55,10 @@ def check_resume(
         settings: Its own settings.
         retry: Whether a failure is retried.
         raised: New values of limits; `None` removes a limit.
-        is_attended: Whether a user can be asked, so that an open question need not have an answer yet.
+        is_attended: Whether a user can be asked, so that an open question need not have a reply yet.
 
     Raises:
-        RunNotResumable: The run needs other flags, or an answer, or its parent no longer needs it.
+        RunNotResumable: The run needs other flags, or a reply, or its parent no longer needs it.
         LimitUnknown: A limit does not exist, or the value does not raise it.
     """
     check_raise(state, settings, raised)
@@ -76,7 +76,7 @@ def _check_flags(
         assert state.wait is not None
         raise RunNotResumable(
             f"run `{run_id}` waits for a reply: {state.reason}",
-            hint="Answer the question first.",
+            hint="Reply to the question first.",
             action=NextAction("answer", run_id, wait_id=state.wait.id),
         )
     if state.status == "failed" and not retry:
@@ -94,7 +94,7 @@ def _check_flags(
 
 
 def _is_answered(journal: Journal, state: RunState) -> bool:
-    """Whether the question that a run waits for has an answer by now, or is no longer open."""
+    """Whether the question that a run waits for has a reply by now, or is no longer open."""
     wait = state.wait
     if wait is None:
         return True
@@ -152,22 +152,24 @@ def check_fit(state: RunState, old: CompiledSkill, new: CompiledSkill, content: 
     """
     phase = state.phase or new.skill.entry
     if not new.has_node(phase):
-        raise UpgradeUnfit(f"the current skill has no phase `{phase}`, which is next in the run")
+        raise UpgradeIncompatible(f"the current skill has no phase `{phase}`, which is next in the run")
     if state.visit.is_open and state.ending is not None:
         if old.skill.postprocessor != new.skill.postprocessor:
-            raise UpgradeUnfit("the postprocessor, which is being executed, has changed since the run started")
+            raise UpgradeIncompatible("the postprocessor, which is being executed, has changed since the run started")
     elif state.visit.is_open and not _same_phase(state, old, new, phase):
-        raise UpgradeUnfit(f"phase `{phase}`, which is being visited, has changed since the run started")
+        raise UpgradeIncompatible(f"phase `{phase}`, which is being visited, has changed since the run started")
     enters_phase = state.ending is None or state.ending.kind == "failure"
     if not state.visit.is_open and enters_phase:
         assert state.visit.input is not None
         artifact = msgspec.json.decode(content(state.visit.input.hash))
         accepted = {member.name: member.schema for member in new.skill.inputs_of(phase)}
         if artifact["type"] not in accepted:
-            raise UpgradeUnfit(f"phase `{phase}` no longer accepts type `{artifact['type']}`")
+            raise UpgradeIncompatible(f"phase `{phase}` no longer accepts type `{artifact['type']}`")
         error = new.validator(accepted[artifact["type"]]).first_error(artifact["data"])
         if error is not None:
-            raise UpgradeUnfit(f"phase `{phase}` no longer accepts its input: {error.path('data')} {error.message}")
+            raise UpgradeIncompatible(
+                f"phase `{phase}` no longer accepts its input: {error.path('data')} {error.message}"
+            )
 
 
 def _same_phase(state: RunState, old: CompiledSkill, new: CompiledSkill, phase: str) -> bool:

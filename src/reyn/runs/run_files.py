@@ -76,7 +76,7 @@ class RunFiles:
         write_files(workspace_files(ordered), gate, self._journal.blob, run_id)
 
     def _gate(self, run_id: str) -> Gate:
-        """Return what a run may do now; without its own copies, what a skill without requests may do."""
+        """Return the current gate of a run. If its copies are missing, return the gate of a skill without requests."""
         state = fold(self._journal.read(run_id))
         try:
             return self._gate_of(state, self._journal.blob)

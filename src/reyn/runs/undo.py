@@ -20,10 +20,10 @@ class UndoReport(msgspec.Struct, frozen=True):
     run_id: str
     restored: tuple[str, ...]
     left: tuple[str, ...]
-    """Files that were changed since and stay as they are."""
+    """Files that another program changed since; they were not restored."""
     is_dry: bool = False
     deleted: tuple[str, ...] = ()
-    """Those of `restored` that the run had created."""
+    """The restored files that the run had created; the undo deleted them."""
     verdicts: tuple[kinds.RestoreVerdict, ...] = ()
     """The decisions of the permission gate, one per file. A file with a `reason` was denied and stays as it is."""
 

@@ -13,29 +13,40 @@ import os
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
 from reyn.config import ModelSettings, RunSettings, journal_key, user_config
+from reyn.config.load import merge_rules
+from reyn.context import normalize
 from reyn.errors import (
     ApprovalUnknown,
+    BlobMissing,
+    InputInvalid,
+    McpServerFailed,
+    McpServerUnknown,
+    MutationInvalid,
     ProjectNotFound,
     RunBlocked,
     RunBusy,
     RunIdInvalid,
-    RunKeyTaken,
+    RunIdTaken,
     RunNotResumable,
     SecretStoreUnavailable,
     SkillInvalid,
+    UpgradeIncompatible,
 )
-from reyn.journal import ENDED, Blob, Cancel, MemoryJournal, RaiseLimit, canonical, kinds
+from reyn.journal import ENDED, AbortTurn, Blob, Cancel, ChangeMemory, MemoryJournal, RaiseLimit, canonical, kinds
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
 from reyn.kernel.budget_log import BudgetLog
 from reyn.kernel.commits import SharedCommits
 from reyn.kernel.compiled_skill import CompiledSkill, RunContext
+from reyn.kernel.conversations import memory_error, memory_of
 from reyn.kernel.driver import Driver
+from reyn.kernel.histories import HISTORIES
 from reyn.kernel.inputs import check_supported, missing_class_warnings, to_artifact
+from reyn.kernel.limits import sub_run_settings
 from reyn.kernel.live import InboxPolling, LiveWorld, inbox_events
 from reyn.kernel.loading import Resumption, check_ops, load_head, load_run, new_tape, pin_ops, start_event
 from reyn.kernel.op_performer import OpPerformer, requests_above, roots_of
@@ -44,9 +55,13 @@ from reyn.kernel.run_state import fold
 from reyn.kernel.sub_runs import SubRuns
 from reyn.kernel.summaries import read_summaries
 from reyn.kernel.versions import SUPPORTED_RULES
+from reyn.lint import lint_skill
 from reyn.lint.requests import malformed_requests
 from reyn.models.roster import Roster
-from reyn.ops import standard_ops
+from reyn.ops import OpSetup, standard_ops
+from reyn.ops.budget import OpFailed
+from reyn.ops.configured import with_tools
+from reyn.ops.mcp import Connections, read_definitions, with_mcp_tools, write_definitions
 from reyn.permissions import RuleError, parse_requests
 from reyn.permissions.explain import explain_requests, ungranted
 from reyn.permissions.policy import policy_of
@@ -58,7 +73,7 @@ from reyn.runs.importing import check_archive, check_not_imported, import_runs
 from reyn.runs.next_action import next_action
 from reyn.runs.preview import preview_frame
 from reyn.runs.prune import PruneReport, prune
-from reyn.runs.questions import open_question, pending_message, post_answer, question_text, resume_answered
+from reyn.runs.questions import open_question, pending_message, post_reply, question_text, resume_answered
 from reyn.runs.resume import check_fit, check_resume, has_ended
 from reyn.runs.run_files import RunFiles
 from reyn.runs.run_reader import RunReader
@@ -75,25 +90,27 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reyn.config import Config
-    from reyn.context import ContextFrame, FrameSection
-    from reyn.errors import NextAction
+    from reyn.context import ContextFrame, Experience, FrameSection, NormalizedMessageList
+    from reyn.errors import Finding, NextAction
     from reyn.journal import Approval, Event, Journal, RunRow, Status
     from reyn.journal.sqlite import SqliteJournal
-    from reyn.kernel.live import Listener, OnDelta
+    from reyn.kernel.live import Listener, OnDelta, OutputCheck
     from reyn.kernel.loading import LoadedRun
+    from reyn.kernel.nesting import RunScope
     from reyn.kernel.ports import Clock, Ids, People
     from reyn.kernel.run_state import RunState
     from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
     from reyn.kernel.tape import Tape
-    from reyn.models import Model
+    from reyn.models import Message, Model
     from reyn.models.listing import ModelStatus
-    from reyn.ops import Op
+    from reyn.ops import Op, OpTable
+    from reyn.ops.mcp import ToolDefinitions
     from reyn.permissions import Policy
     from reyn.runs.diff import DiffReport
     from reyn.runs.fork import ForkPoint
     from reyn.runs.frames import VisitContext
     from reyn.runs.importing import ImportReport
-    from reyn.runs.questions import PostedAnswer, Question
+    from reyn.runs.questions import PostedReply, Question
     from reyn.runs.undo import UndoReport
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
     from reyn.secrets import Scrubber, Secrets
@@ -101,9 +118,11 @@ if TYPE_CHECKING:
     from reyn.vocabulary import Vocabulary
 
 STATE = ".reyn"
-"""The folder below the project's root where Reyn keeps its state."""
+"""The state directory, relative to the project."""
 DATABASE = "journal.db"
 _IMPORT_LIMITS = ImportLimits()
+_MAX_CHECKED = 64
+"""Skills as values that need not be checked again."""
 
 
 class _Observers(NamedTuple):
@@ -111,6 +130,7 @@ class _Observers(NamedTuple):
 
     listener: Listener | None
     on_delta: OnDelta | None
+    check: OutputCheck | None = None
 
 
 class OSRuntime:
@@ -133,22 +153,35 @@ class OSRuntime:
         ops: Iterable[Op] = (),
         trust: ProjectTrust | None = None,
         vouches: bool = False,
+        base: OSRuntime | None = None,
+        allow_shell: bool = False,
+        allow_unsafe_python: bool = False,
     ) -> None:
         self.root = root
+        self._base = base
         self._vouches = vouches
+        self._allow_shell = allow_shell
+        self._allow_unsafe_python = allow_unsafe_python
         self._project_journal: SqliteJournal | None = None
         self.config = config
         self.trust = trust or ProjectTrust(str(root))
-        self.ops = standard_ops().with_ops(*ops)
         self.library = Library(root)
+        if base is not None:
+            self.mcp: Connections = base.mcp
+            self._own_ops = base.ops.overlaid(*ops)
+        else:
+            setup = OpSetup(config, self._secret_for, self.library, self._findings_of)
+            self.mcp = Connections(root)
+            self._own_ops = with_mcp_tools(standard_ops().with_ops(*ops).set_up(setup), self.mcp, setup, root)
         self.people: People = people or Unattended()
         self._journal = journal
         self._model = model
         self._clock = clock or SystemClock()
         self._ids = ids or TimedIds()
-        self._executing: set[asyncio.Task[Any]] = set()
-        self._polling = InboxPolling()
+        self._executing: set[asyncio.Task[Any]] = base._executing if base else set()  # noqa: SLF001 - of this class
+        self._polling: InboxPolling = base._polling if base else InboxPolling()  # noqa: SLF001 - of this class
         self._cached_reader: RunReader | None = None
+        self._checked_values: list[Skill] = []
         self._has_learned = False
         self._has_learned_keys = False
 
@@ -164,12 +197,14 @@ class OSRuntime:
         people: People | None = None,
         ops: Iterable[Op] = (),
         trust: bool | None = None,
+        allow_shell: bool = False,
+        allow_unsafe_python: bool = False,
         **settings: Any,
     ) -> Self:
         """Open a project.
 
         Settings in the project's files that need trust have no effect unless the project is trusted: wider file zones,
-        grants, secrets that are sent to a new origin. `trust` of the runtime tells which ones were ignored.
+        grants, secrets that are sent to a new origin. `trust` of the runtime lists the ones that were ignored.
 
         Args:
             root: The project's folder.
@@ -177,10 +212,13 @@ class OSRuntime:
             journal: Where runs are recorded; by default `.reyn/journal.db`.
             clock: The source of time.
             ids: The source of run ids.
-            people: Answers the questions of runs; by default every question waits.
+            people: Replies to the questions of runs; by default a run that asks stops and waits.
             ops: Op kinds to register besides the built-in and installed ones.
             trust: Whether this program vouches for the project and its journal; by default the decision that
                 `reyn trust` stored.
+            allow_shell: Whether skills that a rule grants `shell` may run shell commands.
+            allow_unsafe_python: Whether python steps with `mode: unsafe` may run, with all rights of this process's
+                user.
             **settings: Keys of the configuration to override.
         """
         folder = Path(root).resolve()
@@ -200,11 +238,71 @@ class OSRuntime:
             ops=ops,
             trust=loaded.trust,
             vouches=trust is True,
+            allow_shell=allow_shell,
+            allow_unsafe_python=allow_unsafe_python,
         )
+
+    def derive(
+        self,
+        *,
+        ops: Iterable[Op] = (),
+        model: Model | str | None = None,
+        permissions: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Return a runtime of the same project with other ops, model or settings.
+
+        It shares journal, people and commits with this one and is closed with it. Runs that it starts are runs of the
+        project like any other. The ops of another derived runtime are not inherited.
+
+        Args:
+            ops: Ops to add; they replace ops of the same kind that are not built in.
+            model: A model, or the name of one; by default that of this runtime.
+            permissions: Rules to add to those of the configuration.
+            **settings: Keys of the configuration to override.
+
+        Raises:
+            OpInvalid: An object is not an op, or its kind cannot be registered.
+        """
+        if isinstance(model, str):
+            settings["model"], model = model, None
+        rules = merge_rules(self._root_runtime.config.permissions, dict(permissions or {}))
+        config = msgspec.structs.replace(self.config, **settings, permissions=rules)
+        derived = type(self)(
+            self.root,
+            config,
+            model=model or (None if "model" in settings else self._model),
+            clock=self._clock,
+            ids=self._ids,
+            people=self.people,
+            ops=ops,
+            trust=self.trust,
+            allow_shell=self._allow_shell,
+            allow_unsafe_python=self._allow_unsafe_python,
+            base=self._root_runtime,
+        )
+        if derived._model is None or derived._model is self._model:  # noqa: SLF001 - of this class
+            own = derived._model is self._model  # noqa: SLF001 - of this class
+            vars(derived)["_roster"] = self._roster if own else self._root_runtime._roster  # noqa: SLF001 - of this class
+        return derived
+
+    @property
+    def _root_runtime(self) -> OSRuntime:
+        """The runtime that owns journal, models and running runs: the one that this one was derived from."""
+        return self._base or self
+
+    @cached_property
+    def ops(self) -> OpTable:
+        """The ops: built in, of installed packages, of the project's `tools`, and those that the caller passed."""
+        if self._base is not None or not self.config.tools:
+            return self._own_ops
+        return with_tools(self._own_ops, self.config.tools, self.root)
 
     @cached_property
     def journal(self) -> Journal:
         """The journal. It is opened on first use, so that a refused run creates no files."""
+        if self._base is not None:
+            return self._base.journal
         if self._journal is not None:
             return self._journal
         from reyn.journal.sqlite import SqliteJournal
@@ -216,13 +314,23 @@ class OSRuntime:
 
     def _check_owner(self) -> None:
         """Refuse to execute or undo runs of a journal that another user created."""
+        if self._base is not None:
+            self._base._check_owner()  # noqa: SLF001 - of this class
+            return
         if self._has_journal and self.journal is self._project_journal:
             self._project_journal.check_own()
 
     @cached_property
     def _policy(self) -> Policy:
-        """The operator's rules and zones. Today's configuration holds for every run, whenever it was started."""
-        return policy_of(self.config, self.ops.vocabulary.permission_keys, self.root, self.trust)
+        """The operator's rules and zones. The current configuration applies to all runs, also to older ones."""
+        return policy_of(
+            self.config,
+            self.ops.vocabulary.permission_keys,
+            self.root,
+            self.trust,
+            allow_shell=self._allow_shell,
+            allow_unsafe_python=self._allow_unsafe_python,
+        )
 
     @property
     def _existing_journal(self) -> Journal:
@@ -231,13 +339,15 @@ class OSRuntime:
 
     @property
     def _has_journal(self) -> bool:
+        if self._base is not None:
+            return self._base._has_journal  # noqa: SLF001 - of this class
         return self._journal is not None or "journal" in vars(self) or (self.root / STATE / DATABASE).exists()
 
     @property
     def _reader(self) -> RunReader:
         journal = self._existing_journal
         if self._cached_reader is None or self._cached_reader.journal is not journal:
-            self._cached_reader = RunReader(journal, self.ops, self._resolve_links)
+            self._cached_reader = RunReader(journal, lambda: self.ops, self._resolve_links)
         return self._cached_reader
 
     def _resolve_links(self, path: str) -> str:
@@ -249,32 +359,48 @@ class OSRuntime:
 
     @cached_property
     def _commits(self) -> SharedCommits:
+        if self._base is not None:
+            return self._base._commits  # noqa: SLF001 - of this class
         return SharedCommits(self.journal)
 
     # -- starting and resuming ------------------------------------------------------------------------
 
     async def run(
         self,
-        skill: str,
+        skill: str | Skill,
         input: Any = None,
         *,
         run_id: str | None = None,
         listener: Listener | None = None,
         on_delta: OnDelta | None = None,
+        check: OutputCheck | None = None,
+        within: RunScope | None = None,
+        history: Iterable[Message | dict[str, Any]] = (),
     ) -> RunResult:
         """Start a run and execute it until it ends or stops.
 
-        If a run with this `run_id` exists, continue it if it was interrupted or an answer is stored for it; else return
+        If a run with this `run_id` exists, continue it if it was interrupted or a reply is stored for it; else return
         its result.
 
         Args:
-            skill: Name or path of the skill.
+            skill: Name or path of the skill, or the skill as a value.
             input: Text, the data of the entry phase's type, or an artifact with `type` and `data`.
             run_id: The id of the run; generated by default.
             listener: Called with every event once it is durable.
             on_delta: Called with every piece of a model's answer as it arrives.
+            check: Checks a final output that fits its schema, if the skill says `checks_output`: returns the JSON path
+                and the message of an error, both empty if it is valid. The model is asked again after an error.
+            within: The op, of a run in this journal, whose code makes this call: the new run is a sub-run of its run.
+                If the op is performed again after a crash, the same call continues the same sub-run.
+            history: The messages that came before, if the entry phase is a conversation: messages, or dicts in the
+                format of chat completion APIs. A transcript that `transcript` returned is stored once. A system message
+                is left out: the phase has its own.
+
+        Raises:
+            MessageInvalid: A message of the history has an unknown role, a malformed field or invalid text.
+            TranscriptInvalid: A tool call of the history does not have exactly one result.
         """
-        observers, value = _Observers(listener, on_delta), self._scrub(input)
+        observers, value = _Observers(listener, on_delta, check), self._scrub(input)
         name = _checked_id(self._ids.new() if run_id is None else run_id)
 
         async def again() -> RunResult:
@@ -282,7 +408,12 @@ class OSRuntime:
 
         if run_id is not None and self.is_recorded(name):
             return await self._claim_and_execute(name, again, observers)
-        loaded = self.load(skill)
+        loaded = self.load(skill) if isinstance(skill, str) else self._checked_value(skill)
+        earlier = normalize(history)
+        if earlier.length and not _is_conversation(loaded):
+            raise InputInvalid(f"phase `{loaded.entry}` is not a conversation, so that a run cannot have a history")
+        if within is not None:
+            return await self._run_within(within, loaded, value, observers, earlier)
         settings = self._run_settings()
         artifact = Blob.of(canonical(to_artifact(value, loaded, strict=settings.strict)))
         model = self._roster.ready(self.config.model)
@@ -300,25 +431,68 @@ class OSRuntime:
                 answer_form=self._roster.answer_form(model),
                 source=self._source(skill),
                 summaries=self._summaries(loaded, settings),
+                history=self._store_history(earlier),
             )
             return await self._begin(first, model, observers)
 
         return await self._claim_and_execute(name, start, observers)
+
+    def _store_history(self, history: NormalizedMessageList) -> tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]]:
+        """Return the parts of a history, and the content that the journal does not have."""
+
+        def is_stored(name: str) -> bool:
+            try:
+                return bool(self.journal.blob(name))
+            except BlobMissing:
+                return False
+
+        return HISTORIES.store(history, is_stored, self._roster.scrub)
 
     def _summaries(self, skill: Skill, settings: RunSettings) -> Blob | None:
         """Return the summaries of phases that other programs left in the project, if the skill receives handoffs."""
         receives = RunContext(skill, settings, self.ops.vocabulary).uses_handoffs
         return read_summaries(self.root, self._roster.scrub) if receives else None
 
-    def _source(self, skill: str) -> str | None:
+    async def _run_within(
+        self, scope: RunScope, skill: Skill, value: Any, observers: _Observers, history: NormalizedMessageList
+    ) -> RunResult:
+        """Run a skill as a sub-run of the run whose op is being performed, within what that run's limits leave."""
+        parent = scope.tape.state
+        assert parent.started is not None
+        above = self._reader.compile_skill(parent.started, scope.tape.content).settings
+        settings = msgspec.structs.replace(
+            sub_run_settings(parent, above),
+            strict=self.config.strict,
+            max_phase_retries=self.config.max_phase_retries,
+        )
+        artifact = to_artifact(value, skill, strict=settings.strict)
+        model = self._roster.ready(self.config.model or parent.models.name)
+        form = self._roster.answer_form(model)
+        earlier = self._store_history(history)
+        state = await self._sub_runs(model, observers).call(scope, skill, artifact, settings, model, form, earlier)
+        return self._reader.to_result(state)
+
+    def _checked_value(self, skill: Skill) -> Skill:
+        """Check a skill that is a value like one that is loaded."""
+        if skill not in self._checked_values:
+            check_pinned(skill)
+            check_supported(skill, self.ops.vocabulary)
+            self._checked_values.append(skill)
+            del self._checked_values[:-_MAX_CHECKED]
+        return skill
+
+    def _source(self, skill: str | Skill) -> str | None:
         """Return the path of a skill that was given as a path, relative to the project if it is inside."""
-        if not is_path(skill):
+        if not isinstance(skill, str) or not is_path(skill):
             return None
         place = Path(skill).resolve()
         return str(place.relative_to(self.root)) if place.is_relative_to(self.root) else str(place)
 
-    def _is_skill_of(self, started: kinds.RunStarted, skill: str) -> bool:
+    def _is_skill_of(self, started: kinds.RunStarted, skill: str | Skill) -> bool:
         """Whether a name or path names the skill of a run. The skill's files need not exist any more."""
+        if not isinstance(skill, str):
+            function = self._reader.compile_skill(started).skill.function
+            return started.skill == skill.name and function == skill.function
         if not is_path(skill):
             return skill == started.skill
         if started.source:
@@ -342,6 +516,7 @@ class OSRuntime:
         upgrade: bool = False,
         listener: Listener | None = None,
         on_delta: OnDelta | None = None,
+        check: OutputCheck | None = None,
     ) -> RunResult:
         """Continue a run that was interrupted or stopped, until it ends or stops again.
 
@@ -353,13 +528,14 @@ class OSRuntime:
             upgrade: Continue with the current version of the skill, if it is compatible.
             listener: Called with every event once it is durable.
             on_delta: Called with every piece of a model's answer as it arrives.
+            check: Checks the final output, as for `run`.
 
         Raises:
             RunNotResumable: The run cannot continue with these options; `action` of the error is the operation that
                 continues it.
             RunBusy: Another process executes the run.
         """
-        run_id, observers = self.find(run).run_id, _Observers(listener, on_delta)
+        run_id, observers = self.find(run).run_id, _Observers(listener, on_delta, check)
         return await self._claim_and_execute(
             run_id,
             lambda: self._resume(run_id, observers, retry=retry, raised=raise_limits, model=model, upgrade=upgrade),
@@ -452,8 +628,9 @@ class OSRuntime:
 
     def _upgraded(self, loaded: LoadedRun) -> Skill:
         """Load the current version of a run's skill, and check that the run can continue with it."""
-        skill = self.load(loaded.started.source or loaded.started.skill)
         recorded = self._reader.compile_skill(loaded.started)
+        _check_of_files(recorded.skill)
+        skill = self.load(loaded.started.source or loaded.started.skill)
         # A visit in progress keeps the op specifications that it was offered, so only the skill is compared. The copy
         # of a skill holds JSON, so a loaded skill is compared by its own copy.
         current = CompiledSkill(unpin(pin(skill).content), recorded.settings, recorded.vocabulary)
@@ -461,21 +638,22 @@ class OSRuntime:
         return skill
 
     def stream(
-        self, skill: str, input: Any = None, *, run_id: str | None = None, on_delta: OnDelta | None = None
+        self, skill: str | Skill, input: Any = None, *, run_id: str | None = None, on_delta: OnDelta | None = None
     ) -> RunStream:
         """Start a run and iterate over its events as they become durable; `.result` holds the result at the end."""
         return RunStream(lambda listener: self.run(skill, input, run_id=run_id, listener=listener, on_delta=on_delta))
 
-    async def _run_again(self, run_id: str, skill: str, input: Any, observers: _Observers) -> RunResult:
-        """Continue the run of a key if it was interrupted, else return its result. Uses the run's own copies."""
+    async def _run_again(self, run_id: str, skill: str | Skill, input: Any, observers: _Observers) -> RunResult:
+        """Continue an existing run if it was interrupted, else return its result. Uses the run's own copies."""
         check_not_imported(self.find(run_id), "continued")
         loaded = load_run(self.journal, run_id)
         if not self._is_skill_of(loaded.started, skill):
-            raise RunKeyTaken(f"run `{run_id}` is a run of skill `{loaded.started.skill}`, not of `{skill}`")
+            name = skill if isinstance(skill, str) else skill.name
+            raise RunIdTaken(f"run `{run_id}` is a run of skill `{loaded.started.skill}`, not of `{name}`")
         compiled = self._reader.compile_skill(loaded.started)
         artifact = Blob.of(canonical(to_artifact(input, compiled.skill, strict=compiled.settings.strict)))
         if loaded.started.input.hash != artifact.hash:
-            raise RunKeyTaken(f"run `{run_id}` was started with a different input")
+            raise RunIdTaken(f"run `{run_id}` was started with a different input")
         if loaded.state.status != "running":
             return self._reader.to_result(loaded.state)
         return await self._continue(loaded, observers)
@@ -511,6 +689,8 @@ class OSRuntime:
             self.journal.approvals,
             self._reader.compile_skill,
             self._all_secrets,
+            self.config.sandbox,
+            lambda handle: self._roster.secrets().resolve(handle),
         )
 
     def _is_expired(self, wait: kinds.Wait | None) -> bool:
@@ -519,17 +699,8 @@ class OSRuntime:
     def _world(self, model: str, resumption: Resumption | None, observers: _Observers) -> LiveWorld:
         """Return the world of a run. Each of its sub-runs gets its own, with its own resumption."""
 
-        async def execute_run(tape: Tape, resumption: Resumption | None) -> RunState:
-            try:
-                return await Driver(tape, self._compiler_for(tape), self._world(model, resumption, observers)).drive()
-            finally:
-                self._polling.notify(tape.run_id)
-                if (started := tape.state.started) is not None and started.parent is not None:
-                    self._polling.notify(started.parent.run)  # the message may be for the parent as well
-
-        sub_runs = SubRuns(
-            self.journal, self._clock, self._ids, self.ops, self.load, self._reader.compile_skill, execute_run
-        )
+        # The check is for the output of this run, not for that of the skills that it runs.
+        sub_runs = self._sub_runs(model, observers._replace(check=None))
         self._learn_secrets()
         return LiveWorld(
             self.journal,
@@ -545,6 +716,21 @@ class OSRuntime:
             resumption=resumption,
             listener=observers.listener,
             on_delta=observers.on_delta,
+            check=observers.check,
+            owner=self,
+        )
+
+    def _sub_runs(self, model: str, observers: _Observers) -> SubRuns:
+        async def execute_run(tape: Tape, resumption: Resumption | None) -> RunState:
+            try:
+                return await Driver(tape, self._compiler_for(tape), self._world(model, resumption, observers)).drive()
+            finally:
+                self._polling.notify(tape.run_id)
+                if (started := tape.state.started) is not None and started.parent is not None:
+                    self._polling.notify(started.parent.run)  # the message may be for the parent as well
+
+        return SubRuns(
+            self.journal, self._clock, self._ids, self.ops, self.load, self._reader.compile_skill, execute_run
         )
 
     async def _execute(self, tape: Tape, world: LiveWorld) -> RunResult:
@@ -564,41 +750,43 @@ class OSRuntime:
         return self._reader.to_result(state, warnings)
 
     def _own_warnings(self) -> Iterator[str]:
-        """Yield what the caller should know about every run of this runtime."""
+        """Yield the warnings that apply to every run of this runtime."""
         if self.trust.warning:
             yield self.trust.warning
+        if self.config.tools:
+            yield from self.ops.problems
         for name, why in self._roster.secrets().unreadable.items():
             yield f"`{name}` cannot be read, so its values are not removed from what is recorded: {why}"
 
     # -- messages to a run ----------------------------------------------------------------------------
 
-    def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedAnswer:
-        """Post an answer to an open question of a run or of its descendants.
+    def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
+        """Post a reply to an open question of a run or of its descendants.
 
-        If a process executes the run, it continues with the answer. `resume_answered` resumes the run otherwise.
+        If a process executes the run, it continues with the reply. `resume_answered` resumes the run otherwise.
 
         Args:
             run: The run that asks, or an ancestor of it.
             wait: The id of the question.
-            value: The answer, a JSON value.
+            value: The reply, a JSON value.
             is_text: Whether `value` is text as a user typed it: taken as text if the question takes text, else as JSON.
-            by: Who answers; it is recorded.
+            by: The name of the user who replies; it is recorded.
 
         Raises:
-            WaitUnknown: The question is not open, was answered already, or has expired.
-            AnswerInvalid: The answer does not match the schema of the question.
+            QuestionUnknown: The question is not open, has a reply already, or has expired.
+            ReplyInvalid: The reply does not match the schema of the question.
         """
         row = self.find(run)
         check_not_imported(row, "answered")
         value = self._scrub(value)
-        posted = post_answer(self.journal, row, wait, value, now=self._clock.now(), is_text=is_text, by=by)
+        posted = post_reply(self.journal, row, wait, value, now=self._clock.now(), is_text=is_text, by=by)
         self._polling.notify(posted.run_id)
         return posted
 
     async def resume_answered(
-        self, answer: PostedAnswer, *, listener: Listener | None = None, on_delta: OnDelta | None = None
+        self, answer: PostedReply, *, listener: Listener | None = None, on_delta: OnDelta | None = None
     ) -> RunResult | None:
-        """Resume the root run of a posted answer, unless another process executes it.
+        """Resume the root run of a posted reply, unless another process executes it.
 
         Returns:
             The result of the root run; `None` if another process continues it.
@@ -620,8 +808,68 @@ class OSRuntime:
         for name in family:
             self._take_messages(name)
 
+    def remember(self, run: str, text: str) -> None:
+        """Let a conversation remember a text, beyond any compaction. The next turn sees it.
+
+        Raises:
+            MutationInvalid: The text is blank, or the run has no conversation.
+        """
+        self._change_memory(run, "remember", text)
+
+    def forget(self, run: str, experience: str) -> None:
+        """Let a conversation forget an experience, by its id.
+
+        Raises:
+            MutationInvalid: The conversation does not remember it.
+        """
+        self._change_memory(run, "forget", experience)
+
+    def experiences(self, run: str) -> tuple[Experience, ...]:
+        """Return what the conversation of a run remembers, the oldest first."""
+        state = self._reader.state(run)
+        return memory_of(state, state.phase).experiences
+
+    def _change_memory(self, run: str, action: Literal["remember", "forget"], text: str) -> None:
+        row = self.find(run)
+        check_not_imported(row, "changed: it is never executed here")
+        if row.status in ENDED:
+            raise RunNotResumable(
+                f"run `{row.run_id}` is already {row.status}", hint="Its memory is not used any more."
+            )
+        state, value = self._reader.state(row.run_id), self._scrub(text)
+        if state.phase not in state.conversations:
+            raise MutationInvalid(f"phase `{state.phase}` of run `{row.run_id}` has no conversation yet")
+        if error := memory_error(memory_of(state, state.phase), action, value):
+            raise MutationInvalid(error)
+        self.journal.post(row.run_id, ChangeMemory(action, value))
+        self._polling.notify(row.run_id)
+        self._take_messages(row.run_id)
+
+    def abort_turn(self, run: str, reason: str = "", *, partial: str = "") -> None:
+        """Abort the turn of a conversation that is in progress; the conversation itself can go on.
+
+        What the turn has done stays in the transcript: the user's message, completed tool calls, and what had arrived
+        of the answer. Tool calls without a result are recorded as cancelled. A request that arrives after the turn has
+        ended is refused.
+
+        Args:
+            run: The conversation.
+            reason: Why, for the record.
+            partial: The text of the model's answer so far, as the caller received it.
+        """
+        row = self.find(run)
+        check_not_imported(row, "aborted: it is never executed here")
+        if row.status in ENDED:
+            raise RunNotResumable(f"run `{row.run_id}` is already {row.status}", hint="There is nothing to abort.")
+        self.journal.post(row.run_id, AbortTurn(reason, self._scrub(partial)))
+        self._polling.notify(row.run_id)
+        for child in descendants(self.journal, row.run_id):
+            if child.status not in ENDED:
+                self.journal.post(child.run_id, Cancel(reason))
+                self._polling.notify(child.run_id)
+
     def _cancel_descendants(self, run_id: str, reason: str) -> None:
-        """Cancel sub-runs that were started or stopped while the cancellation of their root run was on its way."""
+        """Cancel sub-runs that started or stopped before the cancellation of their root run was recorded."""
         for row in descendants(self.journal, run_id):
             if row.status in ENDED:
                 continue
@@ -632,11 +880,11 @@ class OSRuntime:
             self._take_messages(row.run_id)
 
     def _take_messages(self, run_id: str) -> None:
-        """Record the messages to a run, unless another process executes it, which then does so."""
+        """Record the messages to a run, unless another process executes the run and records them itself."""
         with suppress(RunBusy, RunBlocked), self.journal.claim(run_id):
             state, tape = load_head(self.journal, run_id)
             now, messages = self._clock.now(), self.journal.drain(run_id, state.messages_taken)
-            for body, blobs in inbox_events(messages, state.wait, now):
+            for body, blobs in inbox_events(messages, state, now):
                 tape.record(body, now, *blobs)
             tape.flush_now(self.journal)
 
@@ -749,6 +997,8 @@ class OSRuntime:
         started, recorded = state.started, self._reader.compile_skill(state.started)
         is_imported = bool(row.imported) or started.imported
         source = None if is_imported else started.source
+        if upgrade:
+            _check_of_files(recorded.skill)
         skill = self.load(source or started.skill) if upgrade else recorded.skill
         settings = self._run_settings() if is_imported else recorded.settings
         artifact = Blob(started.input.hash, self.journal.blob(started.input.hash))
@@ -774,6 +1024,7 @@ class OSRuntime:
                 imported=is_imported,
                 requests=started.requests,
                 summaries=summaries,
+                history=(started.history if _is_conversation(skill) else (), ()),
             )
             return await self._begin((first, blobs), opened, observers)
 
@@ -782,13 +1033,13 @@ class OSRuntime:
     def _new_id(self, run_id: str | None) -> str:
         name = _checked_id(self._ids.new() if run_id is None else run_id)
         if self.is_recorded(name):
-            raise RunKeyTaken(f"run `{name}` exists already", hint="Use another run id.")
+            raise RunIdTaken(f"run `{name}` exists already", hint="Use another run id.")
         return name
 
     def undo(self, run: str, *, dry_run: bool = False) -> UndoReport:
         """Restore the files that a run and its descendants changed, newest change first.
 
-        A file that was changed since by anything else is left as it is, and so is one that the run may not write now.
+        Leaves a file as it is if another program changed it since, or if the run may not write it now.
 
         Raises:
             RunImported: The run was imported.
@@ -857,7 +1108,7 @@ class OSRuntime:
         Raises:
             ArchiveInvalid: The archive, or one of its runs, is invalid. Nothing was stored.
             ArchiveTooLarge: The archive exceeds the limits. Nothing was stored.
-            RunKeyTaken: A different run with the same id exists. Nothing was stored.
+            RunIdTaken: A different run with the same id exists. Nothing was stored.
         """
         self._check_owner()
         checked = check_archive(read_archive(lines, limits), limits)
@@ -926,13 +1177,40 @@ class OSRuntime:
         """Return role and text of the messages of a frame, by default the last one, and the model's answer."""
         return self._reader.frame_at(run, seq)
 
+    def transcript(self, run: str, phase: str | None = None) -> NormalizedMessageList:
+        """Return the messages of a conversation with their texts, those of its history included.
+
+        Args:
+            run: The run.
+            phase: The phase that is the conversation; by default the phase of the run's last visit.
+
+        Raises:
+            RunNotFound: The run has no conversation in this phase.
+        """
+        return self._reader.transcript(run, phase)
+
+    async def next_frame(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
+        """Return role and text of the messages that a stopped run would send next. Records nothing.
+
+        Args:
+            run: The run.
+            answer: The answer to its open question; in a conversation, what the user says next.
+
+        Raises:
+            RunNotResumable: The run does not call its model next.
+        """
+        return await self._reader.next_frame(run, answer)
+
+    def context_frame(self, run: str, seq: int | None = None) -> ContextFrame:
+        """Return the frame at an event of a run, or the last one before it, as a value; by default the last frame."""
+        return self._reader.context_frame(run, seq)
+
     def frame_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
-        """Return the estimated tokens of each section of a frame, by default the last one, and of what was
-        truncated."""
+        """Return the estimated tokens of each section of a frame, by default the last, before and after truncation."""
         return self._reader.frame_sections(run, seq)
 
     def visit_contexts(self, run: str) -> Iterator[VisitContext]:
-        """Yield where the tokens of each visit's prompt went, and what a prompt cache served."""
+        """Yield the tokens of each visit's prompt by section, and the tokens that a prompt cache served."""
         return self._reader.visit_contexts(run)
 
     async def replay(self, run: str) -> ReplayReport:
@@ -944,8 +1222,8 @@ class OSRuntime:
 
         Args:
             run: The run.
-            head: The hash of an event of the run that was noted elsewhere. A user who can write the journal can compute
-                all of its hashes, but not make another history end with this one.
+            head: The hash of an event of the run, noted outside the journal. A user who can write the journal can
+                compute new hashes for a changed history, but cannot make one of them equal to this hash.
 
         Raises:
             ChainBroken: An event is wrong or missing.
@@ -1081,6 +1359,8 @@ class OSRuntime:
 
     @cached_property
     def secrets(self) -> Secrets:
+        if self._base is not None:
+            return self._base.secrets
         from reyn.secrets import EnvironmentStore, Secrets, open_secrets
 
         origins = user_config()
@@ -1089,8 +1369,49 @@ class OSRuntime:
         except SecretStoreUnavailable:  # there is no home directory
             return Secrets([], EnvironmentStore(os.environ), origins)
 
+    async def mcp_tools(self, server: str) -> ToolDefinitions:
+        """Connect to an MCP server and return the tools that it offers now. `accept_mcp_tools` makes them ops.
+
+        Raises:
+            McpServerUnknown: The configuration has no such server.
+            McpServerFailed: It cannot be reached or does not answer.
+        """
+        settings = self.config.mcp.servers.get(server)
+        if settings is None:
+            known = ", ".join(f"`{name}`" for name in self.config.mcp.servers) or "none"
+            note = " It may need trust." if self.trust.ignored else ""
+            raise McpServerUnknown(f"no MCP server `{server}`; configured: {known}.{note}")
+        credentials = {}
+        for text in (*settings.env.values(), *settings.headers.values()):
+            if text.startswith("secret://"):
+                credentials[text] = self._secret_for(text, settings.url) if settings.url else self.secrets.resolve(text)
+        try:
+            return await self.mcp.definitions(server, settings, credentials)
+        except OpFailed as error:
+            raise McpServerFailed(str(error)) from error
+
+    def accept_mcp_tools(self, definitions: ToolDefinitions) -> Path:
+        """Write the definitions of a server's tools to the project, and return the file.
+
+        They are ops from the next time that the project is opened.
+        """
+        return write_definitions(self.root, definitions)
+
+    def accepted_mcp_tools(self, server: str) -> ToolDefinitions | None:
+        """Return the accepted definitions of a server's tools; `None` if there are none."""
+        return read_definitions(self.root, server)
+
+    def _secret_for(self, handle: str, url: str) -> str:
+        """Return the value of a secret in order to send it to a server."""
+        from reyn.secrets import origin_of
+
+        return self.secrets.resolve_for(handle, url, may_bind=self.trust.may_bind(handle, origin_of(url)))
+
+    def _findings_of(self, folder: Path) -> list[Finding]:
+        return lint_skill(folder, self.library, self.ops.vocabulary)
+
     def _learn_secrets(self) -> None:
-        """Make the values outside the keyring known, so that they are scrubbed from everything that is recorded."""
+        """Register the secrets outside the keyring, so that they are redacted in everything that is recorded."""
         if not self._has_learned:
             self._has_learned = True
             self._roster.secrets().learn()
@@ -1117,12 +1438,18 @@ class OSRuntime:
         return lambda started: self._reader.compile_skill(started, tape.content)
 
     async def aclose(self) -> None:
-        """Interrupt the runs that are being executed and close models and journal."""
+        """Interrupt the runs that are being executed and close models and journal.
+
+        A runtime that was derived from another one is closed with that.
+        """
+        if self._base is not None:
+            return
         executing = self._executing - {asyncio.current_task()}
         for task in executing:
             task.cancel()
         if executing:
             await asyncio.wait(executing)
+        await self.mcp.aclose()
         if "_roster" in vars(self):
             await self._roster.close()
         if "_commits" in vars(self):
@@ -1146,10 +1473,24 @@ def _checked_id(run_id: str) -> str:
 
 
 def _check_imported(skill: Skill, vocabulary: Vocabulary) -> None:
-    """Check the copy of a skill that came with an archive. The import does not check copies under older rules."""
+    """Check the copy of a skill from an archive. The import does not check copies under older rules."""
     check_pinned(skill)
     check_supported(skill, vocabulary)
 
 
+def _check_of_files(skill: Skill) -> None:
+    """Refuse to look for the current version of a skill that a Python function defines: a file may have its name."""
+    if skill.function:
+        raise UpgradeIncompatible(
+            f"`{skill.name}` is the Python function `{skill.function}`; its current version is not in a file of skills",
+            hint="Call the function again, or continue the run with its own copy.",
+        )
+
+
 def _with_warning(result: RunResult, warning: str) -> RunResult:
     return msgspec.structs.replace(result, warnings=(*result.warnings, warning))
+
+
+def _is_conversation(skill: Skill) -> bool:
+    """Whether the entry of a skill is a conversation, which can start with a history."""
+    return skill.entry in skill.phases and skill.phases[skill.entry].conversation is not None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class JournalReport(msgspec.Struct, frozen=True):
-    """What a journal holds. `is_own` is true if there is none."""
+    """The contents of a journal. `is_own` is true if there is no journal."""
 
     is_own: bool = True
     runs: int = 0

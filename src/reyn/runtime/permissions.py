@@ -10,7 +10,7 @@ import msgspec
 from reyn.contract.ops import OpRules, offered_ops
 from reyn.errors import InputInvalid, OpUnknown
 from reyn.kernel.op_performer import roots_of
-from reyn.ops import Call, Env
+from reyn.ops import Call, Env, Targeted
 from reyn.ops.execution import plan_op
 from reyn.permissions import Allowed, Denied, Gate, parse_requests
 from reyn.permissions.explain import explain_requests
@@ -84,7 +84,7 @@ class PermissionReport(msgspec.Struct, frozen=True):
 
 
 class OpVerdict(msgspec.Struct, frozen=True):
-    """What the gate says about one op. `problem` is set if it would fail although it is allowed."""
+    """The verdict of the gate on one op. `problem` is set if the op is allowed but would fail."""
 
     op: dict[str, Any]
     phases: tuple[str, ...]
@@ -170,7 +170,23 @@ class Explainer:
             keys = " and ".join(f"`{key}`" for key in spec.optional_permissions) if spec else ""
             note = f"zones, requests and rules for {keys} decide about each call" if keys else ""
             return OpReport(kind, phases, None, "allow", "default: no permission needed", "", note)
+        if isinstance(self._ops.get(kind), Targeted):
+            return self._targeted_op(kind, phases, permission, skill)
         effect, rule, reason = _verdict_fields(self._gate(skill).capability(permission, kind))
+        return OpReport(kind, phases, permission, effect, rule, self._place_of(rule), reason)
+
+    def _targeted_op(self, kind: str, phases: tuple[str, ...], permission: str, skill: Skill) -> OpReport:
+        """Report on a kind whose rules are about targets: the most that any of them gets."""
+        verdicts = explain_requests(skill.name, skill.permissions, self._policy)
+        own = [verdict for verdict in verdicts if verdict.capability == permission]
+        for effect in ("allow", "partly", "ask"):
+            for verdict in own:
+                if verdict.effect == effect:
+                    rule, note = verdict.rules[0], f"rules for `{permission}` decide about each call"
+                    return OpReport(kind, phases, permission, effect, rule, self._place_of(rule), note)
+        if own:
+            return OpReport(kind, phases, permission, "deny", own[0].rules[0], "", own[0].reason)
+        effect, rule, reason = _verdict_fields(self._gate(skill).capability(permission, ""))
         return OpReport(kind, phases, permission, effect, rule, self._place_of(rule), reason)
 
     def _gate(self, skill: Skill) -> Gate:

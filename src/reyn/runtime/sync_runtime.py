@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from reyn.journal import ENDED
 from reyn.runs.archive import ImportLimits
@@ -11,34 +11,37 @@ from reyn.runtime.os_runtime import OSRuntime
 from reyn.runtime.stream import SyncRunStream
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
     from datetime import timedelta
     from pathlib import Path
     from types import TracebackType
     from typing import Self
 
     from reyn.config import Config
-    from reyn.context import ContextFrame, FrameSection
+    from reyn.context import ContextFrame, Experience, FrameSection, NormalizedMessageList
     from reyn.errors import NextAction
     from reyn.journal import Approval, Event, Journal, RunRow, Status
-    from reyn.kernel.live import Listener, OnDelta
+    from reyn.kernel.live import Listener, OnDelta, OutputCheck
+    from reyn.kernel.nesting import RunScope
     from reyn.kernel.ports import Clock, Ids, People
     from reyn.kernel.run_state import RunState
     from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
-    from reyn.models import Model
+    from reyn.models import Message, Model
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable
+    from reyn.ops.mcp import ToolDefinitions
     from reyn.permissions.trust import ProjectTrust
     from reyn.runs.diff import DiffReport
     from reyn.runs.frames import VisitContext
     from reyn.runs.importing import ImportReport
     from reyn.runs.prune import PruneReport
-    from reyn.runs.questions import PostedAnswer, Question
+    from reyn.runs.questions import PostedReply, Question
     from reyn.runs.undo import UndoReport
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
     from reyn.secrets import Secrets
     from reyn.skills import Library, Skill
 
+T = TypeVar("T")
 _IMPORT_LIMITS = ImportLimits()
 
 
@@ -49,9 +52,11 @@ class SyncRuntime:
     `OSRuntime`.
     """
 
-    def __init__(self, runtime: OSRuntime) -> None:
+    def __init__(self, runtime: OSRuntime, *, runner: asyncio.Runner | None = None) -> None:
+        """Wrap a runtime. A `runner` belongs to the caller, who closes it and the runtime."""
         self.runtime = runtime
-        self._runner = asyncio.Runner()
+        self._owns_runner = runner is None
+        self._runner = runner or asyncio.Runner()
 
     @classmethod
     def open(
@@ -65,6 +70,8 @@ class SyncRuntime:
         people: People | None = None,
         ops: Iterable[Op] = (),
         trust: bool | None = None,
+        allow_shell: bool = False,
+        allow_unsafe_python: bool = False,
         **settings: Any,
     ) -> Self:
         """Open a project; see `OSRuntime.open`."""
@@ -78,9 +85,22 @@ class SyncRuntime:
                 people=people,
                 ops=ops,
                 trust=trust,
+                allow_shell=allow_shell,
+                allow_unsafe_python=allow_unsafe_python,
                 **settings,
             )
         )
+
+    def derive(
+        self,
+        *,
+        ops: Iterable[Op] = (),
+        model: Model | str | None = None,
+        permissions: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> Self:
+        derived = self.runtime.derive(ops=ops, model=model, permissions=permissions, **settings)
+        return type(self)(derived, runner=self._runner)
 
     @property
     def root(self) -> Path:
@@ -114,18 +134,36 @@ class SyncRuntime:
     def secrets(self) -> Secrets:
         return self.runtime.secrets
 
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Execute a coroutine of the underlying `OSRuntime` and return its result."""
+        return self._runner.run(work)
+
     # -- executing runs -------------------------------------------------------------------------------
 
     def run(
         self,
-        skill: str,
+        skill: str | Skill,
         input: Any = None,
         *,
         run_id: str | None = None,
         listener: Listener | None = None,
         on_delta: OnDelta | None = None,
+        check: OutputCheck | None = None,
+        within: RunScope | None = None,
+        history: Iterable[Message | dict[str, Any]] = (),
     ) -> RunResult:
-        return self._runner.run(self.runtime.run(skill, input, run_id=run_id, listener=listener, on_delta=on_delta))
+        return self._runner.run(
+            self.runtime.run(
+                skill,
+                input,
+                run_id=run_id,
+                listener=listener,
+                on_delta=on_delta,
+                check=check,
+                within=within,
+                history=history,
+            )
+        )
 
     def resume(
         self,
@@ -137,6 +175,7 @@ class SyncRuntime:
         upgrade: bool = False,
         listener: Listener | None = None,
         on_delta: OnDelta | None = None,
+        check: OutputCheck | None = None,
     ) -> RunResult:
         return self._runner.run(
             self.runtime.resume(
@@ -147,16 +186,17 @@ class SyncRuntime:
                 upgrade=upgrade,
                 listener=listener,
                 on_delta=on_delta,
+                check=check,
             )
         )
 
     def stream(
-        self, skill: str, input: Any = None, *, run_id: str | None = None, on_delta: OnDelta | None = None
+        self, skill: str | Skill, input: Any = None, *, run_id: str | None = None, on_delta: OnDelta | None = None
     ) -> SyncRunStream:
         return SyncRunStream(self.runtime.stream(skill, input, run_id=run_id, on_delta=on_delta), self._runner)
 
     def resume_answered(
-        self, answer: PostedAnswer, *, listener: Listener | None = None, on_delta: OnDelta | None = None
+        self, answer: PostedReply, *, listener: Listener | None = None, on_delta: OnDelta | None = None
     ) -> RunResult | None:
         return self._runner.run(self.runtime.resume_answered(answer, listener=listener, on_delta=on_delta))
 
@@ -204,7 +244,7 @@ class SyncRuntime:
 
     # -- messages, files, archives --------------------------------------------------------------------
 
-    def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedAnswer:
+    def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
         return self.runtime.answer(run, wait, value, is_text=is_text, by=by)
 
     def cancel(self, run: str, reason: str = "") -> None:
@@ -264,8 +304,26 @@ class SyncRuntime:
     def result(self, run: str) -> RunResult:
         return self.runtime.result(run)
 
+    def remember(self, run: str, text: str) -> None:
+        self.runtime.remember(run, text)
+
+    def forget(self, run: str, experience: str) -> None:
+        self.runtime.forget(run, experience)
+
+    def experiences(self, run: str) -> tuple[Experience, ...]:
+        return self.runtime.experiences(run)
+
+    def transcript(self, run: str, phase: str | None = None) -> NormalizedMessageList:
+        return self.runtime.transcript(run, phase)
+
+    def next_frame(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
+        return self._runner.run(self.runtime.next_frame(run, answer))
+
     def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         return self.runtime.frame_at(run, seq)
+
+    def context_frame(self, run: str, seq: int | None = None) -> ContextFrame:
+        return self.runtime.context_frame(run, seq)
 
     def frame_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
         return self.runtime.frame_sections(run, seq)
@@ -286,6 +344,15 @@ class SyncRuntime:
         return self.runtime.export(run)
 
     # -- skills and models ----------------------------------------------------------------------------
+
+    def mcp_tools(self, server: str) -> ToolDefinitions:
+        return self._runner.run(self.runtime.mcp_tools(server))
+
+    def accept_mcp_tools(self, definitions: ToolDefinitions) -> Path:
+        return self.runtime.accept_mcp_tools(definitions)
+
+    def accepted_mcp_tools(self, server: str) -> ToolDefinitions | None:
+        return self.runtime.accepted_mcp_tools(server)
 
     def explain_permissions(self, skill: str) -> PermissionReport:
         return self.runtime.explain_permissions(skill)
@@ -317,6 +384,8 @@ class SyncRuntime:
     # -- closing --------------------------------------------------------------------------------------
 
     def close(self) -> None:
+        if not self._owns_runner:
+            return
         self._runner.run(self.runtime.aclose())
         self._runner.close()
 

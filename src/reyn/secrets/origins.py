@@ -1,6 +1,6 @@
 """The origins that a secret may be sent to. An origin is the scheme, host and port of a server.
 
-Where the bindings are stored is left to an implementation of `Origins`; `reyn.config` stores them for the user.
+Implementations of `Origins` store the bindings; `reyn.config` stores them for the user.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class SecretEntry(msgspec.Struct, frozen=True):
 
 
 class StoreResult(msgspec.Struct, frozen=True):
-    """Where a value was stored, and where older values were removed from."""
+    """The store of a value, and the stores that older values were removed from."""
 
     place: str
     removed: tuple[str, ...] = ()

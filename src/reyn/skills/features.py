@@ -59,10 +59,8 @@ def op_kinds_of(skill: Skill) -> frozenset[str]:
         steps = [step.apply if isinstance(step, Iterate) else step for steps in lists for step in steps]
         kinds |= {kind for phase in one.phases.values() for kind in phase.allowed_ops}
         kinds |= {str(step.op.get("kind")) for step in steps if isinstance(step, RunOp)}
+        kinds |= {"python" for step in steps if isinstance(step, PythonCall)}
     return frozenset(kinds)
-
-
-_NO_PYTHON = "this version does not run python steps"
 
 
 def _unavailable(skill: Skill, vocabulary: Vocabulary) -> Iterator[Feature]:
@@ -77,9 +75,7 @@ def _unavailable_steps(
 ) -> Iterator[Feature]:
     for index, step in enumerate(steps):
         inner = step.apply if isinstance(step, Iterate) else step
-        if isinstance(inner, PythonCall):
-            yield Feature("a `python` step", phase, (*path, index), _NO_PYTHON)
-        elif isinstance(inner, RunOp):
+        if isinstance(inner, RunOp):
             kind = str(inner.op.get("kind"))
             if vocabulary.is_reserved(kind):
                 reason = f"the op `{kind}` is reserved for a later version"

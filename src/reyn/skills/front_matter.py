@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from reyn.config.values import ContextChoice
-from reyn.skills.values import DEFAULT_ACT_TURNS, DEFAULT_OPS, STEP_TYPES
+from reyn.skills.values import DEFAULT_ACT_TURNS, DEFAULT_OPS, STEP_TYPES, ConversationSettings
 
 NonNegative = Annotated[int, msgspec.Meta(ge=0)]
 OnError = Literal["fail", "skip", "empty"]
@@ -48,6 +48,7 @@ class PhaseFrontMatter(msgspec.Struct, frozen=True):
     context: ContextChoice | None = None
     reads: tuple[str, ...] = ()
     requires_approval: bool = False
+    conversation: bool | ConversationSettings = False
 
 
 FORBIDDEN_IN_PHASE = {
@@ -74,6 +75,7 @@ class IterateArguments(msgspec.Struct, frozen=True):
     apply: dict[str, Any]
     into: str | None = None
     on_error: OnError = "fail"
+    concurrency: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
 
 
 STEP_ARGUMENTS: dict[str, type[msgspec.Struct]] = dict(STEP_TYPES) | {"iterate": IterateArguments}

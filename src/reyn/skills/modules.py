@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import unicodedata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reyn.documents import LINK_OUTSIDE, DocumentError, nearest, read_text
 from reyn.skills import codes
@@ -93,3 +93,12 @@ def _functions(source: str) -> Iterator[str]:
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef):
             yield node.name
+
+
+def python_entry(permissions: dict[str, Any], module: str, function: str) -> dict[str, Any]:
+    """Return the first `permissions.python` entry of a function; empty if there is none."""
+    entries = permissions.get("python")
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and (entry.get("module"), entry.get("function")) == (module, function):
+            return entry
+    return {}

@@ -66,6 +66,9 @@ def _parse(document: Document) -> tuple[AnyStep | None, list[Finding]]:
         if not isinstance(inner, values.RunOp | values.RunSkill | values.PythonCall | values.AskUser):
             kinds = ", ".join(f"`{name}`" for name in _APPLICABLE)
             return None, [*findings, arguments.finding(BAD_STEP, f"`apply` must be one of {kinds}", "apply")]
+        if usable.get("concurrency", 1) > 1 and not isinstance(inner, values.RunSkill):
+            message = "`concurrency` needs `apply: {run_skill: …}`; other steps run one after the other"
+            return None, [*findings, arguments.finding(BAD_STEP, message, "concurrency")]
         usable["apply"] = inner
     return cast("AnyStep", values.STEP_TYPES[kind](**usable)), findings
 

@@ -22,7 +22,7 @@ import msgspec
 from reyn.errors import ModelError
 from reyn.journal.kinds import Usage
 from reyn.jsonschema import compile_schema
-from reyn.models import ClosableModel, Message, ModelReply, ModelRequest, OutputMode
+from reyn.models import ClosableModel, Message, ModelAnswer, ModelRequest, OutputMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -60,7 +60,7 @@ class CallSeries(msgspec.Struct, frozen=True):
     was_running: bool
     was_cancelled: bool
     cancel_seconds: float
-    replies: list[ModelReply]
+    replies: list[ModelAnswer]
 
 
 _SERIES: dict[type, CallSeries] = {}
@@ -101,7 +101,7 @@ class ModelConformance:
 
     def test_a_small_contract_is_answered_with_text(self) -> None:
         reply = self.series().replies[0]
-        assert isinstance(reply, ModelReply)
+        assert isinstance(reply, ModelAnswer)
         assert isinstance(reply.text, str)
         assert reply.text
 
@@ -133,7 +133,7 @@ class ModelConformance:
         assert series.cancel_seconds < self.max_cancel_seconds
 
     def test_failures_are_model_errors(self) -> None:
-        async def complete(model: Model) -> ModelReply:
+        async def complete(model: Model) -> ModelAnswer:
             return await model.complete(REQUEST)
 
         failure: ModelError | None = None

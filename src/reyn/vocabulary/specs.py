@@ -27,6 +27,14 @@ class OpForm(msgspec.Struct, frozen=True, omit_defaults=True):
     result: dict[str, Any]
     """The JSON Schema of the result, for every status."""
     example: dict[str, Any]
+    unsafe_fields: tuple[str, ...] = ()
+    """Fields that make an unsafe form unsafe: the op ensures that a call without them has no lasting effect."""
+
+    def effect_of(self, args: dict[str, Any]) -> Effect:
+        """Return the effect class of a call with these arguments."""
+        if self.unsafe_fields and not any(args.get(name) for name in self.unsafe_fields):
+            return "idempotent"
+        return self.effect
 
     @property
     def defaults(self) -> dict[str, Any]:
@@ -37,12 +45,20 @@ class OpForm(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def fields(self) -> str:
         """The fields besides `kind` and `op`, as the model sees them: `path, offset?, limit?`."""
+        parameters = self.parameters
+        needed = parameters["required"]
+        return ", ".join(name if name in needed else f"{name}?" for name in parameters["properties"])
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The JSON Schema of the fields besides `kind` and `op`, as the model sees them."""
         first, *others = self.arguments.get("oneOf", [{"required": []}])
-        needed = {*self.arguments["required"], *first["required"]}
         # Where one field has several spellings, the model sees only the first.
         hidden = {"kind", "op"}.union(*(other["required"] for other in others))
-        visible = [name for name in self.arguments["properties"] if name not in hidden]
-        return ", ".join(name if name in needed else f"{name}?" for name in visible)
+        properties = {name: schema for name, schema in self.arguments["properties"].items() if name not in hidden}
+        needed = {*self.arguments["required"], *first["required"]}
+        rest = {key: value for key, value in self.arguments.items() if key not in ("oneOf", "properties", "required")}
+        return rest | {"properties": properties, "required": [name for name in properties if name in needed]}
 
 
 class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -67,6 +83,12 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether a `run_op` step may use it."""
     skill_field: str | None = None
     """The field that names another skill, which is then loaded and pinned with the calling skill."""
+    is_offered: bool = True
+    """Whether a phase may allow it, so that the model is offered it. Other kinds belong to a step of that name."""
+    takes_time: bool = False
+    """Whether it may take long: it is then abandoned when the run is cancelled."""
+    is_for_conversations: bool = False
+    """Whether only phases with `conversation` may use it."""
 
     @property
     def is_available(self) -> bool:
@@ -97,7 +119,7 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             case ():
                 forms, example = "", {"kind": self.kind}
             case (form,) if form.op is None:
-                forms, example = f"Fields: {form.fields}.", form.example
+                forms, example = f"Fields: {form.fields}." if form.fields else "", form.example
             case (form, *_):
                 forms = "op: " + "; ".join(f"{form.op}({form.fields})" for form in self.forms) + "."
                 example = form.example
@@ -119,10 +141,15 @@ class StepSpec(msgspec.Struct, frozen=True):
 
 
 class PermissionKey(msgspec.Struct, frozen=True):
-    """A capability that a skill may request and an operator may grant."""
+    """A capability that a skill may request and an operator may grant.
+
+    `is_asked` means that a person decides about each new target of a request that no rule of the operator covers;
+    other requests without a rule are denied.
+    """
 
     key: str
     summary: str
+    is_asked: bool = False
 
 
 class Vocabulary(msgspec.Struct, frozen=True):
@@ -140,6 +167,11 @@ class Vocabulary(msgspec.Struct, frozen=True):
         """Return whether an op kind is known but cannot be executed by this version."""
         spec = self.op(kind)
         return spec is not None and not spec.is_available
+
+    def is_offered(self, kind: str) -> bool:
+        """Return whether a phase may allow an op kind."""
+        spec = self.op(kind)
+        return spec is None or spec.is_offered
 
     def form_of(self, args: dict[str, Any]) -> OpForm | None:
         """Return the form that an op's arguments belong to, or `None`."""

@@ -7,7 +7,9 @@ from reyn.vocabulary.specs import PermissionKey, StepSpec
 STEPS = (
     StepSpec("run_skill", "Run another skill.", ("skill",), ("input", "into", "on_error")),
     StepSpec("run_op", "Execute one op.", ("op",), ("args_from", "into", "on_error")),
-    StepSpec("iterate", "Apply a step to every item of a list.", ("over", "apply"), ("into", "on_error")),
+    StepSpec(
+        "iterate", "Apply a step to every item of a list.", ("over", "apply"), ("concurrency", "into", "on_error")
+    ),
     StepSpec("validate", "Validate a value against a schema.", ("schema",), ("target", "into", "on_error")),
     StepSpec("lint_plan", "Check the structure of a plan.", (), ("over", "into", "on_error")),
     StepSpec(
@@ -18,7 +20,7 @@ STEPS = (
     ),
     StepSpec(
         "ask_user",
-        "Ask a person and bind the answer.",
+        "Ask a person and bind the reply.",
         ("question",),
         ("suggestions", "required", "schema", "show", "into", "on_error"),
     ),
@@ -29,8 +31,8 @@ PERMISSIONS = (
     PermissionKey("file.write", "Write files outside the default zone."),
     PermissionKey("shell", "Run shell commands."),
     PermissionKey("exec", "Run programs in the sandbox."),
-    PermissionKey("mcp", "Call tools of MCP servers."),
+    PermissionKey("mcp", "Call tools of MCP servers.", is_asked=True),
     PermissionKey("python", "Run the skill's own Python functions."),
     PermissionKey("tool", "Use ops that a package or the calling program adds."),
-    PermissionKey("web", "Fetch from the web."),
+    PermissionKey("web", "Fetch from the web.", is_asked=True),
 )

@@ -208,8 +208,8 @@ class _Application:
     def look_again(self, failure: FileError) -> Outcome:
         """Return the outcome of an attempt that failed, by looking at the file; raise the failure if it is unchanged.
 
-        A change that is in the file must be recorded, whatever the system said: it would be made twice, and `undo`
-        would not know of it.
+        A change that is in the file must be recorded, even if the system reported an error. Otherwise it would be made
+        twice, and `undo` would not revert it.
         """
         if self.may_have_changed:
             try:

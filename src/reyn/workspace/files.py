@@ -36,7 +36,7 @@ class FileError(Exception):
 
 
 class ChangeUncertain(FileError):
-    """A change failed after it may have taken effect, and looking at the file does not tell."""
+    """A change failed after it may have taken effect, and the file does not show which."""
 
 
 class Image(msgspec.Struct, frozen=True):
@@ -290,7 +290,7 @@ def _open_file(folder: int, location: Location, guard: Guard) -> tuple[int, os.s
 
 
 def _read_all(handle: int, size: int, limit_bytes: int) -> bytes:
-    """Read a file to its end, or one byte more than the limit. `size` is what `fstat` said."""
+    """Read a file to its end, or one byte more than the limit. `size` is the size that `fstat` reported."""
     content = os.read(handle, min(size, limit_bytes) + 1)
     if len(content) == size:
         return content

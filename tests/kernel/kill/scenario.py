@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reyn import OSRuntime, RunResult
-from reyn.errors import ReynError, WaitUnknown
+from reyn.errors import QuestionUnknown, ReynError
 from reyn.journal import canonical, digest
 from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel.live import InboxPolling
 from reyn.kernel.ports import Clock, SystemClock
-from reyn.models import Model, ModelReply, ModelRequest
+from reyn.models import Model, ModelAnswer, ModelRequest
 from reyn.testing import CountingIds, ScriptedModel
 from reyn.testing.crash import (
     FILE_CALLS,
@@ -64,7 +64,7 @@ def answer_to(wait: Any) -> Any:
 
 
 class InstantUser:
-    """A user who answers every question immediately."""
+    """A user who replies to every question immediately."""
 
     async def ask(self, run_id: str, wait: Any) -> Any:
         return answer_to(wait)
@@ -87,7 +87,7 @@ class FailingModel(ScriptedModel):
         super().__init__(answers)
         self._call = call
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         if request.call == self._call:
             self._call = ""
             raise ConnectionError("connection refused")
@@ -108,6 +108,7 @@ class Scenario:
         self.runs: list[str] = []
         self.settings: dict[str, Any] = {}
         self.ops: list = []
+        self.input: dict = {"text": "in"}
         self.has_user = False
         self.clock: Clock = SystemClock()
         self.fails_at = ""
@@ -158,7 +159,7 @@ class Scenario:
 
     async def _operate(self, runtime: OSRuntime, run: str) -> RunResult:
         """Act as the operator: start or continue, answer questions, retry failures, raise limits."""
-        result = await runtime.run(self.skill, {"text": "in"}, run_id=run)
+        result = await runtime.run(self.skill, self.input, run_id=run)
         for _ in range(MAX_ATTEMPTS):
             if result.status not in ("failed", "limited", "waiting"):
                 break
@@ -173,8 +174,8 @@ class Scenario:
         if stopped.status == "waiting" and not self.has_user:
             wait = stopped.wait
             answer = answer_to(wait)
-            self.ledger.write(Entry("said", wait.run or run, wait.id, digest(canonical(answer))))
-            with suppress(WaitUnknown):  # answered before the kill
+            self.ledger.write(Entry("replied", wait.run or run, wait.id, digest(canonical(answer))))
+            with suppress(QuestionUnknown):  # answered before the kill
                 runtime.answer(run, wait.id, answer)
         return await runtime.resume(run, retry=stopped.status == "failed")
 

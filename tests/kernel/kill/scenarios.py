@@ -82,7 +82,7 @@ def concurrent_writers(folder: Path) -> Scenario:
 
 
 def asking_an_absent_user(folder: Path) -> Scenario:
-    """Questions without a user: the run waits, and an operator answers through the inbox."""
+    """Questions without a user: the run waits, and an operator replies through the inbox."""
     scenario = _with_files(folder)
     write_skill(scenario.seed, "ask", {"a": ["b"], "b": ["end"]}, ops={"a": "file, ask_user", "b": "file, ask_user"})
     answers = [act(TWICE, question("sure?"), TWICE), go("b"), with_ops(finish(), question("really?")), finish()]
@@ -90,7 +90,7 @@ def asking_an_absent_user(folder: Path) -> Scenario:
 
 
 def asking_a_present_user(folder: Path) -> Scenario:
-    """The same questions with a user who answers."""
+    """The same questions with a user who replies."""
     scenario = asking_an_absent_user(folder)
     scenario.has_user = True
     return scenario
@@ -257,6 +257,29 @@ class SendOp:
         raise AssertionError("its plan changes files")
 
 
+def conversing(folder: Path) -> Scenario:
+    """A conversation with memory, a file and a compaction; an operator answers through the inbox."""
+    scenario = _with_files(folder)
+    write_skill(
+        scenario.seed,
+        "talk",
+        {"chat": ["chat", "end"]},
+        inputs={"chat": "user_message"},
+        phase_keys={"chat": "conversation: {max_tokens: 200}\n"},
+        ops={"chat": "file, remember, forget"},
+    )
+    remember, forget = {"kind": "remember", "text": "a name"}, {"kind": "forget", "id": "exp_1"}
+    answers = [
+        go("chat", "hello"),
+        act(remember, TWICE, forget),
+        go("chat", "x" * 500),
+        "no summary",
+        {"summary": "greetings"},
+        finish(),
+    ]
+    return scenario.executes("talk", answers)
+
+
 def unsafe(folder: Path) -> Scenario:
     """An unsafe op between two edits."""
     scenario = _with_files(folder)
@@ -308,6 +331,22 @@ def unsafe_after_a_question(folder: Path) -> Scenario:
     return scenario.executes("risk", [act(TWICE, {"kind": "call", "who": "ada"}), act(TWICE), finish()])
 
 
+def iterating_together(folder: Path) -> Scenario:
+    """An iteration whose sub-runs execute at the same time and change files."""
+    scenario = _with_files(folder)
+    write_skill(scenario.seed, "item", {"x": ["end"]}, ops={"x": "file"})
+    step = (
+        "preprocessor:\n  - iterate: {over: data.items, concurrency: 2, into: data.all,"
+        " apply: {run_skill: {skill: item, input: {text: _iter.item}}}}\n"
+    )
+    anything = {"type": "object", "additionalProperties": True}
+    write_skill(scenario.seed, "many", {"a": ["end"]}, phase_keys={"a": step}, artifacts={"note": anything})
+    scenario.input = {"text": "in", "items": ["one", "two", "three"]}
+    # Sub-runs that execute together count the answers of their parent alike, so each gets the first answers.
+    together = [act(file("write", "workspace:mine.txt", content="x\n")), finish("each")]
+    return scenario.executes("many", [*together, "unused", "unused", "unused", "unused", finish("all")])
+
+
 PLAIN = (pair, rejected_and_looping, concurrent_runs, stopping_and_continuing)
 ACTING = (
     writing,
@@ -323,4 +362,6 @@ ACTING = (
     sub_runs,
     stopping_sub_runs,
     steps_and_limits,
+    conversing,
+    iterating_together,
 )

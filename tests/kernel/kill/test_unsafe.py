@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reyn import RunResult
-from reyn.errors import WaitUnknown
+from reyn.errors import QuestionUnknown
 from reyn.journal import decode, kinds
 from reyn.testing.crash import KILLED, Failpoints, in_child
 from tests.kernel.kill.scenario import Scenario
@@ -52,7 +52,7 @@ def resume(scenario: Scenario, resolution: str = "", kill_at: int = 0) -> RunRes
             async with runtime:
                 if not resolution:
                     return await runtime.run(scenario.skill, {"text": "in"}, run_id=RUN)
-                with suppress(WaitUnknown):  # answered before the kill
+                with suppress(QuestionUnknown):  # answered before the kill
                     runtime.answer(RUN, runtime.result(RUN).wait.id, resolution)
                 return await runtime.resume(RUN)
 

@@ -10,11 +10,11 @@ from reyn.cli.execution import execute, execution_options
 from reyn.cli.output import clean, print_json, print_next, time_of
 from reyn.cli.people import user_name
 from reyn.cli.project import open_existing_project
-from reyn.errors import NextAction, WaitUnknown
+from reyn.errors import NextAction, QuestionUnknown
 
 if TYPE_CHECKING:
     from reyn.cli.progress import Progress
-    from reyn.runs.questions import PostedAnswer, Question
+    from reyn.runs.questions import PostedReply, Question
     from reyn.runtime import RunResult, SyncRuntime
 
 
@@ -69,7 +69,7 @@ def command(
     return execute(work, as_json=as_json, no_input=no_input, stream=stream)
 
 
-def _post(runtime: SyncRuntime, run: str, wait_id: str | None, value: str) -> PostedAnswer:
+def _post(runtime: SyncRuntime, run: str, wait_id: str | None, value: str) -> PostedReply:
     if wait_id is None:
         wait_id = _open_question(runtime, run).wait.id
         if value == wait_id:
@@ -95,7 +95,7 @@ def _open_question(runtime: SyncRuntime, run: str) -> Question:
     row = runtime.find(run)
     question = runtime.open_question(row)
     if question is None:
-        raise WaitUnknown(
+        raise QuestionUnknown(
             f"run `{row.run_id}` has no open question; its status is {runtime.display_status(row)}",
             hint="`reyn runs --status waiting` lists the runs that wait for a reply.",
             action=runtime.next_action(row),
@@ -103,11 +103,11 @@ def _open_question(runtime: SyncRuntime, run: str) -> Question:
     return question
 
 
-def _report(posted: PostedAnswer, *, is_continued: bool, as_json: bool) -> None:
+def _report(posted: PostedReply, *, is_continued: bool, as_json: bool) -> None:
     """Report a reply whose run this process does not resume."""
     if as_json:
         print_json({"run_id": posted.run_id, "wait": posted.wait_id, "is_continued": is_continued})
         return
     suffix = "; another process continues the run" if is_continued else ""
-    click.echo(f"{posted.run_id}: answered {posted.wait_id}{suffix}")
+    click.echo(f"{posted.run_id}: stored the reply to {posted.wait_id}{suffix}")
     print_next(None if is_continued else NextAction("resume", posted.root_run))

@@ -25,7 +25,7 @@ _CAUSES = {
     "frame": "their prompts differ",
     "answer": "the same model answered the same prompt differently",
     "end": "one run makes no further decisions",
-    "outside": "the same answer had different effects, for example because of an op's result",
+    "outside": "prompt, model and answer are the same; something else differs, for example the result of an op",
 }
 _HASH = re.compile(r"\b[0-9a-f]{64}\b")
 

@@ -29,8 +29,8 @@ def command(code: str | None, as_json: bool) -> None:
         return
     wanted = code.upper() if code.upper().startswith("RYN") else f"RYN{code}"
     if wanted not in codes:
-        hint = nearest(wanted, codes) or "`reyn explain` lists all codes."
-        raise UsageError(f"no error code `{code}`", hint=hint)
+        hint = nearest(wanted, codes) if wanted == code.upper() else ""
+        raise UsageError(f"no error code `{code}`", hint=hint or "`reyn explain` lists all codes.")
     entry = _entry(wanted, errors.get(wanted))
     if as_json:
         print_json(entry)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -26,42 +26,68 @@ if TYPE_CHECKING:
 @click.option("--phase", metavar="PHASE", help="Phase of SKILL to show. Default: the entry phase.")
 @model_option
 @click.option("--tokens", is_flag=True, help="Show the estimated tokens of each section instead of the prompt.")
+@click.option(
+    "--next", "answer", metavar="TEXT", help="Show the prompt that RUN would send next if TEXT answers its question."
+)
+@click.option("--messages", is_flag=True, help="With --json: print the messages and the answer, not the context frame.")
 @json_option
 def command(
-    skill_or_run: str, input_or_seq: str | None, phase: str | None, model: str | None, tokens: bool, as_json: bool
+    skill_or_run: str,
+    input_or_seq: str | None,
+    phase: str | None,
+    model: str | None,
+    tokens: bool,
+    answer: str | None,
+    messages: bool,
+    as_json: bool,
 ) -> None:
     """Show the first prompt of SKILL for INPUT, or the prompt of RUN at event SEQ with its answer.
 
     INPUT is empty by default; with --phase, it is the input of that phase. SEQ is an event number, by default the last;
     the command prints the last prompt at or before it. If a section was truncated, a table of the sections follows.
-    Nothing is executed or recorded. On a terminal, control characters are escaped.
+    With --next, it prints the prompt that a conversation would send if the user said TEXT; an empty TEXT answers
+    nothing. Nothing is executed or recorded. On a terminal, control characters are escaped.
 
     The prompt asks for the answer in the form of the configured model, or of --model; without a model, in the full
-    form. --json prints the context frame of SKILL as an object, and the messages of RUN as a list.
+    form. The native tools of a request follow its messages. --json prints the context frame as one object, the same for
+    SKILL and RUN. With --messages it prints a list of objects with `role` and `text` instead, for RUN with the answer.
     """
     with open_existing_project(model=model) as runtime:
         may_be_run = phase is None and model is None and (input_or_seq is None or _is_number(input_or_seq))
         run = _find_run(runtime, skill_or_run) if may_be_run else None
+        if answer is not None:
+            if run is None:
+                raise RunNotFound(f"no run `{skill_or_run}`")
+            texts = runtime.next_frame(run, answer or None)
+            if as_json:
+                print_json([{"role": role, "text": text} for role, text in texts])
+            else:
+                _print(texts)
+            return
         if run is not None:
             seq = None if input_or_seq is None else int(input_or_seq)
+            is_value = as_json and not tokens and not messages
+            frame = runtime.context_frame(run, seq) if is_value else None
             sections = runtime.frame_sections(run, seq)
-            if tokens:
-                _print_sections(sections, as_json)
-                return
-            messages = runtime.frame_at(run, seq)
-            _print(messages, [{"role": role, "text": text} for role, text in messages] if as_json else None)
+            texts = runtime.frame_at(run, seq)
         else:
             frame = runtime.first_frame(skill_name(skill_or_run), parse_input(input_or_seq), phase=phase)
-            for warning in frame.warnings:
-                click.echo(f"warning: {clean(warning)}", err=True)
-            sections = frame.sections
-            if tokens:
-                _print_sections(sections, as_json)
-                return
-            _print(frame.messages, frame.as_json() if as_json else None)
-        if not as_json and any(section.was_truncated for section in sections):
-            click.echo("[tokens]")
-            _print_sections(sections, as_json=False)
+            sections, texts = frame.sections, list(frame.messages)
+            if input_or_seq is None:
+                click.echo(f"note: no INPUT; the prompt has an empty `{frame.input_artifact['type']}`", err=True)
+        for warning in frame.warnings if frame is not None else ():
+            click.echo(f"warning: {clean(warning)}", err=True)
+        if tokens:
+            _print_sections(sections, as_json)
+        elif as_json and messages:
+            print_json([{"role": role, "text": text} for role, text in texts])
+        elif as_json and frame is not None:
+            print_json(frame.as_json())
+        else:
+            _print(texts)
+            if any(section.was_truncated for section in sections):
+                click.echo("[tokens]")
+                _print_sections(sections, as_json=False)
 
 
 def _is_number(argument: str) -> bool:
@@ -78,10 +104,7 @@ def _find_run(runtime: SyncRuntime, argument: str) -> str | None:
     return None
 
 
-def _print(messages: Iterable[tuple[str, str]], as_json: Any) -> None:
-    if as_json is not None:
-        print_json(as_json)
-        return
+def _print(messages: Iterable[tuple[str, str]]) -> None:
     for role, text in messages:
         click.echo(f"[{role}]")
         echo_lines(text)

@@ -9,24 +9,28 @@ import click
 
 from reyn.cli.files import write_new_files
 from reyn.cli.output import clean
-from reyn.cli.templates import CONFIG, IGNORED, linear
 from reyn.errors import ConfigError
+
+_PROJECT = Path(__file__).parent.parent / "new_project"
+_IGNORED = ".reyn/\nreyn.local.yaml\n"
+_INPUT = '{"name": "Ada", "occasion": "harvest dinner"}'
 
 
 @click.command(epilog="Example: reyn init my_project")
 @click.argument("folder", default=".")
 def command(folder: str) -> None:
-    """Create a project in FOLDER: a reyn.yaml and a skill `first` with scripted answers."""
+    """Create a project in FOLDER: a reyn.yaml and a skill `hello` with scripted answers."""
     root = Path(folder)
-    template = linear("first")
-    files = {f"reyn/project/first/{name}": text for name, text in template.files.items()}
-    write_new_files(
-        root, {"reyn.yaml": CONFIG, "answers.jsonl": template.script, **files}, optional={".gitignore": IGNORED}
-    )
+    files = {
+        path.relative_to(_PROJECT).as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted(_PROJECT.rglob("*"))
+        if path.is_file()
+    }
+    write_new_files(root, files, optional={".gitignore": _IGNORED})
     click.echo(f"created a project in {root}")
     _trust(root.resolve())
     prefix = "" if root == Path() else f"cd {shlex.quote(str(root))} && "
-    click.echo(f"next: {prefix}reyn run first 'Please greet me.'")
+    click.echo(f"next: {prefix}reyn run hello {shlex.quote(_INPUT)}")
 
 
 def _trust(root: Path) -> None:

@@ -73,7 +73,8 @@ def _exit_on_sigterm() -> Iterator[None]:
 
 def _reason(model: ModelStatus) -> str:
     """Return why a model cannot be used, with the command that stores its key or pulls its weights."""
-    return full_hint(model.code, model.why)
+    added = full_hint(model.code, model.why).removeprefix(model.why)
+    return f"{model.why.rstrip('.')}.{added}" if added else model.why
 
 
 def _print_model(model: ModelStatus) -> None:

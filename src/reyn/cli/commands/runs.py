@@ -39,7 +39,7 @@ class _Listed(NamedTuple):
         row = self.row
         since = row.started if self.display_status == "running" else row.updated
         question = "" if self.question is None else _question_text(self.question.wait)
-        suffix = " (answered)" if self.question is not None and self.question.is_answered else ""
+        suffix = " (reply stored)" if self.question is not None and self.question.is_answered else ""
         run = f"{'  ' * self.depth}{clean(row.run_id)}"
         return run, clean(row.skill), coloured(self.display_status), age_text(now() - since), f"{question}{suffix}"
 

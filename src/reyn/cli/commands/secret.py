@@ -124,7 +124,7 @@ def allow_origin(name: str, origin: str) -> None:
 def revoke_origin(name: str, origin: str | None) -> None:
     """Stop sending the secret NAME to ORIGIN.
 
-    Without ORIGIN, the secret is bound to none any more.
+    Without ORIGIN, remove all origins of the secret.
     """
     from reyn.config import user_config
     from reyn.secrets import validate_origin
@@ -132,7 +132,7 @@ def revoke_origin(name: str, origin: str | None) -> None:
     handle = _handle(name)
     removed = user_config().revoke(handle, validate_origin(origin) if origin is not None else None)
     for one in removed:
-        click.echo(f"{handle} may not be sent to {one} any more")
+        click.echo(f"{handle} is no longer sent to {one}")
     if not removed:
         click.echo(f"{handle} was not bound to {origin or 'any origin'}")
 

@@ -24,8 +24,8 @@ class ApprovalRequired(Body, frozen=True):
 
 @event("approval_decided", v=1, origin="derived")
 class ApprovalDecided(Body, frozen=True):
-    """A person decided, or the approval expired. `result` is what the model sees of a rejected op; `args` are edited
-    arguments, which are a new action."""
+    """A person decided, or the approval expired. `result` is the result of a rejected op that the model sees;
+    `args` are edited arguments, which need an approval of their own."""
 
     call: str
     decision: Literal["approve", "reject", "edit", "defer", "expired"]

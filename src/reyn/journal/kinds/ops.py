@@ -15,7 +15,9 @@ from reyn.journal.kinds.shapes import (
     ContentName,
     Count,
     Hash,
+    MemoryRequest,
     OpStatus,
+    PhaseArtifact,
     RestoreVerdict,
     RunRequest,
     Usage,
@@ -48,7 +50,7 @@ class OpStarted(Body, frozen=True):
     `call` identifies the op, also after a crash; `op` is its form, for example `read`. `args` are the arguments and
     `rule` is the permission rule that allows them. `changes` lists the files that the op will change, with their
     contents before and after. `result` is set if the result is known before the op is performed. `request` is work that
-    the kernel does first: a question to a person, or a run of another skill.
+    the kernel does first: a question to a person, a run of another skill, or a change of a conversation's memory.
     """
 
     op_kind: ClassVar[str]
@@ -59,7 +61,7 @@ class OpStarted(Body, frozen=True):
     op: str = ""
     changes: tuple[Change, ...] = ()
     result: ContentName | None = None
-    request: AskRequest | RunRequest | None = None
+    request: AskRequest | RunRequest | MemoryRequest | None = None
 
 
 @family("completed", v=2, origin="outcome")
@@ -67,8 +69,9 @@ class OpCompleted(Body, frozen=True):
     """An op was performed.
 
     `status` is the status in its result, `result` the whole result and `bytes` its size. `changed` is true if the
-    changes of `<kind>_started` took effect, also where the result is an error: then they may have, and `undo` looks.
-    `applied` is set if only the first ones did.
+    changes of `<kind>_started` took effect. If the result is an error, they may have taken effect; `undo` then compares
+    the files. `applied` is set if only the first changes took effect. `attachments` are contents that the result names
+    by their hashes, such as images.
     """
 
     op_kind: ClassVar[str]
@@ -79,11 +82,12 @@ class OpCompleted(Body, frozen=True):
     bytes: Count
     changed: bool = False
     applied: Count | None = None
+    attachments: tuple[ContentName, ...] = ()
 
 
 @event("request_fulfilled", v=1, origin="derived")
 class RequestFulfilled(Body, frozen=True):
-    """The request of an unsafe op was fulfilled, for example answered; the op is about to be performed."""
+    """The request of an unsafe op was fulfilled, for example by a reply; the op is about to be performed."""
 
     call: str
 
@@ -143,7 +147,8 @@ class SubRunCompleted(Body, frozen=True):
     `artifact` is its final artifact; without one, `error` says why. `usage` and `answers` count its tokens and model
     answers, `active` its execution time in microseconds since it last stopped. `changes` lists the changes it made in
     files that it shares with this run. `head` is the hash of its last event at that time. `summary` is the reason of
-    its last decision, `handoff` the last handoff that one of its phases recorded. Only rules 1 to 4 write `result`.
+    its last decision, `handoff` the last handoff that one of its phases recorded. `phases` lists the artifacts of its
+    latest visits. Only rules 1 to 4 write `result`.
     """
 
     call: str
@@ -158,6 +163,23 @@ class SubRunCompleted(Body, frozen=True):
     head: Hash | None = None
     summary: str = ""
     handoff: ContentName | None = None
+    phases: tuple[PhaseArtifact, ...] = ()
+
+
+@event("nested_run_ended", v=1, origin="outside")
+class NestedRunEnded(Body, frozen=True):
+    """The code of the op `call` ran a function as a sub-run, which ended or stopped.
+
+    `run` is its id, which derives from the parent run, `call`, the function and its arguments. `status` is its status.
+    `usage` and `answers` count its tokens and model answers.
+    """
+
+    call: str
+    run: str
+    skill: str
+    status: str
+    usage: Usage = Usage()
+    answers: Count = 0
 
 
 @event("sub_run_stopped", v=1, origin="outcome")

@@ -10,6 +10,7 @@ from reyn.journal.kinds.shapes import (
     Count,
     DerivedText,
     ForkPoint,
+    HistoryPart,
     ParentRef,
     RestoreVerdict,
     Wait,
@@ -28,7 +29,8 @@ class RunStarted(Body, frozen=True):
     names the run that it repeats. `answer_form` is the form in which `model` is asked to answer. `imported` is true if
     the repeated run or the parent stems from an import: standing approvals and grants to named skills do not apply.
     `summaries` are those that other programs left in the project, for phases that receive handoffs before there are
-    any.
+    any. `credentials` names the secrets that the run above may use, which bound those of a sub-run; `*` is any.
+    `history` has the messages that came before in a conversation.
     """
 
     run_id: str
@@ -48,6 +50,8 @@ class RunStarted(Body, frozen=True):
     answer_form: AnswerForm = "full"
     imported: bool = False
     summaries: ContentName | None = None
+    credentials: tuple[str, ...] | None = None
+    history: tuple[HistoryPart, ...] = ()
 
 
 @event("run_forked", v=1, origin="outside", enters="running")
@@ -144,7 +148,7 @@ class LimitRaised(Body, frozen=True):
 
 @event("wait_opened", v=1, origin="derived", enters="waiting")
 class WaitOpened(Body, frozen=True):
-    """The run stopped to wait for an answer, which any process can give."""
+    """The run stopped to wait for a reply, which any process can send."""
 
     wait: Wait
 
@@ -156,18 +160,18 @@ class WaitOpened(Body, frozen=True):
 
 @event("wait_answered", v=1, origin="outside", enters="running")
 class WaitAnswered(Body, frozen=True):
-    """The question `wait` was answered. `value` is the JSON of the answer, `message` its id in the inbox."""
+    """The question `wait` has a reply. `value` is the JSON of the reply, `message` its id in the inbox."""
 
     wait: str
     value: ContentName
     message: Count
     by: str = ""
-    """Who answered, as far as it is known."""
+    """The user who replied, if known."""
 
 
 @event("message_refused", v=2, origin="outside")
 class MessageRefused(Body, frozen=True):
-    """The run discarded an inbox message that did not apply, such as an answer to a question that is closed.
+    """The run discarded an inbox message that did not apply, such as a reply to a question that is closed.
 
     `message` is its id, `type` its type, such as `answer`.
     """

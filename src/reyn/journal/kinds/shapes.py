@@ -22,8 +22,8 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
 Tokens = Annotated[int, msgspec.Meta(ge=0)]
 """As reported by a server, so without an upper bound; nothing stores it as a number."""
 OpStatus = Literal["ok", "error", "denied", "skipped", "timeout"]
-AnswerForm = Literal["full", "short"]
-"""The form in which a model is asked to answer."""
+AnswerForm = Literal["full", "short", "tools"]
+"""The form in which a model is asked to answer; `tools` is native tool calling."""
 
 
 class ArtifactRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,25 +33,63 @@ class ArtifactRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hash: ContentName
 
 
+class PhaseArtifact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The artifact that a visit of a phase produced."""
+
+    phase: str
+    artifact: ArtifactRef
+
+
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A piece of a message: a blob, a short text, or the first `results` op results of the visit, one per line.
 
     `digest` covers the hashes of these results. `plain` is true if the blob is an artifact that appears in words
-    instead of JSON.
+    instead of JSON. `reply` is true if it is a recorded answer with native tool calls, of which the text appears.
     """
 
     blob: ContentName | None = None
     plain: bool = False
+    reply: bool = False
     text: str = ""
     results: Count = 0
     digest: Hash | None = None
 
 
-class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One message to the model: the concatenation of its parts."""
+class CallRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A native tool call of an answer: its id and the name of the tool. The answer itself has the arguments."""
 
-    role: Literal["system", "user", "assistant"]
+    id: str
+    name: str
+
+
+class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One message to the model: the concatenation of its parts.
+
+    `calls` are the native tool calls of an answer, `call_id` is the call that a message with role `tool` answers.
+    `status` is `truncated` for an answer that was aborted and `cancelled` for a call without a result.
+    """
+
+    role: Literal["system", "user", "assistant", "tool"]
     parts: tuple[Part, ...]
+    calls: tuple[CallRef, ...] = ()
+    call_id: str = ""
+    status: Literal["", "truncated", "cancelled"] = ""
+    reason: str = ""
+
+
+class HistoryPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of the history that a run starts with: `content` is a JSON list of `messages` messages."""
+
+    content: ContentName
+    messages: Count
+    tokens: Count
+
+
+class TranscriptRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The first `length` messages of a transcript. `digest` is the hash chain over them."""
+
+    length: Count
+    digest: Hash
 
 
 class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -96,7 +134,7 @@ class SectionTokens(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RestoreVerdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What the permission gate decided about restoring one file: the `rule`, and the `reason` of a denial."""
+    """The decision of the permission gate on restoring one file: the `rule`, and the `reason` of a denial."""
 
     path: str
     rule: str
@@ -104,9 +142,13 @@ class RestoreVerdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
 
 
 class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An open question. `run` is the sub-run that asks, if it is not the run itself.
+    """An open question, for which a run waits.
 
-    `reason` is `question`, `approval` (of an op), `decision` (of a phase) or `unsafe` (an op whose outcome is unknown).
+    `id` is unique in the run: `3.1.2` is the second op of the first turn in the third visit. `reason` is `question`,
+    `approval` (of an op), `decision` (of a phase) or `unsafe` (an op whose outcome is unknown). `message` is the text
+    for the user, `response_schema` the JSON Schema of the reply, `suggestions` are suggested replies. `expires_at` is
+    the time when an approval expires, in microseconds since 1970, UTC; null if the question does not expire. `run` is
+    the sub-run that asks, if it is not the run itself.
     """
 
     id: str
@@ -123,7 +165,7 @@ class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.reason in ("approval", "decision")
 
     def is_expired(self, now: int) -> bool:
-        """Whether the question has expired: it cannot be answered any more."""
+        """Whether the question has expired, so that it takes no reply."""
         return self.expires_at is not None and now >= self.expires_at
 
 
@@ -135,6 +177,15 @@ class AskRequest(
     message: str
     response_schema: dict[str, Any]
     suggestions: tuple[str, ...] = ()
+
+
+class MemoryRequest(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="memory", tag_field="request"
+):
+    """A request of an op to change what a conversation remembers. `text` is what to remember, or the id to forget."""
+
+    action: Literal["remember", "forget", "compact"]
+    text: str = ""
 
 
 class RunRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="run", tag_field="request"):

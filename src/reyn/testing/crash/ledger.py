@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from reyn.journal import Batch, Event
     from reyn.journal.kinds import Wait
-    from reyn.models import Model, ModelReply, ModelRequest
+    from reyn.models import Model, ModelAnswer, ModelRequest
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class Entry(msgspec.Struct, frozen=True):
 
     asked, answered, durable      the model was called, it answered, its answer is in the journal
     refused                       the model was called and raised an error
-    questioned, said, posted      the user was asked, answered, and the answer is in the inbox
+    questioned, replied, posted   the user was asked, replied, and the reply is in the inbox
     intended, done                the intent of a file change is in the journal; so is its outcome
     changing, changed             a file is about to change; it has changed
     """
@@ -68,7 +68,7 @@ class LedgerModel:
     def name(self) -> str:
         return self._model.name
 
-    async def complete(self, request: ModelRequest) -> ModelReply:
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
         self._ledger.write(Entry("asked", request.run_id, request.call))
         try:
             reply = await self._model.complete(request)
@@ -89,7 +89,7 @@ class LedgerPeople:
     async def ask(self, run_id: str, wait: Wait) -> Any:
         self._ledger.write(Entry("questioned", run_id, wait.id))
         answer = await self._people.ask(run_id, wait)
-        self._ledger.write(Entry("said", run_id, wait.id, digest(canonical(answer))))
+        self._ledger.write(Entry("replied", run_id, wait.id, digest(canonical(answer))))
         return answer
 
 

@@ -121,7 +121,7 @@ def _questioned_again(ledger: list[Entry]) -> Iterator[str]:
 
 def _unknown_answers(ledger: list[Entry], claimed: dict[str, str]) -> Iterator[str]:
     """Every user answer in the journal was given, and every posted answer is in the journal."""
-    actual = {(entry.call, entry.text) for entry in ledger if entry.what == "said"}
+    actual = {(entry.call, entry.text) for entry in ledger if entry.what == "replied"}
     for wait, value in claimed.items():
         if (wait, value) not in actual:
             yield f"the journal contains an answer to question {wait} that the user did not give"

@@ -1,0 +1,180 @@
+"""`reyn mcp`: add, list and test MCP servers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from reyn.cli.output import clean, json_option, print_json, reyn_command
+from reyn.cli.people import is_attended
+from reyn.cli.project import open_project, project_root
+from reyn.errors import ReynError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from reyn.ops.mcp import ToolDefinitions
+    from reyn.runtime import SyncRuntime
+
+_LOCAL = "reyn.local.yaml"
+
+
+@click.group(epilog="Example: reyn mcp list")
+def command() -> None:
+    """Add, list and test MCP servers, whose tools phases can use as ops: `allowed_ops: [mcp:SERVER/TOOL]`.
+
+    A tool is an op once you have accepted its definition. A server that changes a definition later cannot be called
+    until you accept the change.
+    """
+
+
+@command.command("list", epilog="Example: reyn mcp list --json")
+@json_option
+def list_servers(as_json: bool) -> None:
+    """List the configured servers and the tools that were accepted. Connects to nothing."""
+    with open_project() as runtime:
+        rows = [_row(runtime, name) for name in runtime.config.mcp.servers]
+        ignored = [want.text for want in runtime.trust.ignored if want.key.startswith("mcp.servers.")]
+        if as_json:
+            print_json({"servers": rows, "ignored": ignored})
+            return
+        for row in rows:
+            count = "no tools accepted" if row["tools"] is None else f"{len(row['tools'])} tools"
+            click.echo(f"{row['server']}  {clean(row['connection'])}  {count}")
+            for tool in row["tools"] or ():
+                click.echo(f"  mcp:{row['server']}/{tool}")
+        if not rows and not ignored:
+            click.echo(f"no MCP servers; add one: {reyn_command('mcp', 'add', 'NAME', '--', 'PROGRAM')}")
+        for text in ignored:
+            click.echo(f"ignored until you trust the project: {clean(text)}", err=True)
+
+
+def _row(runtime: SyncRuntime, name: str) -> dict[str, Any]:
+    server = runtime.config.mcp.servers[name]
+    try:
+        accepted = runtime.accepted_mcp_tools(name)
+        problem = None
+    except ReynError as error:
+        accepted, problem = None, error.message
+    tools = [tool.name for tool in accepted.tools] if accepted else None
+    connection = " ".join(server.command) if server.command else str(server.url)
+    return {"server": name, "connection": connection, "trusted": server.trusted, "tools": tools, "problem": problem}
+
+
+@command.command("test", epilog="Example: reyn mcp test files")
+@click.argument("server")
+@click.option("--accept", is_flag=True, help="Accept the definitions without a question.")
+@json_option
+def test_server(server: str, accept: bool, as_json: bool) -> None:
+    """Connect to SERVER, show its tools, and ask whether to accept what has changed.
+
+    Exits with 1 if there are changes that were not accepted.
+    """
+    with open_project() as runtime:
+        found, before = runtime.mcp_tools(server), _accepted(runtime, server)
+        changes = found.changes(before)
+        is_accepted = not changes or _decide(runtime, found, changes, accept=accept, as_json=as_json)
+        if as_json:
+            tools = [{"name": tool.name, "description": tool.description} for tool in found.tools]
+            print_json({"server": server, "tools": tools, "changes": changes, "accepted": is_accepted})
+        elif not changes:
+            click.echo(f"{server}: OK, {len(found.tools)} tools, none has changed")
+    if not is_accepted:
+        click.get_current_context().exit(1)
+
+
+def _accepted(runtime: SyncRuntime, server: str) -> ToolDefinitions | None:
+    try:
+        return runtime.accepted_mcp_tools(server)
+    except ReynError:
+        return None  # a malformed file is replaced by what is accepted now
+
+
+def _decide(runtime: SyncRuntime, found: ToolDefinitions, changes: list[str], *, accept: bool, as_json: bool) -> bool:
+    """Show the changes, ask about them, and write the definitions if they are accepted."""
+    if not as_json:
+        for change in changes:
+            tool = found.tool(change[2:])
+            click.echo(f"{change}  {clean(' '.join(tool.description.split())[:200]) if tool else ''}".rstrip())
+    if not accept:
+        if as_json or not is_attended():
+            return False
+        if not click.confirm("Accept these definitions?", default=False, err=True):
+            return False
+    path = runtime.accept_mcp_tools(found)
+    if not as_json:
+        click.echo(f"accepted {len(found.tools)} tools of {found.server}: {clean(str(path.relative_to(runtime.root)))}")
+    return True
+
+
+@command.command(
+    "add",
+    epilog="Example: reyn mcp add files -- npx -y @modelcontextprotocol/server-filesystem .",
+    context_settings={"ignore_unknown_options": True},
+)
+@click.argument("server")
+@click.argument("program", nargs=-1, type=click.UNPROCESSED)
+@click.option("--url", help="Connect to this URL instead of starting a program.")
+@click.option("--env", "env", metavar="NAME=VALUE", multiple=True, help="A variable of the program; repeatable.")
+@click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header for the URL; repeatable.")
+def add(server: str, program: tuple[str, ...], url: str | None, env: tuple[str, ...], headers: tuple[str, ...]) -> None:
+    """Add SERVER to reyn.local.yaml: a PROGRAM with its arguments, or a --url.
+
+    Values may be `secret://NAME`: the program gets a secret only for skills that list it under `required_credentials`.
+    """
+    import msgspec
+
+    from reyn.config.values import McpSettings
+
+    settings: dict[str, Any] = {"command": list(program)} if program else {"url": url}
+    for key, given in (("env", env), ("headers", headers)):
+        if given:
+            settings[key] = dict(_pair(text, key) for text in given)
+    if bool(program) == bool(url):
+        raise UsageError("give either a program after `--`, or --url", hint="Run: reyn mcp add --help")
+    try:
+        msgspec.convert({"servers": {server: settings}}, McpSettings)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"the server cannot be added: {error}", hint="Correct the command line.") from error
+    path = project_root() / _LOCAL
+    _write(path, server, settings)
+    click.echo(f"added {server} to {_LOCAL}")
+    click.echo(f"next: {reyn_command('trust')}, then {reyn_command('mcp', 'test', server)}")
+
+
+def _pair(text: str, key: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise UsageError(f"`{text}` is not NAME=VALUE", hint=f"Write --{key.removesuffix('s')} NAME=VALUE.")
+    return name, value
+
+
+def _write(path: Path, server: str, settings: dict[str, Any]) -> None:
+    """Add a server to a configuration file. What the file says already stays as it is, comments included."""
+    import yaml
+
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    servers = _child(_child(root, "mcp"), "servers")
+    if _child(servers, server) is not None:
+        hint = f"Remove it from {_LOCAL}, or use another name."
+        raise UsageError(f"{_LOCAL} has a server `{server}` already", hint=hint)
+    if servers is None and _child(root, "mcp") is None:
+        block = yaml.safe_dump({"mcp": {"servers": {server: settings}}}, sort_keys=False, allow_unicode=True)
+        separator = "" if not text or text.endswith("\n") else "\n"
+        path.write_text(text + separator + block, encoding="utf-8")
+        return
+    if not isinstance(servers, yaml.MappingNode) or servers.flow_style or not servers.value:
+        raise UsageError(f"{_LOCAL} has a key `mcp` in another form", hint="Write `mcp: {servers: …}` as a block.")
+    first = servers.value[0][0].start_mark
+    entry = yaml.safe_dump({server: settings}, sort_keys=False, allow_unicode=True)
+    lines = text.splitlines(keepends=True)
+    indented = [" " * first.column + line for line in entry.splitlines(keepends=True)]
+    path.write_text("".join((*lines[: first.line], *indented, *lines[first.line :])), encoding="utf-8")
+
+
+def _child(node: Any, name: str) -> Any:
+    """Return the value of a key in a mapping node, or `None`."""
+    pairs = node.value if getattr(node, "id", "") == "mapping" else ()
+    return next((value for key, value in pairs if key.value == name), None)

@@ -1,0 +1,92 @@
+"""Messages and tools as JSON values of the chat completions API, for the adapters that speak it.
+
+`to_wire` keeps tool calls native; `to_plain_text` writes them into the text for models that have no native tools.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from reyn.errors import RequestRejected
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from reyn.models.protocol import Image, Message, ToolDefinition
+
+
+def to_wire(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Return messages with images, native tool calls and their results.
+
+    The API accepts images only from the user, so images of tool results follow in a message of the user after the last
+    result of the batch.
+    """
+    wire: list[dict[str, Any]] = []
+    result_images: list[Image] = []
+    for message in messages:
+        if message.role == "tool":
+            wire.append({"role": "tool", "tool_call_id": message.tool_call_id, "content": message.text})
+            result_images += message.images
+            continue
+        if result_images:
+            wire.append(_images_of_results(result_images))
+            result_images = []
+        wire.append(_to_wire(message))
+    if result_images:
+        wire.append(_images_of_results(result_images))
+    return wire
+
+
+def _to_wire(message: Message) -> dict[str, Any]:
+    if message.images:
+        text = [{"type": "text", "text": message.text}] if message.text else []
+        return {"role": message.role, "content": [*text, *_image_parts(message.images)]}
+    if not message.tool_calls:
+        return {"role": message.role, "content": message.text}
+    calls = [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for call in message.tool_calls
+    ]
+    return {"role": message.role, "content": message.text or None, "tool_calls": calls}
+
+
+def _images_of_results(images: list[Image]) -> dict[str, Any]:
+    return {"role": "user", "content": [{"type": "text", "text": "Images of the tool results:"}, *_image_parts(images)]}
+
+
+def _image_parts(images: Iterable[Image]) -> Iterator[dict[str, Any]]:
+    for image in images:
+        url = image.url or f"data:{image.media_type};base64,{image.data}"
+        yield {"type": "image_url", "image_url": {"url": url}}
+
+
+def tool_wire(tools: Iterable[ToolDefinition]) -> list[dict[str, Any]]:
+    """Return tool definitions."""
+    return [
+        {
+            "type": "function",
+            "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
+        }
+        for tool in tools
+    ]
+
+
+def to_plain_text(messages: Iterable[Message], model: str) -> Iterator[tuple[str, str]]:
+    """Yield role and text of messages for a model without native tools and images.
+
+    A tool call becomes a line of the assistant's text; a result becomes a message of the user.
+
+    Raises:
+        RequestRejected: If a message has an image.
+    """
+    for message in messages:
+        if message.images:
+            hint = "Use a model that accepts images, or remove the image."
+            raise RequestRejected(f"model `{model}` does not accept images", hint=hint)
+        if message.role == "tool":
+            yield "user", f"Result of tool call {message.tool_call_id}:\n{message.text}"
+        elif message.tool_calls:
+            calls = (f"Tool call {call.id}: {call.name}({call.arguments})" for call in message.tool_calls)
+            yield message.role, "\n".join([message.text, *calls] if message.text else calls)
+        else:
+            yield message.role, message.text

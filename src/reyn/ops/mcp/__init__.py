@@ -1,0 +1,11 @@
+"""Tools of MCP servers as ops.
+
+Servers are configured under `mcp.servers`. What a server offers is read from a file of the project
+(`reyn/mcp/<server>.json`), so that skills load, lint and replay without it; `connections` talks to the servers.
+"""
+
+from reyn.ops.mcp.connections import Connections
+from reyn.ops.mcp.definitions import ToolDefinitions, read_definitions, write_definitions
+from reyn.ops.mcp.tool import McpTool, with_mcp_tools
+
+__all__ = ["Connections", "McpTool", "ToolDefinitions", "read_definitions", "with_mcp_tools", "write_definitions"]

@@ -1,0 +1,206 @@
+"""Connections to MCP servers: opened on first use, shared by the runs of a runtime, closed with it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Any
+
+from reyn.ops.budget import OpFailed
+from reyn.ops.mcp.definitions import ToolDefinitions, definition
+from reyn.ops.mcp.transport import http_client, stdio
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from reyn.config.values import McpServer
+
+_MAX_PAGES = 20
+MISSING_EXTRA = "MCP servers need the extra `mcp`: pip install 'reyn[mcp]'"
+
+
+class ServerFailed(OpFailed):
+    """The server cannot be reached, or ended the connection."""
+
+
+class ServerTimeout(OpFailed):
+    """The server did not answer in time."""
+
+
+class Connections:
+    """The connections of one runtime. A connection that failed is opened again by the next call."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._open: dict[tuple[str, str], _Connection] = {}
+
+    async def call(
+        self, name: str, server: McpServer, credentials: Mapping[str, str], tool: str, arguments: dict[str, Any]
+    ) -> Any:
+        """Call a tool and return its result.
+
+        Raises:
+            OpFailed: There is no result.
+        """
+        connection = await self._connected(name, server, credentials)
+        return await connection.call(tool, arguments)
+
+    async def definitions(self, name: str, server: McpServer, credentials: Mapping[str, str]) -> ToolDefinitions:
+        """Return what a server offers now."""
+        connection = await self._connected(name, server, credentials)
+        return await connection.current()
+
+    async def _connected(self, name: str, server: McpServer, credentials: Mapping[str, str]) -> _Connection:
+        # Another loop cannot use the connection: its streams belong to the one that opened it.
+        key = (name, str(id(asyncio.get_running_loop())))
+        found = self._open.get(key)
+        if found is None or found.is_closed or found.credentials != credentials:
+            if found is not None:
+                await found.aclose()
+            found = self._open[key] = _Connection(name, server, dict(credentials), str(self._root))
+        await found.ready()
+        return found
+
+    async def aclose(self) -> None:
+        """Stop the servers."""
+        own = str(id(asyncio.get_running_loop()))
+        for key in [key for key in self._open if key[1] == own]:
+            await self._open.pop(key).aclose()
+
+
+class _Connection:
+    """One server. A task of its own opens and closes the client, as the SDK requires."""
+
+    def __init__(self, name: str, server: McpServer, credentials: dict[str, str], root: str) -> None:
+        self.name = name
+        self.credentials = credentials
+        self.definitions = ToolDefinitions(name, ())
+        self._server = server
+        self._root = root
+        self._client: Any = None
+        self._is_stale = True
+        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._stop = asyncio.Event()
+        self._task = asyncio.create_task(self._run(), name=f"mcp:{name}")
+
+    @property
+    def is_closed(self) -> bool:
+        return self._stop.is_set() or self._task.done()
+
+    async def ready(self) -> None:
+        await asyncio.shield(self._opened)
+
+    async def _run(self) -> None:
+        try:
+            async with AsyncExitStack() as stack:
+                async with asyncio.timeout(self._server.timeout):
+                    self._client = await stack.enter_async_context(await self._new_client(stack))
+                    await self._list()
+                self._opened.set_result(None)
+                await self._stop.wait()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the SDK raises groups of anything
+            self._fail(error)
+        finally:
+            if not self._opened.done():
+                self._opened.set_exception(ServerFailed(f"the connection to the MCP server `{self.name}` was closed"))
+            self._opened.exception()  # retrieved, even if nobody waits
+
+    def _fail(self, error: BaseException) -> None:
+        if self._opened.done():
+            return
+        if isinstance(error, TimeoutError):
+            message = f"the MCP server `{self.name}` did not start within {self._server.timeout:g} seconds"
+            self._opened.set_exception(ServerTimeout(message))
+        else:
+            reason = f"the MCP server `{self.name}` cannot be used: {_reason(error)}"
+            self._opened.set_exception(error if isinstance(error, OpFailed) else ServerFailed(reason))
+
+    async def _new_client(self, stack: AsyncExitStack) -> Any:
+        try:
+            from mcp import Client
+            from mcp.client.streamable_http import streamable_http_client
+        except ImportError as error:
+            raise ServerFailed(MISSING_EXTRA) from error
+        server = self._server
+        if server.command:
+            values = {name: self.credentials.get(value, value) for name, value in server.env.items()}
+            transport: Any = stdio(server.command, values, self._root, self._stop.set)
+        else:
+            headers = {name: self.credentials.get(value, value) for name, value in server.headers.items()}
+            client = await stack.enter_async_context(http_client(headers, server.timeout))
+            transport = streamable_http_client(str(server.url), http_client=client)
+        return Client(transport, message_handler=self._note, cache=None)
+
+    async def _note(self, message: Any) -> None:
+        if "ToolListChanged" in type(getattr(message, "root", message)).__name__:
+            self._is_stale = True
+
+    async def _list(self) -> None:
+        tools, cursor = [], None
+        for _ in range(_MAX_PAGES):
+            page = await self._client.list_tools(cursor=cursor)
+            tools += [found for tool in page.tools if (found := definition(tool)) is not None]
+            cursor = page.next_cursor
+            if not cursor:
+                break
+        self.definitions = ToolDefinitions(self.name, tuple(tools))
+        self._is_stale = False
+
+    async def current(self) -> ToolDefinitions:
+        """Return what the server offers now; ask again if it announced a change."""
+        if self._is_stale:
+            await self._bounded(self._list())
+        return self.definitions
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> Any:
+        return await self._bounded(self._client.call_tool(tool, arguments))
+
+    async def _bounded(self, work: Any) -> Any:
+        """Wait for the server, for its own end, or for the time limit."""
+        task = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait({task, self._task}, timeout=self._server.timeout, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                if self._task.done():
+                    raise ServerFailed(f"the MCP server `{self.name}` ended the connection")
+                message = f"the MCP server `{self.name}` did not answer within {self._server.timeout:g} seconds"
+                raise ServerTimeout(message)
+            return task.result()
+        except OpFailed:
+            self._stop.set()  # its state is unknown; the next call starts it anew
+            raise
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            if not self._is_answer(error):
+                self._stop.set()
+            raise ServerFailed(f"the MCP server `{self.name}`: {_reason(error)}") from error
+        finally:
+            if not task.done():
+                task.cancel()
+                with suppress(BaseException):
+                    await task
+
+    def _is_answer(self, error: BaseException) -> bool:
+        """Whether an exception is the server's own answer, after which the connection can be used."""
+        from mcp import MCPError
+
+        return isinstance(error, MCPError) and bool(self._server.command) and not self._stop.is_set()
+
+    async def aclose(self) -> None:
+        self._stop.set()
+        if not self._opened.done():
+            self._task.cancel()
+        with suppress(BaseException):
+            await self._task
+
+
+def _reason(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, FileNotFoundError):
+        return "its program is not installed"
+    return f"{type(error).__name__}: {error}"[:300]

@@ -1,0 +1,200 @@
+"""One tool of an MCP server as an op: `mcp:<server>/<tool>`, with the tool's schema for `args`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from reyn.errors import McpDefinitionsInvalid, OpInvalid, ReynError
+from reyn.jsonschema import SchemaInvalid, compile_schema
+from reyn.jsonschema.references import Definitions
+from reyn.ops.budget import OpFailed
+from reyn.ops.mcp.connections import ServerTimeout
+from reyn.ops.mcp.definitions import read_definitions
+from reyn.ops.op import Plan
+from reyn.permissions import Denied
+from reyn.secrets.handles import SCHEME, name_of
+from reyn.vocabulary import OpForm, OpSpec
+from reyn.vocabulary.schemas import arguments, flag, result
+
+if TYPE_CHECKING:
+    from reyn.config.values import McpServer
+    from reyn.ops.mcp.connections import Connections
+    from reyn.ops.mcp.definitions import ToolDefinition
+    from reyn.ops.op import Call, Env, OpSetup, Result
+    from reyn.ops.table import OpTable
+    from reyn.vocabulary import Effect
+
+_MAX_CHARS = 200_000
+_MAX_SUMMARY = 500
+
+
+class McpTool:
+    """Calls one tool. A tool whose definition is not the accepted one is not called."""
+
+    def __init__(
+        self, name: str, server: McpServer, tool: ToolDefinition, connections: Connections, setup: OpSetup
+    ) -> None:
+        self._name = name
+        self._server = server
+        self._tool = tool
+        self._connections = connections
+        self._setup = setup
+        self.spec = _spec(name, server, tool)
+
+    def target(self, call: Call) -> str:
+        return f"{self._name}/{self._tool.name}"
+
+    def plan(self, call: Call, env: Env) -> Plan | Denied:
+        return Plan()
+
+    async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
+        credentials = self._credentials(env)
+        try:
+            now = (await self._connections.definitions(self._name, self._server, credentials)).tool(self._tool.name)
+            if now is None or now.digest != self._tool.digest:
+                return call.denied(_changed(self._name, self._tool.name, is_gone=now is None))
+            found = await self._connections.call(
+                self._name, self._server, credentials, self._tool.name, call.args.get("args", {})
+            )
+        except ServerTimeout as error:
+            return call.timeout(str(error))
+        return await asyncio.to_thread(_result, call, found)
+
+    def _credentials(self, env: Env) -> dict[str, str]:
+        """Return the secrets of the server by handle. The skill must require each of them."""
+        values: dict[str, str] = {}
+        for text in (*self._server.env.values(), *self._server.headers.values()):
+            if not text.startswith(SCHEME):
+                continue
+            values[text] = env.credential(name_of(text))
+            if self._server.url:
+                try:
+                    values[text] = self._setup.secret(text, self._server.url)
+                except ReynError as error:
+                    raise OpFailed(f"`{text}` is not sent to the MCP server `{self._name}`: {error.message}") from error
+        return values
+
+
+def _changed(server: str, tool: str, *, is_gone: bool) -> Denied:
+    what = "no longer offers the tool" if is_gone else "has changed the definition of"
+    return Denied(
+        "default: accepted definitions only",
+        f"the MCP server `{server}` {what} `{tool}`; the operator must accept the new definitions first",
+    )
+
+
+def _spec(server: str, settings: McpServer, tool: ToolDefinition) -> OpSpec:
+    """Return the specification of a tool. Hints about its effect count only if the operator trusts the server."""
+    kind = f"mcp:{server}/{tool.name}"
+    is_repeatable = settings.trusted and (tool.read_only or tool.idempotent)
+    effect: Effect = "idempotent" if is_repeatable else "unsafe"
+    schema = _closed(tool.input_schema)
+    required = bool(schema.get("required"))
+    fields = {"args": schema}
+    summary = " ".join(tool.description.split())[:_MAX_SUMMARY] or f"The tool `{tool.name}` of `{server}`."
+    form = OpForm(
+        op=None,
+        summary=summary,
+        arguments=arguments(kind, None, fields if required else {}, {} if required else fields),
+        effect=effect,
+        result=result(
+            kind,
+            None,
+            {"content": {"type": "string"}, "structured": {}, "truncated": flag(default=False)},
+        ),
+        example={"kind": kind} | ({"args": _example(schema)} if required else {}),
+    )
+    return OpSpec(kind, summary, effect, "mcp", forms=(form,), advice=_arguments_text(schema))
+
+
+def _closed(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema that can be part of another: references lead to definitions at `#/properties/args/$defs`."""
+    table = Definitions({"type": "object"} | schema)
+    root: dict[str, Any] = _moved(table.root)
+    entries = {name: _moved(entry) for name, entry in table.entries.items()}
+    return root | ({"$defs": entries} if entries else {})
+
+
+def _moved(value: Any) -> Any:
+    match value:
+        case {"$ref": str(reference)} if reference.startswith("#/$defs/"):
+            rest = {key: _moved(part) for key, part in value.items() if key != "$ref"}
+            return {"$ref": f"#/properties/args{reference[1:]}"} | rest
+        case dict():
+            return {key: _moved(part) for key, part in value.items()}
+        case list():
+            return [_moved(part) for part in value]
+    return value
+
+
+_SAMPLES = {"string": "…", "integer": 1, "number": 1, "boolean": True, "array": [], "object": {}, "null": None}
+
+
+def _example(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments of the right types, if that is simple. The model sees the names; values are not shown."""
+    properties = schema.get("properties", {})
+    return {name: _sample(properties.get(name, {})) for name in schema.get("required", ())}
+
+
+def _sample(schema: Any) -> Any:
+    if not isinstance(schema, dict):
+        return "…"
+    if "default" in schema or "const" in schema or schema.get("enum"):
+        return schema.get("default", schema.get("const", (schema.get("enum") or [None])[0]))
+    kind = schema.get("type", "string")
+    return _SAMPLES.get(kind[0] if isinstance(kind, list) and kind else str(kind), "…")
+
+
+def _arguments_text(schema: dict[str, Any]) -> str:
+    names = [
+        name if name in schema.get("required", ()) else f"{name}?"
+        for name, part in schema.get("properties", {}).items()
+        if isinstance(part, dict | bool)
+    ]
+    return f"args: {{{', '.join(names)[:400]}}}." if names else ""
+
+
+def _result(call: Call, found: Any) -> Result:
+    """Convert the result of a tool: texts are joined, other content is described."""
+    text = "\n".join(_text(part) for part in found.content)
+    fields: dict[str, Any] = {"content": text[:_MAX_CHARS]}
+    if len(text) > _MAX_CHARS:
+        fields["truncated"] = True
+    structured = getattr(found, "structured_content", None)
+    if structured is not None and "truncated" not in fields and not found.content:
+        fields["structured"] = structured
+    if found.is_error:
+        return call.error(text[:500] or "the tool reported an error", **fields)
+    return call.ok(**fields)
+
+
+def _text(part: Any) -> str:
+    match part.type:
+        case "text":
+            return str(part.text)
+        case "image" | "audio":
+            return f"[{part.type} {part.mime_type}, {len(part.data) * 3 // 4} bytes]"
+        case "resource_link":
+            return f"[resource {part.uri}]"
+        case "resource":
+            return str(getattr(part.resource, "text", f"[resource {part.resource.uri}]"))
+    return f"[{part.type}]"
+
+
+def with_mcp_tools(table: OpTable, connections: Connections, setup: OpSetup, root: Any) -> OpTable:
+    """Return a table with the tools of the configured servers. What cannot be used is a problem of the table."""
+    problems: list[str] = []
+    for name, server in setup.config.mcp.servers.items():
+        try:
+            accepted = read_definitions(root, name)
+        except McpDefinitionsInvalid as error:
+            problems.append(f"MCP server `{name}`: {error.message}")
+            continue
+        for tool in accepted.tools if accepted else ():
+            try:
+                compile_schema(tool.input_schema)
+                table = table.with_ops(McpTool(name, server, tool, connections, setup))
+            except (SchemaInvalid, OpInvalid, ValueError, KeyError, TypeError, AttributeError) as error:
+                problems.append(f"MCP tool `{name}/{tool.name}`: {getattr(error, 'message', error)}")
+    return table.with_problems(*problems)

@@ -1,0 +1,150 @@
+"""Transports to MCP servers with bounds that those of the SDK lack: the size of a message, and no environment.
+
+A message larger than the limit ends the connection. Servers are stopped with everything that they started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+
+MAX_MESSAGE_BYTES = 16_000_000
+_INHERITED = ("HOME", "LANG", "LOGNAME", "PATH", "TERM", "TMPDIR", "USER")
+_GRACE_SECONDS = 2.0
+_CHUNK = 65_536
+
+
+@asynccontextmanager
+async def stdio(
+    command: Sequence[str], env: Mapping[str, str], cwd: str, on_close: Callable[[], None]
+) -> AsyncIterator[Any]:
+    """Start a server and exchange messages with it, one per line.
+
+    Args:
+        command: The program and its arguments.
+        env: Variables besides a few that programs need; nothing else is inherited.
+        cwd: The working directory.
+        on_close: Called when the server ends the connection, or breaks the protocol.
+    """
+    import anyio
+    from mcp.shared.message import SessionMessage
+    from mcp_types import jsonrpc_message_adapter
+
+    base = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env=base | dict(env),
+        cwd=cwd,
+        start_new_session=True,
+    )
+    inbound, received = anyio.create_memory_object_stream[Any](0)
+    sent, outbound = anyio.create_memory_object_stream[Any](0)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    stdin, stdout = process.stdin, process.stdout
+
+    async def read() -> None:
+        buffer = bytearray()
+        async with inbound:
+            while chunk := await stdout.read(_CHUNK):
+                buffer += chunk
+                # Only the new part can hold the end of a line: searching all of it would be quadratic.
+                if b"\n" not in chunk:
+                    if len(buffer) > MAX_MESSAGE_BYTES:
+                        return
+                    continue
+                *lines, rest = bytes(buffer).split(b"\n")
+                buffer = bytearray(rest)
+                for line in lines:
+                    if len(line) > MAX_MESSAGE_BYTES:
+                        return
+                    if line.strip():
+                        with suppress(ValueError):  # servers print other lines, too
+                            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                            await inbound.send(SessionMessage(message))
+
+    async def write() -> None:
+        async with outbound:
+            async for message in outbound:
+                text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                stdin.write(text.encode("utf-8", "backslashreplace") + b"\n")
+                await stdin.drain()
+
+    tasks = [asyncio.create_task(_until_closed(work, on_close)) for work in (read(), write())]
+    try:
+        yield received, sent
+    finally:
+        await _stop(process, tasks)
+        for stream in (inbound, received, sent, outbound):
+            stream.close()
+
+
+async def _until_closed(work: Coroutine[Any, Any, None], on_close: Callable[[], None]) -> None:
+    """Run a task of the transport. When it ends, for whatever reason, the connection is closed."""
+    try:
+        with suppress(Exception):
+            await work
+    finally:
+        on_close()
+
+
+async def _stop(process: asyncio.subprocess.Process, tasks: list[asyncio.Task[None]]) -> None:
+    """Close the server's input, then end it with everything that it started."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert process.stdin is not None
+    with suppress(OSError):
+        process.stdin.close()
+    for number, seconds in ((None, _GRACE_SECONDS), (signal.SIGTERM, _GRACE_SECONDS), (signal.SIGKILL, _GRACE_SECONDS)):
+        if number is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, number)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await process.wait()
+                break
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)  # what it started may outlive it
+    # asyncio has no other way to close a pipe that still holds data.
+    process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def http_client(headers: Mapping[str, str], seconds: float) -> Any:
+    """Return an HTTP client whose responses are bounded. It follows no redirects and ignores proxies."""
+    import httpx2
+
+    class Bounded(httpx2.AsyncByteStream):
+        def __init__(self, stream: Any) -> None:
+            self._stream = stream
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            size = 0
+            async for chunk in self._stream:
+                size += len(chunk)
+                if size > MAX_MESSAGE_BYTES:
+                    raise httpx2.ReadError("the response is too large")
+                yield chunk
+
+        async def aclose(self) -> None:
+            await self._stream.aclose()
+
+    class Transport(httpx2.AsyncHTTPTransport):
+        async def handle_async_request(self, request: Any) -> Any:
+            response = await super().handle_async_request(request)
+            response.stream = Bounded(response.stream)
+            return response
+
+    timeout = httpx2.Timeout(seconds, read=max(seconds, 300.0))
+    return httpx2.AsyncClient(
+        headers=dict(headers), timeout=timeout, transport=Transport(), trust_env=False, follow_redirects=False
+    )

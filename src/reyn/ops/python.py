@@ -1,0 +1,125 @@
+"""The op of `python` steps: call a function of the skill's own module, safe in a sandbox or unsafe without.
+
+No phase can allow it and no model can call it. Its arguments come from the step; the source is the run's own copy.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from reyn.errors import SandboxUnavailable
+from reyn.ops.op import Plan
+from reyn.ops.sandbox_limits import limits_of
+from reyn.permissions import Denied, NeedsApproval, refusal
+from reyn.vocabulary import OpForm, OpSpec
+from reyn.vocabulary.schemas import arguments, path, result, text, whole
+
+if TYPE_CHECKING:
+    from reyn.ops.op import Call, Env, Result
+    from reyn.permissions import Verdict
+    from reyn.sandbox import PythonResult, Stop
+
+DEFAULT_SECONDS = 30
+
+
+def _form(mode: str, summary: str, effect: Any) -> OpForm:
+    return OpForm(
+        mode,
+        summary,
+        arguments(
+            "python",
+            mode,
+            {
+                "module": path(),
+                "function": text(200, least=1),
+                "artifact": {"type": "object"},
+                "clock": whole(0, 2**53),
+            },
+            {"seconds": whole(1, 86_400, default=DEFAULT_SECONDS), "credentials": {"type": "array"}},
+        ),
+        effect,
+        result(
+            "python",
+            mode,
+            {
+                "value": {},
+                "sandbox": {"type": "string"},
+                "output": {"type": "string"},
+                "truncated": {"type": "boolean"},
+            },
+        ),
+        {
+            "kind": "python",
+            "op": mode,
+            "module": "./units.py",
+            "function": "total",
+            "artifact": {"type": "order", "data": {}},
+            "clock": 0,
+        },
+    )
+
+
+class PythonOp:
+    """Runs the function in Monty, in CPython inside the process sandbox, or unconfined."""
+
+    spec = OpSpec(
+        "python",
+        "Call a function of the skill's own module.",
+        "unsafe",
+        forms=(
+            _form("safe", "Call it in a sandbox, with a fixed clock and seed.", "idempotent"),
+            _form("unsafe", "Call it with the rights of the user who runs Reyn.", "unsafe"),
+        ),
+        optional_permissions=("python",),
+        is_step=False,
+        is_offered=False,
+        takes_time=True,
+    )
+
+    def plan(self, call: Call, env: Env) -> Plan | Denied:
+        verdict = _verdict(call, env)
+        if isinstance(verdict, Denied):
+            return verdict
+        if call.args["module"] not in env.modules:
+            return Plan(verdict.rule, result=call.error(f"the run has no copy of `{call.args['module']}`"))
+        return Plan(verdict.rule, approval=verdict.rule if isinstance(verdict, NeedsApproval) else None)
+
+    async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
+        from reyn.sandbox import PythonFailed, in_thread
+
+        if refused := refusal(_verdict(call, env), approved=plan.approved):
+            return call.denied(refused)
+        try:
+            done = await in_thread(partial(_execute, call, env))
+        except PythonFailed as error:
+            fail = call.timeout if error.timed_out else call.error
+            fields = _output(error.output.text, truncated=error.output.truncated)
+            return fail(f"`{call.args['function']}`: {error.message}", sandbox=error.sandbox, **fields)
+        except SandboxUnavailable as error:
+            return call.error(f"{error.code}: {error.message}")
+        fields = _output(done.output.text, truncated=done.output.truncated)
+        note = {"note": done.note} if done.note else {}
+        return call.ok(value=done.value, sandbox=done.sandbox, **fields, **note)
+
+
+def _execute(call: Call, env: Env, stop: Stop) -> PythonResult:
+    from reyn.sandbox import PythonStep, run_safe, run_unsafe
+
+    args = call.args
+    step = PythonStep(dict(env.modules), args["module"], args["function"], args["artifact"], args["clock"])
+    limits = limits_of(env, args.get("seconds", DEFAULT_SECONDS))
+    if call.op == "safe":
+        return run_safe(step, limits, env.sandbox.backend, stop)
+    credentials = {name: env.credential(name) for name in args.get("credentials", ())}
+    return run_unsafe(step, env.roots.project_text, credentials, limits, stop)
+
+
+def _verdict(call: Call, env: Env) -> Verdict:
+    target = f"{call.args['module']}:{call.args['function']}"
+    return env.gate.python(target, is_unsafe=call.op == "unsafe")
+
+
+def _output(printed: str, *, truncated: bool) -> dict[str, Any]:
+    fields: dict[str, Any] = {"output": printed} if printed else {}
+    return fields | ({"truncated": True} if truncated else {})

@@ -1,0 +1,23 @@
+"""The limits of one program or python step: what it asks for, within what the operator configured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from reyn.ops.op import Env
+    from reyn.sandbox import Limits
+
+
+def limits_of(env: Env, seconds: float) -> Limits:
+    """Return the limits for a program that may take so many seconds, if the operator allows as many."""
+    from reyn.sandbox import Limits
+
+    most = env.sandbox
+    return Limits(
+        seconds=min(seconds, most.seconds),
+        memory_bytes=most.memory_bytes,
+        output_bytes=most.output_bytes,
+        processes=most.processes,
+        file_bytes=most.file_bytes,
+    )

@@ -1,0 +1,225 @@
+"""The op `sandboxed_exec`: run a program in the process sandbox.
+
+The model asks for paths, network and time; the gate and the configuration decide what the program gets. A call without
+`write_paths` and `network` has no lasting effect, so it is repeated after a crash; any other one asks a person.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from reyn.errors import ReynError, SandboxUnavailable
+from reyn.ops.budget import OpFailed
+from reyn.ops.op import Plan
+from reyn.ops.sandbox_limits import limits_of
+from reyn.ops.shell import program_result
+from reyn.permissions import Allowed, Denied, NeedsApproval, refusal
+from reyn.vocabulary import OpForm, OpSpec
+from reyn.vocabulary.schemas import arguments, flag, many, path, result, text, whole
+from reyn.workspace import Location, locate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reyn.ops.op import Call, Env, Result
+    from reyn.permissions import Verdict
+    from reyn.sandbox import Access, Outcome, Stop
+
+_MAX_ENTRIES = 50_000
+"""The number of files and folders below the read paths, each of which the gate decides about."""
+
+_FORM = OpForm(
+    None,
+    "Run a program without the network, with the files that `read_paths` names.",
+    arguments(
+        "sandboxed_exec",
+        None,
+        {"argv": {"type": "array", "items": text(8_000), "minItems": 1, "maxItems": 200}},
+        {
+            "read_paths": many(path(), 50),
+            "write_paths": many(path(), 20),
+            "network": flag(default=False),
+            "allow_subprocess": flag(default=False),
+            "env_passthrough": many(text(64, least=1), 20),
+            "timeout_seconds": whole(1, 3_600, default=60),
+        },
+    ),
+    "unsafe",
+    result(
+        "sandboxed_exec",
+        None,
+        {
+            "backend": {"type": "string"},
+            "returncode": {"type": "integer"},
+            "stdout": {"type": "string"},
+            "stderr": {"type": "string"},
+            "truncated": {"type": "boolean"},
+        },
+    ),
+    {"kind": "sandboxed_exec", "argv": ["wc", "-l", "notes.txt"], "read_paths": ["notes.txt"]},
+    unsafe_fields=("write_paths", "network"),
+)
+
+
+class SandboxedExecOp:
+    """Runs a program that can reach what the gate grants, and nothing else."""
+
+    spec = OpSpec(
+        "sandboxed_exec",
+        _FORM.summary,
+        "unsafe",
+        "exec",
+        forms=(_FORM,),
+        advice="`write_paths` are in `workspace:`; `env_passthrough` names credentials.",
+        optional_permissions=("web",),
+        takes_time=True,
+    )
+
+    def target(self, call: Call) -> str:
+        """Return the program as it is called."""
+        return str(call.args["argv"][0])
+
+    def plan(self, call: Call, env: Env) -> Plan | Denied:
+        rules, approvals = [], []
+        for verdict in self._verdicts(call, env):
+            if isinstance(verdict, Denied):
+                return verdict
+            rules.append(verdict.rule)
+            if isinstance(verdict, NeedsApproval) and verdict.rule not in approvals:
+                approvals.append(verdict.rule)
+        # The rule of the program is asked about by `plan_op` already.
+        asked = [rule for rule in approvals if rule != rules[0]]
+        return Plan(rules[0], approval=" and ".join(asked) or None)
+
+    async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
+        from reyn.sandbox import choose_backend, in_thread
+
+        for verdict in self._verdicts(call, env):
+            if refused := refusal(verdict, approved=plan.approved):
+                return call.denied(refused)
+        try:
+            backend = choose_backend(env.sandbox.backend)
+        except SandboxUnavailable as error:
+            return call.error(f"{error.code}: {error.message}")
+        access = _access(call, env, approved=plan.approved)
+        outcome = await in_thread(partial(_execute, call, env, access))
+        return program_result(call, outcome, backend=backend.name)
+
+    def _verdicts(self, call: Call, env: Env) -> Iterator[Verdict]:
+        """Yield what the gate says about the program, then about each thing that it would use."""
+        args = call.args
+        yield env.gate.capability("exec", self.target(call))
+        for text_ in args.get("read_paths", ()):
+            yield env.gate.read(locate(text_, env.roots))
+        for text_ in args.get("write_paths", ()):
+            yield _write_verdict(locate(text_, env.roots), env)
+        if args.get("network"):
+            yield env.gate.capability("web", call.kind)
+
+
+def _write_verdict(location: Location, env: Env) -> Verdict:
+    """Allow writing in the workspace only: a program creates names that the gate could not decide about."""
+    if location.zone != "workspace":
+        reason = f"a program can write in `workspace:` only, not in `{location.display_path}`"
+        return Denied("default: programs write in the workspace", reason)
+    return env.gate.write(location) if location.parts else Allowed("default: the run's workspace")
+
+
+def _execute(call: Call, env: Env, access: Access, stop: Stop) -> Outcome:
+    from reyn.sandbox import choose_backend, run_program
+
+    limits = limits_of(env, call.args.get("timeout_seconds", _FORM.defaults["timeout_seconds"]))
+    backend = choose_backend(env.sandbox.backend)
+    return run_program(backend, tuple(call.args["argv"]), access, limits, stop=stop)
+
+
+def _access(call: Call, env: Env, *, approved: str) -> Access:
+    """Return what the program may use. The gate has allowed the paths; what it denies below them is hidden.
+
+    Raises:
+        OpFailed: A path does not exist, or a credential is not available.
+    """
+    from reyn.sandbox import Access
+
+    args = call.args
+    env.roots.workspace.mkdir(parents=True, exist_ok=True, mode=0o700)
+    read = [locate(text_, env.roots) for text_ in args.get("read_paths", ())]
+    write = [locate(text_, env.roots) for text_ in args.get("write_paths", ())]
+    for location in (*read, *write):
+        if location.zone == "full_content" or not os.path.lexists(_host_path(location, env)):
+            raise OpFailed(f"there is no file or folder `{location.display_path}`")
+    hidden = tuple(name for location in read for name in _hidden_below(location, env, approved))
+    return Access(
+        read=tuple(_host_path(location, env) for location in read),
+        write=tuple(_host_path(location, env) for location in write),
+        hidden=hidden,
+        network=bool(args.get("network")),
+        subprocesses=bool(args.get("allow_subprocess")) and env.sandbox.processes > 1,
+        env=_environment(args.get("env_passthrough", ()), env),
+        cwd=_start_folder(read, write, env),
+    )
+
+
+def _start_folder(read: list[Location], write: list[Location], env: Env) -> str:
+    """Return the folder where the program starts: that of relative paths, if it sees any of them."""
+    if any(location.zone == "project" for location in read):
+        return env.roots.bases.project
+    return env.roots.bases.workspace if (*read, *write) else "/"
+
+
+def _host_path(location: Location, env: Env) -> str:
+    bases = env.roots.bases
+    base = {"project": bases.project, "workspace": bases.workspace}.get(location.zone, "")
+    return "/".join((base.rstrip("/"), *location.parts)) or "/"
+
+
+def _hidden_below(folder: Location, env: Env, approved: str) -> Iterator[str]:
+    """Yield the files and folders below a folder that the run may not read."""
+    if folder.zone == "outside":
+        return
+    waiting, seen = [folder], 0
+    while waiting:
+        above = waiting.pop()
+        try:
+            entries = list(os.scandir(_host_path(above, env)))
+        except NotADirectoryError:
+            return
+        seen += len(entries)
+        if seen > _MAX_ENTRIES:
+            raise OpFailed(f"`{folder.display_path}` has more than {_MAX_ENTRIES} files; name a smaller folder")
+        for entry in entries:
+            location = above.below(entry.name)
+            # A link is shown as it is: where it leads outside, the sandbox has nothing.
+            is_denied = not _is_utf8(entry.name) or refusal(_entry_verdict(location, env), approved=approved)
+            if is_denied:
+                yield entry.path
+            elif entry.is_dir(follow_symlinks=False):
+                waiting.append(location)
+
+
+def _entry_verdict(location: Location, env: Env) -> Verdict:
+    """Ask the gate about an entry by its own name; a state directory below the project is found by its path."""
+    path_ = _host_path(location, env)
+    if path_ in env.roots.bases.hidden_normalized or path_.lower() in env.roots.bases.hidden_normalized:
+        return Denied("the state directory is out of reach", "")
+    return env.gate.read(location)
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _environment(names: Any, env: Env) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for name in names:
+        try:
+            values[name] = env.credential(name)
+        except ReynError as error:
+            raise OpFailed(f"the credential `{name}` is not available: {error.message}") from error
+    return values

@@ -1,0 +1,164 @@
+"""Send one HTTP request within limits: checked addresses, bounded time and size, no redirects, no environment.
+
+The connection is made to the address that was checked, so that a name that resolves differently the second time does
+not lead elsewhere. Redirects are returned to the caller, which decides about the new host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import zlib
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from reyn._version import __version__
+from reyn.ops.budget import OpFailed
+from reyn.ops.web.addresses import is_public
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from reyn.ops.web.addresses import Target
+
+MAX_BYTES = 5_000_000
+"""Bytes of a response that are read; the rest is left."""
+MISSING_EXTRA = "web access needs the extra `web`: pip install 'reyn[web]'"
+_USER_AGENT = f"reyn/{__version__}"
+_REDIRECTS = (301, 302, 303, 307, 308)
+
+
+class Response(NamedTuple):
+    """A response: `content` is decompressed and holds at most the allowed bytes."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+    is_truncated: bool
+
+    @property
+    def location(self) -> str:
+        """The URL that a redirect leads to; empty if this is no redirect."""
+        return self.headers.get("location", "") if self.status in _REDIRECTS else ""
+
+
+class TimedOut(OpFailed):
+    """The server did not answer in time."""
+
+
+async def request(
+    target: Target,
+    *,
+    seconds: float,
+    allow_private: Callable[[], OpFailed | None],
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+    body: bytes = b"",
+    max_bytes: int = MAX_BYTES,
+) -> Response:
+    """Send a request and read the response.
+
+    Args:
+        target: Where to send it.
+        seconds: Time limit for everything together.
+        allow_private: Called if the host has a private or loopback address; returns why it must not be used.
+        method: The method.
+        headers: Further headers.
+        body: The body.
+        max_bytes: Bytes of the response to read.
+
+    Raises:
+        TimedOut: It took too long.
+        OpFailed: There is no usable response.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            address = await _checked_address(target, allow_private)
+            return await _exchange(target, address, method, dict(headers or {}), body, max_bytes)
+    except TimeoutError as error:
+        raise TimedOut(f"`{target.name}` did not answer within {seconds:g} seconds") from error
+
+
+async def _checked_address(target: Target, allow_private: Callable[[], OpFailed | None]) -> str:
+    """Resolve a host, and return an address to connect to. All of its addresses are checked."""
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise OpFailed(f"the host `{target.host}` cannot be resolved") from error
+    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    if not addresses:
+        raise OpFailed(f"the host `{target.host}` has no address")
+    if not all(map(is_public, addresses)) and (problem := allow_private()):
+        raise problem
+    return addresses[0]
+
+
+async def _exchange(
+    target: Target, address: str, method: str, headers: dict[str, str], body: bytes, max_bytes: int
+) -> Response:
+    http = _http()
+    sent = {"Host": target.name, "User-Agent": _USER_AGENT, "Accept-Encoding": "gzip, identity", **headers}
+    if body:
+        sent["Content-Length"] = str(len(body))
+    url = http.URL(
+        scheme=target.scheme.encode(), host=target.host.encode(), port=target.port, target=target.path.encode()
+    )
+    pool = http.AsyncConnectionPool(ssl_context=_tls(), network_backend=_pinned(address), max_connections=1)
+    try:
+        async with pool, pool.stream(method, url, headers=list(sent.items()), content=body or None) as response:
+            received = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
+            decoder = _decoder(received.get("content-encoding", ""))
+            content = bytearray()
+            async for chunk in response.aiter_stream():
+                content += decoder(chunk, max_bytes + 1 - len(content))
+                if len(content) > max_bytes:
+                    break
+            return Response(response.status, received, bytes(content[:max_bytes]), len(content) > max_bytes)
+    except zlib.error as error:
+        raise OpFailed(f"the response of `{target.name}` is not valid gzip") from error
+    except (ssl.SSLError, OSError, http.NetworkError, http.ProtocolError, http.TimeoutException) as error:
+        reason = str(error) or type(error).__name__
+        raise OpFailed(f"`{target.name}` cannot be reached: {reason[:200]}") from error
+
+
+def _decoder(encoding: str) -> Callable[[bytes, int], bytes]:
+    """Return a function that decodes a chunk to at most so many bytes: compressed data may expand a thousandfold."""
+    match encoding.strip().lower():
+        case "" | "identity":
+            return lambda chunk, most: chunk[: max(0, most)]
+        case "gzip" | "x-gzip":
+            inflater = zlib.decompressobj(wbits=31)
+            return lambda chunk, most: inflater.decompress(chunk, max(1, most))
+    raise OpFailed(f"the response has the encoding `{encoding[:40]}`, which is not supported")
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
+def _http() -> Any:
+    try:
+        import httpcore2
+    except ImportError as error:
+        raise OpFailed(MISSING_EXTRA) from error
+    return httpcore2
+
+
+def _pinned(address: str) -> Any:
+    """Return a network backend that connects to one address, whatever name it is asked for."""
+    http = _http()
+
+    class PinnedBackend(http.AsyncNetworkBackend):  # type: ignore[misc, name-defined]  # imported lazily
+        def __init__(self) -> None:
+            self._backend = http.AnyIOBackend()
+
+        async def connect_tcp(self, host: str, port: int, *args: Any, **options: Any) -> Any:
+            return await self._backend.connect_tcp(address, port, *args, **options)
+
+        async def sleep(self, seconds: float) -> None:
+            await self._backend.sleep(seconds)
+
+    return PinnedBackend()

@@ -1,0 +1,30 @@
+"""Execute foreign code in isolation: python steps, and programs that a model runs.
+
+Two sandboxes are boundaries: Monty, which has no system, and a process in bubblewrap or under Landlock. Where neither
+is available, nothing is executed. What a program may use is decided by `reyn.permissions`; this package enforces it.
+"""
+
+from reyn.sandbox.backends import BackendName, choose_backend, run_program
+from reyn.sandbox.python_steps import PythonStep, choose_sandbox, run_safe, run_unsafe
+from reyn.sandbox.results import PythonFailed, PythonResult
+from reyn.sandbox.supervision import Stop, in_thread
+from reyn.sandbox.unconfined import run_unconfined
+from reyn.sandbox.values import Access, Limits, Outcome
+
+__all__ = [
+    "Access",
+    "BackendName",
+    "Limits",
+    "Outcome",
+    "PythonFailed",
+    "PythonResult",
+    "PythonStep",
+    "Stop",
+    "choose_backend",
+    "choose_sandbox",
+    "in_thread",
+    "run_program",
+    "run_safe",
+    "run_unconfined",
+    "run_unsafe",
+]

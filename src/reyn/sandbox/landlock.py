@@ -1,0 +1,123 @@
+"""The Landlock backend, by the package `sandlock`: Landlock rules, system-call filters and a supervisor.
+
+It needs no program and no namespaces, but a recent kernel (Linux 6.12). Landlock does not cover the metadata of files:
+names and sizes of files outside the access can be seen, and changing metadata is denied everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import warnings
+from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from reyn.sandbox.system import FOLDERS, NOBODY, environment, limited, readable
+from reyn.sandbox.values import Access, Limits
+
+if TYPE_CHECKING:
+    from sandlock import Process
+
+_METADATA = [
+    *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchown", "fchownat"),
+    *("utime", "utimes", "futimesat", "utimensat"),
+    *("setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr"),
+]
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_PROBE_SECONDS = 20.0
+
+
+class Landlock:
+    """Runs programs with `sandlock`."""
+
+    name = "landlock"
+
+    @cached_property
+    def problem(self) -> str:
+        """Why it cannot be used on this machine; empty if it can. Found out by running a program."""
+        try:
+            from sandlock import landlock_abi_version, min_landlock_abi
+        except (ImportError, OSError, RuntimeError):
+            return "the package `sandlock` is not installed (extra `sandbox`)"
+        version, needed = landlock_abi_version(), min_landlock_abi()
+        if version < needed:
+            return f"the kernel has Landlock {max(version, 0)}, but {needed} is needed (Linux 6.12)"
+        from reyn.sandbox.supervision import supervise
+
+        try:
+            outcome = supervise(self.start(("/bin/true",), Access(), Limits()), b"", Limits(seconds=_PROBE_SECONDS))
+        except (OSError, RuntimeError, ValueError) as error:
+            return f"`sandlock` does not work here: {error}"
+        if outcome.returncode == 0:
+            return ""
+        return f"`sandlock` does not work here: {outcome.stderr.decode('utf-8', 'replace')[:200]}"
+
+    def start(self, argv: tuple[str, ...], access: Access, limits: Limits) -> _Confined:
+        """Start a program. The caller has checked that there is no `problem`."""
+        from sandlock import Sandbox, StdioMode
+
+        temporary = tempfile.mkdtemp(prefix="reyn-sandbox-")
+        user: dict[str, Any] = {"uid": NOBODY, "gid": NOBODY} if os.geteuid() == 0 else {}
+        denied = [name for name in access.hidden if os.path.lexists(name)]
+        try:
+            sandbox = Sandbox(
+                fs_readable=[*_existing(*FOLDERS, *_DEVICES), *readable(access), *access.read],
+                fs_writable=[temporary, *access.write, "/dev/null"],
+                fs_denied=denied,
+                net_allow=["tcp://*:*", "udp://*:*"] if access.network else [],
+                max_memory=limits.memory_bytes,
+                max_processes=limits.processes if access.subprocesses else 1,
+                max_open_files=256,
+                extra_deny_syscalls=_METADATA,
+                no_coredump=True,
+                clean_env=True,
+                env=environment(access, temporary),
+                cwd=access.cwd,
+                **user,
+            )
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # it has no effect of its own for `gid`, which follows `uid`
+                piped = StdioMode.PIPED
+                process = sandbox.popen(limited(argv, limits), stdin=piped, stdout=piped, stderr=piped)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        return _Confined(process, temporary)
+
+
+def _existing(*names: str) -> list[str]:
+    return [name for name in names if os.path.exists(name)]  # noqa: PTH110 - text in, text out
+
+
+class _Confined:
+    """A process in `sandlock`, with a temporary folder that is removed after it."""
+
+    def __init__(self, process: Process, temporary: str) -> None:
+        self._process = process
+        self._temporary = temporary
+        self._pid: int = process.pid
+        streams = (process.stdin, process.stdout, process.stderr)
+        stdin, stdout, stderr = (os.dup(stream.fileno()) for stream in streams)
+        self.streams = (stdin, stdout, stderr)
+        for stream in streams:
+            stream.close()
+
+    @property
+    def pid(self) -> int:
+        return self._pid
+
+    def overuse(self, limits: Limits) -> str:
+        return ""  # the supervisor of `sandlock` enforces all of them
+
+    def kill(self) -> None:
+        with suppress(RuntimeError, OSError):
+            self._process.kill()
+
+    def wait(self) -> int:
+        try:
+            result = self._process.wait()
+        finally:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+        return int(-result.signal if result.signal > 0 else result.exit_code)

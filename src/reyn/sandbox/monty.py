@@ -1,0 +1,107 @@
+"""Run a python step in Monty: an interpreter of a part of Python without access to the system, in worker processes.
+
+Sources that need more are for CPython (`interpreter_choice`). The workers live as long as this process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from reyn.sandbox.results import PythonFailed, PythonResult, StepOutput, to_json
+
+if TYPE_CHECKING:
+    from pydantic_monty import Monty
+
+    from reyn.sandbox.values import Limits
+
+_INPUT = "reyn_artifact_of_this_step"
+_LIMITS = (TimeoutError, MemoryError)
+_pools: dict[int, Monty] = {}
+"""The pool of this process; a forked child has its own."""
+
+
+def is_installed() -> bool:
+    """Return whether the package is installed."""
+    from importlib.util import find_spec
+
+    return find_spec("pydantic_monty") is not None
+
+
+class MontyFailed(PythonFailed):
+    """The step failed in Monty. Unless `is_final`, CPython may be able to execute it."""
+
+    def __init__(self, message: str, output: StepOutput, *, is_final: bool, timed_out: bool = False) -> None:
+        super().__init__(message, "monty", output, timed_out=timed_out)
+        self.is_final = is_final
+
+
+def run_monty(source: str, function: str, artifact: dict[str, Any], clock: int, limits: Limits) -> PythonResult:
+    """Call a function of a module.
+
+    Args:
+        source: The source of the module.
+        function: The name of the function.
+        artifact: Its argument.
+        clock: The time that the module sees, in microseconds since 1970.
+        limits: Time, memory and output.
+
+    Raises:
+        MontyFailed: The module or the function failed, or exceeded a limit.
+    """
+    from pydantic_monty import MontyCrashedError, MontyError
+
+    output = StepOutput(limits.output_bytes)
+    try:
+        session = _pool().checkout(
+            script_name="step.py",
+            limits={"max_feed_duration_secs": limits.seconds, "max_memory": limits.memory_bytes},
+            os_policy={
+                "datetime": datetime.fromtimestamp(clock / 1_000_000, UTC),
+                "sleep": "zero",
+                "random_start": {"seed": 0},
+            },
+        )
+        with session:
+            value = session.feed_run(
+                f"{source}\n{function}({_INPUT})\n",
+                inputs={_INPUT: artifact},
+                print_callback=lambda stream, text: output.add(text.encode("utf-8", "surrogatepass")),
+            )
+    except MontyCrashedError as error:
+        raise MontyFailed(f"its interpreter was ended: {error}", output, is_final=True, timed_out=True) from error
+    except MontyError as error:
+        cause = error.exception()
+        raise MontyFailed(
+            f"{type(cause).__name__}: {cause}"[:2_000],
+            output,
+            is_final=isinstance(cause, _LIMITS),
+            timed_out=isinstance(cause, TimeoutError),
+        ) from error
+    try:
+        return PythonResult(to_json(value), "monty", output)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise MontyFailed(f"its result is not JSON: {error}", output, is_final=False) from error
+
+
+def _pool() -> Monty:
+    from pydantic_monty import Monty as Pool
+
+    pool = _pools.get(os.getpid())
+    if pool is None:
+        # Workers are started when they are needed; each has the environment of this process, which a step cannot read.
+        pool = Pool(min_processes=1, max_processes=max(4, os.cpu_count() or 1))
+        pool.__enter__()
+        _pools[os.getpid()] = pool
+    return pool
+
+
+@atexit.register
+def _close() -> None:
+    pool = _pools.pop(os.getpid(), None)
+    if pool is not None:
+        with suppress(Exception):
+            pool.__exit__(None, None, None)

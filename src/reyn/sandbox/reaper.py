@@ -1,0 +1,67 @@
+"""A program that runs another one and ends every descendant of it, also those that have left its session.
+
+It is executed as a script with the bare interpreter: `reaper.py CONTROL PROGRAM ARGUMENT…`. CONTROL is a descriptor;
+when its other end closes, or the program ends, all descendants are killed. It exits with the program's exit code, or
+128 plus the number of the signal that ended it.
+"""
+
+import ctypes
+import os
+import select
+import signal
+import sys
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def main() -> None:
+    control, argv = int(sys.argv[1]), sys.argv[2:]
+    # Orphans become children of this process instead of the system's init.
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    child = os.fork()
+    if child == 0:
+        os.close(control)
+        os.setsid()
+        try:
+            os.execvp(argv[0], argv)  # noqa: S606 - the point of this program
+        except OSError as error:
+            os.write(2, f"{argv[0]}: {error.strerror}\n".encode())
+            os._exit(127)
+    for descriptor in (0, 1, 2):
+        os.close(descriptor)
+    ended = os.pidfd_open(child)
+    select.select([control, ended], [], [])
+    code = kill_all(child)
+    os._exit(code)
+
+
+def kill_all(child: int) -> int:
+    """Kill all descendants until none is left, and return the exit code of the child."""
+    code = 128 + signal.SIGKILL
+    while True:
+        for pid in descendants(os.getpid()):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                continue
+        try:
+            pid, status = os.waitpid(-1, 0)
+        except ChildProcessError:
+            return code
+        if pid == child:
+            exit_code = os.waitstatus_to_exitcode(status)
+            code = exit_code if exit_code >= 0 else 128 - exit_code
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the descendants of a process, children first."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as file:  # noqa: PTH123 - the bare interpreter
+            children = [int(word) for word in file.read().split()]
+    except OSError:
+        return []
+    return children + [one for child in children for one in descendants(child)]
+
+
+if __name__ == "__main__":
+    main()

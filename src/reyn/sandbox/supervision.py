@@ -1,0 +1,215 @@
+"""Supervise one process: feed its input, keep the beginning of its output, end it when its time is up.
+
+Backends start processes; this module decides how long they live. Nothing here isolates anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import selectors
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+
+from reyn.sandbox.values import Limits, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    T = TypeVar("T")
+
+_CHUNK = 65_536
+_CHECK_SECONDS = 0.02
+"""How often the use of a process is compared with its limits."""
+_DRAIN_SECONDS = 2.0
+"""How long output is read after the process has ended: another process may still have it open."""
+
+
+class Running(Protocol):
+    """A process that a backend has started. The descriptors belong to the caller."""
+
+    @property
+    def pid(self) -> int: ...
+
+    streams: tuple[int, int, int]
+    """The descriptors of its standard input, output and error."""
+
+    def overuse(self, limits: Limits) -> str:
+        """Return which limit its processes exceed together; empty if none, or if the kernel enforces all of them."""
+        ...
+
+    def kill(self) -> None:
+        """End it and every process that it started, whatever they do with signals."""
+        ...
+
+    def wait(self) -> int:
+        """Wait until it has ended and release it; return its exit code, negative for a signal."""
+        ...
+
+
+class Stop:
+    """Ends a supervised process from another thread."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def fileno(self) -> int:
+        return self._read
+
+    def set(self) -> None:
+        with self._lock:
+            if not self._is_closed:
+                os.write(self._write, b"x")
+
+    def close(self) -> None:
+        with self._lock:
+            if not self._is_closed:
+                self._is_closed = True
+                os.close(self._read)
+                os.close(self._write)
+
+
+def supervise(process: Running, stdin: bytes, limits: Limits, stop: Stop | None = None) -> Outcome:
+    """Wait until a process has ended, and end it if it exceeds a limit or `stop` is set."""
+    return _Supervision(process, stdin, limits, stop).run()
+
+
+class _Supervision:
+    def __init__(self, process: Running, stdin: bytes, limits: Limits, stop: Stop | None) -> None:
+        self._process = process
+        self._stdin = memoryview(stdin)
+        self._limits = limits
+        self._deadline = time.monotonic() + limits.seconds
+        self._selector = selectors.DefaultSelector()
+        self._output: dict[int, bytearray] = {}
+        self._stop = stop
+        self._truncated = False
+        self._has_ended = False
+        self._pidfd = -1
+
+    def run(self) -> Outcome:
+        stdin, stdout, stderr = self._process.streams
+        try:
+            self._register(stdin, stdout, stderr)
+            status, reason = self._watch()
+        finally:
+            if not self._has_ended:
+                self._process.kill()
+            if self._pidfd >= 0:
+                os.close(self._pidfd)
+        self._drain()
+        returncode = self._process.wait()
+        self._selector.close()
+        for descriptor in (stdin, stdout, stderr):
+            with suppress(OSError):
+                os.close(descriptor)
+        out, err = bytes(self._output[stdout]), bytes(self._output[stderr])
+        return Outcome(status, returncode, out, err, self._truncated, reason)
+
+    def _register(self, stdin: int, stdout: int, stderr: int) -> None:
+        self._output = {stdout: bytearray(), stderr: bytearray()}
+        for descriptor in (stdout, stderr):
+            os.set_blocking(descriptor, False)
+            self._selector.register(descriptor, selectors.EVENT_READ, "output")
+        if self._stop is not None:
+            self._selector.register(self._stop, selectors.EVENT_READ, "stop")
+        os.set_blocking(stdin, False)
+        self._selector.register(stdin, selectors.EVENT_WRITE, "input")
+        self._pidfd = os.pidfd_open(self._process.pid)
+        self._selector.register(self._pidfd, selectors.EVENT_READ, "ended")
+
+    def _watch(self) -> tuple[Literal["exited", "timeout", "killed"], str]:
+        """Return the status and reason when the process has ended or must be ended."""
+        checked = time.monotonic()
+        while not self._has_ended:
+            now = time.monotonic()
+            if now >= self._deadline:
+                return "timeout", f"it took more than {self._limits.seconds:g} seconds"
+            if now - checked >= _CHECK_SECONDS:
+                checked = now
+                if reason := self._process.overuse(self._limits):
+                    return "killed", reason
+            for key, _ in self._selector.select(min(self._deadline - now, _CHECK_SECONDS)):
+                match key.data:
+                    case "output":
+                        self._read(key.fd)
+                    case "input":
+                        self._feed(key.fd)
+                    case "stop":
+                        return "killed", "the run was stopped"
+                    case _:
+                        self._has_ended = True
+        return "exited", ""
+
+    def _feed(self, descriptor: int) -> None:
+        try:
+            self._stdin = self._stdin[os.write(descriptor, self._stdin[:_CHUNK]) :] if self._stdin else self._stdin
+        except BlockingIOError:
+            return
+        except OSError:  # the program does not read its input
+            self._stdin = self._stdin[:0]
+        if not self._stdin:
+            self._selector.unregister(descriptor)
+            os.close(descriptor)
+
+    def _read(self, descriptor: int) -> None:
+        try:
+            data = os.read(descriptor, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._selector.unregister(descriptor)
+            return
+        output = self._output[descriptor]
+        free = self._limits.output_bytes - len(output)
+        output += data[:free]
+        self._truncated = self._truncated or len(data) > free
+
+    def _drain(self) -> None:
+        """Read what is left in the pipes."""
+        deadline = time.monotonic() + _DRAIN_SECONDS
+        while time.monotonic() < deadline:
+            open_streams = [key for key in self._selector.get_map().values() if key.data == "output"]
+            if not open_streams:
+                return
+            ready = [key for key, _ in self._selector.select(0.05) if key.data == "output"]
+            for key in ready:
+                self._read(key.fd)
+
+
+async def in_thread(work: Callable[[Stop], T]) -> T:
+    """Run blocking work in a thread of its own; when the awaiting task is cancelled, `stop` is set for it.
+
+    The thread is a daemon: work that cannot be stopped does not keep the interpreter from exiting.
+    """
+    loop, stop = asyncio.get_running_loop(), Stop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def finish(set_result: Callable[..., None], value: object) -> None:
+        if not future.done():
+            set_result(value)
+
+    def run() -> None:
+        try:
+            result = work(stop)
+        except BaseException as error:  # noqa: BLE001 - raised again by the awaiting task
+            settle: tuple[Any, Any] = (future.set_exception, error)
+        else:
+            settle = (future.set_result, result)
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(finish, *settle)
+        stop.close()
+
+    thread = threading.Thread(target=run, name="reyn-sandbox", daemon=True)
+    thread.start()
+    try:
+        return await future
+    except asyncio.CancelledError:
+        stop.set()
+        raise

@@ -1,0 +1,126 @@
+"""`iterate` with `concurrency`: sub-runs execute together, results are in order, and a stop loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reyn.models import ModelAnswer, ModelRequest
+from reyn.runtime import OSRuntime
+from tests.support import finish, write_skill
+
+ANYTHING = {"type": "object", "additionalProperties": True}
+
+
+class Meeting:
+    """A model that answers the sub-runs in reverse order, once as many are waiting as execute together."""
+
+    name = "meeting"
+
+    def __init__(self, expected: int) -> None:
+        self.expected = expected
+        self.waiting: list[tuple[str, asyncio.Event]] = []
+        self.most = 0
+        self.running = 0
+        self.calls: list[str] = []
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        text = request.input["data"].get("text", "")
+        self.calls.append(text)
+        if request.phase == "x":
+            self.running += 1
+            self.most = max(self.most, self.running)
+            mine = asyncio.Event()
+            self.waiting.append((text, mine))
+            if len(self.waiting) == self.expected:
+                await self.release()
+            await mine.wait()
+            self.running -= 1
+            if text == "bad":
+                return ModelAnswer("no JSON")
+        return ModelAnswer(json.dumps(finish(f"did {text}")))
+
+    async def release(self) -> None:
+        for _, event in reversed(self.waiting):
+            event.set()
+        self.waiting.clear()
+
+
+def project(root: Path, concurrency: int, on_error: str = "fail") -> None:
+    write_skill(root, "item", {"x": ["end"]})
+    step = (
+        f"preprocessor:\n  - iterate: {{over: data.items, concurrency: {concurrency}, into: data.all, "
+        f"on_error: {on_error}, apply: {{run_skill: {{skill: item, input: {{text: _iter.item}}}}}}}}\n"
+    )
+    write_skill(root, "many", {"a": ["end"]}, phase_keys={"a": step}, artifacts={"note": ANYTHING})
+
+
+def run(root: Path, model: Any, items: list[str], **settings: Any) -> tuple[Any, Any]:
+    async def execute() -> tuple[Any, Any]:
+        async with OSRuntime.open(root, model=model, **settings) as runtime:
+            result = await runtime.run("many", {"text": "in", "items": items}, run_id="k")
+            replay = await runtime.replay("k")
+            assert replay.events == len(list(runtime.events("k")))
+            frame = [
+                event for event in runtime.events("k") if event.kind == "step_completed" and event.data.get("into")
+            ]
+            bound = json.loads(runtime.journal.blob(frame[0].data["result"])) if frame else None
+            return result, bound
+
+    return asyncio.run(execute())
+
+
+def test_as_many_sub_runs_execute_as_the_step_says_and_results_are_in_order(tmp_path: Path):
+    project(tmp_path, 3)
+    model = Meeting(3)
+    result, bound = run(tmp_path, model, [f"item {number}" for number in range(9)])
+    assert result.ok
+    assert model.most == 3
+    assert [one["data"]["text"] for one in bound] == [f"did item {number}" for number in range(9)]
+
+
+def test_without_concurrency_sub_runs_execute_one_after_the_other(tmp_path: Path):
+    project(tmp_path, 1)
+    model = Meeting(1)
+    result, bound = run(tmp_path, model, ["a", "b"])
+    assert result.ok
+    assert model.most == 1
+    assert len(bound) == 2
+
+
+def test_a_failing_item_is_left_out_or_ends_the_visit(tmp_path: Path):
+    project(tmp_path, 2, on_error="skip")
+    result, bound = run(tmp_path, Meeting(2), ["a", "bad", "b", "c"], max_phase_retries=0)
+    assert result.ok
+    assert [one["data"]["text"] for one in bound] == ["did a", "did b", "did c"]
+
+
+def test_an_iteration_that_fails_starts_no_further_sub_runs(tmp_path: Path):
+    project(tmp_path, 2)
+    model = Meeting(2)
+    result, _ = run(tmp_path, model, ["bad", "b", *(f"late {number}" for number in range(40))], max_phase_retries=0)
+    assert result.status == "failed"
+    assert "item 0" in result.reason
+    assert "late 39" not in model.calls
+
+
+@pytest.mark.parametrize("value", ["0", "101", "two"])
+def test_a_wrong_number_is_an_error_of_the_skill(tmp_path: Path, value: str):
+    from reyn.errors import SkillInvalid
+
+    project(tmp_path, value)  # type: ignore[arg-type]
+    with pytest.raises(SkillInvalid, match="concurrency"):
+        run(tmp_path, Meeting(1), [])
+
+
+def test_concurrency_is_for_sub_runs_only(tmp_path: Path):
+    from reyn.errors import SkillInvalid
+
+    step = "preprocessor:\n  - iterate: {over: data.items, concurrency: 2, apply: {ask_user: {question: x}}}\n"
+    write_skill(tmp_path, "many", {"a": ["end"]}, phase_keys={"a": step}, artifacts={"note": ANYTHING})
+    with pytest.raises(SkillInvalid, match="`concurrency` needs"):
+        run(tmp_path, Meeting(1), [])
