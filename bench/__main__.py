@@ -197,6 +197,15 @@ def run_benchmarks(count: int, rounds: int, *, compare: bool) -> list[Target]:
         results.append(Target(f"CPU of a small {op}, no system calls, µs", ops[f"{op}_us"], 150, note=note))
         results.append(Target(f"commits per {op}", ops[f"{op}_commits"], 1))
     results.append(Target("CPU of gate and dispatch per op, µs", ops["gate_us"], 60))
+    print("context …", file=sys.stderr)
+    context = measure("context", min(count, 1000))
+    note = f"{context['fitted_us']:.0f} µs a visit"
+    results += [
+        Target("truncation of 5 MB, CPU seconds", context["truncate_s"], 0.3),
+        Target("CPU of 100 handoffs, `chars`, ms", context["handoffs_chars_ms"], 5),
+        Target("CPU of 100 handoffs, exact, ms", context["handoffs_exact_ms"], 50),
+        Target("truncated prompts: last tenth / first", context["fitted_drift"], 1.15, note=note),
+    ]
     print("functions …", file=sys.stderr)
     results += function_targets(min(count, 1000), rounds)
     print("model calls …", file=sys.stderr)

@@ -90,6 +90,7 @@ code is never reused.
     │   ├── UserConfigUnavailable  RYN711
     │   ├── OriginInvalid          RYN712
     │   ├── SettingUnknown         RYN719
+    │   ├── CounterUnavailable     RYN720
     │   ├── ModuleUnloadable       RYN730
     │   ├── McpDefinitionsInvalid  RYN735
     │   ├── McpServerUnknown       RYN736
@@ -161,6 +162,7 @@ FINDINGS = {
     "RYN151": "`context` selects a handoff field that does not exist.",
     "RYN152": "`context` selects a handoff field that no earlier phase can produce.",
     "RYN153": "`context` selects `narrative`, but its `narrative_cap` is 0, so that narratives are omitted.",
+    "RYN154": "The instructions of a phase alone exceed its `max_prompt_tokens`.",
     "RYN170": "The sandbox that a python step runs in, and why. Not a problem.",
     "RYN224": "A phase allows an op that changes the memory of a conversation, but the phase is not a conversation.",
     "RYN701": "Invalid key or value in the configuration.",
@@ -949,6 +951,13 @@ class SettingUnknown(ConfigError):
 
     code = "RYN719"
     hint = "Use a key of the configuration, or the name of a section such as `limits`."
+
+
+class CounterUnavailable(ConfigError):
+    """The exact token counter that the configuration asks for is not installed, or cannot count."""
+
+    code = "RYN720"
+    hint = "pip install 'reyn[tokens]', or set `context.counter` to `auto`."
 
 
 class ModuleUnloadable(ConfigError):

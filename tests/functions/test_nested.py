@@ -13,6 +13,8 @@ from reyn.functions import use_runtime
 from reyn.journal.kinds import Usage
 from reyn.models import ModelAnswer
 from tests.functions.support import Answers, act, async_runtime, kinds, results, sync_runtime, value
+from tests.support import finish as skill_finish
+from tests.support import write_skill
 
 
 class Counted(Answers):
@@ -197,3 +199,49 @@ def test_a_function_of_another_project_is_a_run_of_its_own(tmp_path: Path):
         outer(rt, reach)
         assert results(rt, "k", "reach")[0]["result"] == "far"
         assert [row.parent for row in other.runs()] == [""]
+
+
+def test_a_sub_run_may_do_no_more_than_the_runs_above_it(tmp_path: Path):
+    """The skill requests no tools, so a function that its free tool calls may not use a tool with a permission."""
+
+    @tool(effect="pure")
+    def guarded(text: str) -> str:
+        """Do what needs a permission."""
+        return "done"
+
+    model = Answers(act("guarded", text="x"), act("guarded", text="x"), value("ok"))  # the parent has one answer
+
+    @llm_function(llm_interface=model, toolkit=[guarded])
+    def inner(text: str) -> str:
+        """Use the tool."""
+
+    @tool(effect="pure", permission=None)
+    def free(text: str) -> str:
+        """Call the function."""
+        return inner(text)
+
+    write_skill(tmp_path, "outer", {"only": ["end"]}, ops={"only": "free"})
+    with sync_runtime(tmp_path, act("free", text="x"), skill_finish(), ops=[free]) as rt:
+        assert rt.run("outer", {"text": "in"}, run_id="k").ok
+        [child] = [row for row in rt.runs() if row.parent == "k"]
+        assert "permission_denied" in kinds(rt, child.run_id)
+        assert "guarded_started" not in kinds(rt, child.run_id)
+    with sync_runtime(tmp_path) as rt, use_runtime(rt):  # on its own, the function may use its tool
+        assert "guarded_started" in kinds(rt, inner.run("x").run_id)
+
+
+def test_a_function_in_a_tool_of_a_skill_uses_the_model_of_the_run(tmp_path: Path):
+    @llm_function
+    def inner(text: str) -> str:
+        """Answer."""
+
+    @tool(effect="pure", permission=None)
+    def free(text: str) -> str:
+        """Call the function."""
+        return inner(text)
+
+    write_skill(tmp_path, "outer", {"only": ["end"]}, ops={"only": "free"})
+    answers = (act("free", text="x"), value("from the same script"), skill_finish())
+    with sync_runtime(tmp_path, *answers, ops=[free]) as rt:
+        assert rt.run("outer", {"text": "in"}, run_id="k").ok
+        assert results(rt, "k", "free")[0]["result"] == "from the same script"

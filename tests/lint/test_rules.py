@@ -486,6 +486,16 @@ def test_a_selected_handoff_field_needs_a_producer(tmp_path: Path, fields: str, 
     assert {one.severity for one in found} <= {"warning"}
 
 
+@pytest.mark.parametrize(("limit", "file"), [(3, "phases/b.md"), (3, "skill.md"), (500, "")])
+def test_instructions_must_fit_into_the_prompt(tmp_path: Path, limit: int, file: str):
+    folder = make(tmp_path)
+    page = folder / (file or "phases/b.md")
+    page.write_text(page.read_text().replace("\n---\n", f"\ncontext: {{max_prompt_tokens: {limit}}}\n---\n", 1))
+    found = [one for one in lint_skill(folder) if one.code == "RYN154"]
+    assert {Path(one.file).name for one in found} == ({Path(file).name} if file else set())
+    assert all(f"`max_prompt_tokens` is {limit}" in one.message and one.severity == "warning" for one in found)
+
+
 def test_artifacts_with_a_field_and_writing_ops_produce_it(tmp_path: Path):
     folder = write_skill(
         tmp_path,

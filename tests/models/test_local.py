@@ -242,3 +242,25 @@ def test_a_call_that_is_cancelled_between_the_steps_generates_no_answer(
     with pytest.raises(ResponseIncomplete, match="cancelled"):
         model._generate(TWO_STEP, cancelled, None)
     assert len(engine.requests) == 1
+
+
+@pytest.mark.parametrize("answer", [None, b"{}", b"no JSON", b'{"tokens": "many"}'])
+def test_a_tokenizer_that_fails_is_an_error_of_the_model(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch, answer: bytes | None
+):
+    load(model, monkeypatch)
+    monkeypatch.setattr(local._Engine, "_post", lambda *args: answer)
+    with pytest.raises(ModelBroken, match="could not count the tokens"):
+        asyncio.run(model.with_tokenizer(lambda count: count("some text")))
+
+
+def test_a_tokenizer_counts_text_without_tokens_of_the_chat_template(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch
+):
+    load(model, monkeypatch)
+    seen: list[Any] = []
+    monkeypatch.setattr(
+        local._Engine, "_post", lambda self, path, body: seen.append((path, body)) or b'{"tokens": [1, 2]}'
+    )
+    assert asyncio.run(model.with_tokenizer(lambda count: count("a <|im_end|>"))) == 2
+    assert seen == [("/tokenize", {"content": "a <\u200b|im_end|>"})]

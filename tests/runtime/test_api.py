@@ -19,7 +19,7 @@ RETURNS = {"RunStream": "SyncRunStream"}
 
 
 def public(cls: type) -> dict[str, object]:
-    return {name: value for name, value in vars(cls).items() if not name.startswith("_")}
+    return {name: value for name, value in inspect.getmembers_static(cls) if not name.startswith("_")}
 
 
 def methods(cls: type) -> dict[str, inspect.Signature]:

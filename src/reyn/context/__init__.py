@@ -6,6 +6,7 @@ The kernel decides what goes into a frame; `reyn.contract` decides which answers
 from reyn.context.budget import (
     Assembly,
     ContextBudgetResult,
+    FittedText,
     FrameSection,
     Section,
     SectionCost,
@@ -73,13 +74,26 @@ from reyn.context.render import (
     turn_parts,
 )
 from reyn.context.selfref import DataFromSelfRef
-from reyn.context.tokens import TokenCounter, estimate_tokens, truncate_to_token_budget
+from reyn.context.tokens import (
+    ByteCounter,
+    CachingCounter,
+    CalibratedCounter,
+    CharCounter,
+    FunctionCounter,
+    TokenCounter,
+    estimate_tokens,
+    truncate_to_token_budget,
+)
 from reyn.context.transcript import Experience, NormalizedMessage, NormalizedMessageList, SelfRefMarker, normalize
 
 __all__ = [
     "Assembly",
     "AssistantMessage",
     "AssistantTruncated",
+    "ByteCounter",
+    "CachingCounter",
+    "CalibratedCounter",
+    "CharCounter",
     "CompileSource",
     "CompiledContext",
     "CompiledTurnContext",
@@ -95,7 +109,9 @@ __all__ = [
     "Experience",
     "ExperienceForget",
     "ExperienceRemember",
+    "FittedText",
     "FrameSection",
+    "FunctionCounter",
     "HandoffContext",
     "InvocationSpec",
     "MultimodalToolResult",

@@ -7,6 +7,7 @@ message is a list of parts, which refer to stored content by hash.
 from __future__ import annotations
 
 import base64
+import json
 import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -32,6 +33,8 @@ from reyn.workspace.paths import FULL_CONTENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from reyn.vocabulary import OpForm
 
 
 class TurnFrame(msgspec.Struct, frozen=True):
@@ -162,15 +165,31 @@ READ_LENGTH = 2_000
 """Characters to read at once, as the truncation marker suggests. In any script, they fit the size cap of a result."""
 
 
-def truncate(content: bytes, limit: int, name: str) -> bytes:
-    """Truncate content to `limit` bytes, and append a marker that says how to read the rest."""
+def truncate(content: bytes, limit: int, name: str, reader: OpForm | None) -> bytes:
+    """Truncate content to `limit` bytes, and append a marker that says how to read the rest.
+
+    Args:
+        content: The content.
+        limit: The number of bytes to keep.
+        name: The name under which ops can read the whole.
+        reader: The form of an op that reads it, if there is one.
+    """
     beginning = content[:limit].decode("utf-8", "ignore")
     path, start = f"{FULL_CONTENT}{name}", len(beginning)
-    marker = (
-        f"\n[truncated: these are the first {start} characters of {len(content)} bytes. "
-        f'Read more with {{"kind": "file", "op": "read", "path": "{path}", "start": {start}, "length": {READ_LENGTH}}}]'
-    )
+    more = ""
+    if reader is not None:
+        op = reader.example | {"path": path, "start": start, "length": READ_LENGTH}
+        more = f" Read more with {json.dumps(op, ensure_ascii=False)}"
+    marker = f"\n[truncated: these are the first {start} characters of {len(content)} bytes.{more}]"
     return (beginning + marker).encode()
+
+
+def read_marker(name: str, reader: OpForm | None) -> str:
+    """Return what follows a text that a prompt budget truncated: how to read the whole, if an op can."""
+    if reader is None:
+        return "\n[truncated]\n"
+    op = reader.example | {"path": f"{FULL_CONTENT}{name}", "start": 0, "length": READ_LENGTH}
+    return f"\n[truncated. Read the whole, in parts, with {json.dumps(op, ensure_ascii=False)}]\n"
 
 
 def correction(answer_hash: str, path: str, message: str) -> tuple[AssistantMessage, UserMessage]:
@@ -308,12 +327,12 @@ def message_text(
         content: Returns stored content by its hash.
         results: The hashes of the op results of the visit, as they appear in the frame.
     """
-    return "".join(_part_text(part, content, results) for part in message.parts)
+    return "".join([_part_text(part, content, results) for part in message.parts])
 
 
 def _part_text(part: Part, content: Callable[[str], bytes], results: Sequence[str]) -> str:
     if part.results:
-        return "\n".join(escape_line_ends(content(name).decode()) for name in results[: part.results])
+        return escape_line_ends(b"\n".join([content(name) for name in results[: part.results]]).decode())
     if part.blob is None:
         return part.text
     if part.reply:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, overload
 
 import msgspec
@@ -151,7 +153,7 @@ class _Definition:
         self.name = function.__name__
         self.what = f"chat `{self.name}`"
         self.skill_name = skill_name(self.name)
-        self.place = f"{getattr(function, '__module__', '')}:{function.__qualname__}"
+        self.place = f"{_module_name(function)}:{function.__qualname__}"
         text = inspect.getdoc(function) or ""
         if not text.strip():
             raise FunctionInvalid(f"{self.what} has no docstring", hint="Write one: it is the system prompt.")
@@ -187,8 +189,11 @@ class _Definition:
             hint = "Pass a text, or a `Message` of the user."
             raise CallImpossible(f"{self.what}: the message is a {type(given).__name__}", hint=hint)
         check_message(NormalizedMessage("user", text))
-        history = normalize(bound.arguments.get(self.history_name or "") or ())
-        for image in (*message.images, *(image for one in history.tail(history.length) for image in one.images)):
+        earlier = bound.arguments.get(self.history_name or "") or ()
+        history = normalize(earlier)
+        # The history of a reply was checked when it came in.
+        unchecked = () if isinstance(earlier, NormalizedMessageList) else history.tail(history.length)
+        for image in (*message.images, *(image for one in unchecked for image in one.images)):
             check_image(image)
         return message, history
 
@@ -569,6 +574,16 @@ class _Call:
         message = f"{self._definition.what}: run `{run_id}` is {status}: {reason}"
         action = self._runtime.next_action(self._runtime.find(run_id))
         return ChatStopped(message, run_id=run_id, status=status, history=history, hint=hint or None, action=action)
+
+
+def _module_name(function: Callable[..., Any]) -> str:
+    """Return the module of a function; of the main program, the name under which another one would import it."""
+    name: str = getattr(function, "__module__", None) or ""
+    if name != "__main__":
+        return name
+    main = sys.modules[name]
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    return str(spec.name) if spec is not None else Path(file).stem if file else name
 
 
 def _rendered(message: NormalizedMessage, content: Callable[[str], bytes]) -> NormalizedMessage:

@@ -90,16 +90,15 @@ class SummaryRequest:
 
 def plan_compaction(phase: CompiledPhase, context: TurnContext, tape: Tape) -> CompactionPlan | None:
     """Return what to compact before the next turn; `None` if the conversation fits, or has nothing to summarise."""
-    settings, conversation = phase.definition.conversation, context.transcript
-    assert settings is not None
+    max_tokens, conversation = _max_tokens(phase, tape), context.transcript
     is_asked, context.wants_compaction = context.wants_compaction, False
-    if conversation.tokens <= settings.max_tokens and not is_asked:
+    if conversation.tokens <= max_tokens and not is_asked:
         return None
     messages = context.messages
     kept = kept_tokens = 0
     for message in reversed(messages.tail(MAX_TAIL)):
         size = _tokens(message, tape)
-        if kept and kept_tokens + size > settings.max_tokens // TAIL_SHARE:
+        if kept and kept_tokens + size > max_tokens // TAIL_SHARE:
             break
         kept, kept_tokens = kept + 1, kept_tokens + size
     if conversation.history:  # it is replaced as a whole
@@ -110,8 +109,16 @@ def plan_compaction(phase: CompiledPhase, context: TurnContext, tape: Tape) -> C
     if len([message for message in older if not message.is_summary and message not in stay]) < 1:
         return None
     kept_tokens = sum(_tokens(message, tape) for message in stay)
-    most = max(400, settings.max_tokens * _CHARS_PER_TOKEN // TAIL_SHARE)
+    most = max(400, max_tokens * _CHARS_PER_TOKEN // TAIL_SHARE)
     return CompactionPlan(NormalizedMessageList(older), kept, kept_tokens, conversation.tokens, most)
+
+
+def _max_tokens(phase: CompiledPhase, tape: Tape) -> int:
+    """Return how long a transcript may be: as the phase says, within what a prompt for the model may have."""
+    settings, limit = phase.definition.conversation, phase.prompt_limit(tape.state).tokens
+    assert settings is not None
+    # The rest is for the instructions, the choices and what the conversation remembers.
+    return settings.max_tokens if limit is None else min(settings.max_tokens, limit * 3 // 4)
 
 
 async def compact(plan: CompactionPlan, phase: CompiledPhase, before: str, tape: Tape) -> Compaction:
@@ -137,7 +144,7 @@ async def compact(plan: CompactionPlan, phase: CompiledPhase, before: str, tape:
         assert sent.system is not None
         recorded = tuple(map(frame_message, (sent.system, *sent.tail(1))))
         reference = kinds.TranscriptRef(plan.older.length, plan.older.digest)
-        frame = tape.emit(kinds.FrameBuilt(recorded, "full", reference))
+        frame = tape.emit(kinds.FrameBuilt(recorded, "full", transcript=reference))
         call = f"{step}.{int(number) + attempt}"
         reply = await ask(request, phase.model, frame, call, tape, (), "", plan.older)
         summary = _summary(reply.text, phase.settings.sizes, validator)

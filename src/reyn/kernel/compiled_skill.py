@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn import models
+from reyn.config.values import HandoffSettings, PromptLimit
 from reyn.context import (
     InvocationSpec,
     PromptContract,
@@ -29,6 +30,7 @@ from reyn.skills.values import is_skill_node
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
+    from reyn.config.values import CounterName
     from reyn.context import PhaseContext, StableFrame
     from reyn.contract import Candidate
     from reyn.jsonschema import Schema, Validator
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from reyn.skills import Skill
     from reyn.skills.values import Phase
     from reyn.vocabulary import OpSpec, Vocabulary
+
+
+_UNKNOWN = PromptLimit()
 
 
 class RunContext:
@@ -147,9 +152,15 @@ class CompiledPhase(RunContext):
         """Return the phase after a limit was raised in the middle of its visit."""
         return CompiledSkill(self.skill, self.settings, self.vocabulary).phase(self.name, state)
 
-    def remaining_visits(self, state: RunState) -> dict[str, int]:
-        """Return how often each candidate that was visited before can still be visited."""
-        left = visits_left(state, self.skill, self.settings, self.name)
+    def remaining_visits(self, state: RunState, left: dict[str, int]) -> dict[str, int]:
+        """Return how often each candidate that was visited before can still be visited.
+
+        Args:
+            state: The state of the run.
+            left: `visits_left` when the visit started, which only a raised limit changes.
+        """
+        if state.raised:
+            left = visits_left(state, self.skill, self.settings, self.name)
         return {name: count for name, count in left.items() if count > 0 and state.visits_of(name)}
 
     @cached_property
@@ -166,6 +177,11 @@ class CompiledPhase(RunContext):
             levels = (self.definition.context, self.skill.context, self.settings.context)
             self._contexts[ordinal] = choose_context(ordinal, *levels)
         return self._contexts[ordinal]
+
+    @cached_property
+    def receives_handoffs(self) -> bool:
+        """Whether the phase receives handoffs of earlier phases; which fields it receives depends on its rank."""
+        return self.context(1).manifest is not None
 
     @cached_property
     def _candidates(self) -> tuple[Candidate, ...]:
@@ -189,6 +205,30 @@ class CompiledPhase(RunContext):
     def form(self, state: RunState) -> kinds.AnswerForm:
         """Return the form in which the phase's model is asked to answer."""
         return self.settings.answer_forms.get(self.model, "full") if self.model else state.models.form
+
+    @cached_property
+    def _own_prompt_tokens(self) -> int | None:
+        """What the phase, its skill or the project allow a prompt."""
+        levels = (self.definition.context, self.skill.context)
+        own = [one.max_prompt_tokens for one in levels if isinstance(one, HandoffSettings) and one.max_prompt_tokens]
+        return own[0] if own else self.settings.limits.max_prompt_tokens
+
+    def prompt_limit(self, state: RunState) -> PromptLimit:
+        """Return how many tokens the prompt of the phase may have, and how they are counted.
+
+        A limit that was raised holds whatever the model declares.
+        """
+        model = self.settings.prompt_limits.get(self.model, _UNKNOWN) if self.model else state.models.prompt_limit
+        if "max_prompt_tokens" in state.raised:
+            return msgspec.structs.replace(model, tokens=state.raised["max_prompt_tokens"])
+        own = self._own_prompt_tokens
+        if own is None or (model.tokens is not None and model.tokens <= own):
+            return model
+        return msgspec.structs.replace(model, tokens=own)
+
+    def handoff_counter(self, state: RunState) -> CounterName:
+        """Return how the tokens of handoffs are counted: `chars`, unless the project wants exact counts."""
+        return self.prompt_limit(state).counter if self.settings.counter == "exact" else "chars"
 
     def turn_spec(self, form: kinds.AnswerForm, *, acting: bool, is_truncated: bool) -> TurnSpec:
         """Return the prompt and contract of a turn.
@@ -217,15 +257,21 @@ class CompiledSkill(RunContext):
         super().__init__(skill, settings, vocabulary)
         self._phases: dict[tuple[str, int | None, frozenset[str]], CompiledPhase] = {}
 
-    def phase(self, name: str, state: RunState) -> CompiledPhase:
+    def phase(self, name: str, state: RunState, left: dict[str, int] | None = None) -> CompiledPhase:
         """Return a compiled phase as it is visited in `state`.
 
         Its prompt names the cap on visits, which may have been raised. A successor whose visits are used up is not a
         candidate.
+
+        Args:
+            name: The phase.
+            state: The state of the run.
+            left: `visits_left` of the phase in this state, if it is known.
         """
         cap = limit_of(state, self.settings, "max_phase_visits")
-        left = visits_left(state, self.skill, self.settings, name)
-        used_up = frozenset(successor for successor, count in left.items() if count <= 0)
+        if left is None:
+            left = visits_left(state, self.skill, self.settings, name)
+        used_up = frozenset([successor for successor, count in left.items() if count <= 0])
         key = (name, cap, used_up)
         if key not in self._phases:
             self._phases[key] = CompiledPhase(self.skill, self.settings, self.vocabulary, name, cap, used_up)

@@ -124,7 +124,7 @@ class Driver:
         match move:
             case Visit():
                 tape.drop_content()
-                phase = skill.phase(move.phase, tape.state)
+                phase = skill.phase(move.phase, tape.state, move.left)
                 await self._advance((visit_skill if is_skill_node(move.phase) else visit)(phase, move, tape))
             case Postprocess():
                 tape.drop_content()

@@ -15,7 +15,8 @@ from reyn.journal import canonical, digest, kinds
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from reyn.context import NormalizedMessageList
+    from reyn.config.values import CounterName
+    from reyn.context import FittedText, NormalizedMessageList, TokenCounter
     from reyn.journal import Body
     from reyn.models import Candidate, Message, ToolDefinition
     from reyn.skills import Skill
@@ -98,6 +99,20 @@ class CallModel(Effect[Reply]):
     def result(self, outcome: Body, content: Content) -> Reply:
         assert isinstance(outcome, kinds.LlmResponded)
         return Reply(content(outcome.text).decode(), outcome.text, outcome.cut, outcome.choice_probability)
+
+
+@dataclass(frozen=True)
+class FitTokens(Effect[kinds.TokensCounted]):
+    """Count a text with an exact counter, and truncate it. `work` does both with the counter, in any thread."""
+
+    key: str
+    counter: CounterName
+    model: str
+    """The model whose prompt it is."""
+    work: Callable[[TokenCounter], FittedText] = field(compare=False)
+
+    outcomes = (kinds.TokensCounted,)
+    failures = (kinds.LlmFailed,)
 
 
 @dataclass(frozen=True)

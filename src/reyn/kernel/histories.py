@@ -106,6 +106,7 @@ class Histories:
         return NormalizedMessageList()
 
     def _remember(self, parts: Parts, messages: NormalizedMessageList) -> None:
+        _ = messages.digest  # computed once here, and inherited by every list that extends this one
         self._known[parts] = messages
         self._known.move_to_end(parts)
         while len(self._known) > _CACHED:

@@ -30,10 +30,11 @@ from reyn.jsonschema import compile_schema
 from reyn.kernel import versions
 from reyn.kernel.budget_log import BUDGET_LOG
 from reyn.kernel.conversations import changed, is_turn_open, memory_error, memory_of
-from reyn.kernel.effects import CallModel, CheckOutput, ExecuteSubRun, PerformOp, PlanOp, PlanSubRun, Restore
+from reyn.kernel.effects import CallModel, CheckOutput, ExecuteSubRun, FitTokens, PerformOp, PlanOp, PlanSubRun, Restore
 from reyn.kernel.llm_call_recorder import LlmCallRecorder
 from reyn.kernel.nesting import run_scope
 from reyn.kernel.ports import Later, NamedPeople
+from reyn.kernel.token_counting import TokenCounting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -122,6 +123,7 @@ class LiveWorld:
         self._model = model
         self._roster = roster
         self._recorder = LlmCallRecorder(roster, on_delta)
+        self._counting = TokenCounting(roster)
         self._clock = clock
         self._ops = ops
         self._sub_runs = sub_runs
@@ -143,6 +145,8 @@ class LiveWorld:
         match effect:
             case CallModel():
                 return await self._call_model(effect, tape)
+            case FitTokens():
+                return await self._unless_cancelled(self._counting.perform(effect), tape)
             case PlanOp():
                 if self._ops.is_foreign(effect):  # whatever foreign code does, the answer that asked for it is durable
                     await self.flush(tape)
@@ -272,6 +276,7 @@ class LiveWorld:
             None if state.wording == versions.WORDING else versions.WORDING,
             resumption.ops.hash if resumption.ops else None,
             self._roster.answer_form(self._model) if is_new else None,
+            self._roster.prompt_limit(self._model) if is_new else None,
         ), tuple(blob for blob in (pinned, resumption.ops) if blob)
 
     async def wait_for_answer(self, wait: kinds.Wait, state: RunState) -> bool:
@@ -318,8 +323,9 @@ class LiveWorld:
             if event.kind == kinds.ApprovalDecided.kind:
                 self._keep_standing(event, tape.state)
         events = await tape.flush(self._commits.append)
-        for event in events:
-            self.notify_listener(event)
+        if self._listener is not None:
+            for event in events:
+                self.notify_listener(event)
         if self._completes_log:
             self._completes_log = False
             failure = self._budget_log.complete(tape.run_id, self._journal.read(tape.run_id))

@@ -144,7 +144,7 @@ class LlmCallRecorder:
             answered=_count_answers(tape.state),
             on_delta=RedactingStream(on_delta, self._roster, tape.run_id, call.key) if on_delta else None,
             phase=call.phase,
-            input=msgspec.json.decode(tape.content(call.input)) if call.input else None,
+            input_json=tape.content(call.input) if call.input else b"",
             candidates=call.candidates,
             answer_form=call.form,
             tools=call.tools,

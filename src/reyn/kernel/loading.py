@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from reyn.config.values import PromptLimit
 from reyn.errors import ChainBroken, OpMissing, RunBlocked, RunNotFound
 from reyn.journal import GENESIS, Blob, canonical, decode, kinds, link, ordered
 from reyn.kernel import versions
@@ -81,6 +82,7 @@ def start_event(
     *,
     model: str,
     answer_form: kinds.AnswerForm = "full",
+    prompt_limit: PromptLimit | None = None,
     rerun_of: str | None = None,
     source: str | None = None,
     imported: bool = False,
@@ -110,6 +112,7 @@ def start_event(
         imported=imported,
         requests=requests,
         summaries=summaries.hash if summaries else None,
+        prompt_limit=None if prompt_limit == PromptLimit() else prompt_limit,
         history=history[0],
     )
     return started, (copy, pinned, specs, artifact, *((summaries,) if summaries else ()), *history[1])
@@ -118,8 +121,19 @@ def start_event(
 def pin_ops(skill: Skill, vocabulary: Vocabulary) -> Blob:
     """Return the specifications of every op that a run of a skill may be offered, as the copy that the run records."""
     kinds = op_kinds_of(skill)
-    specs = [spec for spec in vocabulary.ops if spec.kind in kinds or spec.when_truncated]
-    return Blob.of(ordered(specs))
+    known, found = _pinned.get((id(vocabulary), kinds), (None, None))
+    if found is None or known is not vocabulary:
+        specs = [spec for spec in vocabulary.ops if spec.kind in kinds or spec.when_truncated]
+        found = Blob.of(ordered(specs))
+        while len(_pinned) >= _MAX_PINNED:
+            _pinned.pop(next(iter(_pinned)), None)
+        _pinned[id(vocabulary), kinds] = (vocabulary, found)
+    return found
+
+
+_pinned: dict[tuple[int, frozenset[str]], tuple[Vocabulary, Blob]] = {}
+"""Recent copies of op specifications, by the vocabulary and the op kinds: encoding them costs a third of a visit."""
+_MAX_PINNED = 64
 
 
 def unpin_ops(content: bytes) -> Vocabulary:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from reyn.kernel.compiled_skill import RunContext
     from reyn.kernel.tape import Tape
     from reyn.skills import Skill
+    from reyn.vocabulary import Vocabulary
 
 
 class OpOutcome(NamedTuple):
@@ -40,9 +41,13 @@ class OpOutcome(NamedTuple):
 class OpLog:
     """The ops of one visit so far: their results as the model sees them, and the files they changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.truncation_reader = vocabulary.truncation_reader
+        """The form of the op that reads content which a frame truncates."""
         self.results: list[str] = []
         """Hashes of the results, each as a frame contains it."""
+        self.calls: list[str] = []
+        """The calls of these results."""
         self.digest: str | None = None
         self.is_truncated = False
         self.failure: Repetition | None = None
@@ -65,10 +70,13 @@ class OpLog:
         """Add a result to the following frames. A large one is truncated and ends with the path of the whole."""
         name = self.truncate(call, outcome.result, limit, tape) if outcome.bytes > limit else outcome.result
         self.results.append(name)
+        self.calls.append(call)
         self.digest = next_digest(self.digest, name)
 
     def count_failure(self, args: dict[str, Any], outcome: OpOutcome) -> None:
         """Count how often an op failed with the same arguments. A success resets the count."""
+        if outcome.status == "ok" and not self._failures:
+            return
         key = digest(canonical(args))
         if outcome.status == "ok":
             self._failures.pop(key, None)
@@ -84,7 +92,7 @@ class OpLog:
     def truncate_blob(self, name: str, whole: Blob, limit: int, tape: Tape) -> str:
         if len(whole.content) <= limit:
             return whole.hash
-        part = Blob.of(truncate(whole.content, limit, name))
+        part = Blob.of(truncate(whole.content, limit, name, self.truncation_reader))
         self.is_truncated = True
         truncation = kinds.ContentTruncated(name, whole.hash, part.hash, len(whole.content))
         return tape.emit(truncation, whole, part).part

@@ -7,6 +7,7 @@ visits a node that is a skill; `postprocess` turns the finish artifact into the 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,6 +23,7 @@ from reyn.kernel.effects import CheckOutput, Pause, Restore, TurnInterrupted
 from reyn.kernel.handoffs import hand_in, hand_over
 from reyn.kernel.limits import act_turns, limit_of, limit_reached, repeated_failure, within_limits
 from reyn.kernel.op_dispatch import OpLog, run_sub_skill
+from reyn.kernel.prompt_budget import fit_prompt
 from reyn.kernel.steps import StepFault, run_steps
 from reyn.kernel.turn import PreparedInput, TurnContext, execute_single_llm_phase, schedule_tool_batch
 from reyn.kernel.waits import ask_person
@@ -29,7 +31,7 @@ from reyn.skills import successors
 from reyn.skills.values import USER_MESSAGE, skill_of
 
 if TYPE_CHECKING:
-    from reyn.context import Repetition
+    from reyn.context import CompiledTurnContext, Repetition
     from reyn.kernel.compiled_skill import CompiledPhase, RunContext, TurnSpec
     from reyn.kernel.run_orchestrator import Postprocess, Visit
     from reyn.kernel.tape import Tape
@@ -42,12 +44,12 @@ MAX_TRUNCATED_READS = 10
 async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     """Visit a phase: call the model until a decision is accepted and its ops succeed, or the retries are used up."""
     tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))
-    log = OpLog()
+    log = OpLog(phase.vocabulary)
     try:
         prepared = _unprocessed_input(phase, entry, tape) or await _prepare_input(phase, entry, log, tape)
     except StepFault as fault:
         return await _fail_visit(entry, log, 0, StepFailed.code, fault.describe(entry.phase), tape)
-    context = TurnContext(phase, entry, prepared, hand_in(phase, entry, tape), log, tape)
+    context = TurnContext(phase, entry, prepared, await hand_in(phase, entry, tape), log, tape)
     try:
         await _take_turns(phase, entry, context, log, tape)
     except TurnInterrupted:
@@ -67,19 +69,22 @@ async def _take_turns(phase: CompiledPhase, entry: Visit, context: TurnContext, 
         if log.failure is not None:
             await _within_progress(phase, log.failure, tape)
         left = 0 if phase.skips_limit_checks and not tape.state.raised else await _turns_left(phase, turns, tape)
-        reads_left = MAX_TRUNCATED_READS - reads if log.is_truncated else 0
-        spec = phase.turn_spec(phase.form(tape.state), acting=left > 0, is_truncated=reads_left > 0)
-        turns_left = left if phase.ops else reads_left or None
-        compiled = context.compile(spec, turns_left)
+        draft = partial(_draft, phase, context, log, left, MAX_TRUNCATED_READS - reads, tape)
+        spec, compiled = draft()
         if context.is_conversation and (plan := plan_compaction(phase, context, tape)) is not None:
             compaction = await compact(plan, phase, f"{entry.step}.{calls}", tape)
             calls += compaction.calls
             if compaction.error:
                 return await _fail_visit(entry, log, calls, CompactionFailed.code, compaction.error, tape)
-            compiled = context.compile(spec, turns_left)
+            spec, compiled = draft()
         calls += 1
         call = f"{entry.step}.{calls}"
-        answer = await execute_single_llm_phase(spec, compiled, call, context, phase.model, tape)
+        prompt = None
+        if phase.prompt_limit(tape.state).tokens is not None and not context.grows(spec):
+            contents = context.contents(f"{entry.step}.{calls - 1}")
+            prompt = await fit_prompt(draft, contents, phase, log, call, tape)
+            spec = prompt.spec
+        answer = await execute_single_llm_phase(spec, compiled, call, context, phase.model, tape, prompt)
         reply, verdict = answer
         if phase.skill.checks_output and isinstance(verdict, Accepted):
             verdict = await _check_output(verdict, call, spec)
@@ -185,6 +190,25 @@ async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> Blob:
 MAX_MESSAGE_CHARS = 10_000_000
 
 
+def _draft(
+    phase: CompiledPhase,
+    context: TurnContext,
+    log: OpLog,
+    left: int,
+    reads: int,
+    tape: Tape,
+    *,
+    is_truncated: bool = False,
+) -> tuple[TurnSpec, CompiledTurnContext]:
+    """Return what the model may answer and what it sees, without regard to a token budget.
+
+    `left` and `reads` are the act turns that are left, and the turns to read truncated content.
+    """
+    reads_left = reads if is_truncated or log.is_truncated else 0
+    spec = phase.turn_spec(phase.form(tape.state), acting=left > 0, is_truncated=reads_left > 0)
+    return spec, context.compile(spec, left if phase.ops else reads_left or None)
+
+
 async def _turns_left(phase: CompiledPhase, turns: int, tape: Tape) -> int:
     """Return the act turns that are left, after stopping the run for every limit that is reached."""
     phase_limit = phase.definition.max_act_turns if phase.ops else 0
@@ -269,7 +293,7 @@ async def visit_skill(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     name = skill_of(entry.phase)
     shares = entry.phase.endswith("[shared]")
     await within_limits(tape, phase.settings)
-    log = OpLog()
+    log = OpLog(phase.vocabulary)
     sub_run = await run_sub_skill(
         name, entry.input, f"{entry.step}.1", phase.sub_skill(name), tape, shares_workspace=shares
     )
@@ -304,7 +328,7 @@ async def postprocess(context: RunContext, entry: Postprocess, tape: Tape) -> No
     assert post is not None
     tape.emit(kinds.PostprocessorStarted(entry.attempt, entry.input))
     artifact = msgspec.json.decode(tape.content(entry.input.hash))
-    log, prefix = OpLog(), f"{entry.step}.post{entry.attempt}"
+    log, prefix = OpLog(context.vocabulary), f"{entry.step}.post{entry.attempt}"
     try:
         enriched = await run_steps(post.steps, artifact, prefix, context, log, tape)
         result = {"type": post.output.name, "data": enriched["data"]}

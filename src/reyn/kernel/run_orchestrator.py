@@ -32,6 +32,7 @@ class Visit(msgspec.Struct, frozen=True):
         rollback: Why the phase is entered again.
         latest: The hash of the latest artifact of each type.
         repeated: How often the phase made the same decision for this input, if it did so more than once.
+        left: How often each successor may still be visited; empty if visits are not limited.
         reply: The hash of the artifact of the last visit, if it is known.
     """
 
@@ -43,6 +44,7 @@ class Visit(msgspec.Struct, frozen=True):
     rollback: kinds.PhaseRolledBack | None = None
     latest: dict[str, str] = {}
     repeated: Repetition | None = None
+    left: dict[str, int] = {}
     reply: str = ""
 
 
@@ -89,6 +91,7 @@ def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
         state.visit.rollback,
         history.latest,
         Repetition("decision", next_phase or "", repeats) if repeats > 1 else None,
+        left,
         history.trail[-1].artifact.hash if history.trail else "",
     )
 

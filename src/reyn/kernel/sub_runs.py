@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from reyn.config.values import PromptLimit
 from reyn.errors import (
     AnswersRejected,
     OpMissing,
@@ -269,6 +270,7 @@ class SubRuns:
                 input=started.input,
                 model=model[0] if model else tape.state.models.name,
                 answer_form=model[1] if model else tape.state.models.form,
+                prompt_limit=None if (limit := tape.state.models.prompt_limit) == PromptLimit() else limit,
                 settings=(pinned := Blob.of(canonical(settings))).hash,
                 requests=(requests := self._requests(tape)).hash,
                 rules=versions.RULES,

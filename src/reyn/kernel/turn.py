@@ -34,6 +34,7 @@ from reyn.journal import Blob, kinds
 from reyn.kernel.conversations import transcript_of
 from reyn.kernel.llm_call_recorder import ask
 from reyn.kernel.op_dispatch import run_op
+from reyn.kernel.prompt_budget import Contents
 from reyn.models import ToolCall
 from reyn.models.native_reply import decode_reply
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from reyn.kernel.conversations import Conversation
     from reyn.kernel.effects import Reply
     from reyn.kernel.op_dispatch import OpLog
+    from reyn.kernel.prompt_budget import Prompt
     from reyn.kernel.run_orchestrator import Visit
     from reyn.kernel.tape import Tape
 
@@ -105,6 +107,25 @@ class TurnContext:
         self.wants_compaction = False
         self._executing: tuple[TurnSpec, LlmPhaseResult, int] | None = None
         """The turn whose ops are being executed, and the number of results before it."""
+
+    def contents(self, last_call: str) -> Contents:
+        """Return the contents of the next turn, with the names under which ops can read those that are truncated."""
+        prepared, step = self.prepared, self._entry.step
+        ranks = {name: number for number, name in enumerate(self._phase.definition.reads, start=1)}
+        names = {content: f"{step}.read{ranks[name]}" for name, content in prepared.reads}
+        if prepared.rollback is not None:
+            names[prepared.rollback.rejected_artifact] = f"{step}.rejected"
+        if self._handoff is not None:
+            names[self._handoff] = f"{step}.handoff"
+        for message in apply_mutations(_NO_MESSAGES, self.pending):
+            names |= {part.blob: f"{last_call}.answer" for part in message.parts if part.blob is not None}
+        names[prepared.hash] = f"{step}.input"
+        new = {blob.hash: blob.content for blob in prepared.blobs}
+        return Contents(lambda name: new.get(name) or self._tape.content(name), names)
+
+    def note_truncation(self, prompt: Prompt) -> None:
+        """Offer to read the whole in the following turns, if a prompt was truncated."""
+        self._log.is_truncated = self._log.is_truncated or bool(prompt.blobs)
 
     def grows(self, spec: TurnSpec) -> bool:
         """Return whether the turns of this visit extend a transcript, instead of having a fresh frame each."""
@@ -214,7 +235,7 @@ class TurnContext:
         failure = log.failure if log.failure is not None and log.failure.times > 1 else None
         # The visits of a conversation are its turns; there is nothing to say about their number.
         visit = 1 if self.is_conversation else entry.visit
-        left = {} if self.is_conversation else self._phase.remaining_visits(self._tape.state)
+        left = {} if self.is_conversation else self._phase.remaining_visits(self._tape.state, entry.left)
         return TurnFrame(
             prepared.hash,
             Execution(entry.path, visit, entry.step, left),
@@ -229,7 +250,13 @@ class TurnContext:
 
 
 async def execute_single_llm_phase(
-    spec: TurnSpec, compiled: CompiledTurnContext, call: str, context: TurnContext, model: str, tape: Tape
+    spec: TurnSpec,
+    compiled: CompiledTurnContext,
+    call: str,
+    context: TurnContext,
+    model: str,
+    tape: Tape,
+    prompt: Prompt | None = None,
 ) -> LlmPhaseResult:
     """Record the frame of a turn, call the model, and judge its answer.
 
@@ -240,6 +267,7 @@ async def execute_single_llm_phase(
         context: The turns of the visit.
         model: The model to call; empty for the run's own.
         tape: The run's tape.
+        prompt: The messages within their token budget, if they have one.
     """
     prepared = context.prepared
     sent, transcript = compiled.llm_messages, None
@@ -249,10 +277,14 @@ async def execute_single_llm_phase(
         system, memory = _by_reference(sent.system)
         blobs += memory
         messages = (system, *map(frame_message, sent.tail(sent.length - transcript.length)))
+    elif prompt is not None:
+        messages = prompt.messages
+        blobs += prompt.blobs
+        context.note_truncation(prompt)
     else:
         messages = tuple(map(frame_message, sent))
     reference = kinds.TranscriptRef(transcript.length, transcript.digest) if transcript is not None else None
-    frame = tape.emit(kinds.FrameBuilt(messages, spec.form, reference), *blobs)
+    frame = tape.emit(kinds.FrameBuilt(messages, spec.form, prompt.budget if prompt else None, reference), *blobs)
     reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript)
     verdict = spec.contract.judge(reply.text, is_truncated=reply.is_truncated, probability=reply.probability)
     if verdict.dropped:

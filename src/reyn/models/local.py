@@ -19,10 +19,11 @@ import secrets
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
+from reyn.config.values import LOCAL_WINDOW
 from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete, SchemaRejected
 from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import to_plain_text
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from reyn.config import ModelSettings
     from reyn.errors import ModelError
     from reyn.models.protocol import ModelRequest, OutputMode
+
+R = TypeVar("R")
 
 _LOAD_HINT = (
     "Check that the file is complete (pull its weights again to repair it) and that `context_tokens` fits into memory."
@@ -115,6 +118,15 @@ class LocalModel:
         except asyncio.CancelledError:
             cancelled.set()
             raise
+
+    async def with_tokenizer(self, work: Callable[[Callable[[str], int]], R]) -> R:
+        """Call `work` with the tokenizer of the engine, in the thread of the engine."""
+
+        def count() -> R:
+            engine = _engine(self.path, self._settings)
+            return work(lambda text: engine.count_tokens(_defuse(text)))
+
+        return await asyncio.get_running_loop().run_in_executor(_THREAD, count)
 
     def _generate(
         self, request: ModelRequest, cancelled: threading.Event, on_delta: Callable[[str], None] | None
@@ -304,16 +316,35 @@ class _Engine:
     def _connection(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection(self._server.listening_address.removeprefix("http://"), timeout=60)
 
+    def count_tokens(self, text: str) -> int:
+        """Return the number of tokens of a text, without those that the chat template adds."""
+        answer = self._post("/tokenize", {"content": text})
+        try:
+            return len(msgspec.json.decode(answer or b"", type=_Tokens).tokens)
+        except msgspec.MsgspecError as error:
+            raise _engine_error("the local model could not count the tokens of the prompt") from error
+
     def _slot(self, action: str, name: str) -> bool:
-        """Save or restore the state, which only the HTTP API supports. Returns whether it succeeded."""
+        """Save or restore the state. Returns whether it succeeded."""
+        return self._post(f"/slots/0?action={action}", {"filename": name}) is not None
+
+    def _post(self, path: str, body: dict[str, Any]) -> bytes | None:
+        """Call what only the HTTP API supports; return the answer, `None` if the call failed."""
         connection = self._connection()
         try:
-            connection.request("POST", f"/slots/0?action={action}", json.dumps({"filename": name}), self._headers)
-            return connection.getresponse().status == http.client.OK
+            connection.request("POST", path, json.dumps(body), self._headers)
+            response = connection.getresponse()
+            return response.read() if response.status == http.client.OK else None
         except (OSError, http.client.HTTPException):
-            return False
+            return None
         finally:
             connection.close()
+
+
+class _Tokens(msgspec.Struct):
+    """The answer of the engine to a text: its tokens."""
+
+    tokens: list[int]
 
 
 class _AnswerCollector:
@@ -430,7 +461,8 @@ def _cores() -> int:
 
 def _engine(path: Path, settings: ModelSettings) -> _Engine:
     threads = settings.threads or max(1, _cores() - 1)
-    key = (str(path.resolve()), threads, settings.context_tokens)
+    window = settings.window or LOCAL_WINDOW
+    key = (str(path.resolve()), threads, window)
     if key not in _LOADED:
-        _LOADED[key] = _Engine(path, threads, settings.context_tokens)
+        _LOADED[key] = _Engine(path, threads, window)
     return _LOADED[key]

@@ -6,11 +6,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from reyn.context import FrameSection, SectionCost, estimate_tokens, message_text, normalized, rendered_message
-from reyn.errors import RunNotFound
+from reyn.context import (
+    FrameSection,
+    SectionCost,
+    estimate_tokens,
+    frame_message,
+    message_text,
+    normalized,
+    rendered_message,
+)
+from reyn.errors import ReynError, RunNotFound
 from reyn.journal import decode, kinds
 from reyn.kernel.conversations import changed, seed_of
-from reyn.kernel.run_state import TRAIL_LENGTH
+from reyn.kernel.history import TRAIL_LENGTH
+from reyn.skills import unpin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +27,7 @@ if TYPE_CHECKING:
     from reyn.context import NormalizedMessage
     from reyn.journal import Body, Event
     from reyn.kernel.conversations import Conversation
+    from reyn.skills import Skill
 
 _RESULTS = (kinds.OpCompleted, kinds.SubRunCompleted, kinds.PermissionDenied, kinds.ApprovalDecided)
 
@@ -41,10 +51,16 @@ class RecordedFrame(NamedTuple):
     truncated: dict[str, str]
     """The hash of the whole content, by the hash of the part that a frame contains."""
     form: kinds.AnswerForm
+    budget: kinds.PromptBudget | None = None
+    task: str = ""
+    """The instructions of the phase."""
 
     @property
     def turn(self) -> kinds.FrameMessage:
         """The message with the input."""
+        begun = next((one for one in reversed(self.transcript) if one.parts and one.parts[0].plain), None)
+        if begun is not None:
+            return frame_message(begun)
         return next((one for one in self.messages if _is_turn(one)), self.messages[-1])
 
 
@@ -107,6 +123,7 @@ class VisitContext(msgspec.Struct, frozen=True):
         sections: The estimated tokens of each section of the last frame.
         input_tokens: The tokens of all prompts of the visit, as the provider reported them; 0 if it did not.
         cached_tokens: The part of them that a prompt cache served.
+        budget: The token budget of the last frame, if it was counted.
     """
 
     seq: int
@@ -116,6 +133,7 @@ class VisitContext(msgspec.Struct, frozen=True):
     sections: tuple[FrameSection, ...]
     input_tokens: int = 0
     cached_tokens: int = 0
+    budget: kinds.PromptBudget | None = None
 
     @property
     def tokens(self) -> int:
@@ -130,9 +148,16 @@ def visit_contexts(events: Iterable[Event], content: Callable[[str], bytes]) -> 
 
     def finished() -> Iterator[VisitContext]:
         if current is not None and turns:
-            sections = sections_of(scanner.frame(), content)
+            frame = scanner.frame()
             yield VisitContext(
-                last, current.phase, current.visit, turns, sections, usage.input_tokens, usage.cached_tokens
+                last,
+                current.phase,
+                current.visit,
+                turns,
+                sections_of(frame, content),
+                usage.input_tokens,
+                usage.cached_tokens,
+                frame.budget,
             )
 
     for event in events:
@@ -149,7 +174,12 @@ def visit_contexts(events: Iterable[Event], content: Callable[[str], bytes]) -> 
 
 
 def sections_of(frame: RecordedFrame, content: Callable[[str], bytes]) -> tuple[FrameSection, ...]:
-    """Return the estimated tokens of each section of a frame."""
+    """Return the estimated tokens of each section of a frame; those that its budget counted if it was truncated."""
+    if frame.budget is not None and frame.budget.sections:
+        return tuple(
+            FrameSection(one.name, one.original_tokens, one.tokens, _system_parts(one.name, one.tokens, frame, content))
+            for one in frame.budget.sections
+        )
     turn = next((number for number, one in enumerate(frame.messages) if _is_turn(one)), len(frame.messages))
     sections: list[FrameSection] = []
     if frame.transcript:
@@ -164,8 +194,21 @@ def sections_of(frame: RecordedFrame, content: Callable[[str], bytes]) -> tuple[
         tokens = estimate_tokens(message_text(message, content, frame.results))
         if sections and sections[-1].name == name:
             tokens += sections.pop().tokens
-        sections.append(FrameSection(name, tokens, tokens))
+        sections.append(FrameSection(name, tokens, tokens, _system_parts(name, tokens, frame, content)))
     return tuple(sections)
+
+
+def _system_parts(
+    name: str, tokens: int, frame: RecordedFrame, content: Callable[[str], bytes]
+) -> tuple[SectionCost, ...]:
+    """Return the shares of the task and of everything else that is static in the system message."""
+    if name != "system" or not frame.task:
+        return ()
+    text = message_text(frame.messages[0], content, frame.results)
+    task = -(-tokens * len(frame.task) // max(1, len(text)))
+    if frame.task not in text:
+        return ()
+    return (SectionCost("task", task, task), SectionCost("static", tokens - task, tokens - task))
 
 
 def _is_turn(message: kinds.FrameMessage) -> bool:
@@ -198,6 +241,8 @@ class _Scanner:
 
     def __init__(self, content: Callable[[str], bytes]) -> None:
         self._content = content
+        self._skill_hash = ""
+        self._skills: dict[str, Skill | None] = {}
         self.tools: str | None = None
         self._phase = ""
         self._conversations: dict[str, Conversation] = {}
@@ -213,8 +258,10 @@ class _Scanner:
 
     def take(self, body: Body) -> None:
         match body:
+            case kinds.RunForked() | kinds.RunResumed() if body.skill_hash is not None:
+                self._skill_hash = body.skill_hash
             case kinds.RunStarted():
-                self._conversations = seed_of(body)
+                self._skill_hash, self._conversations = body.skill_hash, seed_of(body)
             case kinds.PhaseStarted():
                 self._phase, self._results, self._before = body.phase, {}, self._conversations
             case kinds.PhaseCompleted():
@@ -235,6 +282,8 @@ class _Scanner:
                 self._handoff = body
             case kinds.FrameBuilt():
                 self.built, self._frame_results, self.answer = body, list(self._results.values()), None
+                for one in body.budget.truncated if body.budget else ():
+                    self._truncated[one.part] = one.content
                 self.tools = None
                 self._transcript = self._referenced(body.transcript)
             case kinds.LlmRequested(tools=tools):
@@ -257,16 +306,30 @@ class _Scanner:
 
     def frame(self) -> RecordedFrame:
         assert self.built is not None
+        built, task = self.built, self._task()
         return RecordedFrame(
-            self.built.messages,
+            built.messages,
             self._transcript,
             self._frame_results,
             self.tools,
             self.answer,
             self._handoff,
             self._truncated,
-            self.built.form,
+            built.form,
+            built.budget,
+            task,
         )
+
+    def _task(self) -> str:
+        """Return the instructions of the phase; empty if the run's copy of its skill cannot be read."""
+        if self._skill_hash not in self._skills:
+            try:
+                self._skills[self._skill_hash] = unpin(self._content(self._skill_hash))
+            except ReynError:
+                self._skills[self._skill_hash] = None
+        skill = self._skills[self._skill_hash]
+        phase = skill.phases.get(self._phase) if skill else None
+        return phase.instructions.strip() if phase else ""
 
 
 def find_frame(run_id: str, events: Iterable[Event], seq: int | None, content: Callable[[str], bytes]) -> RecordedFrame:

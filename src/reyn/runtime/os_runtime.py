@@ -19,7 +19,9 @@ import msgspec
 
 from reyn.config import ModelSettings, RunSettings, journal_key, user_config
 from reyn.config.load import merge_rules
+from reyn.config.values import PromptLimit
 from reyn.context import normalize
+from reyn.context.bpe import check_installed
 from reyn.errors import (
     ApprovalUnknown,
     BlobMissing,
@@ -153,7 +155,7 @@ class OSRuntime:
         ops: Iterable[Op] = (),
         trust: ProjectTrust | None = None,
         vouches: bool = False,
-        base: OSRuntime | None = None,
+        base: Self | None = None,
         allow_shell: bool = False,
         allow_unsafe_python: bool = False,
     ) -> None:
@@ -287,7 +289,7 @@ class OSRuntime:
         return derived
 
     @property
-    def _root_runtime(self) -> OSRuntime:
+    def _root_runtime(self) -> Self:
         """The runtime that owns journal, models and running runs: the one that this one was derived from."""
         return self._base or self
 
@@ -429,6 +431,7 @@ class OSRuntime:
                 artifact,
                 model=model,
                 answer_form=self._roster.answer_form(model),
+                prompt_limit=self._roster.prompt_limit(model),
                 source=self._source(skill),
                 summaries=self._summaries(loaded, settings),
                 history=self._store_history(earlier),
@@ -929,8 +932,8 @@ class OSRuntime:
         forked, blobs = self._forked(name, row.run_id, point, model, self._scrub(input), skill)
         opened = self._roster.ready(model or point.state.models.name)
         if forked.model is not None:
-            form = self._roster.answer_form(opened)
-            forked = msgspec.structs.replace(forked, model=opened, answer_form=form)
+            form, limit = self._roster.answer_form(opened), self._roster.prompt_limit(opened)
+            forked = msgspec.structs.replace(forked, model=opened, answer_form=form, prompt_limit=limit)
 
         async def start() -> RunResult:
             self._files.recreate_workspace(name, row.run_id, point.event)
@@ -1019,6 +1022,7 @@ class OSRuntime:
                 artifact,
                 model=opened,
                 answer_form=self._roster.answer_form(opened),
+                prompt_limit=self._roster.prompt_limit(opened),
                 rerun_of=started.run_id,
                 source=source,
                 imported=is_imported,
@@ -1317,14 +1321,18 @@ class OSRuntime:
         Raises:
             InputInvalid: The input does not fit the phase, or there is no such phase.
         """
-        form = self._roster.answer_form(self.config.model)
+        form, limit = self._roster.answer_form(self.config.model), self._roster.prompt_limit(self.config.model)
         loaded, settings = self.load(skill), self._run_settings()
-        return preview_frame(loaded, input, phase, settings, self.ops, form, self._summaries(loaded, settings))
+        return preview_frame(loaded, input, phase, settings, self.ops, form, self._summaries(loaded, settings), limit)
 
     def _run_settings(self) -> RunSettings:
         settings = RunSettings.of(self.config)
         forms = {name: self._roster.answer_form(name) for name in settings.classes.values()}
-        return msgspec.structs.replace(settings, answer_forms=forms)
+        limits = {name: self._roster.prompt_limit(name) for name in settings.classes.values()}
+        known = {name: limit for name, limit in limits.items() if limit != PromptLimit()}
+        if settings.counter == "exact":
+            check_installed()
+        return msgspec.structs.replace(settings, answer_forms=forms, prompt_limits=known)
 
     def check_config(self) -> None:
         """Check the permission rules, the file zones and the name of the default model. Opens no model.
@@ -1355,6 +1363,7 @@ class OSRuntime:
             lambda: self.secrets,
             self._model,
             self.trust.may_bind,
+            RunSettings.of(self.config).counter,
         )
 
     @cached_property

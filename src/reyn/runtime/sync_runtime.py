@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from reyn.models import Message, Model
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable
-    from reyn.ops.mcp import ToolDefinitions
+    from reyn.ops.mcp import Connections, ToolDefinitions
     from reyn.permissions.trust import ProjectTrust
     from reyn.runs.diff import DiffReport
     from reyn.runs.frames import VisitContext
@@ -125,6 +125,10 @@ class SyncRuntime:
     @property
     def ops(self) -> OpTable:
         return self.runtime.ops
+
+    @property
+    def mcp(self) -> Connections:
+        return self.runtime.mcp
 
     @property
     def journal(self) -> Journal:
@@ -246,6 +250,9 @@ class SyncRuntime:
 
     def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
         return self.runtime.answer(run, wait, value, is_text=is_text, by=by)
+
+    def abort_turn(self, run: str, reason: str = "", *, partial: str = "") -> None:
+        self.runtime.abort_turn(run, reason, partial=partial)
 
     def cancel(self, run: str, reason: str = "") -> None:
         self.runtime.cancel(run, reason)

@@ -76,7 +76,8 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     advice: str = ""
     """Further instructions for the model."""
     when_truncated: tuple[OpForm, ...] = ()
-    """Forms that are offered in every phase while the frame shows truncated content, so that the model can read it."""
+    """Forms that are offered in every phase while the frame shows truncated content, so that the model can read it.
+    Each takes `path`, `start` and `length`, in characters; the marker of truncated content fills them in."""
     optional_permissions: tuple[str, ...] = ()
     """Permission keys that extend what the op may do."""
     is_step: bool = True
@@ -101,7 +102,10 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def form(self, op: str | None) -> OpForm | None:
         """Return the form with a name, or `None`."""
-        return next((form for form in self.forms if form.op == op), None)
+        for form in self.forms:
+            if form.op == op:
+                return form
+        return None
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -161,7 +165,16 @@ class Vocabulary(msgspec.Struct, frozen=True):
 
     def op(self, kind: str) -> OpSpec | None:
         """Return the specification of an op kind, or `None` if it is unknown."""
-        return next((spec for spec in self.ops if spec.matches(kind)), None)
+        for spec in self.ops:
+            if spec.matches(kind):
+                return spec
+        return None
+
+    @property
+    def truncation_reader(self) -> OpForm | None:
+        """The form that reads truncated content, or `None` if no op does."""
+        forms = (form for spec in self.ops for form in spec.when_truncated)
+        return next(forms, None)
 
     def is_reserved(self, kind: str) -> bool:
         """Return whether an op kind is known but cannot be executed by this version."""

@@ -331,6 +331,16 @@ def unsafe_after_a_question(folder: Path) -> Scenario:
     return scenario.executes("risk", [act(TWICE, {"kind": "call", "who": "ada"}), act(TWICE), finish()])
 
 
+def within_a_prompt_budget(folder: Path) -> Scenario:
+    """Prompts and handoffs that an exact counter truncates."""
+    scenario = Scenario(folder)
+    keys = {"b": "context: {narrative_cap: 500}\n"}
+    write_skill(scenario.seed, "long", {"a": ["b"], "b": ["end"]}, ops={"a": "file"}, phase_keys=keys)
+    (scenario.seed / "long.txt").write_text("a long line\n" * 300)
+    answers = [act(file("read", "long.txt")), go("b", "many words " * 300), finish()]
+    return scenario.executes("long", answers, context={"max_prompt_tokens": 700, "counter": "exact"})
+
+
 def iterating_together(folder: Path) -> Scenario:
     """An iteration whose sub-runs execute at the same time and change files."""
     scenario = _with_files(folder)
@@ -347,7 +357,7 @@ def iterating_together(folder: Path) -> Scenario:
     return scenario.executes("many", [*together, "unused", "unused", "unused", "unused", finish("all")])
 
 
-PLAIN = (pair, rejected_and_looping, concurrent_runs, stopping_and_continuing)
+PLAIN = (within_a_prompt_budget, pair, rejected_and_looping, concurrent_runs, stopping_and_continuing)
 ACTING = (
     writing,
     concurrent_writers,

@@ -133,6 +133,35 @@ class SectionTokens(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tokens: Count
 
 
+class FittedSection(SectionTokens, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A section of a prompt that was counted. `text` is what remains of it; null if it was not truncated."""
+
+    text: ContentName | None = None
+
+
+class TruncatedContent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Content that is truncated in a prompt, which has `part`. The model can read it at `workspace:.full/<name>`."""
+
+    name: str
+    content: ContentName
+    part: ContentName
+
+
+class PromptBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The budget of a prompt: the `limit`, and the `tokens` of the prompt as `counter` counts them.
+
+    `factor`, per mille, calibrates the counter by the usage that the provider reported before. If the prompt was
+    truncated, `sections` has the tokens of each section before and after it, and `truncated` the whole contents.
+    """
+
+    limit: Count
+    tokens: Count
+    counter: str
+    factor: Count
+    sections: tuple[SectionTokens, ...] = ()
+    truncated: tuple[TruncatedContent, ...] = ()
+
+
 class RestoreVerdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The decision of the permission gate on restoring one file: the `rule`, and the `reason` of a denial."""
 

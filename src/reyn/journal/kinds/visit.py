@@ -13,9 +13,11 @@ from reyn.journal.kinds.shapes import (
     Count,
     DerivedContent,
     DerivedText,
+    FittedSection,
     FrameMessage,
     Hash,
     OpStatus,
+    PromptBudget,
     SectionTokens,
     TranscriptRef,
     Usage,
@@ -95,6 +97,23 @@ class ContextBudgetApplied(Body, frozen=True):
     counter: str = "chars"
 
 
+@event("tokens_counted", v=1, origin="outcome")
+class TokensCounted(Body, frozen=True):
+    """A text was counted with an exact counter, and truncated if it exceeded its budget.
+
+    `call` identifies the text, `counter` the counter. `original_tokens` and `tokens` are those of the text before and
+    after truncation. `sections` are its sections, and `text` is the result if it is not assembled from them. A replay
+    takes the numbers from here and needs no tokenizer.
+    """
+
+    call: str
+    counter: str
+    original_tokens: Count
+    tokens: Count
+    sections: tuple[FittedSection, ...] = ()
+    text: ContentName | None = None
+
+
 @event("context_log_failed", v=1, origin="outside")
 class ContextLogFailed(Body, frozen=True):
     """A line of the context budget log `path` could not be written. The run continues; its events have the data."""
@@ -107,12 +126,14 @@ class ContextLogFailed(Body, frozen=True):
 class FrameBuilt(Body, frozen=True):
     """The messages for the next model call were built. The parts of a message, concatenated, are its exact text.
 
-    `form` is the form in which the model is asked to answer. With a `transcript`, the messages that
+    `form` is the form in which the model is asked to answer. `budget` is the token budget of the messages; null if they
+    have none, or are so short that they need not be counted. With a `transcript`, the messages that
     `transcript_extended` events added come after the system message.
     """
 
     messages: Annotated[tuple[FrameMessage, ...], _Rendered]
     form: AnswerForm = "full"
+    budget: Annotated[PromptBudget | None, _Rendered] = None
     transcript: Annotated[TranscriptRef | None, _Rendered] = None
 
 
