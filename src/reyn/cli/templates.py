@@ -39,22 +39,23 @@ def linear(name: str) -> Template:
 
 
 def loop(name: str) -> Template:
-    graph = "graph:\n  write: [review]\n  review:\n    write: a criterion is not met\n    end: all criteria are met\n"
+    graph = (
+        "graph:\n  write: [review]\n  review:\n    revise: a criterion is not met\n    end: all criteria are met\n"
+        "  revise: [review]\n"
+    )
     criteria = "finish_criteria:\n  - the text does what the message asks\n  - no sentence can be left out\n"
     return Template(
         {
             "skill.md": _skill(name, "Write and review until it is good.", "write", graph + criteria),
-            "phases/write.md": _phase(
-                "write",
-                "user_message | remarks",
-                "Write what the message asks for. If there is a draft with remarks, improve the draft.",
-                reads="[user_message, draft]",
-            ),
+            "phases/write.md": _phase("write", "user_message", "Write what the message asks for."),
             "phases/review.md": _phase(
                 "review",
                 "draft",
                 "Judge the draft against the message and the criteria. Remark on each that is not met.",
                 reads="[user_message]",
+            ),
+            "phases/revise.md": _phase(
+                "revise", "remarks", "Improve the draft as the remarks say.", reads="[user_message, draft]"
             ),
             "artifacts/draft.yaml": _text("draft", "A text to be reviewed."),
             "artifacts/remarks.yaml": _REMARKS,
@@ -62,7 +63,7 @@ def loop(name: str) -> Template:
         },
         [
             _answer("review", "draft", {"text": "Hello hello."}),
-            _answer("write", "remarks", {"remarks": ["One word is there twice."]}),
+            _answer("revise", "remarks", {"remarks": ["One word is there twice."]}),
             _answer("review", "draft", {"text": "Hello."}),
             _answer(None, "answer", {"text": "Hello."}),
         ],

@@ -65,7 +65,13 @@ MODES = {
     "openai": ("auto", "json_schema", "json_object", "free"),
 }
 """The output modes of each adapter."""
-ADAPTER_OF_SETTING = {"threads": "local", "base_url": "openai", "key": "openai", "images": "openai"}
+ADAPTER_OF_SETTING = {
+    "threads": "local",
+    "two_step": "local",
+    "base_url": "openai",
+    "key": "openai",
+    "images": "openai",
+}
 """Settings that only one adapter reads."""
 
 
@@ -84,6 +90,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retries: NotNegative = 3
     fallback: tuple[str, ...] = ()
     answer_form: Literal["auto", "full", "short", "tools"] = "auto"
+    two_step: Literal["auto", "always", "never"] = "auto"
     images: bool = False
     max_tokens: Positive = 1024
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = 0
@@ -266,10 +273,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     models: dict[str, ModelEntry] = {}
     """Names for models: the classes `light`, `standard` and `strong`, or names of your own. Each is an alias of a model
     or a mapping of settings: `model`, `base_url`, `key` (`secret://NAME` or `env://VARIABLE`), `mode` (`auto`,
-    `grammar`, `json_schema`, `json_object` or `free`), `answer_form` (`auto`, `full`, `short` or `tools`),
-    `images` (whether it reads the images that tools return), `timeout` in seconds, `retries`, `fallback` (models to try
-    next, in order), `max_tokens`, `temperature` (`null` uses the server's default), `threads`, `context_tokens` (the
-    window of the model; 8192 for `local` models, unknown for others)."""
+    `grammar`, `json_schema`, `json_object` or `free`), `answer_form` (`auto`, `full`, `short` or `tools`), `two_step`
+    (`auto`, `always` or `never`), `images` (whether it reads the images that tools return), `timeout` in seconds,
+    `retries`, `fallback` (models to try next, in order), `max_tokens`, `temperature` (`null` uses the server's
+    default), `threads`, `context_tokens` (the window of the model; 8192 for `local` models, unknown for others)."""
     max_phase_visits: Positive | None = 25
     """Maximum number of visits of one phase in a run; `null` means no limit."""
     max_phase_retries: NotNegative = 2

@@ -13,6 +13,7 @@ from reyn.context.budget import (
     apply_context_budget,
     assemble_sections,
 )
+from reyn.context.choice_prompt import choice_examples
 from reyn.context.compile import (
     CompiledContext,
     CompiledTurnContext,
@@ -138,6 +139,7 @@ __all__ = [
     "assemble_sections",
     "build_handoff_context",
     "build_phase_context",
+    "choice_examples",
     "choose_context",
     "closing_text",
     "compile_context",

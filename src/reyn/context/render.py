@@ -69,14 +69,13 @@ _EARLIER = "\n\n# Earlier "
 _TURNS_LEFT = "Turns with ops left: "
 
 
-def turn_message(turn: TurnFrame, closing: str) -> FrameMessage:
+def turn_message(turn: TurnFrame, closing: str, *, has_choices: bool) -> FrameMessage:
     """Build the last message: what is constant in a visit, then the results, then what to answer.
-
-    A message that holds the input alone has no headings, as in the example exchanges.
 
     Args:
         turn: What changes from turn to turn.
-        closing: The end of a message that holds more than the input.
+        closing: The end of the message.
+        has_choices: Whether there are several candidates. With one, a message with the input alone has no closing.
     """
     parts = [Part(blob=turn.input_hash, plain=True)]
     for name, content in turn.reads:
@@ -93,7 +92,7 @@ def turn_message(turn: TurnFrame, closing: str) -> FrameMessage:
         parts += [Part(text="\n\n# Results\n"), Part(results=turn.results, digest=turn.results_digest)]
     notes = _notes(turn)
     tail = f"\n\n{_NOTES}\n{notes}" if notes else ""
-    if len(parts) > 1 or tail:
+    if len(parts) > 1 or tail or has_choices:
         parts.append(Part(text=tail + closing))
     return FrameMessage("user", tuple(parts))
 

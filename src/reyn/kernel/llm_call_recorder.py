@@ -56,6 +56,8 @@ class AnswerSpec(Protocol):
     candidates: tuple[Candidate, ...]
     schema: Blob
     tools: Blob | None
+    examples: tuple[Message, ...]
+    closing: str
 
     @property
     def answer_schema(self) -> dict[str, Any]: ...
@@ -106,6 +108,8 @@ async def ask(
         spec.form,
         transcript,
         spec.tool_definitions,
+        spec.examples,
+        spec.closing,
     )
 
 
@@ -144,6 +148,7 @@ class LlmCallRecorder:
             candidates=call.candidates,
             answer_form=call.form,
             tools=call.tools,
+            choice_prompt=self._choice_prompt(call, tape),
         )
         if self._roster.is_overridden:
             name, settings = tape.state.models.name, self._roster.override_settings
@@ -183,6 +188,14 @@ class LlmCallRecorder:
         )
         rendered = self._transcript.render(call.transcript, tape.content, scrub, call.results, with_images=images)
         return rendered.with_system(system).append(*rest)
+
+    def _choice_prompt(self, call: CallModel, tape: Tape) -> tuple[Message, ...]:
+        """Return the messages that ask for the choice alone; their last one is the turn without its closing."""
+        if not call.examples or call.transcript is not None:
+            return ()
+        turn = message_text(call.messages[1], tape.content, call.results).removesuffix(call.closing)
+        scrub = self._roster.scrub
+        return tuple(Message(one.role, scrub(one.text)) for one in (*call.examples, Message("user", turn)))
 
     async def _try(
         self, name: str, settings: ModelSettings, request: ModelRequest, record: Record

@@ -149,7 +149,7 @@ class TurnContext:
     def compile(self, spec: TurnSpec, turns_left: int | None) -> CompiledTurnContext:
         """Return what the model sees in the next turn."""
         if not self.grows(spec):
-            message = turn_message(self._turn_frame(turns_left), spec.closing)
+            message = turn_message(self._turn_frame(turns_left), spec.closing, has_choices=len(spec.candidates) > 1)
             base = _NO_MESSAGES.append(NormalizedMessage("user", "", parts=message.parts))
             return compile_invocation_turn(spec.invocation, base, self.pending)
         if self._first_results is None:
@@ -160,7 +160,9 @@ class TurnContext:
         """Add the input of the visit to the transcript. In a conversation, it is what the user says."""
         self._first_results = tuple(self._log.results)
         frame = self._turn_frame(None if self.is_conversation else turns_left)
-        self._extend((UserMessage(turn_message(frame, spec.closing).parts),), *self.prepared.blobs)
+        has_choices = not self.is_conversation and len(spec.candidates) > 1
+        message = turn_message(frame, spec.closing, has_choices=has_choices)
+        self._extend((UserMessage(message.parts),), *self.prepared.blobs)
 
     def add_turn(self, spec: TurnSpec, answer: LlmPhaseResult, batch: ToolBatchResult | None, turns_left: int) -> None:
         """Add an answer and the results of its ops to the transcript, if it grows. Corrections are not part of it."""

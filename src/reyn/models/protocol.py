@@ -124,6 +124,8 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
         candidates: The exits that the model may choose.
         answer_form: The form that `messages` and `contract` ask for.
         tools: The tools that the model may call natively.
+        choice_prompt: Messages that ask for the choice alone, with each choice as an example; the last is the input.
+            Empty where the model may do something else than choose.
     """
 
     messages: Sequence[Message]
@@ -138,6 +140,7 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
     candidates: tuple[Candidate, ...] = ()
     answer_form: AnswerForm = "full"
     tools: tuple[ToolDefinition, ...] = ()
+    choice_prompt: tuple[Message, ...] = ()
 
     @cached_property
     def input(self) -> Any:
