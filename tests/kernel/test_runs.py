@@ -328,10 +328,9 @@ def test_without_a_model_no_run_starts(project: Path):
     [
         (
             {
-                "phase_keys": {"a": "preprocessor: [{run_op: {op: {kind: web_fetch}}}]\n"},
-                "skill_keys": "permissions: {web: true}\n",
+                "phase_keys": {"a": "preprocessor: [{run_op: {op: {kind: recall}}}]\n"},
             },
-            "a `run_op` step of `web_fetch` in phase `a`",
+            "a `run_op` step of `recall` in phase `a`",
         ),
     ],
 )

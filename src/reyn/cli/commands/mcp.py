@@ -67,7 +67,9 @@ def _row(runtime: SyncRuntime, name: str) -> dict[str, Any]:
 @click.option("--accept", is_flag=True, help="Accept the definitions without a question.")
 @json_option
 def test_server(server: str, accept: bool, as_json: bool) -> None:
-    """Connect to SERVER, show its tools, and ask whether to accept what has changed.
+    """Connect to SERVER, and ask whether to accept its tools.
+
+    Shows the tools that are new, changed or gone since they were accepted.
 
     Exits with 1 if there are changes that were not accepted.
     """
@@ -110,7 +112,7 @@ def _decide(runtime: SyncRuntime, found: ToolDefinitions, changes: list[str], *,
 
 @command.command(
     "add",
-    epilog="Example: reyn mcp add files -- npx -y @modelcontextprotocol/server-filesystem .",
+    epilog="Example: reyn mcp add git -- mcp-server-git --repository .",
     context_settings={"ignore_unknown_options": True},
 )
 @click.argument("server")
@@ -119,7 +121,7 @@ def _decide(runtime: SyncRuntime, found: ToolDefinitions, changes: list[str], *,
 @click.option("--env", "env", metavar="NAME=VALUE", multiple=True, help="A variable of the program; repeatable.")
 @click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header for the URL; repeatable.")
 def add(server: str, program: tuple[str, ...], url: str | None, env: tuple[str, ...], headers: tuple[str, ...]) -> None:
-    """Add SERVER to reyn.local.yaml: a PROGRAM with its arguments, or a --url.
+    """Add SERVER, a PROGRAM or a --url, to reyn.local.yaml.
 
     Values may be `secret://NAME`: the program gets a secret only for skills that list it under `required_credentials`.
     """
