@@ -40,6 +40,29 @@ def test_text_is_the_only_argument(reyn, name: str):
     assert events
 
 
+def test_a_function_grants_its_own_tools_without_a_warning(reyn, name: str, tmp_path: Path):
+    (tmp_path / f"{name}.py").write_text(
+        "from reyn import llm_function, tool\n"
+        "@tool\n"
+        "def ring(times: int) -> str:\n"
+        "    'Ring the bell.'\n"
+        "    return 'ding ' * times\n"
+        "@llm_function(toolkit=[ring])\n"
+        "def announce(text: str) -> str:\n"
+        "    'Ring, then announce the text.'\n"
+    )
+    control = {"type": "finish", "decision": "finish", "next_phase": None, "confidence": 1, "reason": {"summary": "r"}}
+    answers = [
+        {"control_ir": [{"kind": "ring", "times": 2}]},
+        {"control": control, "artifact": {"type": "result", "data": {"value": "Hear ye"}}},
+    ]
+    (tmp_path / "answers.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers))
+    found = reyn("run", f"{name}:announce", "News.", "--model", "scripted:answers.jsonl")
+    assert found.code == 0
+    assert "ring · ok" in found.out
+    assert "warning" not in found.err
+
+
 def test_a_run_id_continues_the_run_of_a_function(reyn, name: str):
     reyn("new", "function", name)
     command = ("run", f"{name}:{name}", "Text.", "--model", f"scripted:{name}_answers.jsonl", "--run-id", "k", "--json")

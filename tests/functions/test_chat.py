@@ -20,6 +20,7 @@ from reyn.errors import (
     ImageInvalid,
     MessageInvalid,
     ModelUnavailable,
+    RunBusy,
     TranscriptInvalid,
 )
 from reyn.functions import (
@@ -317,6 +318,44 @@ def test_a_key_and_a_history_exclude_each_other(tmp_path: Path):
         world.agent.options(key=" ")
 
 
+@pytest.mark.parametrize("key", [5, b"ada", "\ud800", ""])
+def test_a_key_that_is_no_text_is_rejected(tmp_path: Path, key: Any):
+    with pytest.raises(CallImpossible, match="the key"):
+        World(tmp_path).agent.options(key=key)
+
+
+def test_a_message_during_a_turn_is_refused_and_does_not_abort_it(tmp_path: Path):
+    """In the same process as in another one: the claim on the run decides."""
+
+    async def scenario() -> None:
+        inside, go_on = asyncio.Event(), asyncio.Event()
+
+        @tool(effect="pure")
+        async def wait() -> str:
+            """Wait."""
+            inside.set()
+            await go_on.wait()
+            return "done"
+
+        world = World(tmp_path, calls(("wait", "{}")), "It is done.", "You are welcome.", toolkit=[wait])
+        agent = world.agent.options(key="a")
+
+        async def first() -> ChatReply:
+            return await agent("Wait.")
+
+        turn = asyncio.create_task(first())
+        await asyncio.wait([turn, asyncio.create_task(inside.wait())], return_when=asyncio.FIRST_COMPLETED)
+        with pytest.raises(RunBusy):
+            await agent("Are you there?")
+        go_on.set()
+        reply = await turn
+        assert (reply.status, reply.text) == ("replied", "It is done.")
+        assert (await agent("Thanks.")).text == "You are welcome."
+        await world.check()
+
+    asyncio.run(scenario())
+
+
 def test_an_interrupted_turn_is_resumed_with_its_reply(tmp_path: Path):
     async def scenario() -> None:
         executed: list[int] = []
@@ -525,6 +564,24 @@ def test_an_abort_between_two_tools_leaves_a_history_that_can_continue(tmp_path:
     asyncio.run(scenario())
 
 
+def test_an_abort_after_the_run_has_ended_changes_nothing(tmp_path: Path):
+    async def scenario() -> None:
+        problems: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
+        world, signal = World(tmp_path, "Hello there."), AbortSignal()
+        last: Any = None
+        async for item in world.agent.options(abort=signal)("hi"):
+            if any(row.status == "finished" for row in world.rt.runs()):
+                signal.abort("too late")
+            last = item
+            await asyncio.sleep(0)
+        assert (last.status, last.text) == ("replied", "Hello there.")
+        assert signal.is_aborted
+        assert problems == []
+
+    asyncio.run(scenario())
+
+
 def test_leaving_the_stream_aborts_the_turn(tmp_path: Path):
     async def scenario() -> None:
         async def endless(request: Any) -> str:
@@ -582,12 +639,16 @@ def result(call_id: str) -> dict[str, Any]:
         pytest.param([{"role": "user", "content": {"x": 1}}], MessageInvalid, id="content of another type"),
         pytest.param([{"role": "user", "content": "x", "extra": 1}], MessageInvalid, id="unknown key"),
         pytest.param(["text"], MessageInvalid, id="not a message"),
+        pytest.param("text", MessageInvalid, id="text"),
+        pytest.param(5, MessageInvalid, id="not a list"),
+        pytest.param({"role": "user", "content": "x"}, MessageInvalid, id="one message"),
+        pytest.param([{"role": "assistant", "tool_calls": 5}], MessageInvalid, id="calls of another type"),
         pytest.param([Message("user", "x", (Image("image/png", "?"),))], ImageInvalid, id="not base64"),
         pytest.param([Message("user", "x", (Image(),))], ImageInvalid, id="empty image"),
         pytest.param([Message("user", "x", (Image(url="file:///etc/passwd"),))], ImageInvalid, id="local file"),
     ],
 )
-def test_a_malformed_history_is_rejected_before_anything_happens(tmp_path: Path, history: list, error: type):
+def test_a_malformed_history_is_rejected_before_anything_happens(tmp_path: Path, history: Any, error: type):
     world = World(tmp_path)
     with pytest.raises(error):
         world.agent("hi", history)
@@ -676,6 +737,20 @@ def test_a_function_that_cannot_be_a_chat_is_rejected():
         @llm_chat
         async def many(message: str, other: str, history: list) -> None:
             """Talk."""
+
+    for options in (
+        {"max_tokens": 0},
+        {"max_tokens": "many"},
+        {"max_act_turns": -1},
+        {"max_retries": "2"},
+        {"toolkit": add},
+        {"runtime": 5},
+    ):
+        with pytest.raises(FunctionInvalid, match=f"`{next(iter(options))}` is "):
+
+            @llm_chat(**options)
+            async def configured(message: str) -> None:
+                """Talk."""
 
     with pytest.raises(FunctionInvalid, match="no tool"):
 

@@ -275,6 +275,14 @@ def test_what_cannot_be_a_function_is_refused_when_it_is_defined():
         def variadic(*numbers: int) -> int:
             """Add."""
 
+    options: Any
+    for options in ({"max_act_turns": -1}, {"max_act_turns": "2"}, {"max_retries": -1}, {"toolkit": None}):
+        with pytest.raises(FunctionInvalid, match=f"`{next(iter(options))}` is "):
+
+            @llm_function(**options)
+            def configured(x: int) -> int:
+                """Do."""
+
     with pytest.raises(FunctionInvalid, match="which is no tool"):
 
         @llm_function(toolkit=[print])

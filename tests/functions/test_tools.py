@@ -143,9 +143,42 @@ def test_a_tool_that_raises_is_an_error_result(tmp_path: Path, is_async: bool):
         return fail(text)
 
     armed = tool(name="fail")(fail_async if is_async else fail)
-    for text in "vsi":
+    for text in "vsic":
         found = one_result(tmp_path, armed, text=text)
         assert found["status"] == "error", found
+
+
+def test_a_keyboard_interrupt_of_a_plain_tool_is_an_error_result(tmp_path: Path):
+    @tool
+    def fail() -> str:
+        """Fail."""
+        raise KeyboardInterrupt("no")
+
+    assert "the tool raised KeyboardInterrupt: no" in one_result(tmp_path, fail)["error"]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_functions_can_be_called_after_a_tool_raised_a_keyboard_interrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_async: bool
+):
+    monkeypatch.chdir(tmp_path)
+
+    def fail() -> str:
+        """Fail."""
+        raise KeyboardInterrupt
+
+    async def fail_async() -> str:
+        """Fail."""
+        raise KeyboardInterrupt
+
+    armed = tool(name="fail", permission=None)(fail_async if is_async else fail)
+
+    @llm_function(llm_interface=Answers(act("fail"), value("fine")), toolkit=[armed])
+    def attempt() -> str:
+        """Use the tool."""
+        raise NotImplementedError
+
+    assert [attempt(), attempt()] == ["fine", "fine"]
 
 
 def test_a_hanging_tool_times_out(tmp_path: Path):
@@ -469,6 +502,15 @@ def test_what_cannot_be_a_tool_is_refused_when_it_is_defined():
     assert helped.spec.forms[0].example == {"kind": "helped", "code": "ABC"}
     with pytest.raises(FunctionInvalid, match="`timeout` is 0"):
         tool(timeout=0)(helped.function)
+    for options in (
+        {"timeout": "5"},
+        {"timeout": float("nan")},
+        {"max_concurrency": "2"},
+        {"max_concurrency": True},
+        {"effect": "harmless"},
+    ):
+        with pytest.raises(FunctionInvalid, match=f"`{next(iter(options))}` is "):
+            tool(**options)(lambda: None)
     with pytest.raises(FunctionInvalid, match="`max_concurrency` is 0"):
         tool(max_concurrency=0)(helped.function)
 

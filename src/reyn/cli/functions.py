@@ -44,6 +44,7 @@ def function_work(target: str, value: Any, *, run_id: str | None, has_model: boo
 
     def work(runtime: SyncRuntime, progress: Progress) -> RunResult:
         view = definition.derive(runtime, None if has_model else definition.decoration.llm_interface)
+        progress.follow(view)  # it grants the function's tools
         result: RunResult = view.run(
             function.skill,
             arguments,

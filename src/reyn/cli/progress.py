@@ -82,6 +82,10 @@ class Progress:
             tokens = f"{self._timeline.tokens:,} tokens" if self._timeline.tokens else ""
             self._live_line.update(self._timeline.activity, tokens)
 
+    def follow(self, runtime: SyncRuntime) -> None:
+        """Read the run through the runtime that executes it, if that was derived from the project's."""
+        self._runtime = runtime
+
     def on_delta(self, delta: Delta) -> None:
         """Print a piece of the model's text, or how much of it has arrived."""
         self._received += len(delta.text)

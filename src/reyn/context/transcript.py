@@ -7,7 +7,7 @@ are checked here; what a mutation does to a transcript is in `reyn.context.mutat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Literal, NamedTuple, get_args, overload
 
@@ -269,6 +269,8 @@ def normalize(messages: Iterable[Message | dict[str, Any]]) -> NormalizedMessage
     """
     if isinstance(messages, NormalizedMessageList):
         return messages
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+        raise MessageInvalid(f"the history is a {type(messages).__name__}; pass a list of messages")
     normalized = NormalizedMessageList(_normalized(message, number) for number, message in enumerate(messages))
     check_closed(normalized)
     return normalized
@@ -357,7 +359,10 @@ def _from_dict(message: dict[str, Any], number: int) -> NormalizedMessage:
     if role not in ROLES:
         raise MessageInvalid(f"message {number} has the role {role!r}; use one of {', '.join(ROLES)}")
     text, images = _content_of(message.get("content"), number)
-    calls = tuple(_call_of(call, number) for call in message.get("tool_calls") or ())
+    listed = message.get("tool_calls") or ()
+    if not isinstance(listed, list | tuple):
+        raise MessageInvalid(f"message {number}: `tool_calls` is {listed!r:.100}, not a list")
+    calls = tuple(_call_of(call, number) for call in listed)
     call_id = message.get("tool_call_id") or ""
     if not isinstance(call_id, str):
         raise MessageInvalid(f"message {number}: `tool_call_id` is {call_id!r:.100}, not text")

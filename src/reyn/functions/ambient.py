@@ -118,6 +118,11 @@ class _LoopThread:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the loop is running."""
+        return self._thread.is_alive()
+
     def close(self) -> None:
         """Close the runtimes of the loop, then the loop."""
         if not self._thread.is_alive():
@@ -140,7 +145,7 @@ _lock = threading.Lock()
 def _loop_thread() -> _LoopThread:
     global _thread  # noqa: PLW0603 - one per process
     with _lock:
-        if _thread is None:
+        if _thread is None or not _thread.is_alive:
             _thread = _LoopThread()
         return _thread
 

@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import inspect
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, overload
 
@@ -18,19 +19,19 @@ import msgspec
 
 from reyn.context import NormalizedMessage, NormalizedMessageList, normalize, rendered_message
 from reyn.context.transcript import check_message
-from reyn.errors import CallImpossible, ChatStopped, FunctionInvalid
+from reyn.errors import CallImpossible, ChatStopped, FunctionInvalid, RunNotResumable
 from reyn.functions import ambient
 from reyn.functions.abort import AbortSignal
 from reyn.functions.images import check_image
+from reyn.functions.options import check_count, check_toolkit
 from reyn.functions.skill import Template, skill_name
 from reyn.journal import decode, kinds
 from reyn.kernel.histories import HISTORIES
 from reyn.kernel.nesting import current_scope
 from reyn.models import Message
-from reyn.ops import Op
 from reyn.runtime import OSRuntime, SyncRuntime
 from reyn.skills import USER_MESSAGE, Skill
-from reyn.skills.values import END, ArtifactType, ConversationSettings, Phase
+from reyn.skills.values import END, MIN_TOKENS, ArtifactType, ConversationSettings, Phase
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from reyn.kernel.live import Listener
     from reyn.kernel.run_state import RunState
     from reyn.models import Delta, Model
+    from reyn.ops import Op
     from reyn.runtime import RunResult
 
     History = Iterable[Message | dict[str, Any]]
@@ -135,7 +137,7 @@ class _Decoration(msgspec.Struct, frozen=True):
     """The arguments of the decorator."""
 
     llm_interface: Any = None
-    toolkit: tuple[Any, ...] = ()
+    toolkit: Any = ()
     runtime: Any = None
     template_params: Any = None
     memory: bool = True
@@ -166,10 +168,14 @@ class _Definition:
             hint = "Declare the user's message, and `history` if the caller keeps it."
             raise FunctionInvalid(f"{self.what} has the parameters {', '.join(names) or 'none'}", hint=hint)
         self.message_name = messages[0]
-        for op in decoration.toolkit:
-            if not isinstance(op, Op):
-                message = f"{self.what}: `toolkit` has a {type(op).__name__}, which is no tool"
-                raise FunctionInvalid(message, hint="Decorate it with `@tool`.")
+        toolkit = check_toolkit(decoration.toolkit, self.what)
+        self.decoration = msgspec.structs.replace(decoration, toolkit=toolkit)
+        check_count(decoration.max_act_turns, "max_act_turns", 0, self.what)
+        check_count(decoration.max_retries, "max_retries", 0, self.what)
+        check_count(decoration.max_tokens, "max_tokens", MIN_TOKENS, self.what)
+        if decoration.runtime is not None and not isinstance(decoration.runtime, OSRuntime):
+            message = f"{self.what}: `runtime` is a {type(decoration.runtime).__name__}"
+            raise FunctionInvalid(message, hint="Pass an `OSRuntime`.")
         self._views: list[tuple[Any, Any]] = []
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Message, NormalizedMessageList]:
@@ -322,8 +328,10 @@ class LLMChat(Generic[P]):
             template_params: Values of the parameters of the docstring.
             listener: Called with every event of the run once it is durable.
         """
-        if key is not None and not key.strip():
-            raise CallImpossible(f"{self._definition.what}: the key is blank")
+        if key is not None:
+            _check_key(key, self._definition.what)
+        if abort is not None and not isinstance(abort, AbortSignal):
+            raise CallImpossible(f"{self._definition.what}: `abort` is a {type(abort).__name__}, not an `AbortSignal`")
         params = dict(self._options.template_params) | dict(template_params or {})
         given = {"key": key, "abort": abort, "run_id": run_id, "listener": listener}
         changes = {name: value for name, value in given.items() if value is not None}
@@ -468,7 +476,9 @@ class _Call:
             return await self._resume(run_id)
         if row.wait is None:
             # The last turn failed or was interrupted. What it has done stays; the new message takes its place.
-            runtime.abort_turn(run_id, "a new message came before the reply")
+            # A turn that is being executed, here or in another process, is not: the claim raises `RunBusy`.
+            with runtime.journal.claim(run_id):
+                runtime.abort_turn(run_id, "a new message came before the reply")
             await runtime.resume(run_id, retry=True)
             row = runtime.find(run_id)
         if row.wait is None or not row.wait.id.endswith(".message"):
@@ -535,7 +545,8 @@ class _Call:
                 self._post_abort(reason)
 
     def _post_abort(self, reason: str) -> None:
-        self._runtime.abort_turn(self._run_id, reason, partial="".join(self._turn_text))
+        with suppress(RunNotResumable):  # the run has ended; only its last items are still to be read
+            self._runtime.abort_turn(self._run_id, reason, partial="".join(self._turn_text))
 
     # -- the end --------------------------------------------------------------------------------------
 
@@ -574,6 +585,17 @@ class _Call:
         message = f"{self._definition.what}: run `{run_id}` is {status}: {reason}"
         action = self._runtime.next_action(self._runtime.find(run_id))
         return ChatStopped(message, run_id=run_id, status=status, history=history, hint=hint or None, action=action)
+
+
+def _check_key(key: object, what: str) -> None:
+    if not isinstance(key, str):
+        raise CallImpossible(f"{what}: the key is a {type(key).__name__}, not text")
+    if not key.strip():
+        raise CallImpossible(f"{what}: the key is blank")
+    try:
+        key.encode()
+    except UnicodeEncodeError as error:
+        raise CallImpossible(f"{what}: the key has a lone surrogate at character {error.start}") from error
 
 
 def _module_name(function: Callable[..., Any]) -> str:
@@ -664,9 +686,7 @@ def llm_chat(
         FunctionInvalid: The function cannot be a conversation.
     """
     params = (template_params,) if isinstance(template_params, str) else template_params
-    decoration = _Decoration(
-        llm_interface, tuple(toolkit), runtime, params, memory, max_tokens, max_act_turns, max_retries
-    )
+    decoration = _Decoration(llm_interface, toolkit, runtime, params, memory, max_tokens, max_act_turns, max_retries)
     decorator = _Decorator(decoration)
     return decorator if function is None else decorator(function)
 

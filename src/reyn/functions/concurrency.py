@@ -73,10 +73,15 @@ async def run_in_thread(work: Callable[[], Any], on_end: Callable[[], None]) -> 
     context = contextvars.copy_context()
 
     def execute() -> None:
+        result: Any = None
+        error: BaseException | None = None
         try:
-            result, error = context.run(work), None
+            result = context.run(work)
+        except KeyboardInterrupt as raised:
+            # Ctrl-C interrupts only the main thread; raised in the event loop, this one would end it.
+            error = RuntimeError(f"the tool raised KeyboardInterrupt: {raised}".rstrip(": "))
         except BaseException as raised:  # noqa: BLE001 - raised again in the event loop
-            result, error = None, raised
+            error = raised
         on_end()
         try:
             loop.call_soon_threadsafe(_settle, outcome, result, error)

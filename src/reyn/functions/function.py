@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from reyn.errors import CallImpossible, CallStopped, FunctionInvalid, ReturnInvalid
 from reyn.functions import ambient
+from reyn.functions.options import check_count, check_toolkit
 from reyn.functions.signatures import Signature
 from reyn.functions.skill import ARGUMENTS, ReturnValue, Template, build_skill
 from reyn.functions.types import ConversionError
 from reyn.kernel.nesting import current_scope
-from reyn.ops import Op
 from reyn.runtime import OSRuntime, SyncRuntime
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from reyn.kernel.live import Listener, OnDelta
     from reyn.kernel.nesting import RunScope
     from reyn.models import Model
+    from reyn.ops import Op
     from reyn.runtime import RunResult
     from reyn.skills import Skill
 
@@ -74,7 +75,7 @@ class _Decoration:
     """The arguments of the decorator."""
 
     llm_interface: Model | str | None = None
-    toolkit: tuple[Op, ...] = ()
+    toolkit: Sequence[Op] = ()
     runtime: OSRuntime | SyncRuntime | None = None
     template_params: Mapping[str, Any] | Sequence[str] | None = None
     max_act_turns: int = DEFAULT_ACT_TURNS
@@ -100,12 +101,9 @@ class Definition:
                 f"{self.what} has no docstring", hint="Write one: it is what the model is told to do."
             )
         self._template = Template(text, decoration.template_params, self.what)
-        for op in decoration.toolkit:
-            if not isinstance(op, Op):
-                raise FunctionInvalid(
-                    f"{self.what}: `toolkit` has a {type(op).__name__}, which is no tool",
-                    hint="Decorate it with `@tool`.",
-                )
+        self.decoration = replace(decoration, toolkit=check_toolkit(decoration.toolkit, self.what))
+        check_count(decoration.max_act_turns, "max_act_turns", 0, self.what)
+        check_count(decoration.max_retries, "max_retries", 0, self.what)
         with suppress(NameError):  # an annotation names something that the module defines later
             self._read()
 
@@ -466,7 +464,7 @@ def llm_function(
     """
     if isinstance(template_params, str):
         template_params = (template_params,)
-    decoration = _Decoration(llm_interface, tuple(toolkit), runtime, template_params, max_act_turns, max_retries)
+    decoration = _Decoration(llm_interface, toolkit, runtime, template_params, max_act_turns, max_retries)
     names = sys._getframe(1).f_locals  # noqa: SLF001 - annotations may name local classes of the caller
     decorator = _Decorator(decoration, names)
     return decorator if function is None else decorator(function)

@@ -19,18 +19,18 @@ import msgspec
 from reyn.errors import FunctionInvalid
 from reyn.functions.concurrency import Slots, run_in_thread
 from reyn.functions.examples import example_of
+from reyn.functions.options import check_choice, check_count, check_seconds
 from reyn.functions.signatures import Signature
 from reyn.functions.types import ConversionError, JsonType, json_type, to_json
 from reyn.journal import check_json
 from reyn.jsonschema import compile_schema
 from reyn.models.protocol import Image
 from reyn.ops import Call, Env, OpForm, OpSpec, Plan, Result
+from reyn.vocabulary import Effect
 from reyn.vocabulary.schemas import arguments, result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from reyn.vocabulary import Effect
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -97,10 +97,9 @@ class Tool(Generic[P, R]):
         self.__name__ = self.name
         self.__wrapped__ = function
         what = f"tool `{self.name}`"
-        if timeout is not None and timeout <= 0:
-            raise FunctionInvalid(f"{what}: `timeout` is {timeout!r}; use seconds above 0, or `None` for no limit")
-        if max_concurrency is not None and max_concurrency < 1:
-            raise FunctionInvalid(f"{what}: `max_concurrency` is {max_concurrency!r}; use at least 1")
+        check_seconds(timeout, "timeout", what)
+        check_count(max_concurrency, "max_concurrency", 1, what)
+        check_choice(effect, "effect", get_args(Effect), what)
         self._slots = Slots(max_concurrency) if max_concurrency else None
         try:
             self._signature = Signature(function, local_names or {}, what)

@@ -7,6 +7,7 @@ outside the package are also checked against what they promise.
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -91,9 +92,10 @@ async def perform_op(
         if error is not None:
             raise error
         return check_result(call, result, op)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # noqa: BLE001 - becomes the result
+    except BaseException as error:  # becomes the result
+        # Ctrl-C interrupts only the main thread. In another one, the op itself raised it.
+        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise
         _raise_if_interrupted()
         return failed(call, error)
 

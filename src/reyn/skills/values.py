@@ -16,6 +16,8 @@ from reyn.jsonschema import Schema
 DEFAULT_OPS = ("file", "ask_user")
 DEFAULT_ACT_TURNS = 10
 END = "end"
+MIN_TOKENS = 200
+"""The smallest `max_tokens` of a conversation."""
 ABORT = "abort"
 
 
@@ -113,7 +115,7 @@ class ConversationSettings(msgspec.Struct, frozen=True, omit_defaults=True, forb
     `max_tokens` is the size of the transcript above which older messages are replaced by a summary.
     """
 
-    max_tokens: Annotated[int, msgspec.Meta(ge=200)] = 16_000
+    max_tokens: Annotated[int, msgspec.Meta(ge=MIN_TOKENS)] = 16_000
 
 
 class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
