@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import json
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pydantic
 import pytest
