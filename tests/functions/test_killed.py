@@ -127,3 +127,44 @@ def test_without_the_tools_in_the_configuration_no_module_is_imported(kiosk: Pat
     for command in ("show", "replay", "verify", "events"):
         assert reyn(command, "k").returncode == 0
     assert not (kiosk / "imported").exists()
+
+
+INTERRUPTED = '''
+import os
+import signal
+import threading
+from pathlib import Path
+
+from reyn import llm_function, tool
+
+
+@tool(effect="pure", permission=None)
+def ask() -> str:
+    """Ask."""
+    if not Path("interrupted").exists():
+        Path("interrupted").touch()
+        os.kill(os.getpid(), signal.SIGINT)
+        threading.Event().wait()
+    return "yes"
+
+
+@llm_function(toolkit=[ask], llm_interface="scripted:answers.jsonl")
+def agree() -> str:
+    """Ask, then agree."""
+
+
+print(agree.options(run_id="a")())
+'''
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+def test_ctrl_c_interrupts_a_call_without_further_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("program.py").write_text(INTERRUPTED)
+    answers = [act("ask"), finish({"value": "agreed"})]
+    Path("answers.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers))
+    command = [sys.executable, "program.py"]
+    found = subprocess.run(command, capture_output=True, text=True)
+    assert found.stderr.splitlines()[-1] == "KeyboardInterrupt"
+    assert "RuntimeError" not in found.stderr
+    assert subprocess.run(command, capture_output=True, text=True).stdout == "agreed\n"

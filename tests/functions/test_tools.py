@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import concurrent.futures
 import dataclasses
 import enum
 import threading
@@ -16,7 +17,7 @@ import pytest
 
 from reyn import llm_function, tool
 from reyn.errors import FunctionInvalid, OpInvalid, OpMissing
-from reyn.functions import Image, Tool, current_call
+from reyn.functions import Image, Tool, ambient, current_call
 from reyn.ops import Op, standard_ops
 from reyn.ops.docs import op_page
 from tests.functions.support import Answers, act, async_runtime, kinds, results, sync_runtime, value
@@ -179,6 +180,38 @@ def test_functions_can_be_called_after_a_tool_raised_a_keyboard_interrupt(
         raise NotImplementedError
 
     assert [attempt(), attempt()] == ["fine", "fine"]
+
+
+def test_a_call_in_progress_is_interrupted_when_the_runtimes_are_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As at the end of a process in which another thread still waits for a call."""
+    monkeypatch.chdir(tmp_path)
+    inside, raised = threading.Event(), []
+
+    @tool(permission=None)
+    async def hang() -> None:
+        """Hang."""
+        inside.set()
+        await asyncio.Event().wait()
+
+    @llm_function(llm_interface=Answers(act("hang"), value("never")), toolkit=[hang])
+    def attempt() -> str:
+        """Use the tool."""
+        raise NotImplementedError
+
+    def call() -> None:
+        try:
+            attempt()
+        except BaseException as error:
+            raised.append(type(error))
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    assert inside.wait(60)
+    ambient.close()
+    thread.join()
+    assert raised == [concurrent.futures.CancelledError]
 
 
 def test_a_hanging_tool_times_out(tmp_path: Path):

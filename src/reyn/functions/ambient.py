@@ -124,10 +124,10 @@ class _LoopThread:
         return self._thread.is_alive()
 
     def close(self) -> None:
-        """Close the runtimes of the loop, then the loop."""
+        """Interrupt what the loop executes, close its runtimes, then the loop."""
         if not self._thread.is_alive():
             return
-        closing = asyncio.run_coroutine_threadsafe(self.loop.shutdown_asyncgens(), self.loop)
+        closing = asyncio.run_coroutine_threadsafe(_end_tasks(), self.loop)
         try:
             closing.result(_CLOSE_SECONDS)
         except TimeoutError:  # a run does not end: the process ends without it, and the run can be resumed
@@ -136,6 +136,15 @@ class _LoopThread:
         self._thread.join(_CLOSE_SECONDS)
         if not self._thread.is_alive():
             self.loop.close()
+
+
+async def _end_tasks() -> None:
+    """Interrupt the other tasks of the loop, then close its generators, which the tasks may still be using."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 _thread: _LoopThread | None = None

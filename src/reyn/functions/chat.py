@@ -55,6 +55,7 @@ REPLY = ArtifactType(
 MEMORY_OPS = ("remember", "forget", "compact")
 _HISTORY_NAMES = ("history", "chat_history")
 _DEFAULT_ACT_TURNS = 10
+_QUESTION = "A person answers the question first, with `reyn answer` or `OSRuntime.answer`; then call `resume`."
 _LEFT = "the caller left the stream"
 
 
@@ -583,7 +584,10 @@ class _Call:
         if history is None:
             history = self._history_after(self._runtime.state(run_id))
         message = f"{self._definition.what}: run `{run_id}` is {status}: {reason}"
-        action = self._runtime.next_action(self._runtime.find(run_id))
+        row = self._runtime.find(run_id)
+        action = self._runtime.next_action(row)
+        if row.wait is not None and not row.wait.id.endswith(".message"):
+            hint = hint or _QUESTION
         return ChatStopped(message, run_id=run_id, status=status, history=history, hint=hint or None, action=action)
 
 
