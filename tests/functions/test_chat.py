@@ -582,6 +582,22 @@ def test_an_abort_after_the_run_has_ended_changes_nothing(tmp_path: Path):
     asyncio.run(scenario())
 
 
+def test_the_reply_can_be_awaited_after_the_stream_was_read(tmp_path: Path):
+    async def scenario() -> None:
+        world = World(tmp_path, "Hello.", "Never read.")
+        stream = world.agent("hi")
+        found = await items(stream)
+        assert await stream is found[-1]
+        assert await stream is found[-1]
+        assert len(world.model.requests) == 1
+        closed = world.agent("hi")
+        await closed.aclose()
+        with pytest.raises(CallImpossible, match="ended before the reply"):
+            await closed
+
+    asyncio.run(scenario())
+
+
 def test_leaving_the_stream_aborts_the_turn(tmp_path: Path):
     async def scenario() -> None:
         async def endless(request: Any) -> str:

@@ -356,22 +356,26 @@ class ChatStream:
 
     def __init__(self, call: _Call) -> None:
         self._items = call.items()
+        self._found: ChatReply | None = None
 
     def __aiter__(self) -> ChatStream:
         return self
 
     async def __anext__(self) -> ChatItem:
-        return await anext(self._items)
+        item = await anext(self._items)
+        if isinstance(item, ChatReply):
+            self._found = item
+        return item
 
     def __await__(self) -> Generator[Any, None, ChatReply]:
         return self._reply().__await__()
 
     async def _reply(self) -> ChatReply:
-        last: ChatItem | None = None
-        async for item in self._items:
-            last = item
-        assert isinstance(last, ChatReply)
-        return last
+        async for _ in self:
+            pass
+        if self._found is None:
+            raise CallImpossible("the stream ended before the reply", hint="Call the chat again.")
+        return self._found
 
     async def aclose(self) -> None:
         """Abort the turn, if it is still in progress, and wait until it is recorded."""
