@@ -115,6 +115,13 @@ def test_a_malformed_history_is_rejected_before_anything_is_sent(server: FakeSer
     assert server.requests == []
 
 
+@pytest.mark.parametrize("wrong", [print, {"type": "function", "function": {"name": "add"}}, "add"])
+def test_what_is_no_tool_is_rejected_before_anything_is_sent(server: FakeServer, wrong: Any):
+    with pytest.raises(FunctionInvalid, match="which is no tool"):
+        asyncio.run(interface(server).chat([Message("user", "hi")], [wrong]))
+    assert server.requests == []
+
+
 def test_leaving_a_stream_early_closes_the_connection(server: FakeServer):
     server.then(stream(event(chunk("Hello")), then="silence"))
 

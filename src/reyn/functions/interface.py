@@ -213,6 +213,12 @@ class OpenAICompatible:
             await found.lifetime.aclose()
 
 
+def _check_tool(tool: object, what: str) -> None:
+    if not isinstance(tool, Op | ToolDefinition):
+        message = f"{what}: `tools` has a {type(tool).__name__}, which is no tool"
+        raise FunctionInvalid(message, hint="Decorate a function with `@tool`, or pass a `ToolDefinition`.")
+
+
 class _LoopModel(NamedTuple):
     """The adapter of one event loop: connections cannot move between loops."""
 
@@ -229,7 +235,13 @@ async def _lifetime(model: OpenAIModel) -> AsyncGenerator[None]:
 
 
 def definitions(tools: Iterable[Op | ToolDefinition]) -> tuple[ToolDefinition, ...]:
-    """Return the definitions of tools: ops as the form `tools` offers them."""
+    """Return the definitions of tools: ops as the form `tools` offers them.
+
+    Raises:
+        FunctionInvalid: One is neither a tool nor a definition.
+    """
     listed = list(tools)
+    for one in listed:
+        _check_tool(one, "`OpenAICompatible`")
     ops = Contract((), tuple(tool.spec for tool in listed if isinstance(tool, Op)), form="tools").tools
     return (*ops, *(tool for tool in listed if isinstance(tool, ToolDefinition)))
