@@ -74,10 +74,13 @@ def test_server(server: str, accept: bool, as_json: bool) -> None:
     with open_project() as runtime:
         found, before = runtime.mcp_tools(server), _accepted(runtime, server)
         changes = found.changes(before)
+        for name in found.unusable:
+            click.echo(f"not usable as an op because of its name: {clean(name)}", err=True)
         is_accepted = not changes or _decide(runtime, found, changes, accept=accept, as_json=as_json)
         if as_json:
             tools = [{"name": tool.name, "description": tool.description} for tool in found.tools]
-            print_json({"server": server, "tools": tools, "changes": changes, "accepted": is_accepted})
+            shown = {"tools": tools, "unusable": found.unusable, "changes": changes, "accepted": is_accepted}
+            print_json({"server": server} | shown)
         elif not changes:
             click.echo(f"{server}: OK, {len(found.tools)} tools, none has changed")
     if not is_accepted:
@@ -92,11 +95,16 @@ def _accepted(runtime: SyncRuntime, server: str) -> ToolDefinitions | None:
 
 
 def _decide(runtime: SyncRuntime, found: ToolDefinitions, changes: list[str], *, accept: bool, as_json: bool) -> bool:
-    """Show the changes, ask about them, and write the definitions if they are accepted."""
+    """Show the changes as the model would see them, ask, and write the definitions if they are accepted."""
+    from reyn.ops.mcp import shown_to_model
+
     if not as_json:
         for change in changes:
             tool = found.tool(change[2:])
-            click.echo(f"{change}  {clean(' '.join(tool.description.split())[:200]) if tool else ''}".rstrip())
+            summary, arguments = shown_to_model(found.server, tool) if tool else ("", "")
+            click.echo(f"{change}  {clean(summary)}".rstrip())
+            if arguments:
+                click.echo(f"    {clean(arguments)}")
     if not accept:
         if as_json or not is_attended():
             return False

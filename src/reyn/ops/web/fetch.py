@@ -63,7 +63,7 @@ _FORM = OpForm(
 class WebFetchOp:
     """Fetches by GET. The permission is decided by host."""
 
-    spec = OpSpec("web_fetch", _FORM.summary, "idempotent", "web", forms=(_FORM,))
+    spec = OpSpec("web_fetch", _FORM.summary, "idempotent", "web", forms=(_FORM,), takes_time=True)
 
     def target(self, call: Call) -> str:
         return parse_url(call.args["url"]).name
