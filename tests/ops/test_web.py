@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import socket
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 from reyn.models import ModelAnswer, ModelRequest
 from reyn.ops.web.addresses import is_public, parse_url
 from reyn.ops.web.client import Response
-from reyn.runtime import SyncRuntime
+from reyn.runtime import OSRuntime, SyncRuntime
 from reyn.testing import ScriptedModel
 from tests.models.fake_server import Connection, FakeServer, Request, drip, hang_up, silence, whole
 from tests.support import act, finish, write_skill
@@ -393,6 +395,34 @@ def test_hosts_have_one_spelling_in_rules(url: str, name: str):
 )
 def test_addresses_are_classified_with_those_embedded_in_them(address: str, public: bool):
     assert is_public(address) is public
+
+
+# -- cancellation ---------------------------------------------------------------------------------------------
+
+
+def test_a_cancelled_run_does_not_wait_for_a_server(local):
+    arrived = threading.Event()
+
+    async def never(request: Request, connection: Connection) -> None:
+        arrived.set()
+        await silence(request, connection)
+
+    with FakeServer(never) as server:
+        web = local(server)
+        write_skill(
+            web.root, "surf", {"look": ["end"]}, skill_keys="permissions: {web: true}\n", ops={"look": "web_fetch"}
+        )  # fmt: skip
+        model = ScriptedModel([act({"kind": "web_fetch", "url": server.url, "timeout": 120}), finish()])
+
+        async def execute() -> Any:
+            async with OSRuntime.open(web.root, model=model, **web.settings) as runtime:
+                running = asyncio.create_task(runtime.run("surf", {"text": "x"}, run_id="k"))
+                await asyncio.to_thread(arrived.wait)
+                runtime.cancel("k")
+                async with asyncio.timeout(60):
+                    return await running
+
+        assert asyncio.run(execute()).status == "cancelled"
 
 
 # -- search ---------------------------------------------------------------------------------------------------

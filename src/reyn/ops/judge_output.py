@@ -78,7 +78,9 @@ class JudgeOutputOp:
         data = outcome.artifact["data"] if outcome.artifact else {}
         score = data.get("score")
         if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
-            return call.error(outcome.error or f"the skill `{SKILL}` returned no score", run=outcome.run_id)
+            return call.error(
+                outcome.error or f"the skill `{SKILL}` returned no score", run=call.relative(outcome.run_id)
+            )
         threshold = call.args.get("threshold", 0.8)
         on_fail = call.args.get("on_fail", "continue")
         fields = {
@@ -87,7 +89,7 @@ class JudgeOutputOp:
             "threshold": threshold,
             "judgement": str(data.get("reason", "")),
             "on_fail": on_fail,
-            "run": outcome.run_id,
+            "run": call.relative(outcome.run_id),
         }
         if score < threshold and on_fail != "continue":
             return call.error(

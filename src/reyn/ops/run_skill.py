@@ -62,7 +62,7 @@ class RunSkillOp:
         outcome: RunOutcome = plan.answer
         skill, artifact = call.args["skill"], outcome.artifact
         phases = [{"phase": phase, "artifact": one} for phase, one in outcome.phases]
-        more = {"run": outcome.run_id, "phase_artifacts": phases}
+        more = {"run": call.relative(outcome.run_id), "phase_artifacts": phases}
         if artifact is None:
             return call.error(outcome.error, skill=skill, success=False, **more)
         return call.ok(skill=skill, success=True, artifact_type=artifact["type"], final_output=artifact["data"], **more)
