@@ -17,6 +17,7 @@ from typing import Any
 
 from bench import adapter as adapter_bench
 from bench import ops as op_bench
+from bench import tools as tool_bench
 from bench.workload import FIRST, SETTINGS, Answers, answer, item, write_chain, write_project
 from reyn import ModelAnswer, ModelRequest, OSRuntime
 from reyn.errors import ModelError
@@ -183,8 +184,22 @@ async def adapter(count: int) -> Results:
     return results
 
 
+async def mcp(count: int) -> Results:
+    """Measure the CPU of a call of an MCP tool over standard input and output."""
+    with tempfile.TemporaryDirectory() as folder:
+        return await tool_bench.measure_mcp(Path(folder), count)
+
+
+async def iteration(count: int) -> Results:
+    """Measure an iteration over sub-runs, one after the other and ten at once."""
+    with tempfile.TemporaryDirectory() as folder:
+        return await tool_bench.measure_iteration(Path(folder), count)
+
+
 if __name__ == "__main__":
     measure = {
+        "mcp": mcp,
+        "iteration": iteration,
         "adapter": adapter,
         "ops": ops,
         "lint": lint,

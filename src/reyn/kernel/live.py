@@ -145,12 +145,14 @@ class LiveWorld:
 
         Each has a journal of its own, so one that is interrupted continues when it is awaited again.
         """
-        if not effect.ahead and effect.key not in self._ahead:
+        if effect.needs_intent:
             return await self._sub_runs.execute(effect, tape)
-        for started in (effect.started, *effect.ahead):
-            if started.call not in self._ahead:
-                work = self._execute_one(ExecuteSubRun(started.call, started), effect.concurrency, tape)
-                self._ahead[started.call] = asyncio.ensure_future(work)
+        new = [started for started in (effect.started, *effect.ahead) if started.call not in self._ahead]
+        if new or not self._ahead[effect.key].done():
+            await self.flush(tape)  # the intents of the new ones, and what is known before a wait
+        for started in new:
+            work = self._execute_one(ExecuteSubRun(started.call, started), effect.concurrency, tape)
+            self._ahead[started.call] = asyncio.ensure_future(work)
         outcome = await self._ahead[effect.key]
         del self._ahead[effect.key]
         self._tokens.pop(effect.key, None)
@@ -169,7 +171,8 @@ class LiveWorld:
             self._tokens[effect.key] = share or 0
             self._executing.add(effect.key)
             try:
-                outcome = await self._sub_runs.execute(effect, tape, share)
+                async with self._commits.active_run():  # shares its commits with those that execute beside it
+                    outcome = await self._sub_runs.execute(effect, tape, share)
                 self._tokens[effect.key] = self._sub_runs.tokens_of(outcome[0])
                 return outcome
             finally:

@@ -57,7 +57,7 @@ class Call(msgspec.Struct, frozen=True):
     def relative(self, run_id: str) -> str:
         """Return the id of a sub-run without that of this run.
 
-        A result that named this run would make the next prompt different in every run, and no recorded answer would fit.
+        A result that named this run would change the next prompt in every run, so that no recorded answer would fit.
         """
         return run_id.removeprefix(f"{self.key.partition('/')[0]}.")
 
