@@ -104,7 +104,6 @@ async def measure_iteration(root: Path, items: int) -> dict[str, float]:
         )
         _write_skill(root, f"many{concurrency}", f"preprocessor:\n  - iterate: {step}\n")
     value = {"items": [{"number": number} for number in range(items)]}
-    rounds: list[tuple[float, float]] = []
     async with OSRuntime.open(root, model=_Slow()) as runtime:
 
         async def seconds(skill: str) -> float:
@@ -113,7 +112,6 @@ async def measure_iteration(root: Path, items: int) -> dict[str, float]:
             return time.perf_counter() - before - 0.05  # the parent's own answer
 
         await seconds("many10")  # compiles the skills
-        for _ in range(5):
-            rounds.append((await seconds("many1"), await seconds("many10")))
+        rounds = [(await seconds("many1"), await seconds("many10")) for _ in range(5)]
     one, ten = sorted(rounds, key=lambda pair: pair[0] / pair[1])[2]
     return {"ratio": one / ten, "one_s": one, "ten_s": ten}
