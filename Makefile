@@ -38,7 +38,7 @@ quick: setup
 test: check .venv/openai-2/ready
 	$(BIN)/reyn models pull smollm2
 	$(BIN)/python -m pytest -n 2 --dist worksteal
-	PYTHONPATH=.venv/openai-2 $(BIN)/python -m pytest -n 2 $(addprefix tests/models/test_,openai.py cancelling.py conformance.py)
+	PYTHONPATH=.venv/openai-2 $(BIN)/python -m pytest -n 2 $(addprefix tests/models/test_,openai.py openai_tools.py cancelling.py conformance.py)
 
 # The adapter works with both current majors of the SDK.
 .venv/openai-2/ready: requirements/openai-2.txt | setup

@@ -21,6 +21,8 @@ from typing import NamedTuple
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 LANGGRAPH = ROOT / ".venv-langgraph"
+FUNCTIONS = ROOT / ".venv-functions" / "bin" / "python"
+"""The Python of an environment with other libraries for typed calls, if there is one."""
 
 
 class Target(NamedTuple):
@@ -114,6 +116,41 @@ def startup_ratio(rounds: int) -> float:
     return statistics.median(ours / theirs for ours, theirs in pairs)
 
 
+def other_functions(count: int) -> dict[str, float]:
+    """Return the CPU of a typed call of other libraries in milliseconds; those that are not installed are left out."""
+    python = FUNCTIONS if FUNCTIONS.exists() else Path(sys.executable)
+    process = subprocess.run(
+        [python, HERE / "functions_others.py", str(count)], capture_output=True, text=True, check=False
+    )
+    found: dict[str, float] = json.loads(process.stdout) if process.returncode == 0 else {}
+    for name in ("pydantic-ai", "instructor"):
+        if name not in found:
+            advice = "install requirements/bench-functions.txt in .venv-functions to measure it"
+            print(f"{name} is not installed and is skipped; {advice}", file=sys.stderr)
+    return found
+
+
+def function_targets(count: int, rounds: int) -> list[Target]:
+    """Measure calls of functions beside other libraries: medians of interleaved rounds."""
+    ours: list[dict[str, float]] = []
+    theirs: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        ours.append(measure("functions", count))
+        for name, value in other_functions(count).items():
+            theirs.setdefault(name, []).append(value)
+    others = "; ".join(f"{name} {statistics.median(values):.2f} ms" for name, values in theirs.items())
+    single, together, commits = (
+        statistics.median(one[key] for one in ours) for key in ("call_ms", "together_ms", "commits_per_call")
+    )
+    return [
+        Target(
+            "CPU of an @llm_function call, durable, ms", single, 1.5, note=f"not durable: {others}" if others else ""
+        ),
+        Target("CPU of a call among concurrent ones, ms", together, 1.5),
+        Target("commits per call, concurrent", commits, 0.1),
+    ]
+
+
 def _lint_target(phases: int) -> Target:
     cost = measure("lint", phases)
     note = f"{cost['large_us']:.0f} µs / {cost['small_us']:.0f} µs"
@@ -160,6 +197,24 @@ def run_benchmarks(count: int, rounds: int, *, compare: bool) -> list[Target]:
         results.append(Target(f"CPU of a small {op}, no system calls, µs", ops[f"{op}_us"], 150, note=note))
         results.append(Target(f"commits per {op}", ops[f"{op}_commits"], 1))
     results.append(Target("CPU of gate and dispatch per op, µs", ops["gate_us"], 60))
+    print("context …", file=sys.stderr)
+    context = measure("context", min(count, 1000))
+    note = f"{context['fitted_us']:.0f} µs a visit"
+    results += [
+        Target("truncation of 5 MB, CPU seconds", context["truncate_s"], 0.3),
+        Target("CPU of 100 handoffs, `chars`, ms", context["handoffs_chars_ms"], 5),
+        Target("CPU of 100 handoffs, exact, ms", context["handoffs_exact_ms"], 50),
+        Target("truncated prompts: last tenth / first", context["fitted_drift"], 1.15, note=note),
+    ]
+    print("sandboxes …", file=sys.stderr)
+    sandboxes = measure("sandboxes", 100 if compare else 10)
+    results.append(Target("python step in Monty, ms", sandboxes["monty_step_ms"], 1))
+    for name in ("bubblewrap", "landlock"):
+        if f"{name}_step_ms" in sandboxes:
+            step, program = sandboxes[f"{name}_step_ms"], sandboxes[f"{name}_program_ms"]
+            results.append(Target(f"python step in {name}, warm, ms", step, 40, note=f"a program {program:.0f} ms"))
+    print("functions …", file=sys.stderr)
+    results += function_targets(min(count, 1000), rounds)
     print("model calls …", file=sys.stderr)
     calls = measure("adapter", min(count, 2000))
     for pieces in (20, 150):

@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from bench import adapter as adapter_bench
+from bench import context as context_bench
+from bench import functions as function_bench
 from bench import ops as op_bench
+from bench import sandbox as sandbox_bench
 from bench import tools as tool_bench
 from bench.workload import FIRST, SETTINGS, Answers, answer, item, write_chain, write_project
 from reyn import ModelAnswer, ModelRequest, OSRuntime
@@ -175,6 +178,25 @@ async def ops(count: int) -> Results:
     return results
 
 
+async def context(count: int) -> Results:
+    """Measure truncation, handoffs, and the drift of visits whose prompts are truncated to a budget."""
+    results = {"truncate_s": context_bench.measure_truncation()}
+    for name, counter in context_bench.counters().items():
+        results[f"handoffs_{name}_ms"] = context_bench.measure_handoffs(counter) * 1e3
+    with project() as root:
+        (root / "reyn.yaml").write_text("context: {max_prompt_tokens: 700}\n")
+        model = TimedAnswers(count)
+        async with OSRuntime.open(root, model=model, **SETTINGS) as rt:
+            started = time.process_time()
+            result = await rt.run("loop", FIRST, run_id="measured")
+            cpu = time.process_time() - started
+            assert result.ok, result
+        marks = [*model.marks, model.marks[0] + cpu]
+        tenths = [after - before for before, after in pairwise(marks)]
+        results |= {"fitted_us": cpu / count * 1e6, "fitted_drift": tenths[9] / tenths[0] if len(tenths) > 9 else 1.0}
+    return results
+
+
 async def adapter(count: int) -> Results:
     """Measure the CPU of a model call with few and many chunks, and of the SDK alone."""
     results: Results = {}
@@ -196,11 +218,19 @@ async def iteration(count: int) -> Results:
         return await tool_bench.measure_iteration(Path(folder), count)
 
 
+async def sandboxes(count: int) -> Results:
+    """Measure the time of python steps and programs in each sandbox."""
+    return sandbox_bench.measure_calls(count)
+
+
 if __name__ == "__main__":
     measure = {
         "mcp": mcp,
         "iteration": iteration,
+        "sandboxes": sandboxes,
         "adapter": adapter,
+        "context": context,
+        "functions": function_bench.functions,
         "ops": ops,
         "lint": lint,
         "visits": visits,

@@ -20,6 +20,16 @@ def pytest_report_header() -> str:
         return "openai: not installed"
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what became of each attack in each sandbox."""
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, ())]
+    rows = [value for report in reports for name, value in report.user_properties if name == "sandbox"]
+    if rows:
+        terminalreporter.section("sandbox x attack")
+        for backend, attack, outcome in sorted(rows, key=lambda row: (row[1], row[0])):
+            terminalreporter.write_line(f"{attack:<40} {backend:<12} {outcome}")
+
+
 @pytest.fixture(autouse=True)
 def no_sockets(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail a test that opens a connection, unless it is marked with `sockets`."""

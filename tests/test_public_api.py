@@ -19,6 +19,9 @@ def test_the_public_api_is_sorted_and_frozen():
         "Usage",
         "Wait",
         "__version__",
+        "llm_chat",
+        "llm_function",
+        "tool",
     ]
 
 

@@ -4,8 +4,8 @@ An item is one line of `items/<set>/<skill>.jsonl`: `{"input": ..., "expect": {"
 ...}}`. `choice` is the next phase of the first decision, or `end`. `fields` are fields of its artifact: a value, a list
 of accepted values, or `{"contains": [...]}`. `reads` lists the files that have to be read first.
 
-Prompts are tuned on the set `tuning` alone. `held-back` gives the figures. Two skills, `vet` and
-`booking`, have no tuning items.
+Prompts are tuned on the set `tuning` alone; `held-back` gives the figures. `booking`, `vet`, `hotel`, `library`,
+`tenants`, `bank` and `tracker` have no tuning items. The last five were written before any model had answered them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,15 @@ TASKS = (
     Task("parcel", "routing, 2 choices"),
     Task("helpdesk", "routing, 3 choices"),
     Task("newsroom", "routing, 3 choices"),
+    Task("garage", "routing, 3 choices"),
+    Task("college", "routing, 3 choices"),
+    Task("webshop", "routing, 3 choices"),
     Task("vet", "routing, 3 choices"),
+    Task("hotel", "routing, 3 choices"),
+    Task("library", "routing, 3 choices"),
+    Task("tenants", "routing, 3 choices"),
+    Task("bank", "routing, 3 choices"),
+    Task("tracker", "routing, 3 choices"),
     Task("council", "routing, 6 choices"),
     Task("claims", "gate"),
     Task("order", "extraction"),

@@ -11,6 +11,7 @@ from reyn._version import __version__
 
 if TYPE_CHECKING:
     from reyn.errors import ReynError
+    from reyn.functions import llm_chat, llm_function, tool
     from reyn.journal import Event
     from reyn.journal.kinds import Usage, Wait
     from reyn.kernel.ports import LATER, People
@@ -33,6 +34,9 @@ __all__ = [
     "Usage",
     "Wait",
     "__version__",
+    "llm_chat",
+    "llm_function",
+    "tool",
 ]
 
 _LOCATIONS = {
@@ -49,6 +53,9 @@ _LOCATIONS = {
     "RunResult": ("reyn.runtime", "RunResult"),
     "Runtime": ("reyn.runtime", "OSRuntime"),
     "SyncRuntime": ("reyn.runtime", "SyncRuntime"),
+    "llm_chat": ("reyn.functions", "llm_chat"),
+    "llm_function": ("reyn.functions", "llm_function"),
+    "tool": ("reyn.functions", "tool"),
 }
 
 

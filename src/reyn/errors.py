@@ -9,12 +9,22 @@ code is never reused.
     │   ├── SkillInvalid           RYN102  lists all findings
     │   ├── SkillUnsupported       RYN103
     │   ├── FixImpossible          RYN104
-    │   └── ManifestInvalid        RYN150
+    │   ├── ManifestInvalid        RYN150
+    │   ├── FunctionInvalid        RYN160
+    │   ├── FunctionNotFound       RYN161
+    │   ├── TemplateInvalid        RYN162
+    │   ├── ReturnInvalid          RYN163
+    │   ├── CallStopped            RYN164
+    │   └── CallImpossible         RYN165
     ├── ContractError              RYN2xx  inputs, answers, steps
     │   ├── InputInvalid           RYN201
     │   ├── AnswersRejected        RYN202
     │   ├── StepFailed             RYN203
-    │   └── SubRunFailed           RYN204
+    │   ├── SubRunFailed           RYN204
+    │   ├── TranscriptInvalid      RYN220
+    │   ├── MutationInvalid        RYN221
+    │   ├── MessageInvalid         RYN222
+    │   └── CompactionFailed       RYN223
     ├── AccessError                RYN3xx  permissions, approvals and trust
     │   ├── ApprovalExpired        RYN301
     │   ├── ApprovalUnknown        RYN302
@@ -61,7 +71,9 @@ code is never reused.
     │   ├── PromptTooLong          RYN512
     │   ├── ModelTimeout           RYN513  transient
     │   ├── SchemaRejected         RYN514
-    │   └── PullFailed             RYN515
+    │   ├── PullFailed             RYN515
+    │   ├── ImageInvalid           RYN530
+    │   └── ChatStopped            RYN531
     ├── LimitError                 RYN6xx  limits
     │   └── LimitUnknown           RYN601
     ├── ConfigError                RYN7xx  configuration, secrets, installed ops
@@ -78,6 +90,8 @@ code is never reused.
     │   ├── UserConfigUnavailable  RYN711
     │   ├── OriginInvalid          RYN712
     │   ├── SettingUnknown         RYN719
+    │   ├── CounterUnavailable     RYN720
+    │   ├── ModuleUnloadable       RYN730
     │   ├── McpDefinitionsInvalid  RYN735
     │   ├── McpServerUnknown       RYN736
     │   └── McpServerFailed        RYN737
@@ -87,7 +101,7 @@ code is never reused.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -148,7 +162,9 @@ FINDINGS = {
     "RYN151": "`context` selects a handoff field that does not exist.",
     "RYN152": "`context` selects a handoff field that no earlier phase can produce.",
     "RYN153": "`context` selects `narrative`, but its `narrative_cap` is 0, so that narratives are omitted.",
+    "RYN154": "The instructions of a phase alone exceed its `max_prompt_tokens`.",
     "RYN170": "The sandbox that a python step runs in, and why. Not a problem.",
+    "RYN224": "A phase allows an op that changes the memory of a conversation, but the phase is not a conversation.",
     "RYN701": "Invalid key or value in the configuration.",
 }
 """The meaning of each finding code."""
@@ -264,6 +280,72 @@ class ManifestInvalid(SkillError):
     hint = "Select fields that handoffs have."
 
 
+class FunctionInvalid(SkillError):
+    """A Python function cannot become a skill or a tool: its signature, a type or its docstring does not allow it."""
+
+    code = "RYN160"
+    hint = "Change what the message names."
+
+
+class FunctionNotFound(SkillError):
+    """A name of the form `module:function` leads to no function with `@llm_function`."""
+
+    code = "RYN161"
+    hint = "Write the module, a colon and the name of a function that is decorated with `@llm_function`."
+
+
+class TemplateInvalid(SkillError):
+    """The docstring of a function is a template, and a parameter of it is missing or unknown."""
+
+    code = "RYN162"
+    hint = (
+        "Declare the parameters with `template_params=`, and pass a value for each with `options(template_params=…)`."
+    )
+
+
+class ReturnInvalid(SkillError):
+    """The result of a run cannot be converted to the return type of its function."""
+
+    code = "RYN163"
+    hint = "The type has changed since the run, or the run was resumed without its function. Call the function again."
+
+
+class CallStopped(SkillError):
+    """The run of a function call ended or stopped without a value.
+
+    Attributes:
+        run_id: The run.
+        status: Its status, such as `failed` or `waiting`.
+    """
+
+    code = "RYN164"
+    hint = "Look at the run. One that stopped can be continued."
+    exit_code = 1
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        run_id: str = "",
+        status: str = "",
+        hint: str | None = None,
+        action: NextAction | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint, action=action)
+        self.run_id = run_id
+        self.status = status
+
+    def as_json(self) -> dict[str, object]:
+        return super().as_json() | {"run_id": self.run_id, "status": self.status}
+
+
+class CallImpossible(SkillError):
+    """A function cannot be called from here: a plain function would block the event loop that has to execute it."""
+
+    code = "RYN165"
+    hint = "Declare the function with `async def` and await it, or call it from a plain `def`."
+
+
 # -- RYN2xx: inputs, answers, steps -------------------------------------------------------------------
 
 
@@ -303,6 +385,35 @@ class SubRunFailed(ContractError):
 
     code = "RYN204"
     hint = "Inspect the sub-run that the message names, then retry."
+    exit_code = 1
+
+
+class TranscriptInvalid(ContractError):
+    """A tool call of a transcript has no result or several, or a result has no call."""
+
+    code = "RYN220"
+    hint = "Give every tool call exactly one result, right after the message that calls the tool."
+
+
+class MutationInvalid(ContractError):
+    """A patch of a transcript cannot be applied: it is unknown, or refers to something that does not exist."""
+
+    code = "RYN221"
+    hint = "Build mutations from the classes of `reyn.context`; the transcript is as it was before."
+
+
+class MessageInvalid(ContractError):
+    """A message of a history cannot be sent: its role is unknown, a field is malformed, or its text is not Unicode."""
+
+    code = "RYN222"
+    hint = "Fix the message that the error names, or leave it out of the history."
+
+
+class CompactionFailed(ContractError):
+    """A conversation exceeds its token budget, and no summary that makes it fit could be written."""
+
+    code = "RYN223"
+    hint = "Raise the token budget of prompts, use a model that writes shorter summaries, or start a new conversation."
     exit_code = 1
 
 
@@ -499,7 +610,9 @@ class OpMissing(JournalError):
     """A run uses an op kind that is not installed. It can still be shown, verified and exported."""
 
     code = "RYN419"
-    hint = "Install the package that provides the op, then resume the run."
+    hint = (
+        "Install the package that provides the op, list the tool under `tools`, or pass it to the runtime; then resume."
+    )
     exit_code = 7
 
 
@@ -664,6 +777,41 @@ class PullFailed(ModelError):
     hint = "Check the package index that pip uses, then try again. No partial download was stored."
 
 
+class ImageInvalid(ModelError):
+    """An image of a message does not exist, is no image, or cannot be sent."""
+
+    code = "RYN530"
+    hint = "Pass an image file to `load_image`, or an `Image` with data or an http address."
+
+
+class ChatStopped(ModelError):
+    """A turn of a conversation ended without a reply: the model failed, a limit was reached, or a person must decide.
+
+    Attributes:
+        run_id: The run.
+        status: Its status, such as `failed` or `waiting`.
+        history: The conversation with the user's message and what the turn has done.
+    """
+
+    code = "RYN531"
+    hint = "Say something else, or continue the turn with `resume`. The history of the error has the user's message."
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        run_id: str = "",
+        status: str = "",
+        history: Any = (),
+        hint: str | None = None,
+        action: NextAction | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint, action=action)
+        self.run_id = run_id
+        self.status = status
+        self.history = history
+
+
 # -- RYN3xx: permissions and trust ---------------------------------------------------------------------
 
 
@@ -803,6 +951,20 @@ class SettingUnknown(ConfigError):
 
     code = "RYN719"
     hint = "Use a key of the configuration, or the name of a section such as `limits`."
+
+
+class CounterUnavailable(ConfigError):
+    """The exact token counter that the configuration asks for is not installed, or cannot count."""
+
+    code = "RYN720"
+    hint = "pip install 'reyn[tokens]', or set `context.counter` to `auto`."
+
+
+class ModuleUnloadable(ConfigError):
+    """A module that the command line or `tools` in the configuration names cannot be imported."""
+
+    code = "RYN730"
+    hint = "Fix the error in the module, or its name. Modules of the project are found from its folder."
 
 
 class McpDefinitionsInvalid(ConfigError):

@@ -29,9 +29,9 @@ def test_frame_ends_with_the_sections_if_one_was_truncated(ran: Path, reyn):
     output = reyn("frame", "r").out
     table = output.partition("[tokens]\n")[2].splitlines()
     assert [line.split("  ")[0].strip() or line.split("  ")[1] for line in table] == [
-        "system", "input", "handoff", "header", "phase 1: a", "answer", "total",
+        "system", "task", "static", "input", "handoff", "header", "phase 1: a", "answer", "total",
     ]  # fmt: skip
-    assert "(truncated)" in table[2]
+    assert "(truncated)" in table[4]
     assert "[tokens]" not in reyn("frame", "r", "7").out
 
 
@@ -68,9 +68,9 @@ def test_context_draws_a_bar_per_visit_with_what_was_truncated(ran: Path, reyn):
     lines = reyn("context", "r").out.splitlines()
     assert lines[0].split()[1:4] == ["a", "(visit", "1)"]
     assert lines[1].split()[1] == "b"
-    assert set(lines[1].split()[-1]) == set("sih.")
+    assert set(lines[1].split()[-1]) == set("stih.")
     assert lines[2].strip().startswith("handoff truncated: ")
-    assert lines[-1] == "s system  i input  h handoff  . other"
+    assert lines[-1] == "s static  t task  i input  h handoff  . other"
 
 
 def test_context_as_json_has_the_sections_of_each_visit(ran: Path, reyn):

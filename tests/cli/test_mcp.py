@@ -69,3 +69,18 @@ def test_a_wrong_server_is_not_added(reyn, tmp_path: Path, args: tuple, words: s
     assert result.code == 2
     assert words in result.err
     assert not (tmp_path / "reyn.local.yaml").exists()
+
+
+@pytest.mark.parametrize(("content", "words"), [("mcp: [", "not valid YAML"), ("- a", "not a mapping")])
+def test_a_server_is_not_added_to_a_file_that_cannot_be_read(reyn, tmp_path: Path, content: str, words: str):
+    (tmp_path / "reyn.local.yaml").write_text(content)
+    result = reyn("mcp", "add", "desk", "--", "program")
+    assert (result.code, words in result.err) == (2, True), result.err
+    assert (tmp_path / "reyn.local.yaml").read_text() == content
+
+
+def test_a_server_is_not_added_through_a_planted_link(reyn, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory):
+    victim = tmp_path_factory.mktemp("elsewhere") / "victim"
+    (tmp_path / "reyn.local.yaml").symlink_to(victim)
+    assert reyn("mcp", "add", "desk", "--", "program").code == 2
+    assert not victim.exists()

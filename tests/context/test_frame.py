@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from reyn.context import (
     Repetition,
     Rollback,
     TurnFrame,
+    choice_examples,
     closing_text,
     message_text,
     static_text,
@@ -125,12 +127,57 @@ def test_no_json_in_the_text_is_an_answer(tmp_path: Path, form: AnswerForm):
 NOTE = b'{"data":{"text":"hello"},"type":"note"}'
 
 
-def render(turn: TurnFrame, closing: str = "\n\n# Answer\nchoose\n", content: bytes = NOTE) -> str:
-    return message_text(turn_message(turn, closing), lambda name: content)
+CLOSING = "\n\n# Answer\nchoose\n"
 
 
-def test_an_input_alone_is_the_whole_message():
-    assert render(TurnFrame("f" * 64, Execution(("a",), 1, 1))) == "hello"
+def render(turn: TurnFrame, content: bytes = NOTE, *, has_choices: bool = False) -> str:
+    return message_text(turn_message(turn, CLOSING, has_choices=has_choices), lambda name: content)
+
+
+def test_an_input_alone_is_the_whole_message_unless_there_are_choices():
+    turn = TurnFrame("f" * 64, Execution(("a",), 1, 1))
+    assert render(turn) == "hello"
+    assert render(turn, has_choices=True) == f"hello{CLOSING}"
+
+
+def test_the_choices_are_repeated_in_short_at_the_end(tmp_path: Path):
+    frame = stable(tmp_path)
+    long = "when " + "it has to be done again " * 8
+    first, second = frame.candidate_outputs
+    frame = msgspec.structs.replace(
+        frame,
+        candidate_outputs=(
+            msgspec.structs.replace(first, description=long),
+            msgspec.structs.replace(second, description="when\nit is done"),
+        ),
+    )
+    *_, repeated, last = closing_text(frame, "short").splitlines()
+    assert repeated.startswith(f"{first.label}: when it has to be done again ")
+    assert repeated.endswith(" …")
+    assert len(repeated) < 100
+    assert last == f"{second.label}: when it is done"
+
+
+def test_the_choice_alone_is_asked_by_examples(tmp_path: Path):
+    frame = stable(tmp_path)
+    first, second = frame.candidate_outputs
+    system, *examples = choice_examples(frame)
+    assert (system.role, system.text) == ("system", "Your role: editor\nDo what check does.")
+    assert [(message.role, message.text) for message in examples] == [
+        ("user", first.description),
+        ("assistant", f'{{"choice": "{first.label}"}}'),
+        ("user", second.description),
+        ("assistant", f'{{"choice": "{second.label}"}}'),
+    ]
+
+
+def test_there_are_no_examples_without_a_choice_between_different_texts(tmp_path: Path):
+    frame = stable(tmp_path)
+    first, second = frame.candidate_outputs
+    same = msgspec.structs.replace(second, description=first.description.upper())
+    assert choice_examples(stable(tmp_path, "write")) == ()
+    assert choice_examples(msgspec.structs.replace(frame, candidate_outputs=(first, same))) == ()
+    assert choice_examples(msgspec.structs.replace(frame, available_control_ops=({"kind": "file"},))) == ()
 
 
 def test_what_else_the_model_sees_has_headings_and_ends_with_what_to_answer():

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reyn.context import ContextBudgetResult, apply_context_budget, estimate_tokens, truncate_to_token_budget
+from reyn.context import (
+    ByteCounter,
+    CachingCounter,
+    CalibratedCounter,
+    CharCounter,
+    ContextBudgetResult,
+    FunctionCounter,
+    TokenCounter,
+    apply_context_budget,
+    estimate_tokens,
+    truncate_to_token_budget,
+)
+from reyn.context.bpe import exact_counter
+from tests.cost import LINEAR, growth
 
 texts = st.text(st.sampled_from("ab. \n\t\u3000漢😀\u0301\ud800é"), max_size=80)
 budgets = st.integers(-2, 25)
@@ -61,6 +72,58 @@ def test_the_invariants_of_the_contract_hold(text: str, budget: int):
         assert result.truncated_tokens == result.original_tokens
 
 
+COUNTERS: list[TokenCounter] = [
+    CharCounter(),
+    ByteCounter(),
+    CalibratedCounter(CharCounter(), 2100),
+    FunctionCounter("words", lambda text: len(text.split())),
+    exact_counter(),
+    CachingCounter(CalibratedCounter(exact_counter(), 1300)),
+]
+
+
+@given(texts, budgets, st.sampled_from(COUNTERS))
+def test_every_counter_keeps_the_invariants_of_the_contract(text: str, budget: int, counter: TokenCounter):
+    fitted, result = apply_context_budget(text, budget, counter)
+    assert fitted == truncate_to_token_budget(text, budget, counter)
+    assert counter.count("") == 0
+    assert (result.original_tokens, result.truncated_tokens) == (counter.count(text), counter.count(fitted))
+    assert len(fitted) <= len(text)
+    assert result.was_truncated == (fitted != text)
+    if result.was_truncated:
+        assert result.truncated_tokens <= budget
+        assert fitted == "" or (fitted.endswith("...") and text.startswith(fitted.removesuffix("...")))
+    assert truncate_to_token_budget(fitted, budget, counter) == fitted
+
+
+@given(texts)
+def test_exact_counts_are_not_below_those_of_a_tokenizer_on_valid_text(text: str):
+    valid = text.encode("utf-8", "replace").decode()
+    assert exact_counter().count(text) >= (1 if text else 0)
+    assert exact_counter().count(valid) <= len(valid.encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("hello world", 2),
+        ("漢字😀", 3),
+        ("<|endoftext|> plain", 8),
+        ("\ud800", 1),
+        ("The quick brown fox. " * 100, 501),
+    ],
+)
+def test_exact_counts_are_those_of_the_vocabulary(text: str, tokens: int):
+    assert exact_counter().count(text) == tokens
+
+
+def test_counts_are_cached_by_content_and_bounded():
+    counted: list[str] = []
+    counter = CachingCounter(FunctionCounter("f", lambda text: counted.append(text) or len(text)), size=2)
+    assert [counter.count(text) for text in ("one", "two", "one", "three", "one")] == [3, 3, 3, 5, 3]
+    assert counted == ["one", "two", "three", "one"]
+
+
 @given(texts, st.integers(-5, 0))
 def test_a_budget_of_zero_or_less_is_unlimited(text: str, budget: int):
     assert truncate_to_token_budget(text, budget) == text
@@ -81,8 +144,6 @@ def test_a_valid_text_stays_valid_utf8(text: str, budget: int):
     truncate_to_token_budget(text, budget).encode()
 
 
-@pytest.mark.parametrize("text", ["x" * 5_000_000, " " * 5_000_000, "x." * 2_500_000, "\u3000x" * 2_500_000])
+@pytest.mark.parametrize("text", ["xx", "  ", "x.", "\u3000x"])
 def test_truncation_is_linear(text: str):
-    started = time.process_time()
-    truncate_to_token_budget(text, 1_249_000)
-    assert time.process_time() - started < 0.3
+    assert growth(lambda count: truncate_to_token_budget(text * count, count // 2 - 1_000), 250_000) < LINEAR

@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reyn.context.words import describe_fields, escape_line_ends, one_line, quote_schema
+from reyn.context.render import truncate
+from reyn.context.words import describe_fields, escape_line_ends, one_line, plain_text, quote_schema
+from reyn.journal import canonical
+from reyn.vocabulary import OpForm
 
 
 def closed(**properties: Any) -> dict[str, Any]:
@@ -73,3 +76,32 @@ def test_no_text_of_an_author_begins_a_line(name: str, description: str, value: 
         assert len(text.replace("\n", "").replace("\r", "").splitlines()) <= 1
     assert len((describe_fields(schema) or "").splitlines()) <= 1
     assert len(quote_schema(schema).splitlines()) == 1
+
+
+def test_values_of_an_artifact_are_rendered_as_json_on_one_line():
+    data = {"a": [1, 2.5, {"k": "é\u2028\n"}], "b": None, "c": True, "x y": {}, "d": "two\nlines", "e": " "}
+    assert plain_text(canonical({"type": "t", "data": data})) == (
+        'a: [1, 2.5, {"k": "é\\u2028\\n"}]\nb: null\nc: true\nd: two\n  lines\ne: (empty)\n"x y": {}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [([1, "a"], '[1, "a"]'), ({}, "{}"), (None, "null"), (3, "3"), ("t", '"t"'), ({"only": "text"}, "text")],
+)
+def test_data_without_several_fields_is_rendered_as_a_whole(data: Any, text: str):
+    assert plain_text(canonical({"type": "t", "data": data})) == text
+
+
+def test_truncated_content_names_the_op_that_reads_the_rest():
+    form = OpForm("page", "Read.", {}, "pure", {}, {"kind": "archive", "op": "page", "path": "NAME"})
+    text = truncate("é".encode() * 10, 7, "1.1.1", form).decode()
+    assert text == (
+        "ééé\n[truncated: these are the first 3 characters of 20 bytes. Read more with "
+        '{"kind": "archive", "op": "page", "path": "workspace:.full/1.1.1", "start": 3, "length": 2000}]'
+    )
+
+
+def test_truncated_content_that_no_op_reads_names_no_op():
+    text = truncate(b"abcdef", 3, "1.1.1", None).decode()
+    assert text == "abc\n[truncated: these are the first 3 characters of 6 bytes.]"

@@ -83,11 +83,11 @@ class ReverseOp:
 
 def test_an_op(copy: Copy):
     copy.add("ops/reverse.py", OP)
-    copy.change("ops/table.py", r"RunSkillOp\(\)\)$", "RunSkillOp(), ReverseOp())")
+    copy.change("ops/table.py", r"^    PythonOp\(\),$", "    PythonOp(),\n    ReverseOp(),")
     copy.change(
         "ops/table.py",
-        r"^from reyn.ops.op import Op$",
-        "from reyn.ops.op import Op\nfrom reyn.ops.reverse import ReverseOp",
+        r"^from reyn.ops.op import NeedsSetup, Op$",
+        "from reyn.ops.op import NeedsSetup, Op\nfrom reyn.ops.reverse import ReverseOp",
     )
     write_skill(copy.project, "try", {"a": ["end"]}, ops={"a": "reverse"})
     assert "reverse abc · ok" in copy.run(act({"kind": "reverse", "text": "abc"}), finish())
@@ -185,10 +185,10 @@ def test_an_event(copy: Copy):
     )
     copy.change("kernel/run_state.py", r"^_RULES: .* = \{$", rule)
     started = "    tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))\n"
-    emitted = f"{started}    tape.emit(kinds.NoteTaken(entry.phase))\n    log,"
+    emitted = f"{started}    tape.emit(kinds.NoteTaken(entry.phase))\n    log ="
     copy.change(
         "kernel/phase_executor.py",
-        r"^    tape.emit\(kinds.PhaseStarted\(entry.phase, entry.visit, entry.input\)\)\n    log,",
+        r"^    tape.emit\(kinds.PhaseStarted\(entry.phase, entry.visit, entry.input\)\)\n    log =",
         emitted,
     )
     write_skill(copy.project, "try", {"a": ["end"]})

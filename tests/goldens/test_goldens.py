@@ -9,6 +9,7 @@ import pytest
 import reyn.context.prompt as prompt
 import reyn.context.render as render
 import reyn.kernel.phase_executor as phase_executor
+import reyn.kernel.turn as turn
 from reyn import SyncRuntime
 from reyn.errors import ReplayMismatch, RunBlocked
 from reyn.journal import MemoryJournal
@@ -89,7 +90,7 @@ def loud_correction(answer: str, path: str, message: str) -> tuple:
     [
         (prompt, "OPENING", "Be nice.\n"),
         (render, "FULL_CONTENT", "workspace:.elsewhere/"),
-        (phase_executor, "correction", loud_correction),
+        (turn, "correction", loud_correction),
         (phase_executor, "successors", lambda skill, phase: ()),
     ],
 )

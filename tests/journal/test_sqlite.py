@@ -155,3 +155,36 @@ def test_read_only_mode_refuses_an_unmerged_wal(tmp_path: Path):
     with pytest.raises(StoreUnavailable, match="unmerged WAL"):
         SqliteJournal(tmp_path, is_read_only=True)
     journal.close()
+
+
+def test_planted_links_in_place_of_locks_are_not_followed(tmp_path: Path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    victim = outside / "victim.txt"
+    victim.write_text("of the user")
+    state = tmp_path / "state"
+    (state / "locks").mkdir(parents=True)
+    (state / "locks" / "r.lock").symlink_to(victim)
+    (state / "locks" / "new.lock").symlink_to(outside / "new.txt")
+    (state / "checkpoint.lock").symlink_to(outside / "checkpoint.txt")
+    journal = SqliteJournal(state)
+    for run in ("r", "new"):
+        with pytest.raises(StoreUnavailable, match=f"{run}.lock"), journal.claim(run):
+            pass
+        assert not journal.is_claimed(run)
+    journal.append("r", 0, chain_events("r", [run_started("r")]), [CONTENT])
+    journal.close()
+    assert not (state / "checkpoint.lock").is_symlink()
+    assert [(path.name, path.read_text()) for path in outside.iterdir()] == [("victim.txt", "of the user")]
+
+
+def test_a_planted_link_in_place_of_the_folder_of_locks_is_not_followed(tmp_path: Path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "locks").symlink_to(outside)
+    journal = SqliteJournal(tmp_path / "state")
+    with pytest.raises(StoreUnavailable, match="lock"), journal.claim("r"):
+        pass
+    journal.close()
+    assert list(outside.iterdir()) == []

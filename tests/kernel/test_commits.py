@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import threading
 from pathlib import Path
 
 import pytest
 
 from reyn import OSRuntime
 from reyn.journal.sqlite import SqliteJournal
+from reyn.kernel import commits
 from reyn.testing import MemoryJournal, ScriptedModel
 from tests.support import finish, go, write_skill
 
 IN = {"text": "in"}
 
 
-class SlowJournal(SqliteJournal):
+class GatedJournal(SqliteJournal):
+    """Holds the commit with a given number in its worker thread until the test continues."""
+
+    def __init__(self, folder: Path, held: int) -> None:
+        super().__init__(folder)
+        self._held = held
+        self._commits_begun = 0
+        self._is_reached = threading.Event()
+        self._may_continue = threading.Event()
+
     def append_many(self, batches):
-        time.sleep(0.005)
+        self._commits_begun += 1
+        if self._commits_begun >= self._held and threading.current_thread() is not threading.main_thread():
+            self._is_reached.set()
+            self._may_continue.wait(60)
         return super().append_many(batches)
+
+    async def reached(self) -> None:
+        """Return while the commit is in progress; it goes on whenever its thread is scheduled."""
+        await asyncio.to_thread(self._is_reached.wait, 60)
+        asyncio.get_running_loop().call_soon(self._may_continue.set)
 
 
 @pytest.fixture
@@ -49,38 +67,44 @@ def check_all(root: Path, count: int = 6) -> None:
 
 
 def test_a_failing_task_can_close_the_runtime_during_commits(spin: Path):
-    async def fail():
-        await asyncio.sleep(0.05)
+    async def fail(journal: GatedJournal):
+        await journal.reached()
         raise ValueError("sibling")
 
-    async def main():
-        async with endless(spin, SlowJournal(spin / ".reyn")) as rt:
-            await asyncio.gather(drive_all(rt), fail())
+    async def main(held: int):
+        journal = GatedJournal(spin / ".reyn", held)
+        async with endless(spin, journal) as rt:
+            await asyncio.gather(drive_all(rt), fail(journal))
 
-    for _ in range(3):
+    for held in (1, 3, 10):
         with pytest.raises(ValueError, match="sibling"):
-            asyncio.run(main())
+            asyncio.run(main(held))
     check_all(spin)
 
 
 def test_background_runs_do_not_block_the_end_of_the_loop(spin: Path):
     async def main():
-        rt = endless(spin, SlowJournal(spin / ".reyn"))
+        journal = GatedJournal(spin / ".reyn", 5)
+        rt = endless(spin, journal)
         tasks = [asyncio.create_task(rt.run("spin", IN, run_id=f"r{number}")) for number in range(4)]
-        await asyncio.sleep(0.05)
+        await journal.reached()
         return tasks  # still running: the loop cancels them when it ends
 
     asyncio.run(asyncio.wait_for(main(), 60))
     check_all(spin, 4)
 
 
-@pytest.mark.parametrize("after", [0.0, 0.003, 0.01, 0.02, 0.04])
-def test_a_run_whose_task_is_cancelled_at_any_moment_can_be_resumed(spin: Path, after: float):
+@pytest.mark.parametrize("held", [1, 2, 3, 5, 10])
+def test_a_run_whose_task_is_cancelled_during_any_commit_can_be_resumed(spin: Path, held: int):
     async def main():
-        async with endless(spin, SlowJournal(spin / ".reyn")) as rt:
+        journal = GatedJournal(spin / ".reyn", held)
+        async with endless(spin, journal) as rt:
             others = asyncio.create_task(drive_all(rt, 3))
-            with pytest.raises(asyncio.TimeoutError):
-                await asyncio.wait_for(rt.run("spin", IN, run_id="r9"), after)
+            run = asyncio.create_task(rt.run("spin", IN, run_id="r9"))
+            await journal.reached()
+            run.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await run
             others.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await others
@@ -108,13 +132,14 @@ def test_closing_twice_is_allowed(tmp_path: Path):
     journal.close()
 
 
-def test_a_single_run_yields_to_the_event_loop(spin: Path):
+def test_a_single_run_yields_to_the_event_loop(spin: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(commits, "_YIELD_SECONDS", -1.0)  # after every commit, however fast the machine is
     ticks = []
 
     async def tick():
         while True:
             ticks.append(1)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
 
     async def main():
         model = ScriptedModel([go("turn", str(number)) for number in range(300)] + [finish()])
@@ -124,4 +149,4 @@ def test_a_single_run_yields_to_the_event_loop(spin: Path):
             other.cancel()
 
     asyncio.run(main())
-    assert len(ticks) >= 2
+    assert len(ticks) >= 300

@@ -328,10 +328,10 @@ def test_without_a_model_no_run_starts(project: Path):
     [
         (
             {
-                "phase_keys": {"a": "preprocessor: [{run_op: {op: {kind: shell}}}]\n"},
-                "skill_keys": "permissions: {shell: true}\n",
+                "phase_keys": {"a": "preprocessor: [{run_op: {op: {kind: web_fetch}}}]\n"},
+                "skill_keys": "permissions: {web: true}\n",
             },
-            "a `run_op` step of `shell` in phase `a`",
+            "a `run_op` step of `web_fetch` in phase `a`",
         ),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 
 from reyn.context import prompt, render
 from reyn.errors import ReplayMismatch
-from reyn.kernel import phase_executor, versions
+from reyn.kernel import phase_executor, turn, versions
 from tests.kernel.support import Project
 from tests.support import act, file, finish, go, question, write_skill
 
@@ -37,7 +37,7 @@ def reword(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next release, in which every derived text reads differently."""
     monkeypatch.setattr(versions, "WORDING", OTHER)
     monkeypatch.setattr(prompt, "OPENING", "Choose a candidate and answer with JSON.\n")
-    monkeypatch.setattr(phase_executor, "correction", lambda a, p, m: render.correction(a, p, f"please fix: {m}"))
+    monkeypatch.setattr(turn, "correction", lambda a, p, m: render.correction(a, p, f"please fix: {m}"))
     monkeypatch.setattr("reyn.contract.judge.short", lambda words: f"reworded: {words}")
     monkeypatch.setattr(render, "READ_LENGTH", 999)
 

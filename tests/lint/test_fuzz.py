@@ -123,12 +123,10 @@ def test_mutated_files_give_findings(seed: dict[str, bytes], mutations: list):
     files = dict(seed)
     for file, *change in mutations:
         files[file] = apply(files[file], *change)
-    started = time.process_time()
     for finding in lint(files):
         assert finding.line >= 1
         assert finding.column >= 1
         str(finding)
-    assert time.process_time() - started < 2
 
 
 @settings(max_examples=150)

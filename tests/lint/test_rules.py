@@ -20,12 +20,12 @@ UNMATCHED = [("skill.md", 8, "RYN126"), ("skill.md", 9, "RYN128")]
 
 
 def lint(folder: Path) -> list[tuple[str, int, str]]:
-    """Return the findings, except those about unavailable features, which have their own tests."""
+    """Return the findings, except those about unavailable features and sandboxes, which have their own tests."""
     library = Library(folder.parent.parent.parent)
     return [
         (finding.file, finding.line, finding.code)
         for finding in lint_skill(folder, library)
-        if finding.code != "RYN103"
+        if finding.code not in ("RYN103", "RYN170")
     ]
 
 
@@ -285,7 +285,6 @@ def unsupported(folder: Path) -> list[tuple[str, int, str, str]]:
 @pytest.mark.parametrize(
     ("phase", "skill", "expected"),
     [
-        (PYTHON, PERMISSION, ("phases/a.md", 7, "a `python` step cannot run: this version does not run python steps")),
         (
             "preprocessor:\n  - validate: {schema: {}}\n  - run_op: {op: {kind: index_query, source: x}}\n",
             "",
@@ -294,11 +293,6 @@ def unsupported(folder: Path) -> list[tuple[str, int, str, str]]:
                 8,
                 "a `run_op` step of `index_query` cannot run: the op `index_query` is reserved for a later version",
             ),
-        ),
-        (
-            "",
-            PERMISSION + POSTPROCESSOR,
-            ("skill.md", 13, "a `python` step cannot run: this version does not run python steps"),
         ),
     ],
 )
@@ -486,6 +480,16 @@ def test_a_selected_handoff_field_needs_a_producer(tmp_path: Path, fields: str, 
     assert {one.severity for one in found} <= {"warning"}
 
 
+@pytest.mark.parametrize(("limit", "file"), [(3, "phases/b.md"), (3, "skill.md"), (500, "")])
+def test_instructions_must_fit_into_the_prompt(tmp_path: Path, limit: int, file: str):
+    folder = make(tmp_path)
+    page = folder / (file or "phases/b.md")
+    page.write_text(page.read_text().replace("\n---\n", f"\ncontext: {{max_prompt_tokens: {limit}}}\n---\n", 1))
+    found = [one for one in lint_skill(folder) if one.code == "RYN154"]
+    assert {Path(one.file).name for one in found} == ({Path(file).name} if file else set())
+    assert all(f"`max_prompt_tokens` is {limit}" in one.message and one.severity == "warning" for one in found)
+
+
 def test_artifacts_with_a_field_and_writing_ops_produce_it(tmp_path: Path):
     folder = write_skill(
         tmp_path,
@@ -523,3 +527,20 @@ def test_a_context_that_selects_nothing_is_reported_at_its_place(
 def test_a_malformed_context_is_an_error(tmp_path: Path, context: str):
     folder = write_skill(tmp_path, "s", {"a": ["end"]}, phase_keys={"a": f"context: {context}\n"})
     assert [(one.code, one.line) for one in lint_skill(folder) if one.severity == "error"] == [("RYN114", 6)]
+
+
+@pytest.mark.parametrize(
+    ("source", "where"),
+    [
+        (TALLY, "runs in Monty"),
+        (f"import csv, statistics\n{TALLY}", "because it imports `statistics`"),
+    ],
+)
+def test_the_sandbox_of_a_python_step_is_reported(tmp_path: Path, source: str, where: str):
+    folder = make(tmp_path, phase=PYTHON, skill=PERMISSION)
+    (folder / "tally.py").write_text(source)
+    [finding] = lint_skill(folder, Library(tmp_path))
+    assert (finding.code, finding.severity) == ("RYN170", "info")
+    assert finding.message.startswith("`tally` of `./tally.py` in the preprocessor of `a` runs in")
+    assert where in finding.message
+    assert " info: " in str(finding)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ import msgspec
 import pytest
 
 from reyn.config import ModelSettings
-from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, SchemaRejected
+from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete, SchemaRejected
 from reyn.models import Candidate, Message, ModelRequest, local
 from reyn.models.local import LocalModel
 
@@ -45,6 +46,7 @@ def load(model: LocalModel, monkeypatch: pytest.MonkeyPatch, *chunks: Any) -> En
     engine = Engine(*chunks)
     loaded = local._Engine.__new__(local._Engine)
     loaded._server, loaded._static_text = engine, "be brief"
+    loaded._can_begin_answers, loaded.parameters = True, 500_000_000
     loaded._cache = SimpleNamespace(find=lambda text: None, store=lambda text, write: None)
     monkeypatch.setattr(local, "_engine", lambda path, settings: loaded)
     return engine
@@ -126,18 +128,139 @@ def test_the_grammar_allows_no_white_space_that_costs_tokens(model: LocalModel, 
     assert '"whitespace_flexible": false' in engine.requests[0]["grammar"]
 
 
-def test_a_short_answer_has_the_measured_probability_of_its_choice(model: LocalModel, monkeypatch: pytest.MonkeyPatch):
-    def piece(text: str, **others: float) -> dict[str, Any]:
-        tokens = [{"token": name, "logprob": math.log(p)} for name, p in others.items()]
-        return {"token": text, "logprob": math.log(others.get(text, 1)), "top_logprobs": tokens}
+def piece(text: str, **others: float) -> dict[str, Any]:
+    tokens = [{"token": name, "logprob": math.log(p)} for name, p in others.items()]
+    return {"token": text, "logprob": math.log(others.get(text, 1)), "top_logprobs": tokens}
 
-    content = [piece('{"reason": "r", "choice": "'), piece("end", end=0.6, go=0.2, other=0.2), piece('"}')]
+
+def answer(*content: dict[str, Any], usage: tuple[int, int, int] = (0, 0, 0)) -> dict[str, Any]:
     text = "".join(token["token"] for token in content)
     choice = {"delta": {"content": text}, "finish_reason": "stop", "logprobs": {"content": content}}
-    engine = load(model, monkeypatch, {"choices": [choice]}, {"choices": [choice]})
-    candidates = (Candidate("end", "finish", "n", "", {}, "end"), Candidate("go", "transition", "n", "", {}, "go"))
-    request = msgspec.structs.replace(REQUEST, candidates=candidates, answer_form="short")
-    assert asyncio.run(model.complete(request)).choice_probability == pytest.approx(0.75)
+    prompt, completion, cached = usage
+    counts = {"prompt_tokens": prompt, "completion_tokens": completion}
+    return {"choices": [choice], "usage": counts | {"prompt_tokens_details": {"cached_tokens": cached}}}
+
+
+CANDIDATES = (Candidate("end", "finish", "n", "", {}, "end"), Candidate("go", "transition", "n", "", {}, "go"))
+SHORT = msgspec.structs.replace(REQUEST, candidates=CANDIDATES, answer_form="short")
+
+
+def test_a_short_answer_has_the_measured_probability_of_its_choice(model: LocalModel, monkeypatch: pytest.MonkeyPatch):
+    text = answer(piece('{"reason": "r", "choice": "'), piece("end", end=0.6, go=0.2, other=0.2), piece('"}'))
+    engine = load(model, monkeypatch, text, text)
+    assert asyncio.run(model.complete(SHORT)).choice_probability == pytest.approx(0.75)
     assert engine.requests[0]["logprobs"]
     assert asyncio.run(model.complete(REQUEST)).choice_probability is None
     assert "logprobs" not in engine.requests[1]
+
+
+EXAMPLES = (
+    Message("system", "be brief"),
+    Message("user", "when done"),
+    Message("assistant", '{"choice": "end"}'),
+    Message("user", "when not"),
+    Message("assistant", '{"choice": "go"}'),
+    Message("user", "hello"),
+)
+
+
+def branch(label: str) -> dict[str, Any]:
+    properties = {"reason": {"type": "string"}, "choice": {"const": label}, "data": {"type": "object"}}
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+TWO_STEP = msgspec.structs.replace(
+    SHORT, choice_prompt=EXAMPLES, contract={"anyOf": [branch("end"), branch("go"), branch("abort")]}
+)
+CHOSEN = answer(piece("go", end=0.1, go=0.4), piece('"}'), usage=(30, 2, 20))
+WRITTEN = answer(piece('{"reason": "r", "choice": "go", "data": {}}'), usage=(50, 12, 40))
+
+
+def test_a_small_model_chooses_first_and_its_answer_makes_that_choice(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch
+):
+    engine = load(model, monkeypatch, CHOSEN, WRITTEN)
+    monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    reply = asyncio.run(model.complete(TWO_STEP))
+    choosing, writing = engine.requests
+    assert [message["content"] for message in choosing["messages"]] == [
+        *(message.text for message in EXAMPLES),
+        '{"choice": "',
+    ]
+    assert choosing["grammar"] == 'root ::= ("end" | "go") "\\"}"'
+    assert choosing["temperature"] == 0
+    assert '"go"' in writing["grammar"]
+    assert '"end"' not in writing["grammar"]
+    assert reply.text == '{"reason": "r", "choice": "go", "data": {}}'
+    assert reply.choice_probability == pytest.approx(0.8)
+    assert reply.usage is not None
+    assert (reply.usage.input_tokens, reply.usage.output_tokens, reply.usage.cached_tokens) == (80, 14, 60)
+
+
+def test_a_chat_template_that_rejects_a_begun_answer_is_asked_for_the_whole_choice(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch
+):
+    rejection = {"error": {"code": 400, "message": "Assistant response prefill is incompatible with enable_thinking."}}
+    whole = answer(piece('{"choice": "'), piece("go", end=0.1, go=0.4), piece('"}'))
+    engine = load(model, monkeypatch, rejection, whole, WRITTEN, whole, WRITTEN)
+    monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    assert asyncio.run(model.complete(TWO_STEP)).choice_probability == pytest.approx(0.8)
+    assert engine.requests[1]["messages"][-1] == {"role": "user", "content": "hello"}
+    assert asyncio.run(model.complete(TWO_STEP)).text == '{"reason": "r", "choice": "go", "data": {}}'
+    assert len(engine.requests) == 5
+
+
+@pytest.mark.parametrize(
+    ("two_step", "parameters", "calls"),
+    [
+        ("auto", 500_000_000, 2),
+        ("auto", 1_500_000_000, 1),
+        ("always", 1_500_000_000, 2),
+        ("never", 500_000_000, 1),
+    ],
+)
+def test_the_setting_and_the_size_of_the_model_decide_on_two_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two_step: Any, parameters: int, calls: int
+):
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    settings = ModelSettings("local:m.gguf", two_step=two_step)
+    model = LocalModel.locate("far", "m.gguf", settings, tmp_path)
+    engine = load(model, monkeypatch, *([CHOSEN] if calls == 2 else []), WRITTEN)
+    monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    local._engine(model.path, settings).parameters = parameters
+    assert asyncio.run(model.complete(TWO_STEP)).text == '{"reason": "r", "choice": "go", "data": {}}'
+    assert len(engine.requests) == calls
+
+
+def test_a_call_that_is_cancelled_between_the_steps_generates_no_answer(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch
+):
+    engine = load(model, monkeypatch, CHOSEN, WRITTEN)
+    monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    cancelled = threading.Event()
+    monkeypatch.setattr(local, "_grammar", lambda schema: cancelled.set() or "root ::= [a-z]")
+    with pytest.raises(ResponseIncomplete, match="cancelled"):
+        model._generate(TWO_STEP, cancelled, None)
+    assert len(engine.requests) == 1
+
+
+@pytest.mark.parametrize("answer", [None, b"{}", b"no JSON", b'{"tokens": "many"}'])
+def test_a_tokenizer_that_fails_is_an_error_of_the_model(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch, answer: bytes | None
+):
+    load(model, monkeypatch)
+    monkeypatch.setattr(local._Engine, "_post", lambda *args: answer)
+    with pytest.raises(ModelBroken, match="could not count the tokens"):
+        asyncio.run(model.with_tokenizer(lambda count: count("some text")))
+
+
+def test_a_tokenizer_counts_text_without_tokens_of_the_chat_template(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch
+):
+    load(model, monkeypatch)
+    seen: list[Any] = []
+    monkeypatch.setattr(
+        local._Engine, "_post", lambda self, path, body: seen.append((path, body)) or b'{"tokens": [1, 2]}'
+    )
+    assert asyncio.run(model.with_tokenizer(lambda count: count("a <|im_end|>"))) == 2
+    assert seen == [("/tokenize", {"content": "a <\u200b|im_end|>"})]

@@ -1,7 +1,6 @@
 """The forms `glob` and `grep`."""
 
 import os
-import time
 
 import pytest
 from msgspec.structs import replace
@@ -101,11 +100,10 @@ def test_a_pattern_with_parent_components_is_an_error(tree, pattern):
 
 
 def test_many_wildcards_match_in_bounded_time(tree):
+    """With backtracking, these would not end."""
     tree.put("output/" + "a" * 200, "")
-    started = time.process_time()
     assert tree.do("glob", pattern="output/" + "*a" * 60 + "b")["matches"] == []
     assert tree.do("glob", pattern="**/" * 90 + "none")["matches"] == []
-    assert time.process_time() - started < 2
 
 
 def test_grep_returns_lines_with_numbers(tree):
@@ -193,9 +191,7 @@ def test_a_recursive_pattern_is_an_error(tree, pattern):
 
 def test_grep_returns_partial_results_at_the_time_limit(desk):
     desk.put("output/a.txt", "a\n" + "a" * 60 + "b\n")
-    started = time.process_time()
-    result = desk.do("grep", pattern="(a|aa)+$")
-    assert time.process_time() - started < 4
+    result = desk.do("grep", pattern="(a|aa)+$")  # without the limit it would not end
     assert result["status"] == "timeout"
     assert "2 seconds" in result["error"]
     assert [match["line_number"] for match in result["matches"]] == [1]

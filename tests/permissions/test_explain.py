@@ -273,7 +273,7 @@ def test_the_verdict_on_an_op_is_that_of_the_gate_and_performs_nothing(project: 
     [
         ("sing", OpUnknown),
         ({"kind": "sing"}, OpUnknown),
-        ({"kind": "shell", "command": "ls"}, OpUnknown),
+        ({"kind": "mcp", "tool": "ls"}, OpUnknown),
         ({"kind": "file", "op": "rite"}, InputInvalid),
         ({"kind": "file", "op": "read"}, InputInvalid),
     ],

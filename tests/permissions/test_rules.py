@@ -133,7 +133,14 @@ def test_an_empty_request_requests_nothing(entry: object):
 
 
 def test_entries_of_a_request_may_have_fields_instead_of_names():
-    assert parse_requests({"python": [{"module": "./m.py", "function": "f"}]}).covers("python", "m.f")
+    assert parse_requests({"tool": [{"name": "x"}]}).covers("tool", "anything")
+
+
+def test_an_entry_of_python_covers_its_function():
+    requests = parse_requests({"python": [{"module": "./m.py", "function": "f", "mode": "unsafe"}]})
+    assert requests.covers("python", "./m.py:f")
+    assert not requests.covers("python", "./m.py:g")
+    assert requests.unsafe_python == {"./m.py:f"}
 
 
 @pytest.mark.parametrize("value", [{"mcp": ["calendar", 3]}, {"mcp": ["calendar", ""]}, {"file.read": [3]}])

@@ -6,7 +6,6 @@ import base64
 import json
 import random
 import re
-import time
 from urllib.parse import quote, quote_plus
 
 import msgspec
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 from reyn.errors import SecretValueInvalid
 from reyn.secrets import Scrubber
 from reyn.secrets.handles import validate_value
+from tests.cost import LINEAR, count_calls, growth
 
 HANDLE = "secret://TOKEN"
 KEY = "sk-proj-Zm9v+YmFy/x=="
@@ -201,18 +201,15 @@ def test_repr_contains_no_value():
 
 def test_long_runs_of_escapes_cause_no_backtracking():
     scrubber = scrubber_of('\\\n"% +\\')
-    began = time.process_time()
     for repeated in ("\\", "%5c", "%5C%25", "%25", "25", '\\"', "\\\n"):
-        scrubber.scrub(repeated * 20_000)
-    assert time.process_time() - began < 10
+        assert growth(lambda count, repeated=repeated: scrubber.scrub(repeated * count), 1_000) < LINEAR
 
 
-def test_scrubbing_a_large_clean_text_is_fast():
+def test_scrubbing_a_clean_text_only_searches_for_substrings():
     scrubber = Scrubber()
     chance = random.Random(7)
     for number in range(5):
         scrubber.add(f"secret://KEY_{number}", "sk-" + base64.urlsafe_b64encode(chance.randbytes(36)).decode())
     text = json.dumps({"text": "many words " * 100_000})
-    began = time.process_time()
     assert scrubber.scrub(text) is text
-    assert time.process_time() - began < 0.5
+    assert count_calls(lambda: scrubber.scrub(text)) < 100

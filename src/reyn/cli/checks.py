@@ -62,6 +62,7 @@ def run_checks(root: Path) -> list[Check]:
     return [
         *checks,
         check_disk(shutil.disk_usage(root).free),
+        check_sandbox(),
         check_config(root),
         check_trust(root),
         check_journal(root),
@@ -98,6 +99,19 @@ def check_state(root: Path) -> Check:
 def check_disk(free: int) -> Check:
     health: Health = "broken" if free < _FULL_DISK else "warning" if free < _LOW_DISK else "ok"
     return Check("disk", health, f"{free / 1e9:.1f} GB free", "" if health == "ok" else "Free some disk space.")
+
+
+def check_sandbox() -> Check:
+    from reyn.sandbox import monty
+    from reyn.sandbox.backends import BACKENDS
+
+    problems = {"monty": monty.problem()} | {backend.name: backend.problem for backend in BACKENDS}
+    usable = [name for name, problem in problems.items() if not problem]
+    missing = "; ".join(f"{name}: {problem}" for name, problem in problems.items() if problem)
+    if any(backend.name in usable for backend in BACKENDS):
+        return Check("sandbox", "ok", ", ".join(usable) + (f" ({missing})" if missing else ""))
+    hint = "Install bubblewrap, or the extra `sandbox` on Linux 6.12 or newer, to run programs and all python steps."
+    return Check("sandbox", "warning", f"{', '.join(usable) or 'none'}; {missing}", hint)
 
 
 def check_config(root: Path) -> Check:

@@ -30,7 +30,7 @@ def _switch(name: str, text: str) -> Callable[[F], F]:
     """Return an option that allows something for this command; `open_project` reads it."""
 
     def store(context: click.Context, option: click.Parameter, value: bool) -> None:
-        context.obj[option.name] = value
+        context.ensure_object(dict)[option.name] = value
 
     return click.option(name, is_flag=True, expose_value=False, callback=store, help=text)
 

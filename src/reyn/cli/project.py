@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reyn.journal import Journal
+    from reyn.ops import OpTable
     from reyn.runtime import SyncRuntime
 
 _CONFIG = "reyn.yaml"
@@ -91,6 +92,21 @@ def existing_journal(root: Path) -> Journal | None:
 
         return SqliteJournal(folder, is_read_only=True)
     return None
+
+
+def project_ops() -> OpTable:
+    """Return the ops of the project: built in, of installed packages and MCP servers, and its tools, if it is trusted.
+
+    Without a valid configuration there are none of its own; the commands that use it report its errors.
+    """
+    from reyn.errors import ConfigError
+    from reyn.ops import standard_ops
+    from reyn.runtime import OSRuntime
+
+    try:
+        return OSRuntime.open(project_root()).ops
+    except ConfigError:
+        return standard_ops()
 
 
 def skill_name(argument: str) -> str:

@@ -11,25 +11,38 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reyn.context import FrameSection, SectionCost
+    from reyn.journal.kinds import PromptBudget
     from reyn.runs.frames import VisitContext
 
+_NEUTRAL = 1000
+"""The calibration factor, per mille, that changes nothing."""
 _WIDTH = 40
 """The number of characters of the longest bar."""
 _GROUPS = {
-    "system": ("s", "#6e7781"),
+    "static": ("s", "#6e7781"),
+    "task": ("t", "#bc4c00"),
     "input": ("i", "#0969da"),
     "reads": ("r", "#8250df"),
     "handoff": ("h", "#1a7f37"),
     "rejected": ("b", "#cf222e"),
     "results": ("o", "#bf8700"),
+    "transcript": ("t", "#0969da"),
     "other": (".", "#d0d7de"),
 }
-"""The letter and the colour of each group of sections."""
+"""The letter and the colour of each group of sections, in the order of the bar."""
+_GROUP_OF = {"system": "static"}
 
 
 def section_json(section: FrameSection) -> dict[str, Any]:
     """Return the costs of a section as JSON."""
     return _cost_json(section) | ({"parts": list(map(_cost_json, section.parts))} if section.parts else {})
+
+
+def budget_json(budget: PromptBudget | None) -> dict[str, Any] | None:
+    """Return the budget of a prompt as JSON."""
+    if budget is None:
+        return None
+    return {"limit": budget.limit, "tokens": budget.tokens, "counter": budget.counter, "factor": budget.factor}
 
 
 def _cost_json(cost: SectionCost) -> dict[str, Any]:
@@ -74,6 +87,11 @@ def to_text(visits: Sequence[VisitContext]) -> str:
             for one in visit.sections
             if one.was_truncated
         ]
+        if visit.budget is not None:
+            budget = visit.budget
+            factor = "" if budget.factor == _NEUTRAL else f", times {budget.factor / _NEUTRAL:.2f}"
+            amount = f"{budget.tokens:,} of {budget.limit:,} tokens"
+            lines.append(f"{'':>8}  budget: {amount}, counted by {clean(budget.counter)}{factor}")
         if visit.input_tokens:
             lines.append(f"{'':>8}  reported: {visit.input_tokens:,} input tokens, {visit.cached_tokens:,} cached")
     legend = "  ".join(f"{letter} {name}" for name, (letter, _) in _GROUPS.items() if name in used)
@@ -84,8 +102,10 @@ def _grouped(visit: VisitContext) -> dict[str, int]:
     """Return the tokens of each group of sections, in the order of the prompt."""
     groups = dict.fromkeys(_GROUPS, 0)
     for section in visit.sections:
-        name = "reads" if section.name.startswith("earlier ") else section.name
-        groups[name if name in groups else "other"] += section.tokens
+        parts = section.parts if section.name == "system" and section.parts else (section,)
+        for part in parts:
+            name = _GROUP_OF.get(part.name, "reads" if part.name.startswith("earlier ") else part.name)
+            groups[name if name in groups else "other"] += part.tokens
     return {name: tokens for name, tokens in groups.items() if tokens}
 
 

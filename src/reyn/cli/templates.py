@@ -39,22 +39,23 @@ def linear(name: str) -> Template:
 
 
 def loop(name: str) -> Template:
-    graph = "graph:\n  write: [review]\n  review:\n    write: a criterion is not met\n    end: all criteria are met\n"
+    graph = (
+        "graph:\n  write: [review]\n  review:\n    revise: a criterion is not met\n    end: all criteria are met\n"
+        "  revise: [review]\n"
+    )
     criteria = "finish_criteria:\n  - the text does what the message asks\n  - no sentence can be left out\n"
     return Template(
         {
             "skill.md": _skill(name, "Write and review until it is good.", "write", graph + criteria),
-            "phases/write.md": _phase(
-                "write",
-                "user_message | remarks",
-                "Write what the message asks for. If there is a draft with remarks, improve the draft.",
-                reads="[user_message, draft]",
-            ),
+            "phases/write.md": _phase("write", "user_message", "Write what the message asks for."),
             "phases/review.md": _phase(
                 "review",
                 "draft",
                 "Judge the draft against the message and the criteria. Remark on each that is not met.",
                 reads="[user_message]",
+            ),
+            "phases/revise.md": _phase(
+                "revise", "remarks", "Improve the draft as the remarks say.", reads="[user_message, draft]"
             ),
             "artifacts/draft.yaml": _text("draft", "A text to be reviewed."),
             "artifacts/remarks.yaml": _REMARKS,
@@ -62,7 +63,7 @@ def loop(name: str) -> Template:
         },
         [
             _answer("review", "draft", {"text": "Hello hello."}),
-            _answer("write", "remarks", {"remarks": ["One word is there twice."]}),
+            _answer("revise", "remarks", {"remarks": ["One word is there twice."]}),
             _answer("review", "draft", {"text": "Hello."}),
             _answer(None, "answer", {"text": "Hello."}),
         ],
@@ -151,3 +152,39 @@ def _answer(next_phase: str | None, kind: str, data: dict[str, Any]) -> dict[str
         "reason": {"summary": "as scripted"},
     }
     return {"control": control, "artifact": {"type": kind, "data": data}}
+
+
+_FUNCTION = '''\
+"""A function that a model executes, and a tool that the model may call."""
+
+from dataclasses import dataclass
+
+from reyn import llm_function, tool
+
+
+@dataclass
+class Title:
+    text: str
+    words: int
+
+
+@tool(effect="pure", permission=None)
+def count_words(text: str) -> int:
+    """Count the words of a text."""
+    return len(text.split())
+
+
+@llm_function(toolkit=[count_words])
+def {name}(text: str) -> Title:
+    """Give the text a title of at most five words. Count the words of the text with `count_words`."""
+    raise NotImplementedError  # a model executes this function
+'''
+
+
+def function_template(name: str) -> tuple[str, str]:
+    """Return a module with a function, and scripted answers for one call of it."""
+    answers = [
+        {"control_ir": [{"kind": "count_words", "text": "The bridge is open again."}]},
+        _answer(None, "result", {"text": "Bridge open again", "words": 5}),
+    ]
+    return _FUNCTION.format(name=name), "".join(json.dumps(answer) + "\n" for answer in answers)

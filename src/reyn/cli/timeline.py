@@ -308,12 +308,20 @@ def _answer_line(body: Body) -> _Line | None:
             return _Line(2, "deferred", f"decision deferred: op {op} {why}", {"op": op, "status": status})
         case kinds.ControlDecided(type=kind, next_phase=target, confidence=confidence, reason=reason):
             data = {"next": target or kind, "confidence": confidence, "reason": reason}
-            return _Line(2, "decided", f"→ {target or kind} ({confidence:.2f}) {reason}", data)
+            return _Line(2, "decided", f"→ {target or kind} ({confidence:.2f}) {reason}".rstrip(), data)
         case kinds.ContentTruncated(name=name, bytes=size):
             return _Line(2, "truncated", f"{name} truncated: it has {size:,} bytes")
         case kinds.ContextBudgetApplied(was_truncated=True, original_tokens=before, truncated_tokens=after):
             text = f"context truncated: {before:,} to {after:,} tokens; the budget is {body.budget_tokens:,}"
             return _Line(2, "truncated", text, {"original_tokens": before, "tokens": after})
+        case kinds.FrameBuilt(budget=kinds.PromptBudget(sections=sections, tokens=after, limit=limit)) if sections:
+            before = sum(one.original_tokens for one in sections)
+            names = " and ".join(one.name for one in sections if one.tokens < one.original_tokens)
+            text = f"prompt truncated ({names}): {before:,} to {after:,} tokens; the budget is {limit:,}"
+            return _Line(2, "truncated", text, {"original_tokens": before, "tokens": after})
+        case kinds.ContextCompacted(dropped=dropped, tokens_before=before, tokens_after=after):
+            text = f"conversation compacted: {dropped} messages summarised, {before:,} to {after:,} tokens"
+            return _Line(2, "compacted", text, {"messages": dropped, "original_tokens": before, "tokens": after})
         case kinds.ContextLogFailed(path=path, reason=reason):
             return _Line(2, "log_failed", f"{path} could not be written: {reason}")
         case kinds.PhaseFailed(reason=reason):

@@ -158,6 +158,9 @@ def _model_faults(name: str, settings: dict[str, Any], models: dict[str, Any]) -
         if settings.get(key) is not None and adapter in MODES and adapter != owner:
             message = f"`models.{name}.{key}` applies to `{owner}` models only"
             yield _ModelFault((*path, key), message, f"Remove `{key}`.")
+    if settings.get("answer_form") == "tools" and adapter == "local":
+        message = "`local` models have no native tool calling"
+        yield _ModelFault((*path, "answer_form"), message, "Use `short`.")
     mode = settings.get("mode", "auto")
     if mode not in MODES.get(adapter, (mode,)):
         choices = " or ".join(f"`{choice}`" for choice in MODES[adapter])

@@ -65,8 +65,18 @@ MODES = {
     "openai": ("auto", "json_schema", "json_object", "free"),
 }
 """The output modes of each adapter."""
-ADAPTER_OF_SETTING = {"threads": "local", "context_tokens": "local", "base_url": "openai", "key": "openai"}
+ADAPTER_OF_SETTING = {
+    "threads": "local",
+    "two_step": "local",
+    "base_url": "openai",
+    "key": "openai",
+    "images": "openai",
+}
 """Settings that only one adapter reads."""
+
+
+LOCAL_WINDOW = 8192
+"""The context window of `local` models without `context_tokens`."""
 
 
 class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,11 +89,23 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeout: Positive | None = None
     retries: NotNegative = 3
     fallback: tuple[str, ...] = ()
-    answer_form: Literal["auto", "full", "short"] = "auto"
+    answer_form: Literal["auto", "full", "short", "tools"] = "auto"
+    two_step: Literal["auto", "always", "never"] = "auto"
+    images: bool = False
     max_tokens: Positive = 1024
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = 0
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
-    context_tokens: Annotated[int, msgspec.Meta(ge=256, le=10_000_000)] = 8192
+    context_tokens: Annotated[int, msgspec.Meta(ge=256, le=10_000_000)] | None = None
+
+    @property
+    def window(self) -> int | None:
+        """The context window in tokens, for prompt and answer together; `None` if it is unknown."""
+        return self.context_tokens or (LOCAL_WINDOW if self.model.partition(":")[0] == "local" else None)
+
+    @property
+    def max_prompt_tokens(self) -> int | None:
+        """The window less the tokens reserved for the answer, which are at most half of it."""
+        return None if self.window is None else self.window - min(self.max_tokens, self.window // 2)
 
     @property
     def timeout_seconds(self) -> int:
@@ -120,7 +142,7 @@ HANDOFF_FIELDS: tuple[str, ...] = get_args(HandoffField)
 
 
 class HandoffSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The handoffs that a phase receives, and whether the model is asked to add one.
+    """The handoffs that a phase receives, whether the model is asked to add one, and the size of the whole prompt.
 
     A key that is not set is inherited from the level above: a phase from its skill, a skill from the project.
     """
@@ -129,13 +151,55 @@ class HandoffSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     narrative_cap: NotNegative | None = None
     max_tokens: NotNegative | None = None
     ask_handoff: bool | None = None
+    max_prompt_tokens: Positive | None = None
+
+    @property
+    def selects_handoffs(self) -> bool:
+        """Whether a key about handoffs is set; a mapping with `max_prompt_tokens` alone does not ask for handoffs."""
+        keys = (self.handoff_fields, self.narrative_cap, self.max_tokens, self.ask_handoff)
+        return any(key is not None for key in keys)
+
+
+CounterChoice = Literal["auto", "chars", "bytes", "exact"]
+"""How a project counts tokens."""
+
+
+class ProjectContext(HandoffSettings, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The `context` of a project, which also chooses how tokens are counted."""
+
+    counter: CounterChoice = "auto"
 
 
 ContextChoice = Annotated[
     Literal["all", "default", "none"] | HandoffSettings,
     msgspec.Meta(
-        description="`all`, `default`, `none`, or a mapping with `handoff_fields`, `narrative_cap`, `max_tokens` and "
-        "`ask_handoff`"
+        description="`all`, `default`, `none`, or a mapping with `handoff_fields`, `narrative_cap`, `max_tokens`, "
+        "`ask_handoff` and `max_prompt_tokens`"
+    ),
+]
+ProjectContextChoice = Annotated[
+    Literal["all", "default", "none"] | ProjectContext,
+    msgspec.Meta(
+        description="`all`, `default`, `none`, or a mapping with `handoff_fields`, `narrative_cap`, `max_tokens`, "
+        "`ask_handoff`, `max_prompt_tokens` and `counter`"
+    ),
+]
+CounterName = Literal["chars", "bytes", "o200k_base", "model"]
+"""A way to count tokens; `model` is the tokenizer of the model itself."""
+
+
+class PromptLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The tokens that a prompt for a model may have, `None` if its window is unknown, and how they are counted."""
+
+    tokens: int | None = None
+    counter: CounterName = "bytes"
+
+
+ToolName = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z",
+        description="a module and a tool in it, such as `mypackage.tools:search`",
     ),
 ]
 
@@ -209,9 +273,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     models: dict[str, ModelEntry] = {}
     """Names for models: the classes `light`, `standard` and `strong`, or names of your own. Each is an alias of a model
     or a mapping of settings: `model`, `base_url`, `key` (`secret://NAME` or `env://VARIABLE`), `mode` (`auto`,
-    `grammar`, `json_schema`, `json_object` or `free`), `answer_form` (`auto`, `full` or `short`), `timeout` in seconds,
+    `grammar`, `json_schema`, `json_object` or `free`), `answer_form` (`auto`, `full`, `short` or `tools`), `two_step`
+    (`auto`, `always` or `never`), `images` (whether it reads the images that tools return), `timeout` in seconds,
     `retries`, `fallback` (models to try next, in order), `max_tokens`, `temperature` (`null` uses the server's
-    default), `threads`, `context_tokens`."""
+    default), `threads`, `context_tokens` (the window of the model; 8192 for `local` models, unknown for others)."""
     max_phase_visits: Positive | None = 25
     """Maximum number of visits of one phase in a run; `null` means no limit."""
     max_phase_retries: NotNegative = 2
@@ -231,13 +296,21 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: FileZones = FileZones()
     """Path patterns that every skill may `read` and `write` without a request. By default reading covers the project
     without hidden names, and writing `output/`; a run's own `workspace:` can always be used."""
+    tools: tuple[ToolName, ...] = ()
+    """Python tools to register as ops: `[mypackage.tools:search]`. Modules are found in the project's folder and among
+    the installed packages. Loading code needs trust."""
     sandbox: SandboxSettings = SandboxSettings()
     """How programs and python steps are isolated: `backend` (`auto`, `bubblewrap` or `landlock`), and the most that one
     of them may use, whatever a model asks for: `seconds`, `memory_bytes`, `output_bytes` of each output stream,
     `processes` at the same time (1: it may not start any), `file_bytes` of a file that it writes."""
-    context: ContextChoice | None = None
+    context: ProjectContextChoice | None = None
     """The handoffs that phases receive, unless a skill or a phase has a `context` of its own: `all`, `default`,
-    `none`, or a mapping with `handoff_fields`, `narrative_cap`, `max_tokens` and `ask_handoff`. `null` means none."""
+    `none`, or a mapping with `handoff_fields`, `narrative_cap`, `max_tokens` and `ask_handoff`. `null` means none.
+    `max_prompt_tokens` limits the whole prompt of a phase, at most to the model's `context_tokens` less its
+    `max_tokens`. `counter` is how the tokens of prompts are counted. `chars` and `bytes` estimate four characters or
+    bytes a token, calibrated by the usage that a provider reports. `exact` is the tokenizer of a `local` model, and
+    `o200k_base` for others (needs the extra `tokens`); it also counts handoffs. `auto` is the tokenizer of a `local`
+    model, and `bytes` for others."""
     mcp: McpSettings = McpSettings()
     """MCP servers, whose tools are ops: `servers: {NAME: {command: [PROGRAM, ARGUMENT]}}` or `{url: URL}`. More keys:
     `env` of a program and `headers` of a URL (texts or `secret://NAME`), `timeout` of a call in seconds, and `trusted`:
@@ -265,6 +338,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     run_seconds: int | None = None
     tokens: int | None = None
     no_progress: int | None = 3
+    max_prompt_tokens: int | None = None
 
 
 class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -279,13 +353,21 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     approval_seconds: int = 86_400
     classes: dict[str, str] = {}
     """Model class → the model that answers phases of that class."""
-    answer_forms: dict[str, Literal["full", "short"]] = {}
+    answer_forms: dict[str, Literal["full", "short", "tools"]] = {}
     """The form in which each of these models is asked to answer."""
-    context: ContextChoice | None = None
+    context: ProjectContextChoice | None = None
+    prompt_limits: dict[str, PromptLimit] = {}
+    """The prompt limit of each of these models."""
+
+    @property
+    def counter(self) -> CounterChoice:
+        """How the project counts tokens."""
+        return self.context.counter if isinstance(self.context, ProjectContext) else "auto"
 
     @classmethod
     def of(cls, config: Config) -> RunSettings:
         """Select the settings of a run from a project's configuration."""
+        context = config.context
         return cls(
             limits=Limits(
                 max_phase_visits=config.max_phase_visits,
@@ -294,6 +376,7 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
                 run_seconds=config.limits.run_seconds,
                 tokens=config.limits.tokens,
                 no_progress=config.limits.no_progress,
+                max_prompt_tokens=context.max_prompt_tokens if isinstance(context, ProjectContext) else None,
             ),
             max_phase_retries=config.max_phase_retries,
             output_language=config.output_language,
@@ -301,6 +384,6 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
             sizes=config.sizes,
             on_limit=config.limits.on_limit,
             approval_seconds=config.limits.approval_seconds,
-            context=config.context,
+            context=context,
             classes={name: entry if isinstance(entry, str) else name for name, entry in sorted(config.models.items())},
         )

@@ -1,4 +1,7 @@
-"""Token budgets: truncate a text, or several sections by their priority. No result ever exceeds its budget."""
+"""Token budgets: truncate a text, or several sections by their priority. No result ever exceeds its budget.
+
+A budget holds for the joined text, as the counter in use counts it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from reyn.context.tokens import CHARS, SUFFIX, estimate_tokens, truncate_to_token_budget
+from reyn.context.tokens import CHARS, SUFFIX, longest_fitting, truncate_to_token_budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,15 +55,33 @@ class FrameSection(SectionCost, frozen=True):
     parts: tuple[SectionCost, ...] = ()
 
 
-def apply_context_budget(text: str, max_tokens: int) -> tuple[str, ContextBudgetResult]:
+class FittedText(msgspec.Struct, frozen=True):
+    """A text that was counted and truncated to a budget.
+
+    Attributes:
+        original_tokens: The tokens of the whole text.
+        tokens: The tokens of what remains; more than the budget if it cannot be truncated so far.
+        sections: The cost of each section.
+        texts: What remains of each section; `None` if it was not truncated.
+        text: What remains of a text that is not assembled from sections.
+    """
+
+    original_tokens: int
+    tokens: int
+    sections: tuple[SectionCost, ...] = ()
+    texts: tuple[str | None, ...] = ()
+    text: str | None = None
+
+
+def apply_context_budget(text: str, max_tokens: int, counter: TokenCounter = CHARS) -> tuple[str, ContextBudgetResult]:
     """Truncate a text to a budget; return it with what the budget changed. A budget of 0 or less is unlimited."""
-    fitted = truncate_to_token_budget(text, max_tokens)
+    fitted = truncate_to_token_budget(text, max_tokens, counter)
     return fitted, ContextBudgetResult(
-        estimate_tokens(text), max_tokens, estimate_tokens(fitted), was_truncated=fitted != text
+        counter.count(text), max_tokens, counter.count(fitted), was_truncated=fitted != text
     )
 
 
-Unit = Literal["line", "item", "sentence"]
+Unit = Literal["line", "item", "sentence", "text"]
 
 
 class Section(msgspec.Struct, frozen=True):
@@ -72,7 +93,9 @@ class Section(msgspec.Struct, frozen=True):
         priority: Its importance; the section with the lowest is truncated first.
         minimum: Tokens that it keeps as long as other sections can be truncated instead.
         never_truncate: Whether it is truncated only if it exceeds the budget with nothing else left.
-        unit: What is removed at once: lines, items (a line with the indented lines below it) or sentences.
+        unit: What is removed at once: lines, items (a line with the indented lines below it), sentences, or, of a
+            `text`, lines as long as that removes less than half of what fits, else words.
+        marker: Follows the text if it is truncated; by default `...`, or the number of lines or items removed.
     """
 
     name: str
@@ -81,23 +104,27 @@ class Section(msgspec.Struct, frozen=True):
     minimum: int = 0
     never_truncate: bool = False
     unit: Unit = "line"
+    marker: str = ""
 
 
 class Assembly(msgspec.Struct, frozen=True):
-    """The text of several sections within a budget, and the cost of each section."""
+    """The text of several sections within a budget, the text of each, and its cost."""
 
     text: str
     tokens: int
     budget: int
     counter: str
     sections: tuple[SectionCost, ...] = ()
+    texts: tuple[str, ...] = ()
 
     @property
     def was_truncated(self) -> bool:
         return any(section.was_truncated for section in self.sections)
 
 
-def assemble_sections(sections: Sequence[Section], budget: int, counter: TokenCounter = CHARS) -> Assembly:
+def assemble_sections(
+    sections: Sequence[Section], budget: int, counter: TokenCounter = CHARS, separator: str = SEPARATOR
+) -> Assembly:
     """Join sections to a text of at most `budget` tokens. A budget of 0 or less is unlimited.
 
     The least important section is truncated first, among equals the oldest: to its minimum, as long as another one
@@ -106,60 +133,108 @@ def assemble_sections(sections: Sequence[Section], budget: int, counter: TokenCo
     """
     texts = [section.text for section in sections]
     original = [counter.count(text) for text in texts]
-    joined = _joined(texts)
+    joined = _joined(texts, separator)
     if budget > 0 and counter.count(joined) > budget:
         order = sorted(range(len(sections)), key=lambda index: (sections[index].priority, index))
-        fit = _Fitting(list(sections), texts, budget, counter)
+        fit = _Fitting(list(sections), texts, budget, counter, separator)
         ordinary = [index for index in order if not sections[index].never_truncate]
         fit.shrink(ordinary, respect_minimum=True)
         fit.shrink(ordinary, respect_minimum=False)
-        fit.shrink([index for index in order if sections[index].never_truncate], respect_minimum=False)
-        texts, joined = fit.texts, _joined(fit.texts)
+        never = [index for index in order if sections[index].never_truncate]
+        fit.shrink(never, respect_minimum=False)
+        fit.drop([*ordinary, *never])
+        texts, joined = fit.texts, _joined(fit.texts, separator)
     costs = tuple(
-        SectionCost(section.name, before, min(before, counter.count(text)))
+        SectionCost(
+            section.name, before, before if text == section.text else max(0, min(before - 1, counter.count(text)))
+        )
         for section, before, text in zip(sections, original, texts, strict=True)
     )
-    return Assembly(joined, counter.count(joined), budget, counter.name, costs)
+    return Assembly(joined, counter.count(joined), budget, counter.name, costs, tuple(texts))
 
 
-def _joined(texts: Sequence[str]) -> str:
-    return SEPARATOR.join(text for text in texts if text)
+def _joined(texts: Sequence[str], separator: str) -> str:
+    return separator.join(text for text in texts if text)
+
+
+_MAX_STEPS = 8
+"""How many boundaries beyond the first result are tried; more would gain less than a line."""
 
 
 class _Fitting:
     """Sections while they are being truncated."""
 
-    def __init__(self, sections: list[Section], texts: list[str], budget: int, counter: TokenCounter) -> None:
+    def __init__(
+        self, sections: list[Section], texts: list[str], budget: int, counter: TokenCounter, separator: str
+    ) -> None:
         self.sections = sections
         self.texts = texts
         self._budget = budget
         self._counter = counter
+        self._separator = separator
 
     def shrink(self, order: Sequence[int], *, respect_minimum: bool) -> None:
         """Truncate sections in this order until all of them fit."""
         for index in order:
-            if self._fits(index, self.texts[index]):
+            if self._excess(index, self.texts[index]) <= 0:
                 return
             minimum = self.sections[index].minimum if respect_minimum else 0
             part = self._longest(index, minimum)
             if self._counter.count(part) < self._counter.count(self.texts[index]):
                 self.texts[index] = part
 
+    def drop(self, order: Sequence[int]) -> None:
+        """Remove sections until the rest fits. A counter that counts fewer tokens for a longer text may need it."""
+        for index in order:
+            if self._excess(index, self.texts[index]) <= 0:
+                return
+            self.texts[index] = ""
+
     def _longest(self, index: int, minimum: int) -> str:
         """Return the longest part of a section with which everything fits; at least `minimum` tokens of it."""
         section = self.sections[index]
-        for cuts in _cuts(section.text, section.unit):
-            part = cuts.part(_last(cuts, lambda part: self._fits(index, part)))
-            if part or cuts.is_last:
+        room = -self._excess(index, "")
+        for cuts in _cuts(section):
+            part = cuts.part(self._fit(index, cuts, room))
+            if cuts.is_last or self._is_enough(section, part, room):
                 break
         if self._counter.count(part) >= minimum:
             return part
-        below = _last(cuts, lambda part: self._counter.count(part) < minimum)
-        return cuts.part(min(below + 1, cuts.size - 1))
+        size = cuts.size - 1
+        below = longest_fitting(size, lambda number: self._counter.count(cuts.part(number)), minimum - 1)
+        return cuts.part(min(below + 1, size))
 
-    def _fits(self, index: int, part: str) -> bool:
+    def _is_enough(self, section: Section, part: str, room: int) -> bool:
+        """Return whether a part is worth keeping, rather than one that ends at a finer kind of boundary."""
+        return bool(part) and (section.unit != "text" or 2 * self._counter.count(part) >= room)
+
+    def _fit(self, index: int, cuts: _Cuts, room: int) -> int:
+        """Return the number of the longest part with which everything fits.
+
+        Counts the part alone first, because counting everything is expensive. Counts of joined texts differ from the
+        sum of their counts by a few tokens; those are corrected afterwards.
+        """
+        size, number, correction = cuts.size - 1, 0, 0
+        for _ in range(3):
+            if room - correction <= 0:
+                return 0
+            number = longest_fitting(size, lambda one: self._counter.count(cuts.part(one)), room - correction)
+            excess = self._excess(index, cuts.part(number))
+            if excess <= 0:
+                break
+            correction += excess
+        while number and self._excess(index, cuts.part(number)) > 0:
+            number //= 2
+        for _ in range(_MAX_STEPS):
+            if number + 1 >= size or self._excess(index, cuts.part(number + 1)) > 0:
+                break
+            number += 1
+        return number
+
+    def _excess(self, index: int, part: str) -> int:
+        """Return by how many tokens everything exceeds the budget if this is what remains of a section."""
         texts = [part if number == index else text for number, text in enumerate(self.texts)]
-        return self._counter.count(_joined(texts)) <= self._budget
+        return self._counter.count(_joined(texts, self._separator)) - self._budget
 
 
 class _Cuts(NamedTuple):
@@ -174,58 +249,54 @@ class _Cuts(NamedTuple):
 _ITEM = re.compile(r"\n(?=\S)")
 _SENTENCE = re.compile(r"(?<=\.)(?=[ \n])")
 _WORD = re.compile(r"(?<=\S)(?=\s)")
+_LINE = re.compile(r"(?<=[^\n])(?=\n)")
 
 
-def _cuts(text: str, unit: Unit) -> list[_Cuts]:
+def _cuts(section: Section) -> list[_Cuts]:
     """Return the kinds of boundaries at which a text can be truncated, coarse ones first."""
-    if unit == "sentence":
-        sentences, words = ([match.start() for match in found.finditer(text)] for found in (_SENTENCE, _WORD))
+    text, unit = section.text, section.unit
+    if unit in ("sentence", "text"):
+        coarse, words = (
+            [match.start() for match in boundary.finditer(text)]
+            for boundary in (_SENTENCE if unit == "sentence" else _LINE, _WORD)
+        )
         return [
-            _prefixes(text, sentences, is_last=False),
-            _prefixes(text, words, is_last=False),
-            _prefixes(text, range(1, len(text)), is_last=True),
+            _prefixes(section, coarse, is_last=False),
+            _prefixes(section, words, is_last=False),
+            _prefixes(section, range(1, len(text)), is_last=True),
         ]
     units = text.split("\n") if unit == "line" else _ITEM.split(text)
 
     def part(number: int) -> str:
         if number == len(units):
             return text
-        return "\n".join([*units[:number], f"(+{len(units) - number} more)"]) if number else ""
+        return "\n".join([*units[:number], section.marker or f"(+{len(units) - number} more)"]) if number else ""
 
     return [_Cuts(len(units) + 1, part)]
 
 
-def _prefixes(text: str, ends: Sequence[int], *, is_last: bool) -> _Cuts:
+def _prefixes(section: Section, ends: Sequence[int], *, is_last: bool) -> _Cuts:
     def part(number: int) -> str:
         if number > len(ends):
-            return text
-        return text[: ends[number - 1]] + SUFFIX if number else ""
+            return section.text
+        return section.text[: ends[number - 1]] + (section.marker or SUFFIX) if number else ""
 
     return _Cuts(len(ends) + 2, part, is_last)
 
 
-def _last(cuts: _Cuts, is_met: Callable[[str], bool]) -> int:
-    """Return the number of the longest part that meets a condition, which shorter parts meet as well; 0 if none."""
-    low, high = 0, cuts.size - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        if is_met(cuts.part(middle)):
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def section_costs(parts: Sequence[tuple[str, str]], length: int) -> tuple[SectionCost, ...]:
+def section_costs(parts: Sequence[tuple[str, str]], length: int, counter: TokenCounter) -> tuple[SectionCost, ...]:
     """Return the tokens of sections that were joined and then truncated to `length` code points.
 
     Args:
         parts: Name and text of each section.
         length: What remains of the joined text.
+        counter: Counts the tokens.
     """
     costs, start = [], 0
     for name, text in parts:
-        remaining = text[: max(0, length - start)]
-        costs.append(SectionCost(name, estimate_tokens(text), estimate_tokens(remaining)))
+        whole = counter.count(text)
+        remaining = max(0, min(len(text), length - start))
+        tokens = whole if remaining == len(text) else min(whole, counter.count(text[:remaining]))
+        costs.append(SectionCost(name, whole, tokens))
         start += len(text) + len(SEPARATOR)
     return tuple(costs)

@@ -5,18 +5,26 @@ The functions are pure. The kernel derives handoffs from the events of a run and
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from reyn.context.budget import SEPARATOR, ContextBudgetResult, SectionCost, apply_context_budget, section_costs
-from reyn.context.tokens import CHARS_PER_TOKEN, SUFFIX, estimate_tokens, truncate_to_length, truncate_to_token_budget
+from reyn.context.tokens import (
+    CHARS,
+    CHARS_PER_TOKEN,
+    SUFFIX,
+    longest_fitting,
+    truncate_to_length,
+    truncate_to_token_budget,
+    valid_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from reyn.context.manifest import PhaseManifest
+    from reyn.context.tokens import TokenCounter
 
 HEADER = "From earlier phases:"
 
@@ -82,7 +90,11 @@ def build_handoff_context(handoffs: Sequence[PhaseHandoff], manifest: PhaseManif
 
 
 def assemble_handoff_context(
-    handoffs: Sequence[PhaseHandoff], manifest: PhaseManifest, missing: Iterable[int] = (), omitted: int = 0
+    handoffs: Sequence[PhaseHandoff],
+    manifest: PhaseManifest,
+    missing: Iterable[int] = (),
+    omitted: int = 0,
+    counter: TokenCounter = CHARS,
 ) -> HandoffContext:
     """Build the block of `build_handoff_context`, with its costs.
 
@@ -93,33 +105,40 @@ def assemble_handoff_context(
         manifest: What the phase receives.
         missing: Ordinals of phases that left no handoff.
         omitted: The number of older handoffs that are left out.
+        counter: Counts the tokens.
     """
     warnings = _warnings(handoffs, missing)
     if not handoffs and not warnings:
-        return HandoffContext("", apply_context_budget("", manifest.max_tokens)[1])
+        return HandoffContext("", apply_context_budget("", manifest.max_tokens, counter)[1])
     sections = [("header", _head(handoffs, manifest, omitted))]
     sections += [(f"phase {one.phase}: {fold_lines(one.phase_name)}", _phase_text(one, manifest)) for one in handoffs]
     whole_body = SEPARATOR.join(text for _, text in sections)
     whole = _join_parts(whole_body, warnings)
-    body, fitted_warnings = _fit(whole_body, warnings, manifest.max_tokens)
+    tokens = counter.count(whole)
+    fits = manifest.max_tokens <= 0 or tokens <= manifest.max_tokens
+    fitted = (whole_body, warnings) if fits else _fit(whole_body, warnings, manifest.max_tokens, counter)
+    body, fitted_warnings = fitted
     text = _join_parts(body, fitted_warnings)
     result = ContextBudgetResult(
-        estimate_tokens(whole), manifest.max_tokens, estimate_tokens(text), was_truncated=text != whole
+        tokens, manifest.max_tokens, tokens if fits else counter.count(text), was_truncated=text != whole
     )
-    costs = section_costs(sections, len(body))
+    costs = section_costs(sections, len(body), counter)
     if warnings:
-        costs = (*costs, SectionCost("warnings", estimate_tokens(warnings), estimate_tokens(fitted_warnings)))
+        costs = (*costs, SectionCost("warnings", counter.count(warnings), counter.count(fitted_warnings)))
     return HandoffContext(text, result, costs, warnings_truncated=fitted_warnings != warnings)
 
 
-def _fit(body: str, warnings: str, budget: int) -> tuple[str, str]:
+def _fit(body: str, warnings: str, budget: int, counter: TokenCounter) -> tuple[str, str]:
     """Truncate the body to what the budget leaves beside the warnings; truncate the warnings only if they exceed it."""
-    if budget <= 0 or estimate_tokens(_join_parts(body, warnings)) <= budget:
-        return body, warnings
-    if estimate_tokens(warnings) > budget:
-        return "", truncate_to_token_budget(warnings, budget)
-    room = budget * CHARS_PER_TOKEN - (len(warnings) + len(SEPARATOR) if warnings else 0)
-    return truncate_to_length(body, room), warnings
+    if counter.count(warnings) > budget:
+        return "", truncate_to_token_budget(warnings, budget, counter)
+    if counter is CHARS:
+        room = budget * CHARS_PER_TOKEN - (len(warnings) + len(SEPARATOR) if warnings else 0)
+        return truncate_to_length(body, room), warnings
+    length = longest_fitting(
+        len(body), lambda size: counter.count(_join_parts(truncate_to_length(body, size), warnings)), budget
+    )
+    return truncate_to_length(body, length), warnings
 
 
 def _join_parts(body: str, warnings: str) -> str:
@@ -176,14 +195,11 @@ def cap_narrative(text: str, manifest: PhaseManifest) -> str:
     return folded[: cap - len(SUFFIX)] + SUFFIX if cap > len(SUFFIX) else folded[:cap]
 
 
-_SURROGATES = re.compile("[\ud800-\udfff]")
-
-
 def fold_lines(text: str) -> str:
     """Return a text on one line, so that no field can imitate another field. Lone surrogates become U+FFFD."""
     lines = (text or "").splitlines()
     folded = lines[0].strip() if len(lines) == 1 else " ".join(stripped for line in lines if (stripped := line.strip()))
-    return folded if folded.isascii() else _SURROGATES.sub("\ufffd", folded)
+    return valid_text(folded)
 
 
 def build_phase_context(goal: str, verdicts: Mapping[str, str], summaries: Mapping[int, str]) -> str:

@@ -108,8 +108,8 @@ class PhaseContext(NamedTuple):
 def choose_context(ordinal: int, *levels: ContextChoice | None) -> PhaseContext:
     """Combine the `context` of a phase, its skill and the project.
 
-    A word replaces the manifest of the levels above; a mapping replaces the keys that it sets. `ask_handoff` is
-    inherited unless a level sets it or is `none`.
+    A word replaces the manifest of the levels above; a mapping replaces the keys that it sets. A mapping without keys
+    about handoffs changes nothing. `ask_handoff` is inherited unless a level sets it or is `none`.
 
     Args:
         ordinal: The rank of the phase by first visit, which `default` looks up.
@@ -118,6 +118,8 @@ def choose_context(ordinal: int, *levels: ContextChoice | None) -> PhaseContext:
     manifest, asks = None, False
     for level in reversed(levels):
         if isinstance(level, HandoffSettings):
+            if not level.selects_handoffs:
+                continue
             base = manifest or PhaseManifest(ordinal)
             manifest = PhaseManifest(
                 ordinal,

@@ -1,8 +1,9 @@
 """The static message of a turn: the task, the choices with their fields, the ops on offer, the form of the answer.
 
 It is the same on every visit of a phase and comes first, so that provider prompt caches hit. The texts of the short
-form were chosen by measurement on small models (`bench/decisions`): few words, the input last and nothing after it, and
-no mention of `abort`, which the smallest models choose once they have read of it; the answer's schema allows it.
+form were chosen by measurement on small models (`bench/decisions`): few words, and no mention of `abort`, which the
+smallest models choose once they have read of it; the answer's schema allows it. Several choices are repeated in short
+after the input, where larger models read them best.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 OPENING = ""
 """The first line of every prompt. Empty: measured on small models, nothing is better than any sentence tried."""
 
+MAX_REPEATED = 80
+"""Maximum length of the text of a choice where it is repeated."""
+
 ACTING = "To run ops before you decide, answer {} instead. You are then asked again, with their results.\n"
 
 
@@ -30,33 +34,53 @@ HANDOFF = (
 )
 
 
-def static_text(frame: StableFrame, form: AnswerForm, *, asks_handoff: bool = False) -> str:
-    """Return the text of the system message."""
+def static_text(
+    frame: StableFrame, form: AnswerForm, *, asks_handoff: bool = False, is_plain_text: bool = False
+) -> str:
+    """Return the text of the system message.
+
+    Args:
+        frame: The part of the frame that is the same on every visit.
+        form: The form of the answer; in the form `tools`, the ops are tools of the request and not in the text.
+        asks_handoff: Whether the model may add a handoff.
+        is_plain_text: Whether the answer is the text of a reply instead of JSON.
+    """
     role = f"Your role: {one_line(frame.current_phase_role)}\n" if frame.current_phase_role else ""
     finish = "".join(f"- {one_line(criterion)}\n" for criterion in frame.finish_criteria)
     language = f"Write all texts in {one_line(frame.output_language)}.\n" if frame.output_language else ""
     parts = [
         role + frame.instructions,
-        _ops(frame.available_control_ops, form),
-        f"Choose end only when:\n{finish}" if finish else "",
-        _short_format(frame) if form == "short" else _full_format(frame),
-        HANDOFF.format("data" if form == "short" else "artifact") if asks_handoff else "",
+        "" if form == "tools" else _ops(frame.available_control_ops, form),
+        f"{'Reply' if is_plain_text else 'Choose end'} only when:\n{finish}" if finish else "",
+        "" if is_plain_text else _full_format(frame) if form == "full" else _short_format(frame),
+        HANDOFF.format("artifact" if form == "full" else "data") if asks_handoff else "",
         language,
     ]
     return OPENING + "\n".join(part if part.endswith("\n") else f"{part}\n" for part in parts if part)
 
 
-def closing_text(frame: StableFrame, form: AnswerForm) -> str:
-    """Return the end of a last message that holds more than the input: once more what to answer."""
-    names = either([candidate.label for candidate in frame.candidate_outputs])
+def closing_text(frame: StableFrame, form: AnswerForm, *, is_plain_text: bool = False) -> str:
+    """Return the end of the last message: what to answer, with the choices once more in short."""
+    if is_plain_text:
+        return f"\n\n# Answer\nReply in text{', or call tools' if frame.available_control_ops else ''}.\n"
+    candidates = frame.candidate_outputs
     if form == "full":
         choices = "".join(
-            f"- {one.next_phase} (type {one.schema_name}): {one_line(one.description)}\n"
-            for one in frame.candidate_outputs
+            f"- {one.next_phase} (type {one.schema_name}): {_shortened(one.description)}\n" for one in candidates
         )
         return f"\n\n# Answer\nThe reason first, then one choice:\n{choices}"
-    act = " Or: reason, ops." if frame.available_control_ops else ""
-    return f"\n\n# Answer\nreason, choice ({names}), data.{act}\n"
+    call = "Or call tools." if form == "tools" else "Or: reason, ops."
+    act = f" {call}" if frame.available_control_ops else ""
+    if len(candidates) == 1:
+        return f"\n\n# Answer\nreason, choice ({candidates[0].label}), data.{act}\n"
+    choices = "".join(f"{one.label}: {_shortened(one.description)}\n" for one in candidates)
+    return f"\n\n# Answer\nreason, choice, data.{act}\n{choices}"
+
+
+def _shortened(text: str) -> str:
+    """Return the beginning of a text on one line, cut between words."""
+    line = one_line(text)
+    return line if len(line) <= MAX_REPEATED else f"{line[:MAX_REPEATED].rpartition(' ')[0] or line[:MAX_REPEATED]} …"
 
 
 def _short_format(frame: StableFrame) -> str:

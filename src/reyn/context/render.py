@@ -6,19 +6,35 @@ message is a list of parts, which refer to stored content by hash.
 
 from __future__ import annotations
 
+import base64
+import json
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from reyn.context.frame import Execution, Repetition, Rollback
+from reyn.context.mutation import (
+    AssistantMessage,
+    AssistantTruncated,
+    ContextMutation,
+    ToolCancelled,
+    ToolResult,
+    UserMessage,
+)
+from reyn.context.transcript import NormalizedMessage
 from reyn.context.words import escape_line_ends, one_line, plain_text
 from reyn.journal import digest
-from reyn.journal.kinds import FrameMessage, Part
+from reyn.journal.kinds import CallRef, FrameMessage, Part
+from reyn.models import Image, ToolCall
+from reyn.models.native_reply import decode_reply
 from reyn.workspace.paths import FULL_CONTENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from reyn.vocabulary import OpForm
 
 
 class TurnFrame(msgspec.Struct, frozen=True):
@@ -53,14 +69,13 @@ _EARLIER = "\n\n# Earlier "
 _TURNS_LEFT = "Turns with ops left: "
 
 
-def turn_message(turn: TurnFrame, closing: str) -> FrameMessage:
+def turn_message(turn: TurnFrame, closing: str, *, has_choices: bool) -> FrameMessage:
     """Build the last message: what is constant in a visit, then the results, then what to answer.
-
-    A message that holds the input alone has no headings, as in the example exchanges.
 
     Args:
         turn: What changes from turn to turn.
-        closing: The end of a message that holds more than the input.
+        closing: The end of the message.
+        has_choices: Whether there are several candidates. With one, a message with the input alone has no closing.
     """
     parts = [Part(blob=turn.input_hash, plain=True)]
     for name, content in turn.reads:
@@ -77,7 +92,7 @@ def turn_message(turn: TurnFrame, closing: str) -> FrameMessage:
         parts += [Part(text="\n\n# Results\n"), Part(results=turn.results, digest=turn.results_digest)]
     notes = _notes(turn)
     tail = f"\n\n{_NOTES}\n{notes}" if notes else ""
-    if len(parts) > 1 or tail:
+    if len(parts) > 1 or tail or has_choices:
         parts.append(Part(text=tail + closing))
     return FrameMessage("user", tuple(parts))
 
@@ -150,29 +165,161 @@ READ_LENGTH = 2_000
 """Characters to read at once, as the truncation marker suggests. In any script, they fit the size cap of a result."""
 
 
-def truncate(content: bytes, limit: int, name: str) -> bytes:
-    """Truncate content to `limit` bytes, and append a marker that says how to read the rest."""
+def truncate(content: bytes, limit: int, name: str, reader: OpForm | None) -> bytes:
+    """Truncate content to `limit` bytes, and append a marker that says how to read the rest.
+
+    Args:
+        content: The content.
+        limit: The number of bytes to keep.
+        name: The name under which ops can read the whole.
+        reader: The form of an op that reads it, if there is one.
+    """
     beginning = content[:limit].decode("utf-8", "ignore")
     path, start = f"{FULL_CONTENT}{name}", len(beginning)
-    marker = (
-        f"\n[truncated: these are the first {start} characters of {len(content)} bytes. "
-        f'Read more with {{"kind": "file", "op": "read", "path": "{path}", "start": {start}, "length": {READ_LENGTH}}}]'
-    )
+    more = ""
+    if reader is not None:
+        op = reader.example | {"path": path, "start": start, "length": READ_LENGTH}
+        more = f" Read more with {json.dumps(op, ensure_ascii=False)}"
+    marker = f"\n[truncated: these are the first {start} characters of {len(content)} bytes.{more}]"
     return (beginning + marker).encode()
 
 
-def correction(answer_hash: str, path: str, message: str) -> tuple[FrameMessage, FrameMessage]:
-    """Build the two messages that follow a rejected answer: the answer itself, and the error."""
+def read_marker(name: str, reader: OpForm | None) -> str:
+    """Return what follows a text that a prompt budget truncated: how to read the whole, if an op can."""
+    if reader is None:
+        return "\n[truncated]\n"
+    op = reader.example | {"path": f"{FULL_CONTENT}{name}", "start": 0, "length": READ_LENGTH}
+    return f"\n[truncated. Read the whole, in parts, with {json.dumps(op, ensure_ascii=False)}]\n"
+
+
+def correction(answer_hash: str, path: str, message: str) -> tuple[AssistantMessage, UserMessage]:
+    """Return the mutations that follow a rejected answer: the answer itself, and the error."""
     text = (
         f"Your answer was rejected: {one_line(path)}: {one_line(message)}\nAnswer again with one corrected JSON object."
     )
-    return (
-        FrameMessage("assistant", (Part(blob=answer_hash),)),
-        FrameMessage("user", (Part(text=text),)),
+    return AssistantMessage((Part(blob=answer_hash),)), UserMessage((Part(text=text),))
+
+
+def results_message(results: Sequence[str], notes: str = "") -> tuple[Part, ...]:
+    """Return the content of a message with op results: one per line, then notes."""
+    parts = [Part(text=RESULTS_HEADING)]
+    for name in results:
+        parts += [Part(blob=name), Part(text="\n")]
+    return (*parts, Part(text=f"\n{notes}\n")) if notes else tuple(parts)
+
+
+RESULTS_HEADING = "# Results\n"
+
+
+def frame_message(message: NormalizedMessage) -> FrameMessage:
+    """Return a message as it is recorded."""
+    parts = message.parts or (Part(text=message.text),)
+    if message.role in ("system", "user"):
+        return FrameMessage(message.role, parts)
+    calls = tuple(CallRef(call.id, call.name) for call in message.tool_calls)
+    return FrameMessage(message.role, parts, calls, message.tool_call_id, message.status, message.reason)
+
+
+def normalized(message: FrameMessage) -> NormalizedMessage:
+    """Return a recorded message as a message of a transcript."""
+    calls = tuple(ToolCall(call.id, call.name, "") for call in message.calls)
+    return NormalizedMessage(
+        message.role, "", (), calls, message.call_id, message.parts, status=message.status, reason=message.reason
     )
 
 
-def message_text(message: FrameMessage, content: Callable[[str], bytes], results: Sequence[str] = ()) -> str:
+def recorded_mutation(message: FrameMessage) -> ContextMutation:
+    """Return the mutation that adds a recorded message to a transcript."""
+    match message.role:
+        case "assistant" if message.status == "truncated":
+            return AssistantTruncated(message.parts, message.reason)
+        case "tool" if message.status == "cancelled":
+            return ToolCancelled(message.call_id, "", message.reason)
+        case "assistant":
+            return AssistantMessage(message.parts, tuple(ToolCall(call.id, call.name, "") for call in message.calls))
+        case "tool":
+            return ToolResult(message.call_id, message.parts)
+    return UserMessage(message.parts)
+
+
+def rendered_message(
+    message: NormalizedMessage,
+    content: Callable[[str], bytes],
+    scrub: Callable[[str], str] = str,
+    results: Sequence[str] = (),
+    *,
+    with_images: bool = False,
+) -> NormalizedMessage:
+    """Return a message with its text, and with the arguments of its native tool calls.
+
+    Args:
+        message: A message that refers to its content.
+        content: Returns stored content by its hash.
+        scrub: Removes secrets from a text.
+        results: The hashes of the op results of the visit, as they appear in the frame.
+        with_images: Whether the model reads images, so that those in op results are part of the message.
+    """
+    if not message.parts:
+        return message
+    images = message.images
+    if with_images:
+        images += result_images(message, content, results)
+    text = scrub("".join(_part_text(part, content, results) for part in message.parts))
+    calls = message.tool_calls
+    if calls:
+        [reply] = [part.blob for part in message.parts if part.reply and part.blob]
+        calls = tuple(
+            ToolCall(call.id, call.name, scrub(call.arguments)) for call in decode_reply(content(reply)).tool_calls
+        )
+    return NormalizedMessage(
+        message.role,
+        text,
+        images,
+        calls,
+        message.tool_call_id,
+        is_summary=message.is_summary,
+        status=message.status,
+        reason=message.reason,
+    )
+
+
+def result_images(
+    message: FrameMessage | NormalizedMessage, content: Callable[[str], bytes], results: Sequence[str] = ()
+) -> tuple[Image, ...]:
+    """Return the images in the op results of a message: each is recorded content that its result names by hash.
+
+    Only messages of tools and the results of a turn are looked at: an input cannot name content of the journal.
+    """
+    names = [name for part in message.parts if part.results for name in results[: part.results]]
+    if message.role == "tool" or message.parts[:1] == (Part(text=RESULTS_HEADING),):
+        names += [part.blob for part in message.parts if part.blob]
+    found: list[Image] = []
+    for raw in map(content, names):
+        if b'"images":[{' in raw:
+            with suppress(msgspec.MsgspecError):  # a truncated result, or one that only quotes the key
+                found += [_to_image(one, content) for one in msgspec.json.decode(raw, type=_WithImages).images]
+    return tuple(found)
+
+
+class _ResultImage(msgspec.Struct):
+    media_type: str = ""
+    content: str = ""
+    url: str = ""
+
+
+class _WithImages(msgspec.Struct):
+    images: tuple[_ResultImage, ...] = ()
+
+
+def _to_image(image: _ResultImage, content: Callable[[str], bytes]) -> Image:
+    if not image.content:
+        return Image(url=image.url)
+    return Image(image.media_type, base64.b64encode(content(image.content)).decode())
+
+
+def message_text(
+    message: FrameMessage | NormalizedMessage, content: Callable[[str], bytes], results: Sequence[str] = ()
+) -> str:
     """Return the exact text of a message.
 
     Args:
@@ -180,12 +327,14 @@ def message_text(message: FrameMessage, content: Callable[[str], bytes], results
         content: Returns stored content by its hash.
         results: The hashes of the op results of the visit, as they appear in the frame.
     """
-    return "".join(_part_text(part, content, results) for part in message.parts)
+    return "".join([_part_text(part, content, results) for part in message.parts])
 
 
 def _part_text(part: Part, content: Callable[[str], bytes], results: Sequence[str]) -> str:
     if part.results:
-        return "\n".join(escape_line_ends(content(name).decode()) for name in results[: part.results])
+        return escape_line_ends(b"\n".join([content(name) for name in results[: part.results]]).decode())
     if part.blob is None:
         return part.text
+    if part.reply:
+        return decode_reply(content(part.blob)).content
     return plain_text(content(part.blob)) if part.plain else content(part.blob).decode()

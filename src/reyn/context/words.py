@@ -24,6 +24,15 @@ _KNOWN = {
 _MAX_ENUM = 20
 
 
+class _Artifact(msgspec.Struct):
+    """An artifact whose fields are not decoded: they are rendered as they are stored."""
+
+    data: dict[str, msgspec.Raw] | list[Any] | str | int | float | bool | None
+
+
+_ARTIFACT = msgspec.json.Decoder(_Artifact)
+
+
 def describe_fields(schema: Schema) -> str | None:
     """Return the fields of an object on one line, in the author's order; `None` if words are not enough."""
     if not isinstance(schema, dict) or not schema.keys() <= _OBJECT_KEYS or schema.get("type", "object") != "object":
@@ -55,14 +64,15 @@ def plain_text(artifact: bytes) -> str:
     """
     text = artifact.decode()
     try:
-        data = msgspec.json.decode(artifact)["data"]
-    except (msgspec.DecodeError, KeyError, TypeError):
+        data = _ARTIFACT.decode(artifact).data
+    except msgspec.DecodeError:
         return escape_line_ends(text)
     if not isinstance(data, dict) or not data:
         return _value(data)
-    if len(data) == 1 and isinstance(only := next(iter(data.values())), str):
-        return _indented(only) if only.strip() else "(empty)"
-    return "\n".join(f"{_name(name)}: {_field_value(value)}" for name, value in data.items())
+    fields = {name: bytes(value) for name, value in data.items()}
+    if len(fields) == 1 and (only := next(iter(fields.values()))).startswith(b'"'):
+        return _field_value(only)
+    return "\n".join([f"{_name(name)}: {_field_value(value)}" for name, value in fields.items()])
 
 
 def either(names: list[str]) -> str:
@@ -80,12 +90,15 @@ def quote_schema(schema: Schema) -> str:
     return escape_line_ends(json.dumps(schema, ensure_ascii=False))
 
 
-_LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\u000b\u000c\u001c\u001d\u001e\u0085\u2028\u2029"}
+_LINE_ENDS = {end: f"\\u{ord(end):04x}" for end in "\u000b\u000c\u001c\u001d\u001e\u0085\u2028\u2029"}
 
 
 def escape_line_ends(text: str) -> str:
     """Escape the line separators that JSON leaves as they are; in JSON text they occur inside strings only."""
-    return text.translate(_LINE_ENDS)
+    for end, escaped in _LINE_ENDS.items():  # a search for each is much cheaper than translating every character
+        if end in text:
+            text = text.replace(end, escaped)
+    return text
 
 
 def _describe(field: Any) -> str | None:
@@ -127,10 +140,11 @@ def _range(field: dict[str, Any], low: str, high: str, unit: str) -> str:
     return f", {words}{' ' + unit if unit else ''}" if words else ""
 
 
-def _field_value(value: Any) -> str:
-    if not isinstance(value, str):
-        return _value(value)
-    return _indented(value) if value.strip() else "(empty)"
+def _field_value(value: bytes) -> str:
+    if not value.startswith(b'"'):
+        return escape_line_ends(msgspec.json.format(value, indent=0).decode())
+    text: str = msgspec.json.decode(value)
+    return _indented(text) if text.strip() else "(empty)"
 
 
 def _indented(text: str) -> str:

@@ -49,7 +49,13 @@ def candidates_of(skill: Skill, phase: str) -> tuple[Candidate, ...]:
     """Return one candidate per next phase and member of its input union, in the author's order; then the finish."""
     texts = skill.edge_texts.get(phase, {})
     transitions = [
-        candidate for name in successors(skill, phase) for candidate in _into(skill, name, texts.get(name, ""))
+        candidate
+        for name in successors(skill, phase)
+        for candidate in (
+            [_reply(skill, name, texts.get(name, ""))]
+            if name == phase and skill.phases[phase].conversation is not None
+            else _into(skill, name, texts.get(name, ""))
+        )
     ]
     if not may_finish(skill, phase):
         return tuple(transitions)
@@ -59,6 +65,15 @@ def candidates_of(skill: Skill, phase: str) -> tuple[Candidate, ...]:
 
 
 _FINISH = "Finish with the final output."
+
+
+def _reply(skill: Skill, phase: str, text: str) -> Candidate:
+    """Return the candidate with which a conversation goes on: the user sees the artifact and says something."""
+    final = skill.final_output
+    return Candidate(phase, "transition", final.name, final.schema, text or _REPLY)
+
+
+_REPLY = "Reply, and wait for what the user says next."
 
 
 def _into(skill: Skill, name: str, text: str) -> list[Candidate]:

@@ -17,13 +17,16 @@ from reyn.contract.handoff import HANDOFF_SCHEMA
 from reyn.contract.ops import OpRules
 from reyn.contract.parsing import parse
 from reyn.contract.schema import answer_schema, short_schema
+from reyn.contract.tools import ToolsForm, to_content_path, to_tool_path
 from reyn.contract.verdicts import Accepted, Acting, Rejected, short
 from reyn.jsonschema import Validator, compile_schema, lenient
+from reyn.models.protocol import PLAIN_TEXT
 
 if TYPE_CHECKING:
     from reyn.contract.candidates import Candidate
     from reyn.contract.verdicts import Verdict
     from reyn.journal.kinds import AnswerForm
+    from reyn.models import ToolCall
     from reyn.vocabulary import OpSpec
 
 
@@ -103,6 +106,8 @@ class Contract:
         candidates: The allowed transitions and finish.
         form: The form in which the model is asked to answer.
         schema: The JSON Schema of every allowed answer, for providers that can constrain their output.
+        tools: In the form `tools`, the offered ops as native tools.
+        is_plain_text: Whether the answer is the text of a reply instead of JSON.
         ops: The rules for the offered ops.
     """
 
@@ -118,12 +123,17 @@ class Contract:
     ) -> None:
         self.candidates = candidates
         self.form = form
-        build_schema = short_schema if form == "short" else answer_schema
-        self.schema = build_schema(candidates, ops, asks_handoff=asks_handoff)
         self._asks_handoff = asks_handoff
-        self._short = ShortForm(candidates) if form == "short" else None
+        self._short = None if form == "full" else ShortForm(candidates)
         self.ops = OpRules(ops)
         self._sizes = sizes or Sizes()
+        self._tools = ToolsForm(candidates, ops, self._sizes, asks_handoff=asks_handoff) if form == "tools" else None
+        self.tools = self._tools.definitions if self._tools else ()
+        self.is_plain_text = self._tools is not None and self._tools.reply_field is not None
+        self.schema: dict[str, Any] = PLAIN_TEXT
+        if not self.is_plain_text:
+            build_schema = answer_schema if form == "full" else short_schema
+            self.schema = build_schema(candidates, () if form == "tools" else ops, asks_handoff=asks_handoff)
         self._branches: dict[str | None, dict[str, Validator]] = {}
         for candidate in candidates:
             target = None if candidate.control_type == "finish" else candidate.next_phase
@@ -134,10 +144,25 @@ class Contract:
         """Return the verdict on an answer.
 
         Args:
-            text: The answer.
+            text: The answer; in the form `tools`, the recorded content and tool calls.
             is_truncated: Whether it ended at a length limit of the model.
             probability: The probability of the choice, if the engine measured it; the confidence of a short answer.
         """
+        if self._tools is not None:
+            reply = self._tools.decode(text)
+            if isinstance(reply, Rejected):
+                return reply
+            if reply.tool_calls:
+                verdict = self._judge_calls(self._tools, reply.tool_calls)
+                if isinstance(verdict, Rejected) and is_truncated:
+                    return Rejected("size", verdict.path, _TRUNCATED)
+                return verdict
+            if self.is_plain_text:
+                return self._judge_reply(self._tools, reply.content, is_truncated, probability)
+            text = reply.content
+        return self._judge_text(text, is_truncated, probability)
+
+    def _judge_text(self, text: str, is_truncated: bool, probability: float | None) -> Verdict:
         parsed = parse(text, self._sizes)
         if isinstance(parsed, Rejected):
             return Rejected("size", "$", _TRUNCATED) if is_truncated else parsed
@@ -149,6 +174,11 @@ class Contract:
         if handoff is not None and isinstance(verdict, Accepted):
             verdict = msgspec.structs.replace(verdict, handoff=handoff)
         return msgspec.structs.replace(verdict, dropped=dropped) if dropped else verdict
+
+    def reject_output(self, path: str, message: str) -> Rejected:
+        """Return the rejection of a final output that fits its schema; `path` leads to the error in its data."""
+        full = f"$.artifact.data{path.removeprefix('$')}"
+        return Rejected("value", short(full if self._short is None else to_short_path(full)), short(message))
 
     def _split_handoff(self, value: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | Rejected | None]:
         """Separate the handoff from a decision, if the model was asked for one; elsewhere it is an unknown key."""
@@ -164,9 +194,31 @@ class Contract:
         expanded = self._short.expand(value, probability)
         if isinstance(expanded, Rejected):
             return expanded
+        if self._tools is not None and expanded.get("control_ir"):
+            path = "$.control_ir" if "control_ir" in value else "$.ops"
+            return Rejected("ops", path, "call the tools instead of writing ops into the text")
         verdict = self._judge_object(expanded)
         if isinstance(verdict, Rejected) and expanded is not value:
             return msgspec.structs.replace(verdict, path=to_short_path(verdict.path))
+        return verdict
+
+    def _judge_calls(self, tools: ToolsForm, calls: tuple[ToolCall, ...]) -> Verdict:
+        ops = tools.to_ops(calls)
+        if isinstance(ops, Rejected):
+            return ops
+        rejected = self._op_error(ops, "decide instead")
+        if rejected is not None:
+            return msgspec.structs.replace(rejected, path=to_tool_path(rejected.path))
+        return Acting(tuple(ops))
+
+    def _judge_reply(self, tools: ToolsForm, content: str, is_truncated: bool, probability: float | None) -> Verdict:
+        """Judge the text of a reply. A truncated one is rejected, because nothing in a text shows that it is whole."""
+        if is_truncated:
+            return Rejected("size", "$.content", _TRUNCATED)
+        answer = tools.reply(content, probability)
+        verdict = answer if isinstance(answer, Rejected) else self._judge_object(answer)
+        if isinstance(verdict, Rejected):
+            return msgspec.structs.replace(verdict, path=to_content_path(verdict.path))
         return verdict
 
     def _judge_object(self, value: dict[str, Any]) -> Verdict:

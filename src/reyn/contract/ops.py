@@ -63,12 +63,13 @@ class OpRules:
             return "$.control_ir", f"no ops are offered here; {instead}"
         if not isinstance(op, dict):
             return path, "an op is a JSON object with a `kind`"
-        spec = next((spec for kind, spec in self._offered.items() if kind == op.get("kind")), None)
+        kind = op.get("kind")
+        spec = self._offered.get(kind) if isinstance(kind, str) else None
         if spec is None:
-            return f"{path}.kind", f"{op.get('kind')!r} is not offered here; use {_either(list(self._offered))}"
-        names = [form.op for form in spec.forms if form.op is not None]
-        form = next((form for form in spec.forms if form.op is None or form.op == op.get("op")), None)
+            return f"{path}.kind", f"{kind!r} is not offered here; use {_either(list(self._offered))}"
+        form = spec.form(op.get("op")) or spec.form(None)
         if form is None:
+            names = [form.op for form in spec.forms if form.op is not None]
             return f"{path}.op", f"{op.get('op')!r} is no {spec.kind} op here; use {_either(names)}"
         error = self._validator(spec.kind, form.op, form.arguments).first_error(op)
         return (error.path(path), error.message) if error else None

@@ -55,6 +55,7 @@ REJECTION_CLASSES = (
     "artifact_type",
     "schema",
     "ops",
+    "value",
 )
 """The classes of rules that an answer can violate."""
 

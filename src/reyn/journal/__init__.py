@@ -8,19 +8,32 @@ from reyn.journal.canonical import Blob, canonical, check_json, digest, ordered
 from reyn.journal.event import GENESIS, Event, link
 from reyn.journal.lifecycle import ENDED
 from reyn.journal.memory import MemoryJournal
-from reyn.journal.port import Answer, Approval, Batch, Cancel, Deletion, InboxMessage, Journal, RaiseLimit
+from reyn.journal.port import (
+    AbortTurn,
+    Answer,
+    Approval,
+    Batch,
+    Cancel,
+    ChangeMemory,
+    Deletion,
+    InboxMessage,
+    Journal,
+    RaiseLimit,
+)
 from reyn.journal.projections import RunRow
 from reyn.journal.registry import Body, Status, decode, encode
 
 __all__ = [
     "ENDED",
     "GENESIS",
+    "AbortTurn",
     "Answer",
     "Approval",
     "Batch",
     "Blob",
     "Body",
     "Cancel",
+    "ChangeMemory",
     "Deletion",
     "Event",
     "InboxMessage",

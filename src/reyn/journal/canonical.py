@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-_encoder = msgspec.json.Encoder(order="deterministic")
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _ordered = msgspec.json.Encoder()
 
 
@@ -27,9 +29,8 @@ class Blob(msgspec.Struct, frozen=True):
         return cls(digest(content), content)
 
 
-def canonical(value: Any) -> bytes:
-    """Return the canonical JSON (sorted keys) of a value made of JSON types, structs and tuples."""
-    return _encoder.encode(value)
+canonical: Callable[[Any], bytes] = msgspec.json.Encoder(order="deterministic").encode
+"""Return the canonical JSON (sorted keys) of a value made of JSON types, structs and tuples."""
 
 
 def ordered(value: Any) -> bytes:

@@ -5,6 +5,7 @@ The operating system releases a lock when its process dies. Across machines, `ex
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
@@ -19,6 +20,15 @@ if TYPE_CHECKING:
 
 _WAIT_SECONDS = 0.1
 """How long to wait for another driver, which may be about to release the run."""
+
+
+def open_lock(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> int:
+    """Open a lock file. A link in its place is not followed: it may have been planted.
+
+    Raises:
+        OSError: The file is a link, or cannot be opened.
+    """
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
 
 
 class FileClaims:
@@ -45,7 +55,7 @@ class FileClaims:
     def is_held(self, run_id: str) -> bool:
         """Whether a live process holds the claim on a run."""
         try:
-            handle = os.open(self._folder / f"{run_id}.lock", os.O_RDONLY | os.O_CLOEXEC)
+            handle = open_lock(self._folder / f"{run_id}.lock", os.O_RDONLY)
         except OSError:
             return False
         try:
@@ -75,14 +85,16 @@ class FileClaims:
     def _open(self, path: Path) -> int:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            if self._folder.is_symlink():
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            return open_lock(path)
         except OSError as error:
             raise StoreUnavailable(f"cannot create `{path}`: {error.strerror}") from error
 
     @staticmethod
     def _is_at(path: Path, handle: int) -> bool:
         try:
-            on_disk, current = path.stat(), os.fstat(handle)
+            on_disk, current = path.lstat(), os.fstat(handle)
         except FileNotFoundError:
             return False
         return (on_disk.st_dev, on_disk.st_ino) == (current.st_dev, current.st_ino)

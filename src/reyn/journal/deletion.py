@@ -1,13 +1,14 @@
-"""Count and delete the rows of runs in the SQLite journal, inside the caller's transaction."""
+"""Count and delete the rows of runs in the SQLite journal, inside the caller's transaction; compact it afterwards."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sqlite3
+from contextlib import suppress
 
 from reyn.journal.port import Deletion, hashes_in
 
-if TYPE_CHECKING:
-    import sqlite3
+_FREE_SHARE = 10
+"""A file is compacted when at least one page in so many is free."""
 
 
 def count(connection: sqlite3.Connection, keys: dict[str, int]) -> tuple[Deletion, list[bytes]]:
@@ -37,3 +38,12 @@ def delete(connection: sqlite3.Connection, keys: dict[str, int], unused: list[by
     connection.executemany("DELETE FROM events WHERE run = ?", [(key,) for key in keys.values()])
     connection.executemany("DELETE FROM runs WHERE id = ?", [(key,) for key in keys.values()])
     connection.executemany("DELETE FROM blobs WHERE hash = ?", [(name,) for name in unused])
+
+
+def compact(connection: sqlite3.Connection) -> None:
+    """Return free pages to the file system. If that fails, later runs use them."""
+    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    if free * _FREE_SHARE >= pages:
+        with suppress(sqlite3.Error):
+            connection.execute("VACUUM")

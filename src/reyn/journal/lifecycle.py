@@ -91,8 +91,14 @@ def _expire(life: L, _: kinds.WaitExpired) -> L:
     return life if life.status in ENDED else replace(life, status="running", reason="")
 
 
-def _take_message(life: L, body: kinds.LimitRaised | kinds.MessageRefused) -> L:
+def _take_message(life: L, body: kinds.LimitRaised | kinds.MessageRefused | kinds.MemoryChanged) -> L:
     return replace(life, messages_taken=body.message)
+
+
+def _abort_turn(life: L, body: kinds.TurnAborted) -> L:
+    """Continue running, to complete the transcript. A question that the turn asked is closed."""
+    life = replace(life, wait=None, messages_taken=body.message)
+    return life if life.status in ENDED else replace(life, status="running", reason="")
 
 
 def _enter_phase(life: L, body: kinds.PhaseStarted) -> L:
@@ -121,6 +127,8 @@ _RULES: dict[type[Body], Callable[[Any, Any], Any]] = {
     kinds.WaitExpired: _expire,
     kinds.LimitRaised: _take_message,
     kinds.MessageRefused: _take_message,
+    kinds.MemoryChanged: _take_message,
+    kinds.TurnAborted: _abort_turn,
     kinds.PhaseStarted: _enter_phase,
     kinds.PhaseCompleted: _leave_phase,
     kinds.PhaseRolledBack: _roll_back,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
@@ -41,6 +41,20 @@ class Cancel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str = ""
 
 
+class AbortTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Abort the turn of a conversation that is in progress. `partial` is what arrived of the model's answer."""
+
+    reason: str = ""
+    partial: str = ""
+
+
+class ChangeMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Change what a conversation remembers. `text` is what to remember, or the id to forget."""
+
+    action: Literal["remember", "forget"]
+    text: str
+
+
 class RaiseLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Raise a limit to `value`; `None` removes it."""
 
@@ -56,9 +70,15 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     by: str = ""
 
 
-InboxPayload = Cancel | RaiseLimit | Answer
+InboxPayload = Cancel | AbortTurn | ChangeMemory | RaiseLimit | Answer
 
-PAYLOADS: dict[str, type[InboxPayload]] = {"cancel": Cancel, "raise_limit": RaiseLimit, "answer": Answer}
+PAYLOADS: dict[str, type[InboxPayload]] = {
+    "cancel": Cancel,
+    "abort_turn": AbortTurn,
+    "change_memory": ChangeMemory,
+    "raise_limit": RaiseLimit,
+    "answer": Answer,
+}
 """Payload types by the name under which they are stored."""
 
 

@@ -145,9 +145,8 @@ def _decoder(kind: str, v: int) -> msgspec.json.Decoder[Any] | None:
     return _DECODERS[kind, v]
 
 
-def encode(body: Body) -> bytes:
-    """Return the bytes that are stored and hashed for a body."""
-    return canonical(body)
+encode: Callable[[Body], bytes] = canonical
+"""Return the bytes that are stored and hashed for a body."""
 
 
 def decode(event: Event) -> Body:
@@ -156,21 +155,32 @@ def decode(event: Event) -> Body:
     Raises:
         EventInvalid: The kind or version is unknown, or the data does not match its schema.
     """
-    body: Any = decode_stored(event)
-    upgraded: Body = body.upgrade() if event.v == 1 and type(body) in _OLDER else body
+    decoder = _DECODERS.get((event.kind, event.v))
+    try:
+        body: Any = decoder.decode(event.raw) if decoder is not None else decode_stored(event)
+    except _UNDECODABLE as error:
+        raise _invalid(event, error) from error
+    upgraded: Body = body.upgrade() if type(body) in _OLDER else body
     return upgraded
 
 
 def decode_stored(event: Event) -> Body:
     """Return the data of an event in the version that is stored."""
-    decoder = _DECODERS.get((event.kind, event.v)) or _decoder(event.kind, event.v)
+    decoder = _decoder(event.kind, event.v)
     if decoder is None:
         raise EventInvalid(f"event {event.seq}: this release does not know `{event.kind}` version {event.v}")
     try:
         body: Body = decoder.decode(event.raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise EventInvalid(f"event {event.seq} `{event.kind}`: {error}") from error
+    except _UNDECODABLE as error:
+        raise _invalid(event, error) from error
     return body
+
+
+_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+def _invalid(event: Event, error: Exception) -> EventInvalid:
+    return EventInvalid(f"event {event.seq} `{event.kind}`: {error}")
 
 
 CONTENT = "content"
@@ -210,4 +220,6 @@ def _fields(cls: type[msgspec.Struct]) -> tuple[tuple[str, frozenset[str]], ...]
 def _marks(shape: msgspec.inspect.Type) -> frozenset[str]:
     if isinstance(shape, msgspec.inspect.UnionType):
         return frozenset().union(*(_marks(member) for member in shape.types))
+    if isinstance(shape, msgspec.inspect.VarTupleType):
+        return _marks(shape.item_type)
     return frozenset(shape.extra or ()) if isinstance(shape, msgspec.inspect.Metadata) else frozenset()

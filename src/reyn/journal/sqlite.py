@@ -10,14 +10,11 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-import stat
 import threading
 from collections import OrderedDict
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-
-import msgspec
 
 from reyn.errors import (
     AppendConflict,
@@ -29,9 +26,11 @@ from reyn.errors import (
     StoreDamaged,
     StoreUnavailable,
 )
+from reyn.journal.approvals import add_approval, all_approvals, delete_approval
 from reyn.journal.canonical import Blob, digest
-from reyn.journal.claims import FileClaims
-from reyn.journal.deletion import count, delete
+from reyn.journal.claims import FileClaims, open_lock
+from reyn.journal.connection import Transaction, TranslatedErrors, connect, restrict
+from reyn.journal.deletion import compact, count, delete
 from reyn.journal.event import GENESIS, Event
 from reyn.journal.formats import (
     APPROVALS,
@@ -67,18 +66,14 @@ if TYPE_CHECKING:
 
     from reyn.journal.registry import Body
 
-_BUSY_SECONDS = 30
 _LARGE_BLOB = 256_000
 """Blobs of this size are committed before their batch, so that they do not delay the batches of other runs."""
 _CACHE_ENTRIES = 8_192
 _COMMITS_PER_CHECKPOINT = 200
 """Automatic checkpoints are off: SQLite before 3.51.3 can corrupt a WAL that two connections reset at once."""
 _EVENTS_PER_PAGE = 2_000
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _MAX_MARKS = 100
 """Maximum number of marks to check, newest first. A journal has one for each user who trusted it."""
-_FREE_SHARE = 10
-"""A file is compacted when at least one page in so many is free."""
 
 
 class _Head(NamedTuple):
@@ -112,6 +107,7 @@ class SqliteJournal:
         self._owner = owner
         self._is_recognized = owner is None
         self.path = folder / "journal.db"
+        self._errors = TranslatedErrors(self.path)
         self._claims = FileClaims(folder / "locks")
         self._checkpoint_lock = folder / "checkpoint.lock"
         self._write_lock = threading.Lock()
@@ -121,12 +117,13 @@ class SqliteJournal:
         self._known_version = 0
         self._commits = 0
         self._is_open = True
-        with _translate_errors(self.path):
+        with self._errors:
             if not is_read_only:
-                _restrict(folder, self.path)
-            self._writer = self._connect()
+                restrict(folder, self.path)
+            self._writer = connect(self.path, is_read_only=is_read_only)
+            self._transaction = Transaction(self._writer)
             self._prepare()
-            self._reader = self._connect()
+            self._reader = connect(self.path, is_read_only=is_read_only)
 
     # -- writing --------------------------------------------------------------------------------------
 
@@ -137,11 +134,9 @@ class SqliteJournal:
         return result
 
     def append_many(self, batches: Sequence[Batch]) -> list[int | JournalError]:
-        with self._write_lock, _translate_errors(self.path):
-            for blob in self._new_blobs(batches):
-                if len(blob.content) >= _LARGE_BLOB:
-                    with self._write():
-                        self._store_blobs([blob])
+        with self._write_lock, self._errors:
+            if [blob for batch in batches for blob in batch.blobs if len(blob.content) >= _LARGE_BLOB]:
+                self._store_large_blobs(batches)
             heads: dict[str, _Head] = {}
             with self._write():
                 self._forget_if_deleted()
@@ -155,9 +150,15 @@ class SqliteJournal:
                 self._checkpoint()
             return results
 
+    def _store_large_blobs(self, batches: Sequence[Batch]) -> None:
+        for blob in self._new_blobs(batches):
+            if len(blob.content) >= _LARGE_BLOB:
+                with self._write():
+                    self._store_blobs([blob])
+
     def import_runs(self, batches: Sequence[Batch], origin: str) -> None:
         heads: dict[str, _Head] = {}
-        with self._write_lock, _translate_errors(self.path):
+        with self._write_lock, self._errors:
             with self._write():
                 self._forget_if_deleted()
                 for batch in batches:
@@ -173,7 +174,7 @@ class SqliteJournal:
 
     def post(self, run_id: str, payload: InboxPayload) -> int:
         kind, content = encode_payload(payload)
-        with self._write_lock, _translate_errors(self.path), self._write():
+        with self._write_lock, self._errors, self._write():
             head = self._head(self._writer, run_id)
             last = self._writer.execute("SELECT seq FROM sqlite_sequence WHERE name = 'inbox'").fetchone()
             number = max(last[0] if last else 0, head.row.messages_taken if head else 0) + 1
@@ -242,37 +243,24 @@ class SqliteJournal:
 
     def _update_caches(self, blobs: Sequence[Blob], heads: dict[str, _Head]) -> None:
         """Cache hashes and heads. Only after the commit: the retry of a failed commit must store its blobs again."""
-        self._stored_hashes.update(dict.fromkeys(blob.hash for blob in blobs))
+        self._stored_hashes.update(dict.fromkeys([blob.hash for blob in blobs]))
         while len(self._stored_hashes) > _CACHE_ENTRIES:
             self._stored_hashes.popitem(last=False)
         self._heads.update(heads)
         while len(self._heads) > _CACHE_ENTRIES:
             self._heads.popitem(last=False)
 
-    @contextmanager
-    def _write(self) -> Iterator[None]:
-        """Begin a transaction in a journal of the owner."""
+    def _write(self) -> Transaction:
+        """Return a transaction in a journal of the owner."""
         self.check_own()
-        with self._transaction():
-            yield
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._writer.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._writer.execute("COMMIT")
-        except BaseException:
-            if self._writer.in_transaction:
-                self._writer.execute("ROLLBACK")
-            raise
+        return self._transaction
 
     # -- deleting -------------------------------------------------------------------------------------
 
     def delete(self, run_ids: Collection[str], *, dry_run: bool = False) -> Deletion:
         """Delete runs, then give the space back to the file system if at least a tenth of the file is free."""
-        with self._write_lock, _translate_errors(self.path):
-            with self._transaction() if dry_run else self._write():
+        with self._write_lock, self._errors:
+            with self._transaction if dry_run else self._write():
                 keys = self._deletable(set(run_ids))
                 deletion, unused = count(self._writer, keys)
                 if not dry_run and keys:
@@ -281,7 +269,8 @@ class SqliteJournal:
                     self._writer.execute(f"PRAGMA schema_version = {self._schema_version() + 1}")
             if not dry_run and keys:
                 self._forget()
-                self._compact()
+                compact(self._writer)
+                self._checkpoint()
         return deletion
 
     def _deletable(self, run_ids: set[str]) -> dict[str, int]:
@@ -309,27 +298,18 @@ class SqliteJournal:
         self._stored_hashes.clear()
         self._heads.clear()
 
-    def _compact(self) -> None:
-        """Return free pages to the file system. If that fails, later runs use them."""
-        (free,) = self._writer.execute("PRAGMA freelist_count").fetchone()
-        (pages,) = self._writer.execute("PRAGMA page_count").fetchone()
-        if free * _FREE_SHARE >= pages:
-            with suppress(sqlite3.Error):
-                self._writer.execute("VACUUM")
-        self._checkpoint()
-
     # -- reading --------------------------------------------------------------------------------------
 
     def read(self, run_id: str, after: int = 0) -> Iterator[Event]:
         """Read in pages of one short transaction each, so that a slow reader does not delay checkpoints."""
-        with self._read_lock, _translate_errors(self.path):
+        with self._read_lock, self._errors:
             head = self._head(self._reader, run_id)
         if head is None:
             return
         if after < head.row.fork_seq:
             yield from islice(self.read(head.row.fork_of, after), head.row.fork_seq - after)
             after = head.row.fork_seq
-        with self._read_lock, _translate_errors(self.path):
+        with self._read_lock, self._errors:
             prev = self._hash_at(self._reader, run_id, after)
         key = head.key
         while page := self._page(key, after):
@@ -343,7 +323,7 @@ class SqliteJournal:
                 prev, after = event_hash, seq
 
     def _page(self, key: int, after: int) -> list[Any]:
-        with self._read_lock, _translate_errors(self.path):
+        with self._read_lock, self._errors:
             return self._reader.execute(
                 "SELECT seq, ts, CAST(kind AS TEXT), v, CAST(data AS BLOB), CAST(hash AS BLOB) FROM events "
                 "WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?",
@@ -364,7 +344,7 @@ class SqliteJournal:
             name = bytes.fromhex(hash)
         except ValueError:
             raise BlobMissing(f"`{hash}` is not a blob hash") from None
-        with self._read_lock, _translate_errors(self.path):
+        with self._read_lock, self._errors:
             row = self._reader.execute("SELECT content FROM blobs WHERE hash = ?", (name,)).fetchone()
         if row is None:
             raise BlobMissing(f"blob `{hash}` is missing")
@@ -374,7 +354,7 @@ class SqliteJournal:
         return content
 
     def drain(self, run_id: str, after: int = 0) -> list[InboxMessage]:
-        with self._read_lock, _translate_errors(self.path):
+        with self._read_lock, self._errors:
             rows = self._reader.execute(
                 "SELECT id, kind, payload FROM inbox WHERE run_id = ? AND id > ? ORDER BY id", (run_id, after)
             ).fetchall()
@@ -383,36 +363,24 @@ class SqliteJournal:
     def approvals(self) -> list[Approval]:
         if self._columns in (COLUMNS[1], COLUMNS[2]):  # an earlier format that is open for reading has none
             return []
-        with self._read_lock, _translate_errors(self.path):
-            found = self._reader.execute(
-                "SELECT skill, skill_hash, op, rule, by, at, run_id, id FROM approvals ORDER BY id"
-            ).fetchall()
-        return [Approval(*columns) for columns in found]
+        with self._read_lock, self._errors:
+            return all_approvals(self._reader)
 
     def approve(self, approval: Approval) -> int:
-        values = msgspec.structs.astuple(approval)[:7]
-        with self._write_lock, _translate_errors(self.path), self._write():
-            self._writer.execute(
-                "INSERT OR IGNORE INTO approvals (skill, skill_hash, op, rule, by, at, run_id) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                values,
-            )
-            found = self._writer.execute(
-                "SELECT id FROM approvals WHERE skill_hash = ? AND op = ? AND rule = ?", values[1:4]
-            ).fetchone()
-        return int(found[0])
+        with self._write_lock, self._errors, self._write():
+            return add_approval(self._writer, approval)
 
     def revoke(self, approval_id: int) -> bool:
-        with self._write_lock, _translate_errors(self.path), self._write():
-            return self._writer.execute("DELETE FROM approvals WHERE id = ?", (approval_id,)).rowcount == 1
+        with self._write_lock, self._errors, self._write():
+            return delete_approval(self._writer, approval_id)
 
     def find(self, run_id: str) -> RunRow | None:
-        with self._read_lock, _translate_errors(self.path):
+        with self._read_lock, self._errors:
             head = self._head(self._reader, run_id)
         return self._current(head.row) if head else None
 
     def runs(self, prefix: str = "") -> list[RunRow]:
-        with self._read_lock, _translate_errors(self.path):
+        with self._read_lock, self._errors:
             rows = self._reader.execute(
                 f"SELECT {self._columns} FROM runs WHERE substr(run_id, 1, ?) = ? ORDER BY started DESC, run_id DESC",  # noqa: S608 - a constant
                 (len(prefix), prefix),
@@ -437,7 +405,7 @@ class SqliteJournal:
         """Whether the owner created this journal, or vouched for it."""
         if not self._is_recognized:
             assert self._owner is not None
-            with self._read_lock, _translate_errors(self.path):
+            with self._read_lock, self._errors:
                 found = self._reader.execute(
                     "SELECT CAST(mark AS BLOB) FROM owners ORDER BY rowid DESC LIMIT ?", (_MAX_MARKS,)
                 ).fetchall()
@@ -448,7 +416,7 @@ class SqliteJournal:
         """Mark the journal as the owner's, with everything that it holds."""
         if self.is_own():
             return
-        with self._write_lock, _translate_errors(self.path), self._transaction():
+        with self._write_lock, self._errors, self._transaction:
             self._mark()
 
     def _mark(self) -> None:
@@ -481,33 +449,9 @@ class SqliteJournal:
             self._reader.close()
             self._writer.close()
 
-    def _connect(self) -> sqlite3.Connection:
-        if self._is_read_only:
-            # SQLite cannot read a WAL without writing. A journal that was closed properly has none.
-            wal = self.path.with_name("journal.db-wal")
-            if wal.exists() and wal.stat().st_size:
-                raise StoreUnavailable(
-                    f"`{self.path}` has an unmerged WAL, which cannot be read in read-only mode",
-                    hint="Copy the folder to a writable place and open it there.",
-                )
-            uri = f"{self.path.resolve().as_uri()}?mode=ro&immutable=1"
-            return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
-        connection = sqlite3.connect(
-            self.path,
-            timeout=_BUSY_SECONDS,
-            isolation_level=None,
-            check_same_thread=False,
-            cached_statements=64,
-        )
-        connection.execute("PRAGMA page_size = 8192")
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA wal_autocheckpoint = 0")
-        return connection
-
     def _prepare(self) -> None:
         if self._format() == 0 and not self._is_read_only:
-            with self._transaction():
+            with self._transaction:
                 if self._format() == 0:  # no other process created the tables meanwhile
                     is_new = not self._writer.execute("SELECT 1 FROM sqlite_master").fetchone()
                     for statement in (SCHEMA + APPROVALS + OWNERS).split(";")[:-1]:
@@ -516,7 +460,7 @@ class SqliteJournal:
                         self._mark()
                     self._writer.execute(f"PRAGMA user_version = {FORMAT}")
         while not self._is_read_only and (version := self._format()) in UPGRADES:
-            with self._transaction():
+            with self._transaction:
                 if self._format() == version:  # no other process upgraded it meanwhile
                     for statement in (UPGRADES[version] + APPROVALS + OWNERS).split(";")[:-1]:
                         self._writer.execute(statement)
@@ -560,27 +504,14 @@ class SqliteJournal:
     def _checkpoint(self) -> None:
         """Checkpoint the WAL. Errors are ignored: another process may be faster."""
         with suppress(OSError, sqlite3.Error):
-            handle = os.open(self._checkpoint_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            if self._checkpoint_lock.is_symlink():  # planted: without a lock there would be no checkpoint
+                self._checkpoint_lock.unlink()
+            handle = open_lock(self._checkpoint_lock)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             finally:
                 os.close(handle)
-
-
-def _restrict(folder: Path, database: Path) -> None:
-    """Create the folder and the database if needed, and keep other users out of both.
-
-    SQLite creates its other files with the mode of the database. Files of another user are left as they are.
-    """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with suppress(FileExistsError):
-        os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    for path in (folder, *(database.with_name(f"{database.name}{suffix}") for suffix in ("", "-wal", "-shm"))):
-        with suppress(FileNotFoundError):
-            status = path.stat()
-            if stat.S_IMODE(status.st_mode) & _OTHERS and status.st_uid == os.geteuid():
-                path.chmod(stat.S_IMODE(status.st_mode) & ~_OTHERS)
 
 
 def _is_valid(page: list[Any]) -> bool:
@@ -592,14 +523,3 @@ def _is_valid(page: list[Any]) -> bool:
 
 def _check(batch: Batch, head: _Head | None) -> list[Body]:
     return check_batch(batch, head.row.seq if head else 0, head.row.hash if head else GENESIS)
-
-
-@contextmanager
-def _translate_errors(path: Path) -> Iterator[None]:
-    """Translate errors of SQLite and the file system into `JournalError`s."""
-    try:
-        yield
-    except (sqlite3.OperationalError, OSError) as error:
-        raise StoreUnavailable(f"the journal `{path}` cannot be used: {error}") from error
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        raise StoreDamaged(f"the journal `{path}` is damaged: {error}") from error

@@ -113,12 +113,28 @@ class Validator:
 
 
 def compile_schema(schema: Schema) -> Validator:
-    """Compile a schema of draft 7 or 2020-12; without `$schema`, 2020-12.
+    """Compile a schema of draft 7 or 2020-12; without `$schema`, 2020-12. Recent results are cached.
 
     Raises:
         SchemaInvalid: the schema is invalid, of another draft, or refers to another document.
     """
-    return Validator(schema)
+    try:
+        text = msgspec.json.encode(schema)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):  # not JSON; the compiler says what is wrong
+        return Validator(schema)
+    found = _compiled.get(text)
+    if found is None:
+        found = Validator(schema)
+        if len(text) <= _MAX_CACHED_BYTES:
+            while len(_compiled) >= _MAX_CACHED:
+                _compiled.pop(next(iter(_compiled)), None)
+            _compiled[text] = found
+    return found
+
+
+_compiled: dict[bytes, Validator] = {}
+_MAX_CACHED = 256
+_MAX_CACHED_BYTES = 20_000
 
 
 def _check_references(schema: Schema) -> None:

@@ -7,12 +7,21 @@ and turns are compiled on first use.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from reyn import models
-from reyn.context import choose_context, closing_text, stable_frame, static_text
+from reyn.config.values import HandoffSettings, PromptLimit
+from reyn.context import (
+    InvocationSpec,
+    PromptContract,
+    choice_examples,
+    choose_context,
+    closing_text,
+    stable_frame,
+    static_text,
+)
 from reyn.contract import Contract, candidates_of, offered_ops, with_truncated_reads
 from reyn.journal import Blob, kinds, ordered
 from reyn.jsonschema import compile_schema, lenient
@@ -21,6 +30,7 @@ from reyn.skills.values import is_skill_node
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
+    from reyn.config.values import CounterName
     from reyn.context import PhaseContext, StableFrame
     from reyn.contract import Candidate
     from reyn.jsonschema import Schema, Validator
@@ -28,6 +38,9 @@ if TYPE_CHECKING:
     from reyn.skills import Skill
     from reyn.skills.values import Phase
     from reyn.vocabulary import OpSpec, Vocabulary
+
+
+_UNKNOWN = PromptLimit()
 
 
 class RunContext:
@@ -45,6 +58,11 @@ class RunContext:
         """
         found = self.skill.skills.get(name)
         return msgspec.structs.replace(found, skills=self.skill.skills) if found else None
+
+    @property
+    def conversation(self) -> str | None:
+        """The name of the phase whose conversation ops may change, if there is one."""
+        return None
 
     @cached_property
     def uses_handoffs(self) -> bool:
@@ -88,10 +106,25 @@ class TurnSpec:
             max_phase_visits=max_phase_visits,
             output_language=settings.output_language,
         )
-        self.closing = closing_text(self.frame, form)
-        self.stable = Blob.of(static_text(self.frame, form, asks_handoff=asks_handoff).encode())
+        is_plain = self.contract.is_plain_text
+        self.closing = closing_text(self.frame, form, is_plain_text=is_plain)
+        text = static_text(self.frame, form, asks_handoff=asks_handoff, is_plain_text=is_plain)
+        self.stable = Blob.of(text.encode())
+        self.examples = choice_examples(self.frame) if form == "short" else ()
         self.schema = Blob.of(ordered(self.contract.schema))
+        self.tools = Blob.of(ordered(self.contract.tools)) if self.contract.tools else None
         self.system = kinds.FrameMessage("system", (kinds.Part(blob=self.stable.hash),))
+        self.invocation = InvocationSpec(phase, "phase", PromptContract(system_prompt=self.system.parts))
+
+    @property
+    def answer_schema(self) -> dict[str, Any]:
+        """The JSON Schema of every allowed answer."""
+        return self.contract.schema
+
+    @property
+    def tool_definitions(self) -> tuple[models.ToolDefinition, ...]:
+        """The native tools of a request; `tools` is their record."""
+        return self.contract.tools
 
 
 class CompiledPhase(RunContext):
@@ -119,14 +152,24 @@ class CompiledPhase(RunContext):
         """Return the phase after a limit was raised in the middle of its visit."""
         return CompiledSkill(self.skill, self.settings, self.vocabulary).phase(self.name, state)
 
-    def remaining_visits(self, state: RunState) -> dict[str, int]:
-        """Return how often each candidate that was visited before can still be visited."""
-        left = visits_left(state, self.skill, self.settings, self.name)
+    def remaining_visits(self, state: RunState, left: dict[str, int]) -> dict[str, int]:
+        """Return how often each candidate that was visited before can still be visited.
+
+        Args:
+            state: The state of the run.
+            left: `visits_left` when the visit started, which only a raised limit changes.
+        """
+        if state.raised:
+            left = visits_left(state, self.skill, self.settings, self.name)
         return {name: count for name, count in left.items() if count > 0 and state.visits_of(name)}
 
     @cached_property
     def definition(self) -> Phase:
         return self.skill.phases[self.name]
+
+    @property
+    def conversation(self) -> str | None:
+        return self.name if self.definition.conversation is not None else None
 
     def context(self, ordinal: int) -> PhaseContext:
         """Return what the phase receives from earlier phases if it is the phase with this rank."""
@@ -134,6 +177,11 @@ class CompiledPhase(RunContext):
             levels = (self.definition.context, self.skill.context, self.settings.context)
             self._contexts[ordinal] = choose_context(ordinal, *levels)
         return self._contexts[ordinal]
+
+    @cached_property
+    def receives_handoffs(self) -> bool:
+        """Whether the phase receives handoffs of earlier phases; which fields it receives depends on its rank."""
+        return self.context(1).manifest is not None
 
     @cached_property
     def _candidates(self) -> tuple[Candidate, ...]:
@@ -157,6 +205,30 @@ class CompiledPhase(RunContext):
     def form(self, state: RunState) -> kinds.AnswerForm:
         """Return the form in which the phase's model is asked to answer."""
         return self.settings.answer_forms.get(self.model, "full") if self.model else state.models.form
+
+    @cached_property
+    def _own_prompt_tokens(self) -> int | None:
+        """What the phase, its skill or the project allow a prompt."""
+        levels = (self.definition.context, self.skill.context)
+        own = [one.max_prompt_tokens for one in levels if isinstance(one, HandoffSettings) and one.max_prompt_tokens]
+        return own[0] if own else self.settings.limits.max_prompt_tokens
+
+    def prompt_limit(self, state: RunState) -> PromptLimit:
+        """Return how many tokens the prompt of the phase may have, and how they are counted.
+
+        A limit that was raised holds whatever the model declares.
+        """
+        model = self.settings.prompt_limits.get(self.model, _UNKNOWN) if self.model else state.models.prompt_limit
+        if "max_prompt_tokens" in state.raised:
+            return msgspec.structs.replace(model, tokens=state.raised["max_prompt_tokens"])
+        own = self._own_prompt_tokens
+        if own is None or (model.tokens is not None and model.tokens <= own):
+            return model
+        return msgspec.structs.replace(model, tokens=own)
+
+    def handoff_counter(self, state: RunState) -> CounterName:
+        """Return how the tokens of handoffs are counted: `chars`, unless the project wants exact counts."""
+        return self.prompt_limit(state).counter if self.settings.counter == "exact" else "chars"
 
     def turn_spec(self, form: kinds.AnswerForm, *, acting: bool, is_truncated: bool) -> TurnSpec:
         """Return the prompt and contract of a turn.
@@ -185,15 +257,21 @@ class CompiledSkill(RunContext):
         super().__init__(skill, settings, vocabulary)
         self._phases: dict[tuple[str, int | None, frozenset[str]], CompiledPhase] = {}
 
-    def phase(self, name: str, state: RunState) -> CompiledPhase:
+    def phase(self, name: str, state: RunState, left: dict[str, int] | None = None) -> CompiledPhase:
         """Return a compiled phase as it is visited in `state`.
 
         Its prompt names the cap on visits, which may have been raised. A successor whose visits are used up is not a
         candidate.
+
+        Args:
+            name: The phase.
+            state: The state of the run.
+            left: `visits_left` of the phase in this state, if it is known.
         """
         cap = limit_of(state, self.settings, "max_phase_visits")
-        left = visits_left(state, self.skill, self.settings, name)
-        used_up = frozenset(successor for successor, count in left.items() if count <= 0)
+        if left is None:
+            left = visits_left(state, self.skill, self.settings, name)
+        used_up = frozenset([successor for successor, count in left.items() if count <= 0])
         key = (name, cap, used_up)
         if key not in self._phases:
             self._phases[key] = CompiledPhase(self.skill, self.settings, self.vocabulary, name, cap, used_up)

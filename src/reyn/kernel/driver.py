@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from reyn.errors import ForeignAwait, InternalError, ReynError
 from reyn.journal import kinds
-from reyn.kernel.effects import EXPIRED, UNKNOWN_OUTCOME, Ask, Effect, Pause, decode_answer
+from reyn.kernel.effects import (
+    EXPIRED,
+    UNKNOWN_OUTCOME,
+    Ask,
+    Effect,
+    Pause,
+    Restore,
+    TurnInterrupted,
+    decode_answer,
+)
 from reyn.kernel.phase_executor import postprocess, visit, visit_skill
 from reyn.kernel.run_orchestrator import Postprocess, Visit, next_move, stop_for
 from reyn.kernel.tape import RecordingEnded
@@ -118,7 +127,7 @@ class Driver:
         match move:
             case Visit():
                 tape.drop_content()
-                phase = skill.phase(move.phase, tape.state)
+                phase = skill.phase(move.phase, tape.state, move.left)
                 await self._advance((visit_skill if is_skill_node(move.phase) else visit)(phase, move, tape))
             case Postprocess():
                 tape.drop_content()
@@ -128,13 +137,18 @@ class Driver:
 
     async def _advance(self, coroutine: Coroutine[Effect[Any], Any, None]) -> None:
         """Step a coroutine through its effects to its end."""
-        result: Any = None
+        effect: Any = None
         try:
+            effect = coroutine.send(None)
             while True:
-                effect = coroutine.send(result)
                 if not isinstance(effect, Effect):
                     raise ForeignAwait(f"a visit awaited {effect!r}, which is not an effect")
-                result = await (self._ask(effect) if isinstance(effect, Ask) else self._resolve(effect))
+                try:
+                    result = await (self._ask(effect) if isinstance(effect, Ask) else self._resolve(effect))
+                except TurnInterrupted as interruption:
+                    effect = coroutine.throw(interruption)
+                else:
+                    effect = coroutine.send(result)
         except StopIteration:
             return
         finally:
@@ -145,6 +159,7 @@ class Driver:
         while True:
             self._take_external_events()
             self._ensure_running()
+            self._check_abort(effect)
             if isinstance(effect, Pause):
                 return None
             if effect.is_unsafe and self.tape.state.recovery.unknown_outcome == effect.key:
@@ -174,6 +189,7 @@ class Driver:
         """Return the reply to an open question; stop the run if there is none yet."""
         while True:
             self._take_external_events()
+            self._check_abort(effect)
             last_answer, wait = self.tape.state.last_answer, self.tape.state.wait
             if last_answer is not None and last_answer.wait == effect.key:
                 self._ensure_running()
@@ -195,6 +211,11 @@ class Driver:
                 raise _Stopped
             if not await self.world.wait_for_answer(wait, self.tape.state):
                 raise _Stopped
+
+    def _check_abort(self, effect: Effect[Any]) -> None:
+        """Interrupt the visit if its turn was aborted. Files are restored in any case."""
+        if self.tape.state.aborted is not None and not isinstance(effect, Restore):
+            raise TurnInterrupted
 
     def _take_external_events(self) -> None:
         """Take events from outside the run: recorded ones first, then new ones from the world."""

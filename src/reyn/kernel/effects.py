@@ -15,13 +15,19 @@ from reyn.journal import canonical, digest, kinds
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from reyn.config.values import CounterName
+    from reyn.context import FittedText, NormalizedMessageList, TokenCounter
     from reyn.journal import Body
-    from reyn.models import Candidate
+    from reyn.models import Candidate, Message, ToolDefinition
     from reyn.skills import Skill
 
     Content = Callable[[str], bytes]
 
 R = TypeVar("R")
+
+
+class TurnInterrupted(Exception):
+    """Raised in a visit where it awaits an effect: the user aborted the turn."""
 
 
 class Effect(Generic[R]):
@@ -53,7 +59,10 @@ class Effect(Generic[R]):
 
 @dataclass(frozen=True)
 class Reply:
-    """A model's answer: its text, the hash of the text, whether it was truncated, and the probability of its choice."""
+    """A model's answer: its text, the hash of the text, whether it was truncated, and the probability of its choice.
+
+    In the form `tools`, the text is the JSON of content and tool calls (`reyn.models.native_reply`).
+    """
 
     text: str
     hash: str
@@ -76,6 +85,13 @@ class CallModel(Effect[Reply]):
     """Hash of the input artifact."""
     candidates: tuple[Candidate, ...] = ()
     form: kinds.AnswerForm = "full"
+    transcript: NormalizedMessageList | None = None
+    """Messages that come after the system message."""
+    tools: tuple[ToolDefinition, ...] = ()
+    examples: tuple[Message, ...] = ()
+    """The static messages of the prompt that asks for the choice alone."""
+    closing: str = ""
+    """The end of the last message, which that prompt does without."""
 
     outcomes = (kinds.LlmResponded,)
     failures = (kinds.LlmFailed,)
@@ -83,6 +99,20 @@ class CallModel(Effect[Reply]):
     def result(self, outcome: Body, content: Content) -> Reply:
         assert isinstance(outcome, kinds.LlmResponded)
         return Reply(content(outcome.text).decode(), outcome.text, outcome.cut, outcome.choice_probability)
+
+
+@dataclass(frozen=True)
+class FitTokens(Effect[kinds.TokensCounted]):
+    """Count a text with an exact counter, and truncate it. `work` does both with the counter, in any thread."""
+
+    key: str
+    counter: CounterName
+    model: str
+    """The model whose prompt it is."""
+    work: Callable[[TokenCounter], FittedText] = field(compare=False)
+
+    outcomes = (kinds.TokensCounted,)
+    failures = (kinds.LlmFailed,)
 
 
 @dataclass(frozen=True)
@@ -104,6 +134,17 @@ class PlanOp(Effect[kinds.OpStarted | kinds.PermissionDenied | kinds.ApprovalReq
         if recorded is not None and recorded != digest(canonical(self.args)):
             return f"the recorded arguments of op `{self.key}` are not those that it was given"
         return ""
+
+
+@dataclass(frozen=True)
+class CheckOutput(Effect[kinds.OutputChecked]):
+    """Have the program that started the run check the final output, which fits its schema."""
+
+    key: str
+    data: Any
+
+    outcomes = (kinds.OutputChecked,)
+    needs_intent = False
 
 
 class Expired:

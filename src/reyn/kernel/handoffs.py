@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from reyn.config.values import HANDOFF_FIELDS
 from reyn.context import (
+    ContextBudgetResult,
+    FittedText,
     HandoffContext,
     PhaseHandoff,
     SectionCost,
@@ -22,21 +24,25 @@ from reyn.context import (
     build_phase_context,
 )
 from reyn.context.handoff import fold_lines
-from reyn.context.tokens import truncate_to_length
+from reyn.context.tokens import CHARS, truncate_to_length
 from reyn.context.words import plain_text
 from reyn.errors import RunBlocked
 from reyn.journal import Blob, canonical, kinds
+from reyn.kernel.effects import FitTokens
+from reyn.kernel.prompt_budget import recall_fitted
 from reyn.skills.values import is_skill_node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from reyn.context import PhaseManifest
+    from reyn.config.values import CounterName
+    from reyn.context import PhaseManifest, TokenCounter
     from reyn.kernel.compiled_skill import CompiledPhase
     from reyn.kernel.op_dispatch import OpLog
     from reyn.kernel.run_orchestrator import Visit
     from reyn.kernel.tape import Tape
 
+T = TypeVar("T")
 MAX_HANDOFFS = 20
 """The number of handoffs that a phase receives: those of the phases that completed last."""
 MAX_ITEMS = 20
@@ -47,21 +53,21 @@ _MAX_SOURCE_BYTES = 24_000
 """The part of an artifact that is put into words."""
 
 
-def hand_in(phase: CompiledPhase, entry: Visit, tape: Tape) -> str | None:
+async def hand_in(phase: CompiledPhase, entry: Visit, tape: Tape) -> str | None:
     """Assemble what a phase receives from earlier phases; return the hash of the text, `None` without any."""
+    if not phase.receives_handoffs:
+        return None
     history = tape.state.history
     ordinal = history.ordinal(entry.phase)
     manifest = phase.context(ordinal).manifest
     if manifest is None:
         return None
-    names = list(history.handoffs.values())[-MAX_HANDOFFS:]
-    handoffs = [_read(name, tape) for name in names]
-    missing = _missing(entry, tape)
-    if not handoffs and missing is None:
-        built = _from_summaries(manifest, tape)
+    counter = phase.handoff_counter(tape.state)
+    assemble = _assembling(manifest, entry, tape)
+    if counter == "chars":
+        built = assemble(CHARS)
     else:
-        left_out = len(history.handoffs) - len(names)
-        built = assemble_handoff_context(handoffs, manifest, [] if missing is None else [missing], left_out)
+        built = await _count_exactly(assemble, manifest, counter, phase, entry, tape)
     if not built.text:
         return None
     content = Blob.of(built.text.encode())
@@ -76,21 +82,66 @@ def hand_in(phase: CompiledPhase, entry: Visit, tape: Tape) -> str | None:
         built.result.was_truncated,
         tuple(kinds.SectionTokens(one.name, one.original_tokens, one.tokens) for one in built.sections),
         built.warnings_truncated,
+        counter,
     )
     return tape.emit(applied, content).text
 
 
-def _from_summaries(manifest: PhaseManifest, tape: Tape) -> HandoffContext:
+def _assembling(manifest: PhaseManifest, entry: Visit, tape: Tape) -> Callable[[TokenCounter], HandoffContext]:
+    """Return a function that assembles what a phase receives; it holds values only, so any thread may call it."""
+    history = tape.state.history
+    names = list(history.handoffs.values())[-MAX_HANDOFFS:]
+    handoffs = [_read(name, tape) for name in names]
+    missing = _missing(entry, tape)
+    if not handoffs and missing is None:
+        return _from_summaries(manifest, tape)
+    warnings = [] if missing is None else [missing]
+    return lambda counter: assemble_handoff_context(
+        handoffs, manifest, warnings, len(history.handoffs) - len(names), counter
+    )
+
+
+async def _count_exactly(
+    assemble: Callable[[TokenCounter], HandoffContext],
+    manifest: PhaseManifest,
+    counter: CounterName,
+    phase: CompiledPhase,
+    entry: Visit,
+    tape: Tape,
+) -> HandoffContext:
+    """Assemble what a phase receives with an exact counter, whose numbers are recorded."""
+
+    def work(exact: TokenCounter) -> FittedText:
+        built = assemble(exact)
+        return FittedText(built.result.original_tokens, built.result.truncated_tokens, built.sections, text=built.text)
+
+    key = f"{entry.step}.handoff"
+    counted = await FitTokens(key, counter, phase.model or tape.state.models.name, work)
+    fitted = recall_fitted(counted, tape.content)
+    text = fitted.text or ""
+    if manifest.max_tokens > 0 and fitted.tokens > manifest.max_tokens:
+        raise RunBlocked(f"the recorded context `{key}` exceeds its budget")
+    was_truncated = 0 < manifest.max_tokens < fitted.original_tokens
+    result = ContextBudgetResult(fitted.original_tokens, manifest.max_tokens, fitted.tokens, was_truncated)
+    warnings_truncated = any(one.was_truncated for one in fitted.sections if one.name == "warnings")
+    return HandoffContext(text, result, fitted.sections, warnings_truncated)
+
+
+def _from_summaries(manifest: PhaseManifest, tape: Tape) -> Callable[[TokenCounter], HandoffContext]:
     """Build the context of a phase without earlier handoffs from the summaries that the run started with."""
     assert tape.state.started is not None
     name = tape.state.started.summaries
     if name is None:
-        return assemble_handoff_context((), manifest)
-    summaries = {int(number): text for number, text in msgspec.json.decode(tape.content(name)).items()}
+        return lambda counter: assemble_handoff_context((), manifest, counter=counter)
+    summaries = _decode(name, dict[int, str], "the recorded summaries of phases", tape)
     goal = _line(_goal_before([], tape)) if manifest.selects("goal") else ""
-    text, result = apply_context_budget(build_phase_context(goal, {}, summaries), manifest.max_tokens)
-    costs = (SectionCost("summaries", result.original_tokens, result.truncated_tokens),)
-    return HandoffContext(text, result, costs)
+
+    def build(counter: TokenCounter) -> HandoffContext:
+        text, result = apply_context_budget(build_phase_context(goal, {}, summaries), manifest.max_tokens, counter)
+        costs = (SectionCost("summaries", result.original_tokens, result.truncated_tokens),)
+        return HandoffContext(text, result, costs)
+
+    return build
 
 
 def hand_over(
@@ -177,10 +228,15 @@ def _missing(entry: Visit, tape: Tape) -> int | None:
 
 
 def _read(name: str, tape: Tape) -> PhaseHandoff:
+    return _decode(name, PhaseHandoff, "a recorded handoff", tape)
+
+
+def _decode(name: str, shape: type[T], what: str, tape: Tape) -> T:
+    """Decode recorded content. An imported run can hold anything."""
     try:
-        return msgspec.json.decode(tape.content(name), type=PhaseHandoff)
-    except msgspec.MsgspecError as error:  # an imported run can hold anything
-        raise RunBlocked(f"a recorded handoff cannot be read: {error}") from error
+        return msgspec.json.decode(tape.content(name), type=shape)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise RunBlocked(f"{what} cannot be read: {error}") from error
 
 
 def _data(name: str, tape: Tape) -> dict[str, Any]:

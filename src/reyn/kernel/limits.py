@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
+from reyn.config import Limits
 from reyn.journal import kinds
 from reyn.kernel.effects import Pause
 from reyn.skills.values import END
 
 if TYPE_CHECKING:
-    from reyn.config import Limits, RunSettings
+    from reyn.config import RunSettings
     from reyn.kernel.run_state import RunState
     from reyn.kernel.tape import Tape
     from reyn.skills import Skill
@@ -56,10 +58,19 @@ def visits_left(state: RunState, skill: Skill, settings: RunSettings, phase: str
     if cap is None:
         return {}
     visits = state.history.visits
-    left = {name: cap - visits.get(name, 0) for name in skill.graph.get(phase, ()) if name != END}
+    left = {
+        name: cap - visits.get(name, 0)
+        for name in skill.graph.get(phase, ())
+        if name != END and not is_conversation(skill, name)
+    }
     if phase in left and not state.visit.is_open:
         left[phase] -= 1
     return left
+
+
+def is_conversation(skill: Skill, phase: str) -> bool:
+    """Return whether a phase is a conversation. The user paces its visits, so their number is not limited."""
+    return phase in skill.phases and skill.phases[phase].conversation is not None
 
 
 def repeated_failure(state: RunState, settings: RunSettings, op: str, times: int) -> kinds.LimitReached | None:
@@ -95,7 +106,7 @@ def sub_run_settings(state: RunState, settings: RunSettings, tokens: int | None 
 
     `tokens` is less than that if sub-runs execute together, and share the tokens.
     """
-    names = ("max_phase_visits", "max_act_turns", "phase_seconds", "run_seconds", "tokens", "no_progress")
+    names = tuple(field.name for field in msgspec.structs.fields(Limits))
     caps = {name: limit_of(state, settings, name) for name in names}
     spent = {"run_seconds": state.active // SECOND, "tokens": state.models.usage.total}
     for name, amount in spent.items():
@@ -111,12 +122,13 @@ def limits_to_raise(
 ) -> dict[str, int | None]:
     """Return the limits of a sub-run that its parent can now extend, with their new values.
 
-    A cap on act turns that was raised in the parent is raised in the sub-run to the same value.
+    Caps that a phase or a model may set, too, are raised in the sub-run to the value that they were raised to in the
+    parent.
     """
     found: dict[str, int | None] = {}
-    act = parent.raised.get("max_act_turns", 0)
-    if "max_act_turns" in parent.raised and child.raised.get("max_act_turns", 0) != act:
-        found["max_act_turns"] = act
+    for name in ("max_act_turns", "max_prompt_tokens"):
+        if name in parent.raised and child.raised.get(name, 0) != parent.raised[name]:
+            found[name] = parent.raised[name]
     for name in ("max_phase_visits", "phase_seconds", "run_seconds", "tokens", "no_progress"):
         cap, now = limit_of(child, child_settings, name), getattr(allowed, name)
         if cap is not None and (now is None or now > cap):

@@ -10,14 +10,31 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from reyn.errors import InternalError
-from reyn.journal import Answer, Approval, Blob, Cancel, RaiseLimit, canonical, check_json, decode, kinds
+from reyn.journal import (
+    AbortTurn,
+    Answer,
+    Approval,
+    Blob,
+    Cancel,
+    ChangeMemory,
+    RaiseLimit,
+    canonical,
+    check_json,
+    decode,
+    kinds,
+)
 from reyn.jsonschema import compile_schema
 from reyn.kernel import versions
 from reyn.kernel.budget_log import BUDGET_LOG
-from reyn.kernel.effects import CallModel, ExecuteSubRun, PerformOp, PlanOp, PlanSubRun, Restore
+from reyn.kernel.conversations import changed, is_turn_open, memory_error, memory_of
+from reyn.kernel.effects import CallModel, CheckOutput, ExecuteSubRun, FitTokens, PerformOp, PlanOp, PlanSubRun, Restore
 from reyn.kernel.llm_call_recorder import LlmCallRecorder
+from reyn.kernel.nesting import run_scope
 from reyn.kernel.ports import Later, NamedPeople
+from reyn.kernel.token_counting import TokenCounting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -37,6 +54,8 @@ if TYPE_CHECKING:
 
     Listener = Callable[[Event], None]
     OnDelta = Callable[[Delta], None]
+    OutputCheck = Callable[[Any], tuple[str, str]]
+    """Returns the JSON path and the message of an error in a final output; both are empty if it is valid."""
     EventWithBlobs = tuple[Body, tuple[Blob, ...]]
 
 _POLL_SECONDS = 0.02
@@ -94,12 +113,17 @@ class LiveWorld:
         resumption: Resumption | None = None,
         listener: Listener | None = None,
         on_delta: OnDelta | None = None,
+        check: OutputCheck | None = None,
+        owner: object = None,
     ) -> None:
+        self._owner = owner
+        self._check = check
         self._journal = journal
         self._commits = commits
         self._model = model
         self._roster = roster
         self._recorder = LlmCallRecorder(roster, on_delta)
+        self._counting = TokenCounting(roster)
         self._clock = clock
         self._ops = ops
         self._sub_runs = sub_runs
@@ -124,14 +148,19 @@ class LiveWorld:
         match effect:
             case CallModel():
                 return await self._call_model(effect, tape)
+            case FitTokens():
+                return await self._unless_cancelled(self._counting.perform(effect), tape)
             case PlanOp():
                 if self._ops.is_foreign(effect):  # whatever foreign code does, the answer that asked for it is durable
                     await self.flush(tape)
                 return self._ops.plan(effect, tape)
             case PerformOp() if self._ops.may_take_time(effect):
-                return await self._unless_cancelled(self._ops.perform(effect, tape), tape)
+                with run_scope(self._owner, tape, effect.key):
+                    return await self._unless_cancelled(self._ops.perform(effect, tape), tape)
             case PerformOp():
                 return await self._ops.perform(effect, tape)
+            case CheckOutput():
+                return self._check_output(effect), ()
             case Restore():
                 return self._ops.restore(effect, tape)
             case PlanSubRun():
@@ -139,6 +168,12 @@ class LiveWorld:
             case ExecuteSubRun():
                 return await self._execute_sub_run(effect, tape)
         raise InternalError(f"effect {type(effect).__name__} has no implementation")
+
+    def _check_output(self, effect: CheckOutput) -> kinds.OutputChecked:
+        if self._check is None:
+            return kinds.OutputChecked(effect.key, checked=False)
+        path, error = self._check(effect.data)
+        return kinds.OutputChecked(effect.key, self._roster.scrub(error), path)
 
     async def _execute_sub_run(self, effect: ExecuteSubRun, tape: Tape) -> EventWithBlobs:
         """Execute a sub-run, and meanwhile those that are awaited next.
@@ -206,7 +241,9 @@ class LiveWorld:
         self._tokens.clear()
 
     async def _call_model(self, effect: CallModel, tape: Tape) -> EventWithBlobs | None:
-        """Call the model; return nothing if the run was cancelled during the call."""
+        """Call the model; return nothing if the run or the turn was cancelled before or during the call."""
+        if self._polling.is_due(tape.run_id) and self._is_cancelled(tape.state):
+            return None
 
         async def record(body: Body) -> None:
             tape.record(body, self.now())
@@ -223,7 +260,7 @@ class LiveWorld:
         return await self._unless_cancelled(call, tape)
 
     async def _unless_cancelled(self, work: Coroutine[Any, Any, EventWithBlobs], tape: Tape) -> EventWithBlobs | None:
-        """Await work that may take long; cancel it and return nothing if the run is cancelled."""
+        """Await work that may take long; cancel it and return nothing if the run or the turn is cancelled."""
         task = asyncio.ensure_future(work)
         try:
             while not task.done():
@@ -238,7 +275,13 @@ class LiveWorld:
 
     def _is_cancelled(self, state: RunState) -> bool:
         messages = self._journal.drain(state.run_id, state.messages_taken)
-        return any(isinstance(message.payload, Cancel) for message in messages)
+        is_cancelled = any(
+            isinstance(message.payload, Cancel) or (isinstance(message.payload, AbortTurn) and is_turn_open(state))
+            for message in messages
+        )
+        if is_cancelled:
+            self._polling.notify(state.run_id)  # it is recorded before the next effect
+        return is_cancelled
 
     def now(self) -> int:
         return self._clock.now()
@@ -258,7 +301,7 @@ class LiveWorld:
         elif state.status == "running" and not self._polling.is_due(state.run_id):
             return events
         messages = self._journal.drain(state.run_id, state.messages_taken)
-        return events + inbox_events(messages, state.wait, self.now()) if messages else events
+        return events + inbox_events(messages, state, self.now()) if messages else events
 
     def _resumed(self, resumption: Resumption, state: RunState) -> EventWithBlobs:
         pinned = resumption.pinned
@@ -273,6 +316,7 @@ class LiveWorld:
             None if state.wording == versions.WORDING else versions.WORDING,
             resumption.ops.hash if resumption.ops else None,
             self._roster.answer_form(self._model) if is_new else None,
+            self._roster.prompt_limit(self._model) if is_new else None,
         ), tuple(blob for blob in (pinned, resumption.ops) if blob)
 
     async def wait_for_answer(self, wait: kinds.Wait, state: RunState) -> bool:
@@ -319,8 +363,9 @@ class LiveWorld:
             if event.kind == kinds.ApprovalDecided.kind:
                 self._keep_standing(event, tape.state)
         events = await tape.flush(self._commits.append)
-        for event in events:
-            self.notify_listener(event)
+        if self._listener is not None:
+            for event in events:
+                self.notify_listener(event)
         if self._completes_log:
             self._completes_log = False
             failure = self._budget_log.complete(tape.run_id, self._journal.read(tape.run_id))
@@ -351,33 +396,49 @@ class LiveWorld:
             self.warnings.append(f"the listener failed at event {event.seq} and was dropped: {error!r}")
 
 
-def inbox_events(messages: Sequence[InboxMessage], wait: kinds.Wait | None, now: int) -> list[EventWithBlobs]:
+def inbox_events(messages: Sequence[InboxMessage], state: RunState, now: int) -> list[EventWithBlobs]:
     """Return the events that record the messages of an inbox at a time.
 
     Only the first reply to a question is accepted, none after it has expired, and nothing after a cancellation. A
     reply to a question of a sub-run goes to the sub-run's inbox.
     """
     events: list[EventWithBlobs] = []
-    wait = wait if wait is not None and wait.run is None else None
-    is_cancelled = False
+    wait = state.wait if state.wait is not None and state.wait.run is None else None
+    is_cancelled, can_abort = False, is_turn_open(state)
     for message in messages:
         if is_cancelled:
             events.append(
                 (kinds.MessageRefused(message.id, type(message.payload).__name__, "the run is cancelled"), ())
             )
             continue
-        body, blobs = to_event(message, wait, now)
+        body, blobs = to_event(message, wait, state, now, can_abort=can_abort)
         events.append((body, blobs))
         is_cancelled = isinstance(body, kinds.RunCancelled)
-        wait = None if isinstance(body, kinds.WaitAnswered) else wait
+        if isinstance(body, kinds.MemoryChanged):  # several changes apply one after the other
+            state = replace(state, conversations=changed(state.conversations, body))
+        can_abort = can_abort and not isinstance(body, kinds.TurnAborted)
+        wait = None if isinstance(body, kinds.WaitAnswered | kinds.TurnAborted) else wait
     return events
 
 
-def to_event(message: InboxMessage, wait: kinds.Wait | None, now: int) -> EventWithBlobs:
+def to_event(
+    message: InboxMessage, wait: kinds.Wait | None, state: RunState, now: int, *, can_abort: bool
+) -> EventWithBlobs:
     """Return the event that records one message."""
     match message.payload:
         case Cancel(reason):
             return kinds.RunCancelled(reason, message.id), ()
+        case AbortTurn(reason, partial):
+            if not can_abort:
+                return kinds.MessageRefused(message.id, "abort_turn", "no turn of a conversation is in progress"), ()
+            text = Blob.of(partial.encode()) if partial else None
+            return kinds.TurnAborted(reason, message.id, text.hash if text else None), (text,) if text else ()
+        case ChangeMemory(action, text):
+            is_known = state.phase in state.conversations and not state.conversations[state.phase].visit
+            reason = memory_error(memory_of(state, state.phase), action, text) if is_known else "no conversation began"
+            if reason:
+                return kinds.MessageRefused(message.id, "change_memory", reason), ()
+            return kinds.MemoryChanged(state.phase, action, text, message.id), ()
         case RaiseLimit(limit, value):
             return kinds.LimitRaised(limit, value, message.id), ()
         case Answer(asked, value, by):

@@ -10,25 +10,28 @@ import asyncio
 import logging
 import random
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from reyn.context import message_text
+from reyn.context import NormalizedMessageList, message_text, normalized, rendered_message, result_images
 from reyn.errors import ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.effects import CallModel, Reply
+from reyn.kernel.histories import HISTORIES
 from reyn.models import Delta, Message, ModelAnswer, ModelRequest
+from reyn.models.native_reply import encode_reply
 from reyn.models.protocol import takes_time
+from reyn.models.text_tools import complete_with_text_tools
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from reyn.config import ModelSettings
     from reyn.journal import Body
-    from reyn.kernel.compiled_skill import TurnSpec
     from reyn.kernel.run_state import RunState
     from reyn.kernel.tape import Tape
+    from reyn.models import Candidate, Model, ToolDefinition
     from reyn.models.roster import Roster
 
     Recorded = tuple[Body, tuple[Blob, ...]]
@@ -45,41 +48,68 @@ _sleep = asyncio.sleep
 _logger = logging.getLogger("reyn.models")
 
 
+class AnswerSpec(Protocol):
+    """What the model may answer."""
+
+    phase: str
+    form: kinds.AnswerForm
+    candidates: tuple[Candidate, ...]
+    schema: Blob
+    tools: Blob | None
+    examples: tuple[Message, ...]
+    closing: str
+
+    @property
+    def answer_schema(self) -> dict[str, Any]: ...
+
+    @property
+    def tool_definitions(self) -> tuple[ToolDefinition, ...]: ...
+
+
 async def ask(
-    spec: TurnSpec,
+    spec: AnswerSpec,
     model: str,
-    messages: tuple[kinds.FrameMessage, ...],
+    frame: kinds.FrameBuilt,
     call: str,
     tape: Tape,
     results: tuple[str, ...],
     input_hash: str,
+    transcript: NormalizedMessageList | None = None,
 ) -> Reply:
     """Record the intent of a call and await its answer, within a visit.
 
     Args:
         spec: What the model may answer.
         model: The model to call; empty for the run's own.
-        messages: The frame.
+        frame: The recorded frame.
         call: The id of the call.
         tape: The run's tape.
         results: Hashes of the op results that the frame contains.
         input_hash: Hash of the input artifact.
+        transcript: The messages after the system message, if the frame refers to a transcript.
     """
-    request = digest(canonical((messages, spec.schema.hash)))
-    intent = kinds.LlmRequested(call, model or tape.state.models.name, spec.schema.hash, request)
-    request = tape.emit(intent, spec.schema).request
-    schema = spec.contract.schema
+    refers = (frame.transcript,) if frame.transcript is not None else ()
+    tools = (spec.tools,) if spec.tools is not None else ()
+    request = digest(canonical((frame.messages, spec.schema.hash, *refers, *(blob.hash for blob in tools))))
+    intent = kinds.LlmRequested(
+        call, model or tape.state.models.name, spec.schema.hash, request, spec.tools.hash if spec.tools else None
+    )
+    request = tape.emit(intent, spec.schema, *tools).request
     return await CallModel(
         call,
         model,
-        messages,
-        schema,
+        frame.messages,
+        spec.answer_schema,
         request,
         results,
         spec.phase,
         input_hash,
         spec.candidates,
         spec.form,
+        transcript,
+        spec.tool_definitions,
+        spec.examples,
+        spec.closing,
     )
 
 
@@ -95,6 +125,7 @@ class LlmCallRecorder:
     def __init__(self, roster: Roster, on_delta: OnDelta | None = None) -> None:
         self._roster = roster
         self._on_delta = on_delta
+        self._transcript = RenderedTranscript()
         self.warnings: list[str] = []
 
     def may_take_time(self, call: CallModel, state: RunState) -> bool:
@@ -105,9 +136,7 @@ class LlmCallRecorder:
         """Call the model; return the outcome. `record` makes retries and switches durable before they happen."""
         on_delta = self._on_delta
         request = ModelRequest(
-            messages=tuple(
-                Message(m.role, self._roster.scrub(message_text(m, tape.content, call.results))) for m in call.messages
-            ),
+            messages=self._messages(call, tape),
             contract=call.contract,
             run_id=tape.run_id,
             call=call.key,
@@ -115,13 +144,17 @@ class LlmCallRecorder:
             answered=_count_answers(tape.state),
             on_delta=RedactingStream(on_delta, self._roster, tape.run_id, call.key) if on_delta else None,
             phase=call.phase,
-            input=msgspec.json.decode(tape.content(call.input)) if call.input else None,
+            input_json=tape.content(call.input) if call.input else b"",
             candidates=call.candidates,
             answer_form=call.form,
+            tools=call.tools,
+            choice_prompt=self._choice_prompt(call, tape),
         )
         if self._roster.is_overridden:
-            name = tape.state.models.name
-            return self._outcome(name, call.key, await self._once(name, None, request))
+            name, settings = tape.state.models.name, self._roster.override_settings
+            if settings is None:
+                return self._outcome(name, call, await self._once(name, None, request))
+            return self._outcome(name, call, await self._try(name, settings, request, record))
         # After `resume --model`, the new model also answers calls that were recorded for the old one.
         first = call.model or tape.state.models.name
         models = self._roster.fallbacks(first)
@@ -130,11 +163,39 @@ class LlmCallRecorder:
         while True:
             answer = await self._try(name, self._roster.settings(name), request, record)
             if isinstance(answer, ModelAnswer) or not rest:
-                return self._outcome(name, call.key, answer)
+                return self._outcome(name, call, answer)
             fallback = rest.pop(0)
             message = self._roster.scrub(answer.message)
             await record(kinds.ModelSwitched(call.key, name, fallback, answer.code, message))
             name = fallback
+
+    def _messages(self, call: CallModel, tape: Tape) -> Sequence[Message]:
+        """Return the messages of a request. Of a transcript, only those that are new since the last call are read."""
+        scrub = self._roster.scrub
+        images = self._roster.reads_images(_current(call.model or tape.state.models.name, tape.state))
+        if call.transcript is None:
+            return tuple(
+                Message(
+                    m.role,
+                    scrub(message_text(m, tape.content, call.results)),
+                    result_images(m, tape.content, call.results) if images else (),
+                )
+                for m in call.messages
+            )
+        system, *rest = (
+            rendered_message(normalized(message), tape.content, scrub, call.results, with_images=images)
+            for message in call.messages
+        )
+        rendered = self._transcript.render(call.transcript, tape.content, scrub, call.results, with_images=images)
+        return rendered.with_system(system).append(*rest)
+
+    def _choice_prompt(self, call: CallModel, tape: Tape) -> tuple[Message, ...]:
+        """Return the messages that ask for the choice alone; their last one is the turn without its closing."""
+        if not call.examples or call.transcript is not None:
+            return ()
+        turn = message_text(call.messages[1], tape.content, call.results).removesuffix(call.closing)
+        scrub = self._roster.scrub
+        return tuple(Message(one.role, scrub(one.text)) for one in (*call.examples, Message("user", turn)))
 
     async def _try(
         self, name: str, settings: ModelSettings, request: ModelRequest, record: Record
@@ -162,12 +223,11 @@ class LlmCallRecorder:
         try:
             model = self._roster.open(name)
             if settings is None or not takes_time(model):
-                reply = await model.complete(request)
+                reply = await self._complete(model, name, request)
             else:
                 async with asyncio.timeout(settings.timeout_seconds):
-                    reply = await model.complete(request)
-            if not isinstance(reply.text, str):
-                raise TypeError(f"`ModelAnswer.text` must be a str, not {type(reply.text).__name__}")
+                    reply = await self._complete(model, name, request)
+            _check_reply(reply, request)
         except ModelError as error:
             return error
         except TimeoutError:
@@ -183,6 +243,12 @@ class LlmCallRecorder:
                 request.on_delta.finish()
         return reply
 
+    async def _complete(self, model: Model, name: str, request: ModelRequest) -> ModelAnswer:
+        """Call a model. One without native tools gets the tools of a request in words."""
+        if request.tools and self._roster.answer_form(name) != "tools":
+            return await complete_with_text_tools(model, request)
+        return await model.complete(request)
+
     def _log_exception(self, name: str, error: Exception) -> None:
         """Log where a model failed, because the journal records only the message.
 
@@ -194,17 +260,22 @@ class LlmCallRecorder:
         elif _logger.isEnabledFor(logging.DEBUG):
             _logger.debug("%s", self._roster.scrub("".join(traceback.format_exception(error))))
 
-    def _outcome(self, name: str, call: str, reply: ModelAnswer | ModelError) -> Recorded:
+    def _outcome(self, name: str, call: CallModel, reply: ModelAnswer | ModelError) -> Recorded:
+        scrub = self._roster.scrub
         if isinstance(reply, ModelError):
-            scrub = self._roster.scrub
-            return kinds.LlmFailed(call, reply.code, scrub(reply.message), scrub(reply.own_hint)), ()
-        text = Blob.of(self._roster.scrub(reply.text).encode("utf-8", "backslashreplace"))
+            return kinds.LlmFailed(call.key, reply.code, scrub(reply.message), scrub(reply.own_hint)), ()
+        if call.form == "tools":
+            text = Blob.of(encode_reply(reply, scrub))
+        else:
+            text = Blob.of(scrub(reply.text).encode("utf-8", "backslashreplace"))
         usage = self._usage(name, reply)
         probability = reply.choice_probability
         if probability is not None and not 0 <= probability <= 1:
             self.warnings.append(f"model `{name}` reported an invalid probability: {probability!r:.200}")
             probability = None
-        return kinds.LlmResponded(call, text.hash, usage, reply.mode, bool(reply.is_truncated), probability), (text,)
+        return kinds.LlmResponded(call.key, text.hash, usage, reply.mode, bool(reply.is_truncated), probability), (
+            text,
+        )
 
     def _usage(self, name: str, reply: ModelAnswer) -> kinds.Usage | None:
         """Return the usage that an adapter reports; ignore a malformed one with a warning."""
@@ -215,6 +286,32 @@ class LlmCallRecorder:
         except (msgspec.ValidationError, TypeError):
             self.warnings.append(f"model `{name}` reported invalid token counts: {reply.usage!r:.200}")
             return None
+
+
+class RenderedTranscript:
+    """The texts of a transcript that grows from call to call. Each message is read and rendered once."""
+
+    def __init__(self) -> None:
+        self._source = self._rendered = NormalizedMessageList()
+
+    def render(
+        self,
+        source: NormalizedMessageList,
+        content: Callable[[str], bytes],
+        scrub: Callable[[str], str],
+        results: tuple[str, ...],
+        *,
+        with_images: bool = False,
+    ) -> NormalizedMessageList:
+        """Return the messages with their texts, and with the images in op results if the model reads images."""
+        if not source.extends(self._source) or not self._source.length:
+            self._source = self._rendered = HISTORIES.known_part(source)  # its messages have their texts
+        new = source.tail(source.length - self._source.length)
+        self._rendered = self._rendered.append(
+            *(rendered_message(message, content, scrub, results, with_images=with_images) for message in new)
+        )
+        self._source = source
+        return self._rendered
 
 
 class RedactingStream:
@@ -261,6 +358,22 @@ class RedactingStream:
                 self._on_delta(Delta(self._run_id, self._call, text))
             except Exception:  # noqa: BLE001 - the callback is the caller's code
                 self._on_delta = None
+
+
+def _check_reply(reply: ModelAnswer, request: ModelRequest) -> None:
+    """Check a reply for mistakes that a model written in Python may contain.
+
+    Raises:
+        TypeError: If a part of it is not a text, or if it has tool calls and was not asked for them.
+    """
+    if not isinstance(reply.text, str):
+        raise TypeError(f"`ModelAnswer.text` must be a str, not {type(reply.text).__name__}")
+    if reply.tool_calls and request.answer_form != "tools":
+        raise TypeError(f"it returned tool calls, but was asked for an answer in the form `{request.answer_form}`")
+    for call in reply.tool_calls:
+        for part in (call.id, call.name, call.arguments):
+            if not isinstance(part, str):
+                raise TypeError(f"the fields of a `ToolCall` must be str, not {type(part).__name__}")
 
 
 def _current(name: str, state: RunState) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from reyn.config.values import PromptLimit
 from reyn.errors import ChainBroken, OpMissing, RunBlocked, RunNotFound
 from reyn.journal import GENESIS, Blob, canonical, decode, kinds, link, ordered
 from reyn.kernel import versions
@@ -81,15 +82,18 @@ def start_event(
     *,
     model: str,
     answer_form: kinds.AnswerForm = "full",
+    prompt_limit: PromptLimit | None = None,
     rerun_of: str | None = None,
     source: str | None = None,
     imported: bool = False,
     requests: str | None = None,
     summaries: Blob | None = None,
+    history: tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]] = ((), ()),
 ) -> tuple[kinds.RunStarted, tuple[Blob, ...]]:
     """Return the first event of a run, and the copies that it refers to.
 
-    `requests` are the requests of the runs above a sub-run that is repeated: it gains nothing by that.
+    `requests` are the requests of the runs above a sub-run that is repeated: it gains nothing by that. `history` are
+    the messages that came before in a conversation, and their content.
     """
     copy, pinned = pin(skill), Blob.of(canonical(settings))
     started = kinds.RunStarted(
@@ -108,15 +112,28 @@ def start_event(
         imported=imported,
         requests=requests,
         summaries=summaries.hash if summaries else None,
+        prompt_limit=None if prompt_limit == PromptLimit() else prompt_limit,
+        history=history[0],
     )
-    return started, (copy, pinned, specs, artifact, *((summaries,) if summaries else ()))
+    return started, (copy, pinned, specs, artifact, *((summaries,) if summaries else ()), *history[1])
 
 
 def pin_ops(skill: Skill, vocabulary: Vocabulary) -> Blob:
     """Return the specifications of every op that a run of a skill may be offered, as the copy that the run records."""
     kinds = op_kinds_of(skill)
-    specs = [spec for spec in vocabulary.ops if spec.kind in kinds or spec.when_truncated]
-    return Blob.of(ordered(specs))
+    known, found = _pinned.get((id(vocabulary), kinds), (None, None))
+    if found is None or known is not vocabulary:
+        specs = [spec for spec in vocabulary.ops if spec.kind in kinds or spec.when_truncated]
+        found = Blob.of(ordered(specs))
+        while len(_pinned) >= _MAX_PINNED:
+            _pinned.pop(next(iter(_pinned)), None)
+        _pinned[id(vocabulary), kinds] = (vocabulary, found)
+    return found
+
+
+_pinned: dict[tuple[int, frozenset[str]], tuple[Vocabulary, Blob]] = {}
+"""Recent copies of op specifications, by the vocabulary and the op kinds: encoding them costs a third of a visit."""
+_MAX_PINNED = 64
 
 
 def unpin_ops(content: bytes) -> Vocabulary:

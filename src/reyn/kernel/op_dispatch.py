@@ -12,6 +12,7 @@ import msgspec
 from reyn.context import Repetition, next_digest, truncate
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.approvals import Rejected, plan_op
+from reyn.kernel.conversations import change_memory
 from reyn.kernel.effects import ExecuteSubRun, PerformOp, PlanSubRun, UnknownOutcome
 from reyn.kernel.waits import ask_person
 from reyn.ops import RunOutcome
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from reyn.kernel.compiled_skill import RunContext
     from reyn.kernel.tape import Tape
     from reyn.skills import Skill
+    from reyn.vocabulary import Vocabulary
 
 
 class OpOutcome(NamedTuple):
@@ -32,14 +34,20 @@ class OpOutcome(NamedTuple):
     changes: tuple[kinds.Change, ...] = ()
     asked_user: bool = False
     """Whether the op asked the user a question."""
+    compacts: bool = False
+    """Whether the op asked for a compaction of the conversation."""
 
 
 class OpLog:
     """The ops of one visit so far: their results as the model sees them, and the files they changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.truncation_reader = vocabulary.truncation_reader
+        """The form of the op that reads content which a frame truncates."""
         self.results: list[str] = []
         """Hashes of the results, each as a frame contains it."""
+        self.calls: list[str] = []
+        """The calls of these results."""
         self.digest: str | None = None
         self.is_truncated = False
         self.failure: Repetition | None = None
@@ -62,10 +70,13 @@ class OpLog:
         """Add a result to the following frames. A large one is truncated and ends with the path of the whole."""
         name = self.truncate(call, outcome.result, limit, tape) if outcome.bytes > limit else outcome.result
         self.results.append(name)
+        self.calls.append(call)
         self.digest = next_digest(self.digest, name)
 
     def count_failure(self, args: dict[str, Any], outcome: OpOutcome) -> None:
         """Count how often an op failed with the same arguments. A success resets the count."""
+        if outcome.status == "ok" and not self._failures:
+            return
         key = digest(canonical(args))
         if outcome.status == "ok":
             self._failures.pop(key, None)
@@ -81,7 +92,7 @@ class OpLog:
     def truncate_blob(self, name: str, whole: Blob, limit: int, tape: Tape) -> str:
         if len(whole.content) <= limit:
             return whole.hash
-        part = Blob.of(truncate(whole.content, limit, name))
+        part = Blob.of(truncate(whole.content, limit, name, self.truncation_reader))
         self.is_truncated = True
         truncation = kinds.ContentTruncated(name, whole.hash, part.hash, len(whole.content))
         return tape.emit(truncation, whole, part).part
@@ -103,6 +114,8 @@ async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tap
             value = msgspec.json.decode(tape.content(request.input))
             sub_run = await run_sub_skill(request.skill, value, call, context.sub_skill(request.skill), tape)
             answer, changes = _sub_run_outcome(sub_run, tape), sub_run.changes
+        case kinds.MemoryRequest():
+            answer = change_memory(request, call, context, tape)
     form = context.vocabulary.form_of(args)
     is_unsafe = form is not None and form.effect_of(args) == "unsafe"
     if request is not None and is_unsafe:
@@ -122,7 +135,8 @@ async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tap
         for change in changes:
             tape.emit(kinds.WorkspaceUpdated(call, change))
     asked_user = isinstance(request, kinds.AskRequest)
-    return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes, asked_user)
+    compacts = isinstance(request, kinds.MemoryRequest) and request.action == "compact" and completed.status == "ok"
+    return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes, asked_user, compacts)
 
 
 async def _ask_operator(call: str, attempts: int, args: dict[str, Any], tape: Tape) -> str:

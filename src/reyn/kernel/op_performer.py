@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from operator import is_
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -134,6 +135,7 @@ class OpPerformer:
         self._gates: dict[tuple[str, str, str | None, bool], Gate] = {}
         self._offers: dict[tuple[str | None, str], _Offered] = {}
         self._budgets: dict[str, tuple[int, Budget]] = {}
+        self._last_env: tuple[tuple[object, ...], Env] | None = None
 
     def is_foreign(self, effect: PlanOp | PerformOp) -> bool:
         """Whether an effect runs code from outside the package."""
@@ -277,12 +279,16 @@ class OpPerformer:
         needed = self._offered(op, call.kind, tape).permissions
         result = await perform_op(op, call, plan, env, permissions=needed, is_foreign=is_foreign)
         content = Blob.of(canonical(result))
+        attached = tuple(env.attachments.blobs.values()) if result["status"] == "ok" else ()
         try:
-            env.budget.add_recorded((content,))
+            env.budget.add_recorded((content, *attached))
         except BudgetExceeded as error:
-            result = call.failed(error)
+            result, attached = call.failed(error), ()
             content = Blob.of(canonical(result))
-        return _outcome(effect, call, result["status"], content), (content,)
+        completed = _outcome(effect, call, result["status"], content)
+        if attached:
+            completed = msgspec.structs.replace(completed, attachments=tuple(blob.hash for blob in attached))
+        return completed, (content, *attached)
 
     def _changed(self, effect: PerformOp, call: Call, known: Blob | None, *, approved: str, tape: Tape) -> OutcomeEvent:
         """Apply the planned changes. Record each change that is in its file, even if the result is an error."""
@@ -314,21 +320,29 @@ class OpPerformer:
         return kinds.WorkspaceRestored(effect.key, done.restored, done.left, done.verdicts), ()
 
     def _env(self, tape: Tape) -> Env:
+        """Return what an op may use. It is the same for the effects of a visit until more content is truncated."""
         state = tape.state
         assert state.started is not None
+        budget = self._budget(tape)
+        parts = (tape, state.started, state.truncated, budget)
+        last = self._last_env
+        if last is not None and all(map(is_, last[0], parts)):
+            return last[1]
         compiled = self._compile_skill(state.started, tape.content)
         gate = self.gate_of(state, tape.content)
-        return Env(
+        env = Env(
             gate.roots,
             gate,
             tape.content,
             MappingProxyType(state.truncated),
             compiled.settings.sizes.file_bytes,
-            self._budget(tape),
+            budget,
             compiled.skill.modules,
             self._sandbox,
             partial(self._credential, credentials_of(compiled.skill, state.started.credentials)),
         )
+        self._last_env = parts, env
+        return env
 
     def _credential(self, allowed: tuple[str, ...], name: str) -> str:
         """Return the value of a secret, if the run may use it."""

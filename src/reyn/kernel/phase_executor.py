@@ -7,26 +7,31 @@ visits a node that is a skill; `postprocess` turns the finish artifact into the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.context import Execution, Rollback, TurnFrame, correction, turn_message
+from reyn.context import Rollback
+from reyn.context.words import plain_text
 from reyn.contract import Accepted, Acting, Rejected
-from reyn.errors import AnswersRejected, ApprovalExpired, StepFailed, SubRunFailed
+from reyn.errors import AnswersRejected, ApprovalExpired, CompactionFailed, StepFailed, SubRunFailed
 from reyn.journal import Blob, canonical, kinds
-from reyn.kernel.approvals import review_decision, sent_back
-from reyn.kernel.effects import Pause, Restore
+from reyn.kernel.approvals import beginning, review_decision, sent_back
+from reyn.kernel.compaction import compact, plan_compaction
+from reyn.kernel.effects import CheckOutput, Pause, Restore, TurnInterrupted
 from reyn.kernel.handoffs import hand_in, hand_over
 from reyn.kernel.limits import act_turns, limit_of, limit_reached, repeated_failure, within_limits
-from reyn.kernel.llm_call_recorder import ask
-from reyn.kernel.op_dispatch import OpLog, run_op, run_sub_skill
+from reyn.kernel.op_dispatch import OpLog, run_sub_skill
+from reyn.kernel.prompt_budget import fit_prompt
 from reyn.kernel.steps import StepFault, run_steps
+from reyn.kernel.turn import PreparedInput, TurnContext, execute_single_llm_phase, schedule_tool_batch
+from reyn.kernel.waits import ask_person
 from reyn.skills import successors
-from reyn.skills.values import skill_of
+from reyn.skills.values import USER_MESSAGE, skill_of
 
 if TYPE_CHECKING:
-    from reyn.context import Repetition
+    from reyn.context import CompiledTurnContext, Repetition
     from reyn.kernel.compiled_skill import CompiledPhase, RunContext, TurnSpec
     from reyn.kernel.run_orchestrator import Postprocess, Visit
     from reyn.kernel.tape import Tape
@@ -39,35 +44,54 @@ MAX_TRUNCATED_READS = 10
 async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     """Visit a phase: call the model until a decision is accepted and its ops succeed, or the retries are used up."""
     tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))
-    log, turns, reads, retries, calls = OpLog(), 0, 0, 0, 0
-    correction_messages: tuple[kinds.FrameMessage, ...] = ()
-    last_rejection: Rejected | None = None
+    log = OpLog(phase.vocabulary)
     try:
         prepared = _unprocessed_input(phase, entry, tape) or await _prepare_input(phase, entry, log, tape)
     except StepFault as fault:
         return await _fail_visit(entry, log, 0, StepFailed.code, fault.describe(entry.phase), tape)
-    handoff = hand_in(phase, entry, tape)
+    context = TurnContext(phase, entry, prepared, await hand_in(phase, entry, tape), log, tape)
+    try:
+        await _take_turns(phase, entry, context, log, tape)
+    except TurnInterrupted:
+        aborted = tape.state.aborted
+        assert aborted is not None
+        context.abort(aborted)
+        reason = f"the turn was aborted: {aborted.reason}" if aborted.reason else "the turn was aborted"
+        ends = phase.name not in successors(phase.skill, phase.name)
+        tape.emit(kinds.PhaseAborted(entry.phase, entry.visit, reason, ends))
+
+
+async def _take_turns(phase: CompiledPhase, entry: Visit, context: TurnContext, log: OpLog, tape: Tape) -> None:
+    """Take turns until a decision is committed or the visit fails."""
+    turns, reads, retries, calls = 0, 0, 0, 0
+    last_rejection: Rejected | None = None
     while retries <= phase.max_retries:
         if log.failure is not None:
             await _within_progress(phase, log.failure, tape)
         left = 0 if phase.skips_limit_checks and not tape.state.raised else await _turns_left(phase, turns, tape)
-        reads_left = MAX_TRUNCATED_READS - reads if log.is_truncated else 0
-        spec = phase.turn_spec(phase.form(tape.state), acting=left > 0, is_truncated=reads_left > 0)
-        turns_left = left if phase.ops else reads_left or None
-        frame_messages = _frame(spec, entry, prepared, log, turns_left, phase.remaining_visits(tape.state), handoff)
+        draft = partial(_draft, phase, context, log, left, MAX_TRUNCATED_READS - reads, tape)
+        spec, compiled = draft()
+        if context.is_conversation and (plan := plan_compaction(phase, context, tape)) is not None:
+            compaction = await compact(plan, phase, f"{entry.step}.{calls}", tape)
+            calls += compaction.calls
+            if compaction.error:
+                return await _fail_visit(entry, log, calls, CompactionFailed.code, compaction.error, tape)
+            spec, compiled = draft()
         calls += 1
         call = f"{entry.step}.{calls}"
-        frame = tape.emit(
-            kinds.FrameBuilt((*frame_messages, *correction_messages), spec.form), spec.stable, *prepared.blobs
-        )
-        reply = await ask(spec, phase.model, frame.messages, call, tape, tuple(log.results), prepared.input)
-        verdict = spec.contract.judge(reply.text, is_truncated=reply.is_truncated, probability=reply.probability)
-        if verdict.dropped:
-            tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))
+        prompt = None
+        if phase.prompt_limit(tape.state).tokens is not None and not context.grows(spec):
+            contents = context.contents(f"{entry.step}.{calls - 1}")
+            prompt = await fit_prompt(draft, contents, phase, log, call, tape)
+            spec = prompt.spec
+        answer = await execute_single_llm_phase(spec, compiled, call, context, phase.model, tape, prompt)
+        reply, verdict = answer
+        if phase.skill.checks_output and isinstance(verdict, Accepted):
+            verdict = await _check_output(verdict, call, spec)
         if isinstance(verdict, Rejected):
             error = tape.emit(kinds.ValidationError(call, verdict.rule, verdict.path, verdict.message, reply.hash))
-            answer = log.truncate(f"{call}.answer", reply.hash, phase.settings.sizes.input_bytes, tape)
-            correction_messages = correction(answer, error.path, error.message)
+            shown = log.truncate(f"{call}.answer", reply.hash, phase.settings.sizes.input_bytes, tape)
+            context.correct(spec, answer, shown, error.path, error.message)
             last_rejection, retries = verdict, retries + 1
             if retries > phase.max_retries and phase.used_up and verdict.rule == "candidate":
                 phase, retries = await _more_visits(phase, _failure_reason(phase, calls, verdict), tape), 0
@@ -79,12 +103,15 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
                 return await _fail_visit(entry, log, calls, ApprovalExpired.code, reason, tape)
             if reviewed.decision == "reject":
                 # Rejections by a person are not limited, and reset the retries for answers that Reyn rejects.
-                answer = log.truncate(f"{call}.answer", reply.hash, phase.settings.sizes.input_bytes, tape)
-                correction_messages, retries = correction(answer, "$", sent_back(reviewed)), 0
+                rejected = log.truncate(f"{call}.answer", reply.hash, phase.settings.sizes.input_bytes, tape)
+                context.correct(spec, answer, rejected, "$", sent_back(reviewed))
+                retries = 0
                 continue
-        correction_messages, last_rejection = (), None
-        deferral = await _run_ops(verdict, call, phase, log, tape) if verdict.ops else None
-        if isinstance(verdict, Accepted) and deferral is None:
+        context.pending, last_rejection = (), None
+        context.begin_ops(spec, answer)
+        batch = await schedule_tool_batch(verdict, call, phase, log, tape) if verdict.ops else None
+        context.add_turn(spec, answer, batch, max(0, left - 1))
+        if isinstance(verdict, Accepted) and (batch is None or batch.deferral is None):
             return _commit(phase, entry, call, verdict, log, tape)
         if isinstance(verdict, Acting) and spec.contract.ops.only_reads_truncated(verdict.ops):
             reads += 1
@@ -96,32 +123,33 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     return await _fail_visit(entry, log, calls, AnswersRejected.code, reason, tape)
 
 
-class _PreparedInput(NamedTuple):
-    """The input of a visit: its hash, the hash of what frames contain of it, new content, the rollback, if any, and
-    type and hash of what frames contain of the artifacts that the phase reads."""
-
-    input: str
-    hash: str
-    blobs: tuple[Blob, ...] = ()
-    rollback: Rollback | None = None
-    reads: tuple[tuple[str, str], ...] = ()
+async def _check_output(verdict: Accepted, call: str, spec: TurnSpec) -> Accepted | Rejected:
+    """Reject a final output that fits its schema but not the check of the program that started the run."""
+    if verdict.type != "finish" or verdict.artifact is None:
+        return verdict
+    found = await CheckOutput(call, verdict.artifact["data"])
+    return spec.contract.reject_output(found.path, found.error) if found.error else verdict
 
 
-def _unprocessed_input(phase: CompiledPhase, entry: Visit, tape: Tape) -> _PreparedInput | None:
+def _unprocessed_input(phase: CompiledPhase, entry: Visit, tape: Tape) -> PreparedInput | None:
     """Return the input of a visit that needs no preparation; `None` if it needs some."""
-    if entry.rollback is not None or phase.definition.preprocessor or phase.definition.reads:
+    definition = phase.definition
+    if entry.rollback is not None or definition.preprocessor or definition.reads or _continues(phase, entry):
         return None
     is_small = len(tape.content(entry.input.hash)) <= phase.settings.sizes.input_bytes
-    return _PreparedInput(entry.input.hash, entry.input.hash) if is_small else None
+    return PreparedInput(entry.input.hash, entry.input.hash) if is_small else None
 
 
-async def _prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> _PreparedInput:
+async def _prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> PreparedInput:
     """Run the preprocessor on the input artifact, and truncate what is too large for a frame.
 
     Includes the artifacts that the phase reads, if they exist and are not the input itself.
     """
     limit, back = phase.settings.sizes.input_bytes, entry.rollback
     content = Blob(entry.input.hash, tape.content(entry.input.hash))
+    said = _continues(phase, entry)
+    if said:
+        content = await _next_message(content.content, entry, tape)
     if phase.definition.preprocessor:
         artifact: dict[str, Any] = msgspec.json.decode(content.content)
         enriched = await run_steps(phase.definition.preprocessor, artifact, f"{entry.step}.pre", phase, log, tape)
@@ -135,10 +163,50 @@ async def _prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: T
         if entry.latest.get(name) not in (None, entry.input.hash)
     )
     if len(content.content) > limit:
-        truncated = log.truncate_blob(f"{entry.step}.input", content, limit, tape)
-        return _PreparedInput(content.hash, truncated, (), rollback, reads)
-    blobs = (content,) if phase.definition.preprocessor else ()
-    return _PreparedInput(content.hash, content.hash, blobs, rollback, reads)
+        shown = log.truncate_blob(f"{entry.step}.input", content, limit, tape)
+        return PreparedInput(content.hash, shown, (), rollback, reads)
+    blobs = (content,) if phase.definition.preprocessor or said else ()
+    return PreparedInput(content.hash, content.hash, blobs, rollback, reads)
+
+
+def _continues(phase: CompiledPhase, entry: Visit) -> bool:
+    """Return whether the visit continues a conversation: the phase follows itself, and its input is its own reply.
+
+    A fork may replace the input by what the user says instead.
+    """
+    if phase.definition.conversation is None or entry.rollback is not None:
+        return False
+    follows_itself = len(entry.path) > 1 and entry.path[-2] == entry.phase
+    return follows_itself and (not entry.reply or entry.reply == entry.input.hash)
+
+
+async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> Blob:
+    """Show the reply to the user, wait for what the user says next, and return it as a `user_message`."""
+    schema = {"type": "string", "minLength": 1, "maxLength": MAX_MESSAGE_CHARS}
+    text = await ask_person(f"{entry.step}.message", beginning(plain_text(reply)), schema, tape)
+    return Blob.of(canonical({"type": USER_MESSAGE.name, "data": {"text": text}}))
+
+
+MAX_MESSAGE_CHARS = 10_000_000
+
+
+def _draft(
+    phase: CompiledPhase,
+    context: TurnContext,
+    log: OpLog,
+    left: int,
+    reads: int,
+    tape: Tape,
+    *,
+    is_truncated: bool = False,
+) -> tuple[TurnSpec, CompiledTurnContext]:
+    """Return what the model may answer and what it sees, without regard to a token budget.
+
+    `left` and `reads` are the act turns that are left, and the turns to read truncated content.
+    """
+    reads_left = reads if is_truncated or log.is_truncated else 0
+    spec = phase.turn_spec(phase.form(tape.state), acting=left > 0, is_truncated=reads_left > 0)
+    return spec, context.compile(spec, left if phase.ops else reads_left or None)
 
 
 async def _turns_left(phase: CompiledPhase, turns: int, tape: Tape) -> int:
@@ -173,54 +241,6 @@ async def _within_progress(phase: CompiledPhase, failure: Repetition, tape: Tape
     while (stop := repeated_failure(tape.state, phase.settings, failure.name, failure.times)) is not None:
         tape.emit(stop)
         await Pause()
-
-
-def _frame(
-    spec: TurnSpec,
-    entry: Visit,
-    prepared: _PreparedInput,
-    log: OpLog,
-    remaining: int | None,
-    remaining_visits: dict[str, int],
-    handoff: str | None,
-) -> tuple[kinds.FrameMessage, ...]:
-    failure = log.failure if log.failure is not None and log.failure.times > 1 else None
-    turn = TurnFrame(
-        prepared.hash,
-        Execution(entry.path, entry.visit, entry.step, remaining_visits),
-        prepared.rollback,
-        len(log.results),
-        log.digest,
-        remaining,
-        prepared.reads,
-        tuple(one for one in (entry.repeated, failure) if one is not None),
-        handoff,
-    )
-    return (spec.system, turn_message(turn, spec.closing))
-
-
-async def _run_ops(
-    verdict: Accepted | Acting, call: str, phase: CompiledPhase, log: OpLog, tape: Tape
-) -> kinds.DecisionDeferred | None:
-    """Execute the ops of a turn in order.
-
-    Returns:
-        The deferral of the decision, if one of its ops did not succeed or asked the user.
-    """
-    decides = isinstance(verdict, Accepted)
-    deferral = log.failure = None
-    for number, args in enumerate(verdict.ops, start=1):
-        outcome = await run_op(args, f"{call}.{number}", phase, tape)
-        log.add_changes(outcome.changes, tape)
-        log.add_result(outcome, f"{call}.{number}", phase.settings.sizes.result_bytes, tape)
-        log.count_failure(args, outcome)
-        if decides and (outcome.status != "ok" or outcome.asked_user):
-            deferral = deferral or kinds.DecisionDeferred(call, f"{call}.{number}", outcome.status)
-            if outcome.status != "ok":
-                break
-    if deferral is not None:
-        tape.emit(deferral)
-    return deferral
 
 
 def _commit(phase: CompiledPhase, entry: Visit, call: str, verdict: Accepted, log: OpLog, tape: Tape) -> None:
@@ -273,7 +293,7 @@ async def visit_skill(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     name = skill_of(entry.phase)
     shares = entry.phase.endswith("[shared]")
     await within_limits(tape, phase.settings)
-    log = OpLog()
+    log = OpLog(phase.vocabulary)
     sub_run = await run_sub_skill(
         name, entry.input, f"{entry.step}.1", phase.sub_skill(name), tape, shares_workspace=shares
     )
@@ -308,7 +328,7 @@ async def postprocess(context: RunContext, entry: Postprocess, tape: Tape) -> No
     assert post is not None
     tape.emit(kinds.PostprocessorStarted(entry.attempt, entry.input))
     artifact = msgspec.json.decode(tape.content(entry.input.hash))
-    log, prefix = OpLog(), f"{entry.step}.post{entry.attempt}"
+    log, prefix = OpLog(context.vocabulary), f"{entry.step}.post{entry.attempt}"
     try:
         enriched = await run_steps(post.steps, artifact, prefix, context, log, tape)
         result = {"type": post.output.name, "data": enriched["data"]}

@@ -37,7 +37,7 @@ class TimedIds:
 
     def new(self) -> str:
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-        return f"{stamp}-{''.join(secrets.choice(_ALPHABET) for _ in range(8))}"
+        return f"{stamp}-{''.join([_ALPHABET[byte % 32] for byte in secrets.token_bytes(8)])}"
 
 
 class Later:

@@ -9,7 +9,7 @@ import msgspec
 from reyn.context.frame import PATH_LENGTH, Repetition
 from reyn.errors import InternalError
 from reyn.journal import kinds
-from reyn.kernel.limits import limit_of, visits_left
+from reyn.kernel.limits import is_conversation, limit_of, visits_left
 from reyn.skills import may_finish
 from reyn.skills.values import is_skill_node
 
@@ -32,6 +32,8 @@ class Visit(msgspec.Struct, frozen=True):
         rollback: Why the phase is entered again.
         latest: The hash of the latest artifact of each type.
         repeated: How often the phase made the same decision for this input, if it did so more than once.
+        left: How often each successor may still be visited; empty if visits are not limited.
+        reply: The hash of the artifact of the last visit, if it is known.
     """
 
     phase: str
@@ -42,6 +44,8 @@ class Visit(msgspec.Struct, frozen=True):
     rollback: kinds.PhaseRolledBack | None = None
     latest: dict[str, str] = {}
     repeated: Repetition | None = None
+    left: dict[str, int] = {}
+    reply: str = ""
 
 
 class Postprocess(msgspec.Struct, frozen=True):
@@ -66,7 +70,7 @@ def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
     phase = state.phase or skill.entry
     visit = state.visits_of(phase) + 1
     cap = limit_of(state, settings, "max_phase_visits")
-    if cap is not None and visit > cap:
+    if cap is not None and visit > cap and not is_conversation(skill, phase):
         often = "once" if cap == 1 else f"{cap} times"
         reason = f"phase `{phase}` was visited {often}, the maximum that `max_phase_visits` allows"
         return kinds.LimitReached("max_phase_visits", cap, phase, reason)
@@ -87,6 +91,8 @@ def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
         state.visit.rollback,
         history.latest,
         Repetition("decision", next_phase or "", repeats) if repeats > 1 else None,
+        left,
+        history.trail[-1].artifact.hash if history.trail else "",
     )
 
 

@@ -6,53 +6,34 @@ reason, phase, open question) is folded in `reyn.journal.lifecycle`, which the l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 
-from reyn.context.frame import PATH_LENGTH
-from reyn.errors import ChainBroken, HistoryInvalid
+from reyn.config.values import PromptLimit
+from reyn.context.tokens import NEUTRAL
+from reyn.errors import ChainBroken, ContractError, HistoryInvalid
 from reyn.journal import decode, digest, kinds
 from reyn.journal.lifecycle import Lifecycle, advance
+from reyn.kernel.conversations import Conversation, changed, seed_of
+from reyn.kernel.history import CompletedVisit, History, with_latest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from reyn.journal import Body, Event
 
-K = TypeVar("K")
-V = TypeVar("V")
-TRAIL_LENGTH = PATH_LENGTH
-"""The number of completed visits that a rollback can return to; bounded to keep the cost of a visit constant."""
 MAX_WARNINGS = 50
 """The number of warnings in the state; the journal has all of them."""
-MAX_DECISIONS = 40
-"""The number of recent inputs of phases for which repeated decisions are found."""
-MAX_OUTCOMES = 5
-"""The number of recent decisions for one input."""
 MAX_SUB_RUNS = 10
 """The number of sub-runs of a visit whose summaries are part of its handoff."""
 MAX_TRUNCATED = 200
 """The number of truncated contents that ops can read; the journal has all of them."""
-
-
-class CompletedVisit(msgspec.Struct, frozen=True):
-    phase: str
-    input: kinds.ArtifactRef
-    artifact: kinds.ArtifactRef
-    latest: dict[str, str]
-    """The latest artifacts when the visit started."""
-    handoffs: dict[str, str]
-    """The handoffs when the visit started."""
-
-
-class Decision(msgspec.Struct, frozen=True):
-    """The decision of a visit. `artifact` is a hash; `ops` is the digest of the visit's ops and their results."""
-
-    next_phase: str | None
-    artifact: str
-    ops: str
+MIN_CALIBRATED = 100
+"""The tokens of a prompt that is long enough to compare its count with the reported usage."""
+_FACTORS = (250, 8000)
+"""The smallest and the largest factor, whatever a provider reports."""
 
 
 class Visit(msgspec.Struct, frozen=True):
@@ -72,39 +53,12 @@ class Visit(msgspec.Struct, frozen=True):
     """Whether a user replied to a question in the visit."""
     handoffs: dict[str, str] = {}
     """The handoffs when the visit started."""
+    prompt: tuple[str, int] | None = None
+    """The model and the uncalibrated tokens of the last prompt, if it was counted."""
     sub_runs: tuple[kinds.SubRunCompleted, ...] = ()
     """The sub-runs of the visit that ended, at most `MAX_SUB_RUNS`."""
-
-
-class History(msgspec.Struct, frozen=True):
-    """The visits so far, bounded in size."""
-
-    visits: dict[str, int] = {}
-    """The number of visits, by phase."""
-    path: tuple[str, ...] = ()
-    """The last phases entered."""
-    trail: tuple[CompletedVisit, ...] = ()
-    total_steps: int = 0
-    latest: dict[str, str] = {}
-    """The hash of the latest artifact of each type; the run's input counts."""
-    decisions: dict[tuple[str, str], dict[Decision, int]] = {}
-    """How often each of the last decisions was made, by phase and hash of its input."""
-    repeats: int = 0
-    """How often the decision of the last visit was made, until the next visit starts."""
-    handoffs: dict[str, str] = {}
-    """The hash of the handoff of each phase that left one, the latest last."""
-
-    def times_decided(self, phase: str, input: str) -> tuple[str | None, int]:
-        """Return the next phase of the decision that a phase made most often for an input, and how often."""
-        made = self.decisions.get((phase, input))
-        if made is None:
-            return None, 0
-        decision = max(made, key=made.__getitem__)
-        return decision.next_phase, made[decision]
-
-    def ordinal(self, phase: str) -> int:
-        """Return the rank of a phase by first visit; a phase that was not visited comes next."""
-        return next((rank for rank, name in enumerate(self.visits, start=1) if name == phase), len(self.visits) + 1)
+    conversations: dict[str, Conversation] = {}
+    """The transcripts when the visit started."""
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -136,6 +90,10 @@ class Models(msgspec.Struct, frozen=True):
     answers: int = 0
     """Answers so far, those of sub-runs included."""
     usage: kinds.Usage = kinds.Usage()
+    prompt_limit: PromptLimit = PromptLimit()
+    """How many tokens a prompt for the run's own model may have."""
+    calibration: dict[str, int] = {}
+    """The factor, per mille, between counted and reported tokens of prompts, by model."""
 
 
 class Stop(msgspec.Struct, frozen=True):
@@ -181,6 +139,10 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
     """Limits that were raised."""
     truncated: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
     """Hashes of truncated contents, by the name under which ops can read the whole."""
+    conversations: dict[str, Conversation] = {}  # noqa: RUF012 - msgspec copies it
+    """The transcripts of phases that are conversations, and of the visit in progress with native tool calls."""
+    aborted: kinds.TurnAborted | None = None
+    """The request to abort the turn in progress, until its visit has ended."""
     warnings: tuple[str, ...] = ()
     last_input: int = 0
     """The time of the last input event."""
@@ -262,8 +224,11 @@ def on_run_started(state: RunState, body: kinds.RunStarted) -> RunState:
         started=body,
         wording=body.wording,
         visit=replace(state.visit, input=body.input),
-        history=replace(state.history, latest={body.input.type: body.input.hash}),
-        models=replace(state.models, name=body.model, form=body.answer_form),
+        history=state.history.with_artifact(body.input),
+        models=replace(
+            state.models, name=body.model, form=body.answer_form, prompt_limit=body.prompt_limit or PromptLimit()
+        ),
+        conversations=seed_of(body),
     )
 
 
@@ -292,9 +257,9 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
     )
     history = state.history
     if body.input is not None:
-        history = replace(history, latest={**history.latest, body.input.type: body.input.hash})
+        history = history.with_artifact(body.input)
     if body.skill_hash or body.model or body.input:
-        history = replace(history, decisions={}, repeats=0)
+        history = history.without_decisions()
     answered_before = origin.parent.answered if origin.parent else 0
     return replace(
         state,
@@ -307,6 +272,7 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
             state.models,
             name=body.model or state.models.name,
             form=body.answer_form or state.models.form,
+            prompt_limit=body.prompt_limit or state.models.prompt_limit,
             switched={} if is_imported else state.models.switched,
             answers=state.models.answers + answered_before,
         ),
@@ -328,11 +294,12 @@ def on_run_resumed(state: RunState, body: kinds.RunResumed) -> RunState:
         started = replace(started, skill=skill, skill_hash=body.skill_hash, ops=body.ops or started.ops)
     history = replace(state.history, trail=()) if body.skill_hash else state.history
     if body.skill_hash or body.model:
-        history = replace(history, decisions={}, repeats=0)
+        history = history.without_decisions()
     models = state.models
     if body.model or body.retry:
         form = body.answer_form or models.form
-        models = replace(models, name=body.model or models.name, form=form, switched={})
+        limit = body.prompt_limit or models.prompt_limit
+        models = replace(models, name=body.model or models.name, form=form, prompt_limit=limit, switched={})
     return replace(
         state,
         started=started,
@@ -395,14 +362,9 @@ def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
             is_answered=False,
             handoffs=history.handoffs,
             sub_runs=(),
+            conversations=state.conversations,
         ),
-        history=replace(
-            history,
-            repeats=0,
-            visits={**history.visits, body.phase: state.visits_of(body.phase) + 1},
-            path=(*history.path, body.phase)[-PATH_LENGTH:],
-            total_steps=history.total_steps + 1,
-        ),
+        history=history.with_visit(body.phase),
     )
 
 
@@ -413,16 +375,49 @@ def on_step_completed(state: RunState, body: kinds.StepCompleted) -> RunState:
 
 
 def on_content_truncated(state: RunState, body: kinds.ContentTruncated) -> RunState:
-    truncated = {**state.truncated, body.name: body.content}
-    if len(truncated) > MAX_TRUNCATED:
-        del truncated[next(iter(truncated))]
-    return replace(state, truncated=truncated)
+    return _with_truncated(state, body.name, body.content)
+
+
+def _with_truncated(state: RunState, name: str, content: str) -> RunState:
+    return replace(state, truncated=with_latest(state.truncated, name, content, MAX_TRUNCATED))
+
+
+def on_frame_built(state: RunState, body: kinds.FrameBuilt) -> RunState:
+    budget = body.budget
+    if budget is None:
+        return state if state.visit.prompt is None else replace(state, visit=replace(state.visit, prompt=None))
+    for one in budget.truncated:
+        state = _with_truncated(state, one.name, one.content)
+    counted = budget.tokens * NEUTRAL // max(1, budget.factor)
+    return replace(state, visit=replace(state.visit, prompt=("", counted)))
+
+
+def on_llm_requested(state: RunState, body: kinds.LlmRequested) -> RunState:
+    if state.visit.prompt is not None:
+        state = replace(state, visit=replace(state.visit, prompt=(body.model, state.visit.prompt[1])))
+    return on_intent(state, body)
 
 
 def on_llm_responded(state: RunState, body: kinds.LlmResponded) -> RunState:
     models = state.models
     usage = models.usage + body.usage if body.usage else models.usage
+    if body.usage and state.visit.prompt is not None:
+        models = _calibrate(models, *state.visit.prompt, body.usage.input_tokens)
     return replace(state, models=replace(models, answers=models.answers + 1, usage=usage), recovery=_SETTLED)
+
+
+def _calibrate(models: Models, model: str, counted: int, reported: int) -> Models:
+    """Compare the tokens of a prompt with those that the provider reported.
+
+    The factor rises at once, because a prompt that is too long is refused, and falls slowly.
+    """
+    if counted < MIN_CALIBRATED or reported <= 0:
+        return models
+    least, most = _FACTORS
+    factor = min(max(-(-reported * NEUTRAL // counted), least), most)
+    before = models.calibration.get(model, factor)
+    factor = max(factor, (3 * before + factor) // 4)
+    return replace(models, calibration={**models.calibration, model: factor})
 
 
 def on_model_switched(state: RunState, body: kinds.ModelSwitched) -> RunState:
@@ -431,83 +426,72 @@ def on_model_switched(state: RunState, body: kinds.ModelSwitched) -> RunState:
 
 
 def on_artifact_stored(state: RunState, body: kinds.ArtifactStored) -> RunState:
-    latest = {**state.history.latest, body.artifact.type: body.artifact.hash}
-    return replace(
-        state, output=replace(state.output, artifact=body.artifact), history=replace(state.history, latest=latest)
-    )
+    output = replace(state.output, artifact=body.artifact)
+    return replace(state, output=output, history=state.history.with_artifact(body.artifact))
 
 
 def on_control_decided(state: RunState, body: kinds.ControlDecided) -> RunState:
     """An abort ends the run once its visit is closed; other decisions take effect with `phase_completed`."""
-    state = replace(state, output=replace(state.output, reason=body.reason))
-    return replace(state, ending=Ending("abort", body.reason)) if body.type == "abort" else state
+    ending = Ending("abort", body.reason) if body.type == "abort" else state.ending
+    return replace(state, output=replace(state.output, reason=body.reason), ending=ending)
 
 
 def on_handoff_recorded(state: RunState, body: kinds.HandoffRecorded) -> RunState:
-    """A phase that left a handoff before moves to the end."""
-    before = {phase: handoff for phase, handoff in state.history.handoffs.items() if phase != body.phase}
-    return replace(state, history=replace(state.history, handoffs={**before, body.phase: body.handoff}))
+    return replace(state, history=state.history.with_handoff(body.phase, body.handoff))
 
 
 def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
-    closed = replace(state, visit=replace(state.visit, is_open=False))
     if body.type == "abort":
-        return closed
+        return replace(state, visit=replace(state.visit, is_open=False))
     artifact, rollback = state.output.artifact, state.visit.rollback
     if artifact is None:
         raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}` comes without an artifact")
     if rollback is not None and artifact.hash == rollback.rejected.hash:
         reason = f"no progress: after a rollback, phase `{body.phase}` produced the same artifact again"
-        return replace(closed, ending=Ending("no_progress", reason))
+        return replace(state, visit=replace(state.visit, is_open=False), ending=Ending("no_progress", reason))
     if body.type == "finish":
-        return replace(closed, visit=replace(closed.visit, rollback=None), ending=Ending("finish"))
+        return replace(state, visit=replace(state.visit, is_open=False, rollback=None), ending=Ending("finish"))
     assert state.visit.input is not None  # since `run_started`
-    completed = CompletedVisit(body.phase, state.visit.input, artifact, state.visit.latest, state.visit.handoffs)
-    trail = (*state.history.trail, completed)[-TRAIL_LENGTH:]
+    visit = state.visit
+    completed = CompletedVisit(
+        body.phase, state.visit.input, artifact, visit.latest, visit.handoffs, visit.conversations
+    )
     return replace(
-        closed,
-        visit=replace(closed.visit, input=artifact, rollback=None),
-        history=_count_decision(replace(state.history, trail=trail), completed, body.next_phase, state.visit),
+        state,
+        visit=replace(state.visit, is_open=False, input=artifact, rollback=None),
+        history=state.history.with_decision(
+            completed, body.next_phase, state.visit.ops, is_answered=state.visit.is_answered
+        ),
     )
 
 
-def _count_decision(history: History, completed: CompletedVisit, next_phase: str | None, visit: Visit) -> History:
-    """Count how often the same decision was made. A reply of a user counts as progress."""
-    if visit.is_answered:
-        return history
-    key = (completed.phase, completed.input.hash)
-    decision = Decision(next_phase, completed.artifact.hash, visit.ops)
-    made = history.decisions.get(key, {})
-    count = made.get(decision, 0) + 1
-    decisions = _with_latest(history.decisions, key, _with_latest(made, decision, count, MAX_OUTCOMES), MAX_DECISIONS)
-    return replace(history, decisions=decisions, repeats=count)
+def on_turn_aborted(state: RunState, body: kinds.TurnAborted) -> RunState:
+    """Interrupt the visit. An op without an outcome is cancelled; nobody is asked about it."""
+    return replace(state, aborted=body, recovery=_SETTLED)
 
 
-def _with_latest(table: dict[K, V], key: K, value: V, limit: int) -> dict[K, V]:
-    """Return a table with one more entry, or a newer one, without the oldest entry beyond the limit."""
-    table = {**table}
-    table.pop(key, None)
-    table[key] = value
-    if len(table) > limit:
-        del table[next(iter(table))]
-    return table
+def on_phase_aborted(state: RunState, body: kinds.PhaseAborted) -> RunState:
+    """End the run, or visit the phase again: its next message is another turn."""
+    ending = Ending("abort", body.reason) if body.ends else None
+    return replace(state, visit=replace(state.visit, is_open=False), ending=ending, aborted=None)
 
 
 def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:
+    """Drop what the visit added to a transcript: if the visit is repeated, it adds its input again."""
     ending = Ending("failure", body.reason, body.code)
-    return replace(state, visit=replace(state.visit, is_open=False), ending=ending)
+    visit = replace(state.visit, is_open=False)
+    return replace(state, visit=visit, ending=ending, conversations=visit.conversations, aborted=None)
 
 
 def on_phase_rolled_back(state: RunState, body: kinds.PhaseRolledBack) -> RunState:
     """Return to the previous visit, with the artifacts and handoffs that it could read."""
     trail = state.history.trail
-    latest = trail[-1].latest if trail else state.history.latest
-    handoffs = trail[-1].handoffs if trail else state.history.handoffs
     return replace(
         state,
         visit=replace(state.visit, input=body.input, rollback=body),
-        history=replace(state.history, trail=trail[:-1], latest=latest, handoffs=handoffs),
+        history=state.history.rolled_back(),
         ending=None,
+        conversations=trail[-1].conversations if trail else state.conversations,
     )
 
 
@@ -534,6 +518,13 @@ def on_postprocessor_failed(state: RunState, body: kinds.PostprocessorFailed) ->
         raise HistoryInvalid(f"`{body.kind}` comes without an artifact")
     ending = Ending("post_failure", body.reason, body.code)
     return replace(state, visit=replace(state.visit, is_open=False), ending=ending)
+
+
+def on_transcript_change(state: RunState, body: Any) -> RunState:
+    try:
+        return replace(state, conversations=changed(state.conversations, body))
+    except ContractError as error:
+        raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}`: {error.message}") from error
 
 
 # -- effects ------------------------------------------------------------------------------------------
@@ -573,6 +564,19 @@ def on_sub_run_completed(state: RunState, body: kinds.SubRunCompleted) -> RunSta
     return replace(state, recovery=_SETTLED, models=models, visit=visit)
 
 
+def on_nested_run_ended(state: RunState, body: kinds.NestedRunEnded) -> RunState:
+    """Count what a function that an op called has used. The op itself is still being performed."""
+    models = state.models
+    models = replace(models, usage=models.usage + body.usage, answers=models.answers + body.answers)
+    return replace(state, models=models)
+
+
+def on_output_checked(state: RunState, body: kinds.OutputChecked) -> RunState:
+    if body.checked:
+        return state
+    return _warn(state, "the output was not checked by the program that started the run: it was resumed without it")
+
+
 def on_workspace_restored(state: RunState, body: kinds.WorkspaceRestored) -> RunState:
     for path in body.left:
         state = _warn(state, f"`{path}` was not restored: another program changed it, or it cannot be written")
@@ -596,7 +600,8 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.StepCompleted: on_step_completed,
     kinds.ContentTruncated: on_content_truncated,
     kinds.ContextLogFailed: on_context_log_failed,
-    kinds.LlmRequested: on_intent,
+    kinds.FrameBuilt: on_frame_built,
+    kinds.LlmRequested: on_llm_requested,
     kinds.LlmResponded: on_llm_responded,
     kinds.LlmFailed: on_outcome,
     kinds.ModelSwitched: on_model_switched,
@@ -605,10 +610,17 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.HandoffRecorded: on_handoff_recorded,
     kinds.PhaseCompleted: on_phase_completed,
     kinds.PhaseFailed: on_phase_failed,
+    kinds.PhaseAborted: on_phase_aborted,
+    kinds.TurnAborted: on_turn_aborted,
     kinds.PhaseRolledBack: on_phase_rolled_back,
     kinds.PostprocessorStarted: on_postprocessor_started,
     kinds.PostprocessorCompleted: on_postprocessor_completed,
     kinds.PostprocessorFailed: on_postprocessor_failed,
+    kinds.TranscriptExtended: on_transcript_change,
+    kinds.ExperienceRemembered: on_transcript_change,
+    kinds.ExperienceForgotten: on_transcript_change,
+    kinds.ContextCompacted: on_transcript_change,
+    kinds.MemoryChanged: on_transcript_change,
     kinds.OpStarted: on_op_started,
     kinds.RequestFulfilled: on_intent,
     kinds.OpCompleted: on_op_completed,
@@ -616,6 +628,8 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.SubRunStarted: on_intent,
     kinds.SubRunStopped: on_sub_run_stopped,
     kinds.SubRunCompleted: on_sub_run_completed,
+    kinds.NestedRunEnded: on_nested_run_ended,
+    kinds.OutputChecked: on_output_checked,
     kinds.RestoreStarted: on_intent,
     kinds.WorkspaceRestored: on_workspace_restored,
 }

@@ -140,7 +140,7 @@ async def _python(step: PythonCall, artifact: dict[str, Any], call: str, context
     if isinstance(seconds, int) and seconds > 0:
         args["seconds"] = min(seconds, 86_400)
     if step.mode == "unsafe" and skill.required_credentials:
-        args["credentials"] = [name for name in skill.required_credentials if name != "*"]
+        args["credentials"] = [name for name in skill.required_credentials if name != "*"][:100]
     outcome = await run_op(args, call, context.run, context.tape)
     result = msgspec.json.decode(context.tape.content(outcome.result))
     if outcome.status != "ok":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from reyn.config.values import PromptLimit
 from reyn.errors import (
     AnswersRejected,
     OpMissing,
@@ -22,7 +23,7 @@ from reyn.errors import (
     StepFailed,
     SubRunFailed,
 )
-from reyn.journal import ENDED, Blob, RaiseLimit, canonical, decode, kinds
+from reyn.journal import ENDED, Blob, RaiseLimit, canonical, decode, digest, kinds
 from reyn.kernel import versions
 from reyn.kernel.changes import unreverted_changes
 from reyn.kernel.handoffs import summarize
@@ -38,8 +39,10 @@ if TYPE_CHECKING:
 
     from reyn.config import RunSettings
     from reyn.journal import Body, Event, Journal
+    from reyn.journal.kinds import AnswerForm
     from reyn.kernel.compiled_skill import CompiledSkill
     from reyn.kernel.effects import ExecuteSubRun, PlanSubRun
+    from reyn.kernel.nesting import RunScope
     from reyn.kernel.ports import Clock, Ids
     from reyn.kernel.run_state import RunState
     from reyn.kernel.tape import Tape
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
 
     SkillCompiler = Callable[[kinds.RunStarted, Callable[[str], bytes]], CompiledSkill]
     OutcomeEvent = tuple[Body, tuple[Blob, ...]]
+    History = tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]]
     ExecuteRun = Callable[[Tape, Resumption | None], Awaitable[RunState]]
 
 _MAX_PHASES = 50
@@ -160,6 +164,56 @@ class SubRuns:
                 return fold(self._journal.read(outcome.run)).models.usage.total
         return 0
 
+    async def call(
+        self,
+        scope: RunScope,
+        skill: Skill,
+        artifact: dict[str, Any],
+        settings: RunSettings,
+        model: str,
+        form: AnswerForm,
+        history: History = ((), ()),
+    ) -> RunState:
+        """Execute a function that the code of an op calls, as a sub-run; continue it if it was started before.
+
+        The parent's journal records what it used. A sub-run that stopped stays as it is; the caller raises.
+
+        Args:
+            scope: The op.
+            skill: The skill of the function.
+            artifact: Its arguments.
+            settings: The settings of the sub-run.
+            model: The model to call.
+            form: The form in which it is asked to answer.
+            history: The messages that came before, and their content.
+        """
+        copy, content, specs = pin(skill), Blob.of(canonical(artifact)), pin_ops(skill, self._ops.vocabulary)
+        tape = scope.tape
+        assert tape.state.started is not None
+        if (tape.state.started.parent.depth if tape.state.started.parent else 0) >= MAX_DEPTH:
+            raise SubRunFailed(f"sub-runs are nested deeper than {MAX_DEPTH} levels")
+        earlier = "".join(part.content for part in history[0])
+        key = scope.next_key(copy.hash, digest(f"{content.hash}{earlier}".encode()) if earlier else content.hash)
+        reference = kinds.ArtifactRef(artifact["type"], content.hash)
+        intent = kinds.SubRunStarted(key, skill.name, f"{tape.run_id}.{key}", copy.hash, reference, ops=specs.hash)
+        with self._journal.claim(intent.run):
+            if self._journal.find(intent.run) is None:
+                blobs = (copy, content, specs, *history[1])
+                child = self._new_tape(intent, tape, settings, blobs, (model, form), history[0])
+                state = await self._execute_run(child, None)
+            else:
+                self._check_own(intent, tape)
+                loaded = load_run(self._journal, intent.run)
+                state = loaded.state
+                if state.status not in ENDED and not _is_final(state):
+                    resumption = Resumption(self._ids.new(), retry=state.status == "failed")
+                    state = await self._execute_run(loaded.tape, resumption)
+        scope.check_open()
+        usage, answers = state.models.usage, state.models.answers
+        ended = kinds.NestedRunEnded(scope.call, intent.run, skill.name, str(state.status), usage, answers)
+        tape.record(ended, self._clock.now())
+        return state
+
     def _shared_changes(self, started: kinds.SubRunStarted, state: RunState) -> tuple[kinds.Change, ...]:
         """Return the unreverted changes of a sub-run and its sub-runs outside of the sub-run's own workspace."""
         changes = unreverted_changes(self._journal.read(started.run), with_sub_runs=True)
@@ -207,7 +261,16 @@ class SubRuns:
         if (found.skill_hash, found.input, found.workspace) != (intent.skill_hash, intent.input, workspace):
             raise RunIdTaken(f"run `{intent.run}` exists with another skill, input or workspace than this call started")
 
-    def _new_tape(self, started: kinds.SubRunStarted, tape: Tape, settings: RunSettings) -> Tape:
+    def _new_tape(
+        self,
+        started: kinds.SubRunStarted,
+        tape: Tape,
+        settings: RunSettings,
+        blobs: tuple[Blob, ...] = (),
+        model: tuple[str, AnswerForm] | None = None,
+        history: tuple[kinds.HistoryPart, ...] = (),
+    ) -> Tape:
+        """Return the tape of a new sub-run. `model` is its model and answer form; by default those of the parent."""
         parent_started = tape.state.started
         assert parent_started is not None
         assert started.input is not None
@@ -226,8 +289,9 @@ class SubRuns:
                 skill=started.skill,
                 skill_hash=started.skill_hash,
                 input=started.input,
-                model=tape.state.models.name,
-                answer_form=tape.state.models.form,
+                model=model[0] if model else tape.state.models.name,
+                answer_form=model[1] if model else tape.state.models.form,
+                prompt_limit=None if (limit := tape.state.models.prompt_limit) == PromptLimit() else limit,
                 settings=(pinned := Blob.of(canonical(settings))).hash,
                 requests=(requests := self._requests(tape)).hash,
                 rules=versions.RULES,
@@ -239,8 +303,9 @@ class SubRuns:
                 credentials=credentials_of(
                     self._compile_skill(parent_started, tape.content).skill, parent_started.credentials
                 ),
+                history=history,
             ),
-            (pinned, requests),
+            (pinned, requests, *blobs),
             now=self._clock.now(),
         )
 

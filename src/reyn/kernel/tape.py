@@ -133,7 +133,8 @@ class Tape:
         return recorded
 
     def _pass(self, event: Event, body: Body) -> None:
-        self._advance(event, body)
+        self.seq, self.hash, self.ts = event.seq, event.hash, event.ts
+        self.state = apply(self.state, body, event.ts)
         self._next = next(self._recorded, None)
 
     def _mismatch(self, derived: str, body: Body | None = None, raw: bytes = b"") -> ReplayMismatch:
@@ -179,16 +180,13 @@ class Tape:
         self._pending.append(event)
         for blob in blobs:
             self._pending_blobs[blob.hash] = blob
-        self._advance(event, body)
-
-    def _advance(self, event: Event, body: Body) -> None:
-        self.seq, self.hash, self.ts = event.seq, event.hash, event.ts
-        self.state = apply(self.state, body, event.ts)
+        self.seq, self.hash = seq, hashed
+        self.state = apply(self.state, body, self.ts)
 
     @property
-    def pending(self) -> tuple[Event, ...]:
+    def pending(self) -> Sequence[Event]:
         """Events that are buffered and not durable yet."""
-        return tuple(self._pending)
+        return self._pending
 
     async def flush(self, append: Append) -> list[Event]:
         """Make the buffered events durable in one commit, and return them."""
@@ -216,6 +214,7 @@ class Tape:
         """Drop the content of past visits from memory, except what the next visit reads first."""
         needed = {reference.hash for reference in (self.state.visit.input, self.state.output.artifact) if reference}
         needed.update(self.state.history.handoffs.values())
+        needed.update(self._pending_blobs)  # not durable yet
         if self.state.started is not None and self.state.started.summaries is not None:
             needed.add(self.state.started.summaries)
         self._new_content = {name: content for name, content in self._new_content.items() if name in needed}

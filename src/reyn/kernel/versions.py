@@ -23,6 +23,6 @@ RULES_HISTORY = {
 
 WORDING_HISTORY = {
     1: "sections with JSON Schemas, one example answer",
-    2: "plain words, choices as exchanges, the reason first",
+    2: "plain words, the reason first, choices repeated after the input",
 }
 """What each version of the wording changed."""

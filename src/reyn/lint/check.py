@@ -28,6 +28,7 @@ RULES = (
     structure.unproduced_reads,
     structure.schema_typos,
     handoffs.unproduced_handoff_fields,
+    handoffs.oversized_instructions,
     requests.unknown_permissions,
     requests.malformed_requests,
     requests.missing_requests,

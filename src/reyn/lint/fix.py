@@ -33,12 +33,18 @@ if TYPE_CHECKING:
     from reyn.contract import Candidate
     from reyn.lint.edits import Calls
     from reyn.skills import Library, Skill
+    from reyn.vocabulary import Vocabulary
 
 _YAML_1_1_BOOLEANS = {"yes": True, "on": True, "no": False, "off": False}
 
 
-def fix_skill(folder: Path, library: Library) -> list[str]:
+def fix_skill(folder: Path, library: Library, vocabulary: Vocabulary | None = None) -> list[str]:
     """Rewrite a skill in the documented form, with edge texts.
+
+    Args:
+        folder: The skill's folder.
+        library: Where sub-skills and shared files are found.
+        vocabulary: The known ops; by default, the built-in and installed ones.
 
     Returns:
         The files that changed; none if the skill is in the documented form already.
@@ -46,7 +52,8 @@ def fix_skill(folder: Path, library: Library) -> list[str]:
     Raises:
         FixImpossible: the skill has errors, or cannot be rewritten without changing it. No file was changed.
     """
-    before = read_skill(folder, standard_ops().vocabulary, library)
+    vocabulary = vocabulary or standard_ops().vocabulary
+    before = read_skill(folder, vocabulary, library)
     is_older = before.folder.is_older
     texts = _edge_texts(before.skill) if before.skill else {}
     if not is_older and not texts:
@@ -71,7 +78,7 @@ def fix_skill(folder: Path, library: Library) -> list[str]:
             target = copy / file
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(rewritten.get(file) or _read(path, file, folder))
-        after = read_skill(copy, standard_ops().vocabulary, library)
+        after = read_skill(copy, vocabulary, library)
     if not _are_equal(before.skill, after.skill) or after.folder.is_older:
         problems = [f"{finding.file}:{finding.line}: {finding.message}" for finding in after.findings[:3]]
         reason = "; ".join(problems) or "its value would change"

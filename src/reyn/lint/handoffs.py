@@ -1,4 +1,4 @@
-"""Rules on `context`: every handoff field that a manifest selects has a producer."""
+"""Rules on `context`: selected handoff fields have a producer, and a phase's instructions fit into its prompt."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.config.values import HandoffSettings
-from reyn.context import choose_context
+from reyn.context import choose_context, estimate_tokens
 from reyn.contract import candidates_of
 from reyn.skills import codes, successors
 from reyn.skills.graph import reachable
@@ -39,6 +39,26 @@ def unproduced_handoff_fields(loaded: LoadResult, vocabulary: Vocabulary) -> Ite
     for name, phase in skill.phases.items():
         before = reachable(sources | {"": sources.get(name, [])}, "")[1:]
         yield from _findings(loaded, f"phases/{name}.md", phase.context, skill, before, vocabulary)
+
+
+def oversized_instructions(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:
+    """Warn about instructions that alone exceed the `max_prompt_tokens` of their phase: it could never run."""
+    skill = loaded.skill
+    for name, phase in skill.phases.items() if skill is not None else ():
+        assert skill is not None
+        for file, context in ((f"phases/{name}.md", phase.context), ("skill.md", skill.context)):
+            limit = context.max_prompt_tokens if isinstance(context, HandoffSettings) else None
+            if limit is None:
+                continue
+            document, tokens = loaded.folder.front_matter(file), estimate_tokens(phase.instructions)
+            if document is not None and tokens > limit:
+                message = (
+                    f"the instructions of phase `{name}` take about {tokens} tokens; `max_prompt_tokens` is {limit}"
+                )
+                fix = "raise `max_prompt_tokens`, or shorten the instructions"
+                path = ("context", "max_prompt_tokens")
+                yield document.finding(codes.OVERSIZED_INSTRUCTIONS, message, *path, fix=fix, severity="warning")
+            break
 
 
 def _findings(

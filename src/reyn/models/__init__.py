@@ -7,6 +7,7 @@ from reyn.models.protocol import (
     Candidate,
     ClosableModel,
     DeclaresLatency,
+    DeclaresPromptLimit,
     Delta,
     Image,
     Message,
@@ -15,6 +16,7 @@ from reyn.models.protocol import (
     ModelRequest,
     OutputMode,
     Role,
+    TokenizingModel,
     ToolCall,
     ToolDefinition,
 )
@@ -23,6 +25,7 @@ __all__ = [
     "Candidate",
     "ClosableModel",
     "DeclaresLatency",
+    "DeclaresPromptLimit",
     "Delta",
     "Image",
     "Message",
@@ -31,6 +34,7 @@ __all__ = [
     "ModelRequest",
     "OutputMode",
     "Role",
+    "TokenizingModel",
     "ToolCall",
     "ToolDefinition",
 ]

@@ -64,7 +64,8 @@ def open_model(
         case "scripted":
             from reyn.models.scripted import ScriptedModel
 
-            return ScriptedModel.from_file(root / rest, name)
+            form = None if settings.answer_form == "auto" else settings.answer_form
+            return ScriptedModel.from_file(root / rest, name, answer_form=form)
         case "recorded":
             from reyn.models.recorded import RecordedModel
 

@@ -27,12 +27,20 @@ def choice_probability(tokens: Sequence[Token], labels: Sequence[str]) -> float 
     """Return the probability of the choice among the labels; `None` if the answer has no choice that is a label."""
     text = "".join(token.text for token in tokens)
     found = _CHOICE.search(text)
-    if found is None:
-        return None
-    label = text[found.end() :].partition('"')[0]
+    return _probability(tokens, found.end(), labels) if found is not None else None
+
+
+def label_probability(tokens: Sequence[Token], labels: Sequence[str]) -> float | None:
+    """Return the probability of the label with which a text begins; `None` if it begins with none of them."""
+    return _probability(tokens, 0, labels)
+
+
+def _probability(tokens: Sequence[Token], start: int, labels: Sequence[str]) -> float | None:
+    text = "".join(token.text for token in tokens)
+    label = text[start:].partition('"')[0]
     if label not in labels:
         return None
-    probability, position, start = 1.0, 0, found.end()
+    probability, position = 1.0, 0
     for token in tokens:
         end = position + len(token.text)
         if end > start and position <= start + len(label):

@@ -1,7 +1,8 @@
 """Run a GGUF model in this process with llama.cpp: no key, no network. Needs the extra `local`.
 
-A grammar constrains the output to the contract. A model is loaded once per process, and calls run one after another.
-The state after a prompt is reused by later calls; the state after the static part of a prompt also by later processes
+A grammar constrains the output to the contract. Small models decide in two steps: a call for the choice alone, then one
+for an answer that makes this choice. A model is loaded once per process, and calls run one after another. The state
+after a prompt is reused by later calls; the state after the static part of a prompt also by later processes
 (`prompt_cache`), which saves most of the time to the first token.
 """
 
@@ -18,25 +19,28 @@ import secrets
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
+from reyn.config.values import LOCAL_WINDOW
 from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete, SchemaRejected
 from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import to_plain_text
-from reyn.models.choice_probability import Token, choice_probability
+from reyn.models.choice_probability import Token, choice_probability, label_probability
 from reyn.models.decoding import decoding_schema
 from reyn.models.prompt_cache import PromptCache
-from reyn.models.protocol import ModelAnswer
+from reyn.models.protocol import PLAIN_TEXT, ModelAnswer
 from reyn.models.weights import DEFAULT_WEIGHTS, KNOWN_WEIGHTS, is_gguf, weights_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     from reyn.config import ModelSettings
     from reyn.errors import ModelError
     from reyn.models.protocol import ModelRequest, OutputMode
+
+R = TypeVar("R")
 
 _LOAD_HINT = (
     "Check that the file is complete (pull its weights again to repair it) and that `context_tokens` fits into memory."
@@ -51,6 +55,11 @@ REASON = "This is about "
 read; one that has to paraphrase the input then chooses by that."""
 _TOP_TOKENS = 20
 """Token probabilities to ask for; more labels than this are not distinguished."""
+TWO_STEP_PARAMETERS = 1_000_000_000
+"""By default, models with fewer parameters decide in two steps."""
+_CHOICE_BEGINS = '{"choice": "'
+_MAX_LABEL_TOKENS = 64
+_STREAM = {"cache_prompt": True, "stream": True, "stream_options": {"include_usage": True}, "return_progress": True}
 _ANSWER_KEYS = ("grammar", "logprobs", "top_logprobs")
 """What a request says about the answer rather than the prompt."""
 
@@ -110,43 +119,80 @@ class LocalModel:
             cancelled.set()
             raise
 
+    async def with_tokenizer(self, work: Callable[[Callable[[str], int]], R]) -> R:
+        """Call `work` with the tokenizer of the engine, in the thread of the engine."""
+
+        def count() -> R:
+            engine = _engine(self.path, self._settings)
+            return work(lambda text: engine.count_tokens(_defuse(text)))
+
+        return await asyncio.get_running_loop().run_in_executor(_THREAD, count)
+
     def _generate(
         self, request: ModelRequest, cancelled: threading.Event, on_delta: Callable[[str], None] | None
     ) -> ModelAnswer:
         engine = _engine(self.path, self._settings)
         contract = hashlib.sha256(msgspec.json.encode(request.contract)).digest()
-        is_free = self._settings.mode == "free" or contract in self._rejected_contracts
+        is_free = (
+            self._settings.mode == "free" or contract in self._rejected_contracts or request.contract == PLAIN_TEXT
+        )
         mode: OutputMode = "free" if is_free else "grammar"
         body: dict[str, Any] = {
-            "messages": [
-                {"role": role, "content": text if role == "system" else _defuse(text)}
-                for role, text in to_plain_text(request.messages, self.name)
-            ],
+            "messages": _rendered(to_plain_text(request.messages, self.name)),
             "max_tokens": self._settings.max_tokens,
-            "cache_prompt": True,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-            "return_progress": True,
-        }
+        } | _STREAM
         if self._settings.temperature is not None:
             body["temperature"] = self._settings.temperature
-        labels: tuple[str, ...] = ()
+        labels = [candidate.label for candidate in request.candidates]
+        is_measured = mode == "grammar" and request.answer_form == "short"
+        choice = None
+        if is_measured and request.choice_prompt and self._has_two_steps(engine):
+            choice = engine.choose(_rendered(to_plain_text(request.choice_prompt, self.name)), labels, cancelled)
         if mode == "grammar":
-            measures = request.answer_form == "short"
             schema = decoding_schema(
-                request.contract, is_small=self._is_small, asks_confidence=not measures, reason_begins=REASON
+                request.contract,
+                is_small=self._is_small,
+                asks_confidence=not is_measured,
+                reason_begins=REASON,
+                choice=choice.label if choice else None,
             )
             body["grammar"] = _grammar(schema)
-            if measures:
-                labels = (*(candidate.label for candidate in request.candidates), "abort")
-                body |= {"logprobs": True, "top_logprobs": _TOP_TOKENS}
+        if is_measured and choice is None:
+            body |= {"logprobs": True, "top_logprobs": _TOP_TOKENS}
         try:
-            return engine.generate(body, cancelled, mode, on_delta, labels)
+            reply = engine.generate(
+                body, cancelled, mode, on_delta, (*labels, "abort") if is_measured and not choice else ()
+            )
+            return choice.added_to(reply) if choice else reply
         except SchemaRejected as error:
             if self._settings.mode == "auto":
                 self._rejected_contracts.add(contract)
                 error.instead = "free"
             raise
+
+    def _has_two_steps(self, engine: _Engine) -> bool:
+        if self._settings.two_step == "auto":
+            return engine.parameters < TWO_STEP_PARAMETERS
+        return self._settings.two_step == "always"
+
+
+class _Choice(NamedTuple):
+    """The result of the first step: a label, its probability among all labels, and what the call used."""
+
+    label: str
+    probability: float | None
+    usage: Usage | None
+
+    def added_to(self, reply: ModelAnswer) -> ModelAnswer:
+        """Return the reply of the second step with the probability of the choice and the usage of both steps."""
+        usage = reply.usage
+        if usage is not None and self.usage is not None:
+            usage = Usage(
+                usage.input_tokens + self.usage.input_tokens,
+                usage.output_tokens + self.usage.output_tokens,
+                usage.cached_tokens + self.usage.cached_tokens,
+            )
+        return msgspec.structs.replace(reply, usage=usage, choice_probability=self.probability)
 
 
 class _Engine:
@@ -178,6 +224,35 @@ class _Engine:
         except Exception as error:
             raise ModelNotInstalled(f"cannot load `{path.name}`: {error}", hint=_LOAD_HINT) from error
         self._static_text = ""
+        self._can_begin_answers = True
+        self.parameters = self._count_parameters()
+
+    def choose(self, messages: list[dict[str, str]], labels: Sequence[str], cancelled: threading.Event) -> _Choice:
+        """Ask for one of the labels and nothing else. The result does not depend on the temperature."""
+        names = " | ".join(json.dumps(label, ensure_ascii=False) for label in labels)
+        body = {"messages": messages, "max_tokens": _MAX_LABEL_TOKENS, "temperature": 0} | _STREAM
+        tokens_read = self._prepare(body, messages[:-1], cancelled)
+        body |= {"logprobs": True, "top_logprobs": _TOP_TOKENS}
+        try:
+            answer = self._complete(body | self._choice_request(messages, names), cancelled)
+            reply = answer.reply("grammar", tokens_read, ())
+        except ModelBroken:
+            if not self._can_begin_answers:
+                raise
+            self._can_begin_answers = False  # some chat templates do not support it
+            answer = self._complete(body | self._choice_request(messages, names), cancelled)
+            reply = answer.reply("grammar", tokens_read, ())
+        label = reply.text.removeprefix(_CHOICE_BEGINS).partition('"')[0]
+        if label not in labels:
+            raise ResponseIncomplete(f"the local model chose {label!r}, which is not on offer")
+        return _Choice(label, answer.probability(labels), reply.usage)
+
+    def _choice_request(self, messages: list[dict[str, str]], names: str) -> dict[str, Any]:
+        """Return messages and grammar. Where the answer can be begun, the model generates the label alone."""
+        if not self._can_begin_answers:
+            return {"messages": messages, "grammar": f'root ::= {json.dumps(_CHOICE_BEGINS)} ({names}) "\\"}}"'}
+        begun = [*messages, {"role": "assistant", "content": _CHOICE_BEGINS}]
+        return {"messages": begun, "grammar": f'root ::= ({names}) "\\"}}"'}
 
     def generate(
         self,
@@ -188,7 +263,7 @@ class _Engine:
         labels: tuple[str, ...] = (),
     ) -> ModelAnswer:
         """Generate an answer, and measure the probability of its choice among `labels`."""
-        tokens_read = self._prepare(body, cancelled)
+        tokens_read = self._prepare(body, body["messages"][:1], cancelled)
         return self._complete(body, cancelled, on_delta).reply(mode, tokens_read, labels)
 
     def _complete(
@@ -203,23 +278,23 @@ class _Engine:
             raise _engine_error(f"the local model failed: {error}") from error
         return answer
 
-    def _prepare(self, body: dict[str, Any], cancelled: threading.Event) -> int:
-        """Load the state after the static message from memory or the cache, or read the message now.
+    def _prepare(self, body: dict[str, Any], static: list[dict[str, str]], cancelled: threading.Event) -> int:
+        """Load the state after the static messages from memory or the cache, or read them now.
 
         Returns:
             The number of tokens that had to be read.
         """
-        first = body["messages"][0]
-        if first["role"] != "system" or first["content"] == self._static_text:
+        text = static[0]["content"] if len(static) == 1 else json.dumps(static)
+        if not static or static[0]["role"] != "system" or text == self._static_text:
             return 0
-        self._static_text, text = "", first["content"]
+        self._static_text = ""
         file = self._cache.find(text)
         if file is not None and self._slot("restore", file):
             self._static_text = text
             return 0
         unconstrained = {key: value for key, value in body.items() if key not in _ANSWER_KEYS}
         try:
-            answer = self._complete(unconstrained | {"messages": [first], "max_tokens": 1}, cancelled)
+            answer = self._complete(unconstrained | {"messages": static, "max_tokens": 1}, cancelled)
         except ModelBroken:
             return 0  # a chat template may require a user message; the call itself reports real errors
         if answer.is_finished and not cancelled.is_set():
@@ -227,16 +302,49 @@ class _Engine:
             self._cache.store(text, lambda name: self._slot("save", name))
         return answer.usage.input_tokens - answer.usage.cached_tokens if answer.usage else 0
 
-    def _slot(self, action: str, name: str) -> bool:
-        """Save or restore the state, which only the HTTP API supports. Returns whether it succeeded."""
-        connection = http.client.HTTPConnection(self._server.listening_address.removeprefix("http://"), timeout=60)
+    def _count_parameters(self) -> int:
+        """Return the number of parameters of the model; a model that does not report it counts as large."""
+        connection = self._connection()
         try:
-            connection.request("POST", f"/slots/0?action={action}", json.dumps({"filename": name}), self._headers)
-            return connection.getresponse().status == http.client.OK
-        except (OSError, http.client.HTTPException):
-            return False
+            connection.request("GET", "/v1/models", headers=self._headers)
+            return int(json.loads(connection.getresponse().read())["data"][0]["meta"]["n_params"])
+        except (OSError, http.client.HTTPException, ValueError, KeyError, IndexError, TypeError):
+            return TWO_STEP_PARAMETERS
         finally:
             connection.close()
+
+    def _connection(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(self._server.listening_address.removeprefix("http://"), timeout=60)
+
+    def count_tokens(self, text: str) -> int:
+        """Return the number of tokens of a text, without those that the chat template adds."""
+        answer = self._post("/tokenize", {"content": text})
+        try:
+            return len(msgspec.json.decode(answer or b"", type=_Tokens).tokens)
+        except msgspec.MsgspecError as error:
+            raise _engine_error("the local model could not count the tokens of the prompt") from error
+
+    def _slot(self, action: str, name: str) -> bool:
+        """Save or restore the state. Returns whether it succeeded."""
+        return self._post(f"/slots/0?action={action}", {"filename": name}) is not None
+
+    def _post(self, path: str, body: dict[str, Any]) -> bytes | None:
+        """Call what only the HTTP API supports; return the answer, `None` if the call failed."""
+        connection = self._connection()
+        try:
+            connection.request("POST", path, json.dumps(body), self._headers)
+            response = connection.getresponse()
+            return response.read() if response.status == http.client.OK else None
+        except (OSError, http.client.HTTPException):
+            return None
+        finally:
+            connection.close()
+
+
+class _Tokens(msgspec.Struct):
+    """The answer of the engine to a text: its tokens."""
+
+    tokens: list[int]
 
 
 class _AnswerCollector:
@@ -275,6 +383,10 @@ class _AnswerCollector:
             cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
             self.usage = Usage(usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0), cached)
 
+    def probability(self, labels: Sequence[str]) -> float | None:
+        """Return the probability of the label that the answer consists of, with or without its key."""
+        return choice_probability(self._tokens, labels) or label_probability(self._tokens, labels)
+
     def reply(self, mode: OutputMode, tokens_read: int, labels: tuple[str, ...]) -> ModelAnswer:
         """Return the reply. Tokens that `_prepare` read for this call do not count as cached."""
         if self._error is not None:
@@ -289,6 +401,10 @@ class _AnswerCollector:
             usage = Usage(usage.input_tokens, usage.output_tokens, max(0, usage.cached_tokens - tokens_read))
         probability = choice_probability(self._tokens, labels) if labels else None
         return ModelAnswer("".join(self._parts), usage, mode, self._is_truncated, probability)
+
+
+def _rendered(messages: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"role": role, "content": text if role == "system" else _defuse(text)} for role, text in messages]
 
 
 _TEMPLATE_TOKENS = re.compile(r"<(?=\||/?s>|(?:start|end)_of_turn>|/?think>)|\[(?=/?INST\])")
@@ -345,7 +461,8 @@ def _cores() -> int:
 
 def _engine(path: Path, settings: ModelSettings) -> _Engine:
     threads = settings.threads or max(1, _cores() - 1)
-    key = (str(path.resolve()), threads, settings.context_tokens)
+    window = settings.window or LOCAL_WINDOW
+    key = (str(path.resolve()), threads, window)
     if key not in _LOADED:
-        _LOADED[key] = _Engine(path, threads, settings.context_tokens)
+        _LOADED[key] = _Engine(path, threads, window)
     return _LOADED[key]

@@ -32,9 +32,11 @@ from reyn.errors import (
 from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import to_wire, tool_wire
 from reyn.models.decoding import decoding_schema
-from reyn.models.protocol import ModelAnswer
+from reyn.models.native_reply import call_id
+from reyn.models.protocol import PLAIN_TEXT, ModelAnswer
 from reyn.models.sdk_logs import scrub_logs
 from reyn.models.streaming import EMPTY_DELTA, ENCODINGS, content_type, limit_body, read_chunks
+from reyn.models.tool_deltas import ToolCallCollector
 from reyn.secrets import origin_of
 
 if TYPE_CHECKING:
@@ -61,6 +63,13 @@ class _RequestFormat(NamedTuple):
     mode: OutputMode
     is_one_object: bool
     limit_field: str
+    has_tools: bool = False
+    is_plain_text: bool = False
+
+    @property
+    def key(self) -> tuple[bool, bool]:
+        """The kind of request that has this format."""
+        return self.has_tools, self.is_plain_text
 
 
 class OpenAIModel:
@@ -86,7 +95,15 @@ class OpenAIModel:
         # know only `max_tokens`.
         is_openai = settings.base_url is None
         mode: OutputMode = "json_schema" if settings.mode == "auto" else settings.mode
-        self._format = _RequestFormat(mode, is_openai, _NEWER_LIMIT if is_openai else "max_tokens")
+        # Some servers cannot constrain the output of a request with tools, so its format is found out separately.
+        limit_field = _NEWER_LIMIT if is_openai else "max_tokens"
+        self._formats = {
+            (has_tools, is_plain): _RequestFormat(
+                "free" if is_plain else mode, is_openai, limit_field, has_tools, is_plain
+            )
+            for has_tools in (False, True)
+            for is_plain in (False, True)
+        }
         self._client: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_key_rejected = False
@@ -95,7 +112,8 @@ class OpenAIModel:
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Send one request and read the streamed answer to its end."""
-        request_format, client = self._format, self._connect()
+        request_format = self._formats[bool(request.tools), request.contract == PLAIN_TEXT]
+        client = self._connect()
         try:
             # `chat.completions.create` spends more time on validating types than the call takes.
             stream = await client.post(
@@ -110,7 +128,7 @@ class OpenAIModel:
             raise self._request_error(error, request_format) from None  # its message may quote the key
         try:
             async with stream:
-                return await self._read_answer(stream.response, request_format, request.on_delta)
+                return await self._read_answer(stream.response, request_format, request)
         except ModelError:
             raise
         except Exception as error:  # noqa: BLE001 - as above
@@ -214,11 +232,11 @@ class OpenAIModel:
             body["response_format"] = {"type": "json_object"}
         return body
 
-    async def _read_answer(
-        self, response: Any, request_format: _RequestFormat, on_delta: Callable[[str], None] | None
-    ) -> ModelAnswer:
+    async def _read_answer(self, response: Any, request_format: _RequestFormat, request: ModelRequest) -> ModelAnswer:
         """Collect the chunks of an answer; raise `ResponseIncomplete` if the stream ends before the answer does."""
         parts: list[str] = []
+        calls = ToolCallCollector()
+        on_delta = request.on_delta
         length, usage, is_finished, is_truncated = 0, None, False, False
         async for chunk in read_chunks(response):
             if chunk.error is not None:
@@ -227,9 +245,10 @@ class OpenAIModel:
             for choice in chunk.choices or ():
                 if choice.index:
                     continue  # only one answer was requested
-                text = (choice.delta or choice.message or EMPTY_DELTA).text
+                delta = choice.delta or choice.message or EMPTY_DELTA
+                text = delta.text
                 parts.append(text)
-                length += len(text)
+                length += len(text) + (calls.add(delta.tool_calls) if delta.tool_calls else 0)
                 is_finished = is_finished or bool(choice.finish_reason)
                 is_truncated = is_truncated or choice.finish_reason == "length"
                 if choice.finish_reason == "content_filter":
@@ -243,7 +262,12 @@ class OpenAIModel:
         if not is_finished:
             what = "an incomplete answer" if length else f"no answer (content type: {content_type(response)})"
             raise ResponseIncomplete(f"model `{self.name}` sent {what}")
-        return ModelAnswer("".join(parts), usage, request_format.mode, is_truncated)
+        tool_calls = calls.tool_calls(lambda number: call_id(request.run_id, request.call, number))
+        return ModelAnswer("".join(parts), usage, request_format.mode, is_truncated, tool_calls=tool_calls)
+
+    def scrub(self, text: str) -> str:
+        """Replace the key in a text. Before the first call, no key is known."""
+        return self._scrub(text)
 
     # -- errors ---------------------------------------------------------------------------------------
 
@@ -255,7 +279,7 @@ class OpenAIModel:
             return self._status_error(error.status_code, message, headers, request_format, target)
         cause = error.__cause__ or error
         if isinstance(error, self._sdk.APITimeoutError) and "Connect" not in type(cause).__name__:
-            return self._timeout_error()
+            return self.timeout_error()
         details = f"{type(cause).__name__}: {self._shorten(str(cause))}"
         if not isinstance(error, self._sdk.APIConnectionError):
             message = f"the request to model `{self.name}` failed: {details}"
@@ -266,7 +290,7 @@ class OpenAIModel:
         """Translate an exception that interrupted an answer."""
         kind = type(error).__name__
         if "Timeout" in kind:
-            return self._timeout_error()
+            return self.timeout_error()
         message = f"the answer of model `{self.name}` was interrupted: {kind}: {self._shorten(str(error))}"
         return ResponseIncomplete(message)
 
@@ -279,7 +303,8 @@ class OpenAIModel:
             return self._status_error(code, message, {}, request_format)
         return ResponseIncomplete(f"model `{self.name}` reported an error instead of an answer: {message}")
 
-    def _timeout_error(self) -> ModelTimeout:
+    def timeout_error(self) -> ModelTimeout:
+        """Return the error for an answer that took too long."""
         return ModelTimeout(f"model `{self.name}` did not answer within {self._settings.timeout_seconds} seconds")
 
     def _status_error(
@@ -307,7 +332,7 @@ class OpenAIModel:
                 return PromptTooLong(text)
             if request_format.limit_field == "max_tokens" and _NEWER_LIMIT in message:
                 return self._change_format(text, request_format, _NEWER_LIMIT, limit_field=_NEWER_LIMIT)
-            if request_format.mode != "free" and _is_about_schema(message):
+            if request_format.mode != "free" and _is_about_schema(message) and not _is_about_tools(message):
                 return self._downgrade(text, message, request_format)
         return RequestRejected(text)
 
@@ -330,8 +355,8 @@ class OpenAIModel:
 
     def _change_format(self, text: str, request_format: _RequestFormat, instead: str, **changes: Any) -> SchemaRejected:
         """Change the format of later requests, unless a concurrent call has already changed it."""
-        if self._format == request_format:
-            self._format = request_format._replace(**changes)
+        if self._formats[request_format.key] == request_format:
+            self._formats[request_format.key] = request_format._replace(**changes)
         error = SchemaRejected(text)
         error.instead = instead
         return error
@@ -427,6 +452,11 @@ def _is_about_root(message: str) -> bool:
     lowered = message.lower()
     phrases = ("anyof", "oneof", "root", "top level", "top-level", 'type: "object"')
     return any(phrase in lowered for phrase in phrases)
+
+
+def _is_about_tools(message: str) -> bool:
+    """Recognize a rejected tool definition, which another output mode does not fix."""
+    return "schema for function" in message.lower()
 
 
 def _is_about_schema(message: str) -> bool:

@@ -7,12 +7,19 @@ belong to `reyn.kernel.llm_call_recorder`; names and settings belong to `reyn.mo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol, runtime_checkable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
 from reyn.journal.kinds import AnswerForm, Usage
 
+if TYPE_CHECKING:
+    from reyn.config import ModelSettings
+
+R = TypeVar("R")
+CountTokens = Callable[[str], int]
+"""Counts the tokens of a text."""
 Role = Literal["system", "user", "assistant", "tool"]
 """The author of a message; `tool` is the result of a tool call."""
 
@@ -97,7 +104,7 @@ class Candidate(msgspec.Struct, frozen=True):
     label: str = ""
 
 
-class ModelRequest(msgspec.Struct, frozen=True):
+class ModelRequest(msgspec.Struct, frozen=True, dict=True):
     """One call of a model.
 
     Adapters of language models send `messages`. A model written in Python can decide from `phase`, `input` and
@@ -113,10 +120,12 @@ class ModelRequest(msgspec.Struct, frozen=True):
         answered: Number of answers that the run has recorded before this call.
         on_delta: Callback for pieces of the answer as they arrive. Calling it is optional.
         phase: The phase that is being visited.
-        input: The input artifact, `{"type": …, "data": …}`, after preprocessing and without truncation.
+        input_json: The input artifact as JSON, after preprocessing and without truncation; `input` decodes it.
         candidates: The exits that the model may choose.
         answer_form: The form that `messages` and `contract` ask for.
         tools: The tools that the model may call natively.
+        choice_prompt: Messages that ask for the choice alone, with each choice as an example; the last is the input.
+            Empty where the model may do something else than choose.
     """
 
     messages: Sequence[Message]
@@ -127,11 +136,20 @@ class ModelRequest(msgspec.Struct, frozen=True):
     answered: int = 0
     on_delta: Callable[[str], None] | None = None
     phase: str = ""
-    input: Any = None
+    input_json: bytes = b""
     candidates: tuple[Candidate, ...] = ()
     answer_form: AnswerForm = "full"
     tools: tuple[ToolDefinition, ...] = ()
+    choice_prompt: tuple[Message, ...] = ()
 
+    @cached_property
+    def input(self) -> Any:
+        """The input artifact, `{"type": …, "data": …}`; `None` if the call has none."""
+        return msgspec.json.decode(self.input_json) if self.input_json else None
+
+
+PLAIN_TEXT: dict[str, Any] = {"type": "string"}
+"""The contract of a request whose answer is plain text: constrain nothing."""
 
 OutputMode = Literal["grammar", "json_schema", "json_object", "free"]
 """How the output of a model is constrained to the contract."""
@@ -166,7 +184,11 @@ class Delta(msgspec.Struct, frozen=True):
 
 
 class Model(Protocol):
-    """A language model. A model may also implement `DeclaresLatency` and `ClosableModel`."""
+    """A language model.
+
+    A model may also implement `DeclaresLatency`, `DeclaresAnswerForm`, `DeclaresPromptLimit`, `TokenizingModel`,
+    `DeclaresSettings`, `DeclaresImages` and `ClosableModel`.
+    """
 
     @property
     def name(self) -> str:
@@ -202,6 +224,48 @@ class DeclaresAnswerForm(Protocol):
 
 
 @runtime_checkable
+class DeclaresPromptLimit(Protocol):
+    """A model that declares how long a prompt may be; Reyn truncates longer ones, and records it."""
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """Return the context window less the tokens reserved for the answer."""
+        ...
+
+
+@runtime_checkable
+class DeclaresSettings(Protocol):
+    """A model that is passed from Python with settings of its own: its timeout, and the number of retries."""
+
+    @property
+    def settings(self) -> ModelSettings:
+        """Return the settings."""
+        ...
+
+
+@runtime_checkable
+class TokenizingModel(Protocol):
+    """A model with a tokenizer of its own, which counts the tokens of prompts exactly."""
+
+    async def with_tokenizer(self, work: Callable[[CountTokens], R]) -> R:
+        """Call `work` with a function that counts the tokens of a text, in any thread; return its result.
+
+        Raise a `ModelError` if the tokenizer is not available; the run then stops and can be resumed.
+        """
+        ...
+
+
+@runtime_checkable
+class DeclaresImages(Protocol):
+    """A model that declares whether it reads images; one that does not gets the description of an image as text."""
+
+    @property
+    def reads_images(self) -> bool:
+        """Return whether it reads images."""
+        ...
+
+
+@runtime_checkable
 class ClosableModel(Protocol):
     """A model that holds connections. The runtime closes the models that it opened."""
 
@@ -213,3 +277,8 @@ class ClosableModel(Protocol):
 def takes_time(model: Model) -> bool:
     """Return whether answers of a model take time."""
     return model.takes_time if isinstance(model, DeclaresLatency) else True
+
+
+def reads_images(model: Model) -> bool:
+    """Return whether a model is sent the images that tools return."""
+    return model.reads_images if isinstance(model, DeclaresImages) else False

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from reyn.errors import RecordingMissing, RunNotFound
 from reyn.journal import decode, kinds
+from reyn.models.native_reply import NativeReply, decode_reply
 from reyn.models.protocol import ModelAnswer
 
 if TYPE_CHECKING:
@@ -44,8 +45,10 @@ class RecordedModel:
             raise RecordingMissing(f"`{self.name}` has no answer to the request of call {request.call}")
         later = [reply for number, reply in recorded if number >= request.answered]
         reply = later[0] if later else recorded[-1][1]
+        text = self._journal.blob(reply.text).decode()
+        native = decode_reply(text) if request.answer_form == "tools" else NativeReply(text)
         return ModelAnswer(
-            self._journal.blob(reply.text).decode(), reply.usage, reply.mode, reply.cut, reply.choice_probability
+            native.content, reply.usage, reply.mode, reply.cut, reply.choice_probability, native.tool_calls
         )
 
 

@@ -9,14 +9,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from reyn.config import ModelSettings
+from reyn.config.values import PromptLimit
 from reyn.documents import nearest
 from reyn.errors import ModelUnknown, ReynError
-from reyn.models.protocol import ClosableModel, DeclaresAnswerForm, takes_time
+from reyn.models.protocol import (
+    ClosableModel,
+    DeclaresAnswerForm,
+    DeclaresPromptLimit,
+    DeclaresSettings,
+    TokenizingModel,
+    reads_images,
+    takes_time,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from reyn.config.values import CounterChoice, CounterName
     from reyn.journal import Journal
     from reyn.journal.kinds import AnswerForm
     from reyn.models.protocol import Model
@@ -28,7 +38,8 @@ if TYPE_CHECKING:
 class Roster:
     """The configured models, or one `override` that answers for every name.
 
-    `may_bind` decides whether the first use of a secret (a handle) may bind it to an origin.
+    `may_bind` decides whether the first use of a secret (a handle) may bind it to an origin. `counter` is how the
+    project counts tokens.
     """
 
     def __init__(
@@ -39,15 +50,19 @@ class Roster:
         secrets: Callable[[], Secrets],
         override: Model | None = None,
         may_bind: MayBind = lambda *_: True,
+        counter: CounterChoice = "auto",
     ) -> None:
         self._names = names
         self._root = root
         self._open_journal = journal
         self._open_secrets = secrets
         self._may_bind = may_bind
+        self._counter = counter
         self._secrets: Secrets | None = None
         self._override = override
         self._override_takes_time = override is not None and takes_time(override)
+        self._override_form: AnswerForm = "full" if override is None else _declared_form(override)
+        self._override_reads_images = override is not None and reads_images(override)
         self._opened: dict[str, Model] = {}
         self._takes_time: dict[str, bool] = {}
 
@@ -88,6 +103,12 @@ class Roster:
         """Return whether one model answers for every name."""
         return self._override is not None
 
+    @property
+    def override_settings(self) -> ModelSettings | None:
+        """Return the settings that the model of the caller declares, if it does."""
+        override: object = self._override
+        return override.settings if isinstance(override, DeclaresSettings) else None
+
     def settings(self, name: str) -> ModelSettings:
         """Return the settings of a model; defaults for an unknown name, which fails when it is opened."""
         try:
@@ -120,7 +141,7 @@ class Roster:
     def answer_form(self, name: str) -> AnswerForm:
         """Return the form in which a model is asked to answer, by its settings or by its adapter."""
         if self._override is not None:
-            return _declared_form(self._override)
+            return self._override_form
         settings = self.settings(name)
         if settings.answer_form != "auto":
             return settings.answer_form
@@ -128,12 +149,38 @@ class Roster:
             return "full"
         from reyn.models.catalog import INSTANT_ADAPTERS
 
-        if settings.model.partition(":")[0] not in INSTANT_ADAPTERS:
+        adapter = settings.model.partition(":")[0]
+        if adapter == "openai" and settings.base_url is None:
+            return "tools"  # every chat model of OpenAI has native tools; of other servers, Reyn cannot know
+        if adapter not in INSTANT_ADAPTERS:
             return "short"
         try:
             return _declared_form(self.open(name))
         except ReynError:
             return "full"  # the call itself reports why the model cannot be opened
+
+    def prompt_limit(self, name: str) -> PromptLimit:
+        """Return how many tokens a prompt for a model and its fallbacks may have, and how to count them."""
+        if self._override is not None:
+            declared = self._override.max_prompt_tokens if isinstance(self._override, DeclaresPromptLimit) else None
+            limits, has_tokenizer = [declared], isinstance(self._override, TokenizingModel)
+        else:
+            models = [self.settings(one) for one in self.fallbacks(name)]
+            limits = [one.max_prompt_tokens for one in models]
+            has_tokenizer = all(one.model.partition(":")[0] == "local" for one in models)
+        known = [limit for limit in limits if limit is not None]
+        return PromptLimit(min(known, default=None), self._counter_name(has_tokenizer=has_tokenizer))
+
+    def _counter_name(self, *, has_tokenizer: bool) -> CounterName:
+        if self._counter in ("chars", "bytes"):
+            return self._counter
+        if has_tokenizer:
+            return "model"
+        return "o200k_base" if self._counter == "exact" else "bytes"
+
+    def reads_images(self, name: str) -> bool:
+        """Return whether a model is sent the images that tools return; others get their description."""
+        return self.settings(name).images if self._override is None else self._override_reads_images
 
     def takes_time(self, name: str) -> bool:
         """Return whether answers of a model, or of one of its fallbacks, take time."""

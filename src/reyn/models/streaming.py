@@ -26,11 +26,27 @@ _MAX_ERROR_BYTES = 65_536
 _DRAIN_SECONDS = 0.1
 
 
+class FunctionDelta(msgspec.Struct):
+    """A piece of the name and of the arguments of a tool call. Some servers send arguments as an object."""
+
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class ToolCallDelta(msgspec.Struct):
+    """A piece of a tool call. Pieces of one call have the same `index`; some servers send none."""
+
+    index: int | None = None
+    id: str | None = None
+    function: FunctionDelta | None = None
+
+
 class Delta(msgspec.Struct):
     """A piece of an answer, or of the model's refusal to answer."""
 
     content: str | list[Any] | None = None
     refusal: str | None = None
+    tool_calls: list[ToolCallDelta] | None = None
 
     @property
     def text(self) -> str:

@@ -17,7 +17,7 @@ import msgspec
 
 from reyn.config import SandboxSettings
 from reyn.journal import Blob
-from reyn.journal.kinds import AskRequest, RunRequest
+from reyn.journal.kinds import AskRequest, MemoryRequest, RunRequest
 from reyn.ops.budget import Budget, OpFailed
 from reyn.permissions import Denied, Gate, NeedsApproval
 from reyn.workspace import Change, FileError, PathInvalid, Roots
@@ -103,6 +103,19 @@ class Call(msgspec.Struct, frozen=True):
 _MAX_ERROR_CHARS = 500
 
 
+class Attachments:
+    """Content that an op records beside its result, such as images. The result names it by its hash."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[str, Blob] = {}
+
+    def add(self, content: bytes) -> str:
+        """Record content with the result of the op; return its hash."""
+        blob = Blob.of(content)
+        self.blobs[blob.hash] = blob
+        return blob.hash
+
+
 def no_credentials(name: str) -> str:
     """Refuse a credential: nothing is required here."""
     raise OpFailed(f"the skill does not require the credential `{name}`; add it to `required_credentials` in skill.md")
@@ -121,6 +134,7 @@ class Env(msgspec.Struct, frozen=True):
         modules: The sources of the modules of the skill's python steps, by path.
         sandbox: The limits of programs and python steps.
         credential: Returns the value of a secret that the skill and the skills above it require, by its name.
+        attachments: Content to record beside the result.
     """
 
     roots: Roots
@@ -132,6 +146,7 @@ class Env(msgspec.Struct, frozen=True):
     modules: Mapping[str, str] = {}
     sandbox: SandboxSettings = SandboxSettings()
     credential: Callable[[str], str] = no_credentials
+    attachments: Attachments = msgspec.field(default_factory=Attachments)
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -147,15 +162,15 @@ class Plan(msgspec.Struct, frozen=True):
         changes: The files to change.
         result: The result, if it is known before the op is performed.
         blobs: Content that `changes` and `request` refer to; empty in a plan that was read from the journal.
-        request: Work for the kernel: a question to a person, or a run of a skill.
-        answer: The result of the request: the person's reply, or a `RunOutcome`.
+        request: Work for the kernel: a question to a person, a run of a skill, or a change of the memory.
+        answer: The result of the request: the person's reply, a `RunOutcome` or a `MemoryOutcome`.
     """
 
     rule: str = ""
     changes: tuple[Change, ...] = ()
     result: Result | None = None
     blobs: tuple[Blob, ...] = ()
-    request: AskRequest | RunRequest | None = None
+    request: AskRequest | RunRequest | MemoryRequest | None = None
     answer: Any = None
     approval: str | None = None
     """The rule that wants a person to approve this action."""
@@ -175,6 +190,13 @@ class RunOutcome(msgspec.Struct, frozen=True):
     artifact: dict[str, Any] | None
     error: str = ""
     phases: tuple[tuple[str, dict[str, Any]], ...] = ()
+
+
+class MemoryOutcome(msgspec.Struct, frozen=True):
+    """The outcome of a `MemoryRequest`: the id of what was remembered or forgotten, or the error."""
+
+    id: str = ""
+    error: str = ""
 
 
 @runtime_checkable

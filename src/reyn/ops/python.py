@@ -13,7 +13,7 @@ from reyn.ops.op import Plan
 from reyn.ops.sandbox_limits import limits_of
 from reyn.permissions import Denied, NeedsApproval, refusal
 from reyn.vocabulary import OpForm, OpSpec
-from reyn.vocabulary.schemas import arguments, path, result, text, whole
+from reyn.vocabulary.schemas import arguments, many, path, result, text, whole
 
 if TYPE_CHECKING:
     from reyn.ops.op import Call, Env, Result
@@ -36,7 +36,7 @@ def _form(mode: str, summary: str, effect: Any) -> OpForm:
                 "artifact": {"type": "object"},
                 "clock": whole(0, 2**53),
             },
-            {"seconds": whole(1, 86_400, default=DEFAULT_SECONDS), "credentials": {"type": "array"}},
+            {"seconds": whole(1, 86_400, default=DEFAULT_SECONDS), "credentials": many(text(64, least=1), 100)},
         ),
         effect,
         result(

@@ -86,5 +86,5 @@ def program_result(call: Call, outcome: Outcome, **fields: Any) -> Result:
     if outcome.returncode == 0:
         return call.ok(**fields)
     code = outcome.returncode
-    how = f"the program ended with exit code {code}" if code > 0 else f"signal {-code} ended the program"
+    how = f"the program ended with exit code {code}" if code > 0 else "the program was killed by a signal"
     return call.error(how, **fields)

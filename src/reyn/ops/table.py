@@ -20,6 +20,7 @@ from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.ops.ask_user import AskUserOp
 from reyn.ops.file import FileOp
 from reyn.ops.judge_output import JudgeOutputOp
+from reyn.ops.memory import COMPACT, FORGET, REMEMBER
 from reyn.ops.op import NeedsSetup, Op
 from reyn.ops.python import PythonOp
 from reyn.ops.run_skill import RunSkillOp
@@ -50,6 +51,9 @@ BUILT_IN: tuple[Op, ...] = (
     SandboxedExecOp(),
     ShellOp(),
     PythonOp(),
+    REMEMBER,
+    FORGET,
+    COMPACT,
 )
 _BUILT_IN_KINDS = frozenset(op.spec.kind for op in BUILT_IN)
 
@@ -82,10 +86,6 @@ class OpTable:
         """Whether a kind comes from outside the package."""
         return kind not in _BUILT_IN_KINDS
 
-    def with_problems(self, *problems: str) -> OpTable:
-        """Return a table that reports further problems."""
-        return OpTable(self._ops.values(), (*self.problems, *problems)) if problems else self
-
     def set_up(self, setup: OpSetup) -> OpTable:
         """Return the table for one project: the built-in ops get its configuration."""
         ops = (
@@ -105,6 +105,20 @@ class OpTable:
             _check(op, table)
             table[op.spec.kind] = op
         return OpTable(table.values(), self.problems)
+
+    def with_problems(self, *problems: str) -> OpTable:
+        """Return a table that reports further problems."""
+        return OpTable(self._ops.values(), (*self.problems, *problems)) if problems else self
+
+    def overlaid(self, *ops: Any) -> OpTable:
+        """Return a table with these ops added; they replace ops of the same kind that are not built in.
+
+        Raises:
+            OpInvalid: An object is not an op, or its kind cannot be registered.
+        """
+        kinds = {op.spec.kind for op in ops if isinstance(op, Op)}
+        rest = [op for kind, op in self._ops.items() if kind not in kinds or kind in _BUILT_IN_KINDS]
+        return OpTable(rest, self.problems).with_ops(*ops)
 
 
 @cache

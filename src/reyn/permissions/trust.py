@@ -1,9 +1,8 @@
 """Trust in a project: what its own configuration wants, and what holds until the user trusts it.
 
 `reyn.yaml` and `reyn.local.yaml` come with a project, which may be a stranger's. Until the user trusts the project,
-they cannot widen the file zones, grant permissions, or send a secret to a new origin; everything else in them holds. A
-later key that loads code belongs here, too. The user's decision is stored outside the project and covers exactly what
-the project wanted then.
+they cannot widen the file zones, grant permissions, send a secret to a new origin, or load code; everything else in
+them holds. The user's decision is stored outside the project and covers exactly what the project wanted then.
 """
 
 from __future__ import annotations
@@ -136,6 +135,8 @@ def load_project(
     if state in ("declined", "not trusted"):
         removed = _without_grants(merged, sources)
         _without_zones(merged, sources)
+        if _is_project(sources, "tools"):
+            merged["tools"] = []
         _without_servers(merged, sources)
         withheld = frozenset(_project_pairs(sources))
         found = ProjectTrust(str(root), state, wants, needed, removed, withheld)
@@ -202,6 +203,9 @@ def _wants(sources: Sources, merged: dict[str, Any]) -> Iterator[Want]:
                     path = ("permissions", key, index) if isinstance(entry, list) else ("permissions", key)
                     place = f"{document.file}:{document.at(*path).line}"
                     yield Want("permission", f"permissions.{key}", _rule_text(key, rule), place)
+    if _is_project(sources, "tools"):
+        for index, name in enumerate(merged.get("tools", ())):
+            yield Want("code", "tools", f"tools: load {name}", sources.place("tools", index))
     for name in _project_servers(sources):
         text = f"mcp.servers.{name}: {_server_text(merged['mcp']['servers'][name])}"
         yield Want("code", f"mcp.servers.{name}", text, sources.place("mcp", "servers", name))

@@ -12,6 +12,7 @@ import msgspec
 from reyn.context import ContextFrame, Execution, RejectedArtifact, turn_parts
 from reyn.context.frame import PATH_LENGTH
 from reyn.journal import decode, kinds
+from reyn.kernel.limits import visits_left
 from reyn.kernel.run_state import EMPTY, RunState, apply
 from reyn.runs.frames import RecordedFrame, find_frame, messages_of, sections_of
 
@@ -45,7 +46,7 @@ def context_frame(
         RunBlocked: The run's copy of its skill cannot be read.
     """
     visits = _VisitFolder()
-    recorded = find_frame(run_id, visits.follow(events, seq), seq)
+    recorded = find_frame(run_id, visits.follow(events, seq), seq, content)
     visit = visits.at_frame
     assert visit is not None
     assert visit.before.started is not None
@@ -66,7 +67,7 @@ def context_frame(
             (*history.path, phase.name)[-PATH_LENGTH:],
             visit.started.visit,
             history.total_steps + 1,
-            phase.remaining_visits(visit.now),
+            phase.remaining_visits(visit.now, visits_left(visit.now, compiled.skill, compiled.settings, phase.name)),
         ),
         parts.remaining_act_turns,
         tuple(value(name) for name in parts.reads),

@@ -152,7 +152,7 @@ def _decisions(events: Iterable[Event]) -> Iterator[Decision]:
             case kinds.FrameBuilt():
                 if ops:
                     yield Decision(seq, call, phase, f"ops {' '.join(ops)}", text, request, model, messages)
-                messages, ops = body.messages, []
+                messages, ops = (*body.messages, *_transcript(body.transcript)), []
             case kinds.LlmRequested(call=call, request=request):
                 pass
             case kinds.LlmResponded(text=text):
@@ -186,6 +186,14 @@ def _frame_difference(one: Decision, other: Decision, content: Callable[[str], b
             detail = f"`{heading}`: …{left[begin : at + 60]!r} and …{right[begin : at + 60]!r}"
             return heading, detail
     return "results", "the results of earlier ops differ"
+
+
+def _transcript(reference: kinds.TranscriptRef | None) -> tuple[FrameMessage, ...]:
+    """Return a transcript that a frame refers to as a section that can be compared."""
+    if reference is None:
+        return ()
+    text = f"# transcript\n{reference.length} messages, digest {reference.digest}"
+    return (kinds.FrameMessage("user", (kinds.Part(text=text),)),)
 
 
 def _sections(messages: tuple[FrameMessage, ...], content: Callable[[str], bytes]) -> list[tuple[str, str]]:

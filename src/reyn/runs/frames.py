@@ -6,18 +6,34 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from reyn.context import FrameSection, SectionCost, estimate_tokens, message_text
-from reyn.errors import RunNotFound
+from reyn.context import (
+    FrameSection,
+    SectionCost,
+    estimate_tokens,
+    frame_message,
+    message_text,
+    normalized,
+    rendered_message,
+)
+from reyn.errors import ReynError, RunNotFound
 from reyn.journal import decode, kinds
+from reyn.kernel.conversations import changed, seed_of
+from reyn.kernel.history import TRAIL_LENGTH
+from reyn.skills import unpin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from reyn.context import NormalizedMessage
     from reyn.journal import Body, Event
+    from reyn.kernel.conversations import Conversation
+    from reyn.skills import Skill
 
 _RESULTS = (kinds.OpCompleted, kinds.SubRunCompleted, kinds.PermissionDenied, kinds.ApprovalDecided)
 
 
+TOOLS = "tools"
+"""The role under which `frame_at` returns the native tools of a request, one per line."""
 ANSWER = "answer"
 """The role under which `frame_at` returns the model's answer."""
 
@@ -26,23 +42,32 @@ class RecordedFrame(NamedTuple):
     """A recorded frame: its messages, the op results in it, its answer, and what was truncated for it."""
 
     messages: tuple[kinds.FrameMessage, ...]
+    transcript: tuple[NormalizedMessage, ...]
+    """Messages after the system message that `transcript_extended` events added."""
     results: list[str]
+    tools: str | None
     answer: str | None
     handoff: kinds.ContextBudgetApplied | None
     truncated: dict[str, str]
     """The hash of the whole content, by the hash of the part that a frame contains."""
     form: kinds.AnswerForm
+    budget: kinds.PromptBudget | None = None
+    task: str = ""
+    """The instructions of the phase."""
 
     @property
     def turn(self) -> kinds.FrameMessage:
         """The message with the input."""
+        begun = next((one for one in reversed(self.transcript) if one.parts and one.parts[0].plain), None)
+        if begun is not None:
+            return frame_message(begun)
         return next((one for one in self.messages if _is_turn(one)), self.messages[-1])
 
 
 def frame_at(
     run_id: str, events: Iterable[Event], seq: int | None, content: Callable[[str], bytes]
 ) -> list[tuple[str, str]]:
-    """Return role and text of the messages of a frame, followed by the answer if there is one.
+    """Return role and text of the messages of a frame, followed by the native tools and the answer if there are any.
 
     Args:
         run_id: The run.
@@ -53,14 +78,30 @@ def frame_at(
     Raises:
         RunNotFound: The run has no event `seq`, or no frame at or before it.
     """
-    frame = find_frame(run_id, events, seq)
+    frame = find_frame(run_id, events, seq, content)
     messages = messages_of(frame, content)
     return messages if frame.answer is None else [*messages, (ANSWER, content(frame.answer).decode())]
 
 
 def messages_of(frame: RecordedFrame, content: Callable[[str], bytes]) -> list[tuple[str, str]]:
-    """Return role and text of the messages of a frame."""
-    return [(str(message.role), message_text(message, content, frame.results)) for message in frame.messages]
+    """Return role and text of the messages of a frame, followed by the native tools if there are any."""
+    system, rest = frame.messages[:1], frame.messages[1:]
+    messages = [
+        (str(message.role), _text(message, content, frame.results))
+        for message in (*map(normalized, system), *frame.transcript, *map(normalized, rest))
+    ]
+    return messages if frame.tools is None else [*messages, (TOOLS, _tool_lines(content(frame.tools)))]
+
+
+def _tool_lines(tools: bytes) -> str:
+    return "".join(f"{msgspec.json.encode(tool).decode()}\n" for tool in msgspec.json.decode(tools))
+
+
+def _text(message: NormalizedMessage, content: Callable[[str], bytes], results: list[str]) -> str:
+    """Return the text of a message, and one line for each native tool call."""
+    rendered = rendered_message(message, content, results=results)
+    calls = [f"{call.name} {call.arguments}" for call in rendered.tool_calls]
+    return "\n".join([rendered.text, *calls] if rendered.text else calls) if calls else rendered.text
 
 
 def frame_sections(
@@ -68,7 +109,7 @@ def frame_sections(
 ) -> tuple[FrameSection, ...]:
     """Return the estimated tokens of each section of a frame, and of what was truncated. The arguments are those of
     `frame_at`."""
-    return sections_of(find_frame(run_id, events, seq), content)
+    return sections_of(find_frame(run_id, events, seq, content), content)
 
 
 class VisitContext(msgspec.Struct, frozen=True):
@@ -82,6 +123,7 @@ class VisitContext(msgspec.Struct, frozen=True):
         sections: The estimated tokens of each section of the last frame.
         input_tokens: The tokens of all prompts of the visit, as the provider reported them; 0 if it did not.
         cached_tokens: The part of them that a prompt cache served.
+        budget: The token budget of the last frame, if it was counted.
     """
 
     seq: int
@@ -91,6 +133,7 @@ class VisitContext(msgspec.Struct, frozen=True):
     sections: tuple[FrameSection, ...]
     input_tokens: int = 0
     cached_tokens: int = 0
+    budget: kinds.PromptBudget | None = None
 
     @property
     def tokens(self) -> int:
@@ -100,14 +143,21 @@ class VisitContext(msgspec.Struct, frozen=True):
 
 def visit_contexts(events: Iterable[Event], content: Callable[[str], bytes]) -> Iterator[VisitContext]:
     """Yield the tokens of each visit's prompt by section, for every visit with a frame."""
-    scanner, last, turns, usage = _Scanner(), 0, 0, kinds.Usage()
+    scanner, last, turns, usage = _Scanner(content), 0, 0, kinds.Usage()
     current: kinds.PhaseStarted | None = None
 
     def finished() -> Iterator[VisitContext]:
         if current is not None and turns:
-            sections = sections_of(scanner.frame(), content)
+            frame = scanner.frame()
             yield VisitContext(
-                last, current.phase, current.visit, turns, sections, usage.input_tokens, usage.cached_tokens
+                last,
+                current.phase,
+                current.visit,
+                turns,
+                sections_of(frame, content),
+                usage.input_tokens,
+                usage.cached_tokens,
+                frame.budget,
             )
 
     for event in events:
@@ -124,19 +174,41 @@ def visit_contexts(events: Iterable[Event], content: Callable[[str], bytes]) -> 
 
 
 def sections_of(frame: RecordedFrame, content: Callable[[str], bytes]) -> tuple[FrameSection, ...]:
-    """Return the estimated tokens of each section of a frame."""
+    """Return the estimated tokens of each section of a frame; those that its budget counted if it was truncated."""
+    if frame.budget is not None and frame.budget.sections:
+        return tuple(
+            FrameSection(one.name, one.original_tokens, one.tokens, _system_parts(one.name, one.tokens, frame, content))
+            for one in frame.budget.sections
+        )
     turn = next((number for number, one in enumerate(frame.messages) if _is_turn(one)), len(frame.messages))
     sections: list[FrameSection] = []
+    if frame.transcript:
+        turn = 1
+        tokens = sum(estimate_tokens(_text(message, content, frame.results)) for message in frame.transcript)
+        sections.append(FrameSection("transcript", tokens, tokens))
     for number, message in enumerate(frame.messages):
-        if number == turn:
+        if number == turn and not frame.transcript:
             sections += _turn_sections(message, frame, content)
             continue
         name = "system" if number < turn else "correction"
         tokens = estimate_tokens(message_text(message, content, frame.results))
         if sections and sections[-1].name == name:
             tokens += sections.pop().tokens
-        sections.append(FrameSection(name, tokens, tokens))
+        sections.append(FrameSection(name, tokens, tokens, _system_parts(name, tokens, frame, content)))
     return tuple(sections)
+
+
+def _system_parts(
+    name: str, tokens: int, frame: RecordedFrame, content: Callable[[str], bytes]
+) -> tuple[SectionCost, ...]:
+    """Return the shares of the task and of everything else that is static in the system message."""
+    if name != "system" or not frame.task:
+        return ()
+    text = message_text(frame.messages[0], content, frame.results)
+    task = -(-tokens * len(frame.task) // max(1, len(text)))
+    if frame.task not in text:
+        return ()
+    return (SectionCost("task", task, task), SectionCost("static", tokens - task, tokens - task))
 
 
 def _is_turn(message: kinds.FrameMessage) -> bool:
@@ -165,9 +237,18 @@ def _turn_sections(
 
 
 class _Scanner:
-    """Collects the parts of the last frame, event by event."""
+    """Collects the parts of the last frame, event by event. `content` returns content by its hash."""
 
-    def __init__(self) -> None:
+    def __init__(self, content: Callable[[str], bytes]) -> None:
+        self._content = content
+        self._skill_hash = ""
+        self._skills: dict[str, Skill | None] = {}
+        self.tools: str | None = None
+        self._phase = ""
+        self._conversations: dict[str, Conversation] = {}
+        self._before: dict[str, Conversation] = {}
+        self._trail: list[dict[str, Conversation]] = []
+        self._transcript: tuple[NormalizedMessage, ...] = ()
         self.answer: str | None = None
         self.built: kinds.FrameBuilt | None = None
         self._results: dict[str, str] = {}
@@ -177,12 +258,36 @@ class _Scanner:
 
     def take(self, body: Body) -> None:
         match body:
+            case kinds.RunForked() | kinds.RunResumed() if body.skill_hash is not None:
+                self._skill_hash = body.skill_hash
+            case kinds.RunStarted():
+                self._skill_hash, self._conversations = body.skill_hash, seed_of(body)
             case kinds.PhaseStarted():
-                self._results = {}
+                self._phase, self._results, self._before = body.phase, {}, self._conversations
+            case kinds.PhaseCompleted():
+                self._trail = [*self._trail, self._before][-TRAIL_LENGTH:]
+            case kinds.PhaseFailed():
+                self._conversations = self._before
+            case kinds.PhaseRolledBack() if self._trail:
+                self._conversations = self._trail.pop()
+            case (
+                kinds.TranscriptExtended()
+                | kinds.ExperienceRemembered()
+                | kinds.ExperienceForgotten()
+                | kinds.MemoryChanged()
+                | kinds.ContextCompacted()
+            ):
+                self._conversations = changed(self._conversations, body)
             case kinds.ContextBudgetApplied():
                 self._handoff = body
             case kinds.FrameBuilt():
                 self.built, self._frame_results, self.answer = body, list(self._results.values()), None
+                for one in body.budget.truncated if body.budget else ():
+                    self._truncated[one.part] = one.content
+                self.tools = None
+                self._transcript = self._referenced(body.transcript)
+            case kinds.LlmRequested(tools=tools):
+                self.tools = tools
             case kinds.LlmResponded(text=answer):
                 self.answer = answer
             case kinds.ContentTruncated(name=call, part=part, content=whole):
@@ -192,21 +297,51 @@ class _Scanner:
             case body if isinstance(body, _RESULTS) and body.result and _is_model_call(body.call):
                 self._results[body.call] = body.result
 
+    def _referenced(self, reference: kinds.TranscriptRef | None) -> tuple[NormalizedMessage, ...]:
+        found = self._conversations.get(self._phase)
+        if reference is None or found is None:
+            return ()
+        whole = found.whole(self._content)
+        return whole.tail(whole.length)[: reference.length]
+
     def frame(self) -> RecordedFrame:
         assert self.built is not None
+        built, task = self.built, self._task()
         return RecordedFrame(
-            self.built.messages, self._frame_results, self.answer, self._handoff, self._truncated, self.built.form
+            built.messages,
+            self._transcript,
+            self._frame_results,
+            self.tools,
+            self.answer,
+            self._handoff,
+            self._truncated,
+            built.form,
+            built.budget,
+            task,
         )
 
+    def _task(self) -> str:
+        """Return the instructions of the phase; empty if the run's copy of its skill cannot be read."""
+        if self._skill_hash not in self._skills:
+            try:
+                self._skills[self._skill_hash] = unpin(self._content(self._skill_hash))
+            except ReynError:
+                self._skills[self._skill_hash] = None
+        skill = self._skills[self._skill_hash]
+        phase = skill.phases.get(self._phase) if skill else None
+        return phase.instructions.strip() if phase else ""
 
-def find_frame(run_id: str, events: Iterable[Event], seq: int | None) -> RecordedFrame:
+
+def find_frame(run_id: str, events: Iterable[Event], seq: int | None, content: Callable[[str], bytes]) -> RecordedFrame:
     """Return the frame at an event, or the last one before it. The arguments are those of `frame_at`."""
-    scanner, last = _Scanner(), 0
+    scanner, last = _Scanner(content), 0
     for event in events:
         body, last = decode(event), event.seq
         if seq is not None and event.seq > seq:
             if scanner.answer is not None or isinstance(body, kinds.FrameBuilt | kinds.PhaseStarted):
                 break
+            if isinstance(body, kinds.LlmRequested):
+                scanner.tools = body.tools
             scanner.answer = body.text if isinstance(body, kinds.LlmResponded) else None
             continue
         scanner.take(body)

@@ -6,15 +6,18 @@ performs no effects and writes nothing to the project's journal.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
+from reyn.config.values import ProjectContext, PromptLimit
 from reyn.context import ContextFrame
 from reyn.errors import InputInvalid
 from reyn.journal import Blob, MemoryJournal, canonical, decode, kinds
 from reyn.kernel.effects import Ask, CallModel
 from reyn.kernel.inputs import to_artifact
+from reyn.kernel.limits import visits_left
 from reyn.kernel.loading import new_tape, pin_ops, start_event
 from reyn.kernel.phase_executor import visit
 from reyn.kernel.run_orchestrator import Visit
@@ -39,6 +42,7 @@ def preview_frame(
     ops: OpTable,
     form: kinds.AnswerForm,
     summaries: Blob | None = None,
+    limit: PromptLimit | None = None,
 ) -> ContextFrame:
     """Return the frame of a first visit of a phase; without `phase`, of the entry phase.
 
@@ -57,14 +61,32 @@ def preview_frame(
         artifact: dict[str, Any] = {"type": skill.inputs_of(phase)[0].name, "data": {}}
     else:
         artifact = to_artifact(input, skill, strict=settings.strict, node=phase)
-    frame = _Preview(skill, artifact, phase, settings, ops, form, summaries).frame()
-    if isinstance(frame, ContextFrame):
-        return frame
-    bare = replace(skill, phases=skill.phases | {phase: replace(skill.phases[phase], preprocessor=())})
-    without_steps = _Preview(bare, artifact, phase, settings, ops, form, summaries).frame()
-    assert isinstance(without_steps, ContextFrame)
-    warning = f"the preprocessor of phase `{phase}` was not executed: {frame}"
-    return replace(without_steps, warnings=(*without_steps.warnings, warning))
+    # A preview opens no model and needs no tokenizer, so it estimates.
+    limit = replace(limit or PromptLimit(), counter="bytes")
+    estimated = {name: replace(one, counter="bytes") for name, one in settings.prompt_limits.items()}
+    context = settings.context
+    if isinstance(context, ProjectContext):
+        context = replace(context, counter="bytes")
+    settings = replace(settings, prompt_limits=estimated, context=context)
+    preview = partial(_Preview, artifact=artifact, phase=phase, ops=ops, form=form, summaries=summaries, limit=limit)
+    frame = preview(skill, settings).frame()
+    warnings: tuple[str, ...] = ()
+    if isinstance(frame, _NotReached) and not frame.is_limit:
+        warnings = (f"the preprocessor of phase `{phase}` was not executed: {frame.reason}",)
+        skill = replace(skill, phases=skill.phases | {phase: replace(skill.phases[phase], preprocessor=())})
+        frame = preview(skill, settings).frame()
+    if isinstance(frame, _NotReached):
+        warnings = (*warnings, f"the run would stop here: {frame.reason}")
+        frame = preview(skill, settings, is_limited=False).frame()
+    assert isinstance(frame, ContextFrame)
+    return replace(frame, warnings=(*frame.warnings, *warnings))
+
+
+class _NotReached(NamedTuple):
+    """Why a visit does not reach its first model call; `is_limit` if the prompt exceeds its limit."""
+
+    reason: str
+    is_limit: bool = False
 
 
 class _Preview:
@@ -73,12 +95,15 @@ class _Preview:
     def __init__(
         self,
         skill: Skill,
+        settings: RunSettings,
+        *,
         artifact: dict[str, Any],
         phase: str,
-        settings: RunSettings,
         ops: OpTable,
         form: kinds.AnswerForm,
         summaries: Blob | None,
+        limit: PromptLimit,
+        is_limited: bool = True,
     ) -> None:
         # These limits stop a run before the model is called; they do not appear in the frame.
         limits = replace(settings.limits, tokens=None, run_seconds=None, phase_seconds=None)
@@ -93,6 +118,7 @@ class _Preview:
             model="",
             answer_form=form,
             summaries=summaries,
+            prompt_limit=limit,
         )
         reads = {
             name: Blob.of(canonical({"type": name, "data": {}}))
@@ -100,14 +126,17 @@ class _Preview:
             if name != started.input.type
         }
         self._tape: Tape = new_tape(self._journal, started, (*blobs, *reads.values()), now=0)
-        self._reader = RunReader(self._journal, ops)
+        if not is_limited:
+            self._tape.record(kinds.LimitRaised("max_prompt_tokens", None, 0), 0)
+        self._reader = RunReader(self._journal, lambda: ops)
         compiled = self._reader.compile_skill(started, self._tape.content)
         self._phase: CompiledPhase = compiled.phase(phase, self._tape.state)
         latest = {name: blob.hash for name, blob in reads.items()}
-        self._entry = Visit(phase, started.input, visit=1, step=1, path=(phase,), latest=latest)
+        left = visits_left(self._tape.state, skill, settings, phase)
+        self._entry = Visit(phase, started.input, visit=1, step=1, path=(phase,), latest=latest, left=left)
 
-    def frame(self) -> ContextFrame | str:
-        """Return the frame, or the reason why the visit does not reach its first model call."""
+    def frame(self) -> ContextFrame | _NotReached:
+        """Return the frame, or why the visit does not reach its first model call."""
         coroutine = visit(self._phase, self._entry, self._tape)
         try:
             effect = coroutine.send(None)
@@ -118,10 +147,13 @@ class _Preview:
         self._tape.flush_now(self._journal)
         if isinstance(effect, CallModel):
             return self._recorded_frame()
+        limits = [body.reason for body in self._bodies() if isinstance(body, kinds.LimitReached)]
+        if limits:
+            return _NotReached(limits[0], is_limit=True)
         failures = [body.reason for body in self._bodies() if isinstance(body, kinds.PhaseFailed)]
         if failures:
-            return failures[0]
-        return "a step asks a person" if isinstance(effect, Ask) else "a step has side effects"
+            return _NotReached(failures[0])
+        return _NotReached("a step asks a person" if isinstance(effect, Ask) else "a step has side effects")
 
     def _bodies(self) -> list[Any]:
         return [decode(event) for event in self._journal.read(_RUN)]

@@ -5,13 +5,15 @@ The other modules of this package implement the operations; this one binds them 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from reyn.config import RunSettings
+from reyn.context import rendered_message
 from reyn.errors import BlobMissing, ChainBroken, RunBlocked, RunNotFound, hint_of
 from reyn.kernel.compiled_skill import CompiledSkill
+from reyn.kernel.histories import HISTORIES
 from reyn.kernel.loading import unpin_ops
 from reyn.kernel.run_state import fold
 from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport, display_status
@@ -20,13 +22,14 @@ from reyn.runs.context_frames import context_frame
 from reyn.runs.diff import Side, compare, side_of
 from reyn.runs.family import descendants
 from reyn.runs.frames import frame_at, frame_sections, visit_contexts
+from reyn.runs.next_turn import next_frame
 from reyn.runs.replayer import Replayer, verify
 from reyn.skills import unpin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from reyn.context import ContextFrame, FrameSection
+    from reyn.context import ContextFrame, FrameSection, NormalizedMessageList
     from reyn.journal import Event, Journal, RunRow, kinds
     from reyn.kernel.run_state import RunState
     from reyn.ops import OpTable
@@ -42,12 +45,12 @@ _CACHED_SKILLS = 64
 class RunReader:
     """The recorded runs of one journal. `OSRuntime` has most of these methods and documents them."""
 
-    def __init__(self, journal: Journal, ops: OpTable, resolve: Callable[[str], str] = str) -> None:
+    def __init__(self, journal: Journal, ops: Callable[[], OpTable], resolve: Callable[[str], str] = str) -> None:
         """Read the runs of a journal.
 
         Args:
             journal: The journal.
-            ops: The installed ops.
+            ops: Returns the installed ops. Called on first use, because loading the tools of a project runs its code.
             resolve: Follows the symbolic links of a path in the project; by default paths are taken as they are.
         """
         self.journal = journal
@@ -92,7 +95,9 @@ class RunReader:
         return self.to_result(self.state(run))
 
     async def replay(self, run: str) -> ReplayReport:
-        return await Replayer(self.journal, self.compile_skill, self._ops, self._resolve).replay(self.find(run).run_id)
+        return await Replayer(self.journal, self.compile_skill, self._ops(), self._resolve).replay(
+            self.find(run).run_id
+        )
 
     def verify(self, run: str, head: str | None = None) -> VerifyReport:
         return verify(self.journal, self.find(run).run_id, head)
@@ -107,6 +112,24 @@ class RunReader:
     def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         row = self.find(run)
         return frame_at(row.run_id, self.journal.read(row.run_id), seq, self.journal.blob)
+
+    def transcript(self, run: str, phase: str | None = None) -> NormalizedMessageList:
+        state = self.state(run)
+        name = state.phase if phase is None else phase
+        found = state.conversations.get(name)
+        if found is None or found.visit:
+            raise RunNotFound(f"run `{state.run_id}` has no conversation in phase `{name}`")
+        before = HISTORIES.load(found.history, self.journal.blob)
+        own = found.messages.tail(found.messages.length)
+        return before.append(*(rendered_message(message, self.journal.blob) for message in own))
+
+    async def next_frame(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
+        row = self.find(run)
+
+        def compile_skill(started: kinds.RunStarted) -> CompiledSkill:
+            return self.compile_skill(started, self.journal.blob)
+
+        return await next_frame(self.journal, row.run_id, compile_skill, answer)
 
     def context_frame(self, run: str, seq: int | None = None) -> ContextFrame:
         row = self.find(run)
@@ -140,7 +163,7 @@ class RunReader:
                 raise RunBlocked(f"the run's own copy of its skill or settings is missing: {error}") from error
             while len(self._skills) >= _CACHED_SKILLS:
                 self._skills.pop(next(iter(self._skills)))
-            vocabulary = unpin_ops(specs) if specs is not None else self._ops.vocabulary
+            vocabulary = unpin_ops(specs) if specs is not None else self._ops().vocabulary
             self._skills[key] = CompiledSkill(unpin(copies[0]), _to_settings(copies[1]), vocabulary)
         return self._skills[key]
 

@@ -13,15 +13,22 @@ import os
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
 from reyn.config import ModelSettings, RunSettings, journal_key, user_config
+from reyn.config.load import merge_rules
+from reyn.config.values import PromptLimit
+from reyn.context import normalize
+from reyn.context.bpe import check_installed
 from reyn.errors import (
     ApprovalUnknown,
+    BlobMissing,
+    InputInvalid,
     McpServerFailed,
     McpServerUnknown,
+    MutationInvalid,
     ProjectNotFound,
     RunBlocked,
     RunBusy,
@@ -30,14 +37,18 @@ from reyn.errors import (
     RunNotResumable,
     SecretStoreUnavailable,
     SkillInvalid,
+    UpgradeIncompatible,
 )
-from reyn.journal import ENDED, Blob, Cancel, MemoryJournal, RaiseLimit, canonical, kinds
+from reyn.journal import ENDED, AbortTurn, Blob, Cancel, ChangeMemory, MemoryJournal, RaiseLimit, canonical, kinds
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
 from reyn.kernel.budget_log import BudgetLog
 from reyn.kernel.commits import SharedCommits
 from reyn.kernel.compiled_skill import CompiledSkill, RunContext
+from reyn.kernel.conversations import memory_error, memory_of
 from reyn.kernel.driver import Driver
+from reyn.kernel.histories import HISTORIES
 from reyn.kernel.inputs import check_supported, missing_class_warnings, to_artifact
+from reyn.kernel.limits import sub_run_settings
 from reyn.kernel.live import InboxPolling, LiveWorld, inbox_events
 from reyn.kernel.loading import Resumption, check_ops, load_head, load_run, new_tape, pin_ops, start_event
 from reyn.kernel.op_performer import OpPerformer, requests_above, roots_of
@@ -51,6 +62,7 @@ from reyn.lint.requests import malformed_requests
 from reyn.models.roster import Roster
 from reyn.ops import OpSetup, standard_ops
 from reyn.ops.budget import OpFailed
+from reyn.ops.configured import with_tools
 from reyn.ops.mcp import Connections, read_definitions, with_mcp_tools, write_definitions
 from reyn.permissions import RuleError, parse_requests
 from reyn.permissions.explain import explain_requests, ungranted
@@ -80,19 +92,20 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reyn.config import Config
-    from reyn.context import ContextFrame, FrameSection
+    from reyn.context import ContextFrame, Experience, FrameSection, NormalizedMessageList
     from reyn.errors import Finding, NextAction
     from reyn.journal import Approval, Event, Journal, RunRow, Status
     from reyn.journal.sqlite import SqliteJournal
-    from reyn.kernel.live import Listener, OnDelta
+    from reyn.kernel.live import Listener, OnDelta, OutputCheck
     from reyn.kernel.loading import LoadedRun
+    from reyn.kernel.nesting import RunScope
     from reyn.kernel.ports import Clock, Ids, People
     from reyn.kernel.run_state import RunState
     from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
     from reyn.kernel.tape import Tape
-    from reyn.models import Model
+    from reyn.models import Message, Model
     from reyn.models.listing import ModelStatus
-    from reyn.ops import Op
+    from reyn.ops import Op, OpTable
     from reyn.ops.mcp import ToolDefinitions
     from reyn.permissions import Policy
     from reyn.runs.diff import DiffReport
@@ -110,6 +123,8 @@ STATE = ".reyn"
 """The state directory, relative to the project."""
 DATABASE = "journal.db"
 _IMPORT_LIMITS = ImportLimits()
+_MAX_CHECKED = 64
+"""Skills as values that need not be checked again."""
 
 
 class _Observers(NamedTuple):
@@ -117,6 +132,7 @@ class _Observers(NamedTuple):
 
     listener: Listener | None
     on_delta: OnDelta | None
+    check: OutputCheck | None = None
 
 
 class OSRuntime:
@@ -139,10 +155,12 @@ class OSRuntime:
         ops: Iterable[Op] = (),
         trust: ProjectTrust | None = None,
         vouches: bool = False,
+        base: Self | None = None,
         allow_shell: bool = False,
         allow_unsafe_python: bool = False,
     ) -> None:
         self.root = root
+        self._base = base
         self._vouches = vouches
         self._allow_shell = allow_shell
         self._allow_unsafe_python = allow_unsafe_python
@@ -150,17 +168,22 @@ class OSRuntime:
         self.config = config
         self.trust = trust or ProjectTrust(str(root))
         self.library = Library(root)
-        setup = OpSetup(config, self._secret_for, self.library, self._findings_of)
-        self.mcp = Connections(root)
-        self.ops = with_mcp_tools(standard_ops().with_ops(*ops).set_up(setup), self.mcp, setup, root)
+        if base is not None:
+            self.mcp: Connections = base.mcp
+            self._own_ops = base.ops.overlaid(*ops)
+        else:
+            setup = OpSetup(config, self._secret_for, self.library, self._findings_of)
+            self.mcp = Connections(root)
+            self._own_ops = with_mcp_tools(standard_ops().with_ops(*ops).set_up(setup), self.mcp, setup, root)
         self.people: People = people or Unattended()
         self._journal = journal
         self._model = model
         self._clock = clock or SystemClock()
         self._ids = ids or TimedIds()
-        self._executing: set[asyncio.Task[Any]] = set()
-        self._polling = InboxPolling()
+        self._executing: set[asyncio.Task[Any]] = base._executing if base else set()  # noqa: SLF001 - of this class
+        self._polling: InboxPolling = base._polling if base else InboxPolling()  # noqa: SLF001 - of this class
         self._cached_reader: RunReader | None = None
+        self._checked_values: list[Skill] = []
         self._has_learned = False
         self._has_learned_keys = False
 
@@ -221,9 +244,67 @@ class OSRuntime:
             allow_unsafe_python=allow_unsafe_python,
         )
 
+    def derive(
+        self,
+        *,
+        ops: Iterable[Op] = (),
+        model: Model | str | None = None,
+        permissions: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Return a runtime of the same project with other ops, model or settings.
+
+        It shares journal, people and commits with this one and is closed with it. Runs that it starts are runs of the
+        project like any other. The ops of another derived runtime are not inherited.
+
+        Args:
+            ops: Ops to add; they replace ops of the same kind that are not built in.
+            model: A model, or the name of one; by default that of this runtime.
+            permissions: Rules to add to those of the configuration.
+            **settings: Keys of the configuration to override.
+
+        Raises:
+            OpInvalid: An object is not an op, or its kind cannot be registered.
+        """
+        if isinstance(model, str):
+            settings["model"], model = model, None
+        rules = merge_rules(self._root_runtime.config.permissions, dict(permissions or {}))
+        config = msgspec.structs.replace(self.config, **settings, permissions=rules)
+        derived = type(self)(
+            self.root,
+            config,
+            model=model or (None if "model" in settings else self._model),
+            clock=self._clock,
+            ids=self._ids,
+            people=self.people,
+            ops=ops,
+            trust=self.trust,
+            allow_shell=self._allow_shell,
+            allow_unsafe_python=self._allow_unsafe_python,
+            base=self._root_runtime,
+        )
+        if derived._model is None or derived._model is self._model:  # noqa: SLF001 - of this class
+            own = derived._model is self._model  # noqa: SLF001 - of this class
+            vars(derived)["_roster"] = self._roster if own else self._root_runtime._roster  # noqa: SLF001 - of this class
+        return derived
+
+    @property
+    def _root_runtime(self) -> Self:
+        """The runtime that owns journal, models and running runs: the one that this one was derived from."""
+        return self._base or self
+
+    @cached_property
+    def ops(self) -> OpTable:
+        """The ops: built in, of installed packages, of the project's `tools`, and those that the caller passed."""
+        if self._base is not None or not self.config.tools:
+            return self._own_ops
+        return with_tools(self._own_ops, self.config.tools, self.root)
+
     @cached_property
     def journal(self) -> Journal:
         """The journal. It is opened on first use, so that a refused run creates no files."""
+        if self._base is not None:
+            return self._base.journal
         if self._journal is not None:
             return self._journal
         from reyn.journal.sqlite import SqliteJournal
@@ -235,6 +316,9 @@ class OSRuntime:
 
     def _check_owner(self) -> None:
         """Refuse to execute or undo runs of a journal that another user created."""
+        if self._base is not None:
+            self._base._check_owner()  # noqa: SLF001 - of this class
+            return
         if self._has_journal and self.journal is self._project_journal:
             self._project_journal.check_own()
 
@@ -257,13 +341,15 @@ class OSRuntime:
 
     @property
     def _has_journal(self) -> bool:
+        if self._base is not None:
+            return self._base._has_journal  # noqa: SLF001 - of this class
         return self._journal is not None or "journal" in vars(self) or (self.root / STATE / DATABASE).exists()
 
     @property
     def _reader(self) -> RunReader:
         journal = self._existing_journal
         if self._cached_reader is None or self._cached_reader.journal is not journal:
-            self._cached_reader = RunReader(journal, self.ops, self._resolve_links)
+            self._cached_reader = RunReader(journal, lambda: self.ops, self._resolve_links)
         return self._cached_reader
 
     def _resolve_links(self, path: str) -> str:
@@ -275,18 +361,23 @@ class OSRuntime:
 
     @cached_property
     def _commits(self) -> SharedCommits:
+        if self._base is not None:
+            return self._base._commits  # noqa: SLF001 - of this class
         return SharedCommits(self.journal)
 
     # -- starting and resuming ------------------------------------------------------------------------
 
     async def run(
         self,
-        skill: str,
+        skill: str | Skill,
         input: Any = None,
         *,
         run_id: str | None = None,
         listener: Listener | None = None,
         on_delta: OnDelta | None = None,
+        check: OutputCheck | None = None,
+        within: RunScope | None = None,
+        history: Iterable[Message | dict[str, Any]] = (),
     ) -> RunResult:
         """Start a run and execute it until it ends or stops.
 
@@ -294,13 +385,24 @@ class OSRuntime:
         its result.
 
         Args:
-            skill: Name or path of the skill.
+            skill: Name or path of the skill, or the skill as a value.
             input: Text, the data of the entry phase's type, or an artifact with `type` and `data`.
             run_id: The id of the run; generated by default.
             listener: Called with every event once it is durable.
             on_delta: Called with every piece of a model's answer as it arrives.
+            check: Checks a final output that fits its schema, if the skill says `checks_output`: returns the JSON path
+                and the message of an error, both empty if it is valid. The model is asked again after an error.
+            within: The op, of a run in this journal, whose code makes this call: the new run is a sub-run of its run.
+                If the op is performed again after a crash, the same call continues the same sub-run.
+            history: The messages that came before, if the entry phase is a conversation: messages, or dicts in the
+                format of chat completion APIs. A transcript that `transcript` returned is stored once. A system message
+                is left out: the phase has its own.
+
+        Raises:
+            MessageInvalid: A message of the history has an unknown role, a malformed field or invalid text.
+            TranscriptInvalid: A tool call of the history does not have exactly one result.
         """
-        observers, value = _Observers(listener, on_delta), self._scrub(input)
+        observers, value = _Observers(listener, on_delta, check), self._scrub(input)
         name = _checked_id(self._ids.new() if run_id is None else run_id)
 
         async def again() -> RunResult:
@@ -308,7 +410,12 @@ class OSRuntime:
 
         if run_id is not None and self.is_recorded(name):
             return await self._claim_and_execute(name, again, observers)
-        loaded = self.load(skill)
+        loaded = self.load(skill) if isinstance(skill, str) else self._checked_value(skill)
+        earlier = normalize(history)
+        if earlier.length and not _is_conversation(loaded):
+            raise InputInvalid(f"phase `{loaded.entry}` is not a conversation, so that a run cannot have a history")
+        if within is not None:
+            return await self._run_within(within, loaded, value, observers, earlier)
         settings = self._run_settings()
         artifact = Blob.of(canonical(to_artifact(value, loaded, strict=settings.strict)))
         model = self._roster.ready(self.config.model)
@@ -324,27 +431,71 @@ class OSRuntime:
                 artifact,
                 model=model,
                 answer_form=self._roster.answer_form(model),
+                prompt_limit=self._roster.prompt_limit(model),
                 source=self._source(skill),
                 summaries=self._summaries(loaded, settings),
+                history=self._store_history(earlier),
             )
             return await self._begin(first, model, observers)
 
         return await self._claim_and_execute(name, start, observers)
+
+    def _store_history(self, history: NormalizedMessageList) -> tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]]:
+        """Return the parts of a history, and the content that the journal does not have."""
+
+        def is_stored(name: str) -> bool:
+            try:
+                return bool(self.journal.blob(name))
+            except BlobMissing:
+                return False
+
+        return HISTORIES.store(history, is_stored, self._roster.scrub)
 
     def _summaries(self, skill: Skill, settings: RunSettings) -> Blob | None:
         """Return the summaries of phases that other programs left in the project, if the skill receives handoffs."""
         receives = RunContext(skill, settings, self.ops.vocabulary).uses_handoffs
         return read_summaries(self.root, self._roster.scrub) if receives else None
 
-    def _source(self, skill: str) -> str | None:
+    async def _run_within(
+        self, scope: RunScope, skill: Skill, value: Any, observers: _Observers, history: NormalizedMessageList
+    ) -> RunResult:
+        """Run a skill as a sub-run of the run whose op is being performed, within what that run's limits leave."""
+        parent = scope.tape.state
+        assert parent.started is not None
+        above = self._reader.compile_skill(parent.started, scope.tape.content).settings
+        settings = msgspec.structs.replace(
+            sub_run_settings(parent, above),
+            strict=self.config.strict,
+            max_phase_retries=self.config.max_phase_retries,
+        )
+        artifact = to_artifact(value, skill, strict=settings.strict)
+        model = self._roster.ready(self.config.model or parent.models.name)
+        form = self._roster.answer_form(model)
+        earlier = self._store_history(history)
+        state = await self._sub_runs(model, observers).call(scope, skill, artifact, settings, model, form, earlier)
+        return self._reader.to_result(state)
+
+    def _checked_value(self, skill: Skill) -> Skill:
+        """Check a skill that is a value like one that is loaded."""
+        if skill not in self._checked_values:
+            check_pinned(skill)
+            check_supported(skill, self.ops.vocabulary)
+            self._checked_values.append(skill)
+            del self._checked_values[:-_MAX_CHECKED]
+        return skill
+
+    def _source(self, skill: str | Skill) -> str | None:
         """Return the path of a skill that was given as a path, relative to the project if it is inside."""
-        if not is_path(skill):
+        if not isinstance(skill, str) or not is_path(skill):
             return None
         place = Path(skill).resolve()
         return str(place.relative_to(self.root)) if place.is_relative_to(self.root) else str(place)
 
-    def _is_skill_of(self, started: kinds.RunStarted, skill: str) -> bool:
+    def _is_skill_of(self, started: kinds.RunStarted, skill: str | Skill) -> bool:
         """Whether a name or path names the skill of a run. The skill's files need not exist any more."""
+        if not isinstance(skill, str):
+            function = self._reader.compile_skill(started).skill.function
+            return started.skill == skill.name and function == skill.function
         if not is_path(skill):
             return skill == started.skill
         if started.source:
@@ -368,6 +519,7 @@ class OSRuntime:
         upgrade: bool = False,
         listener: Listener | None = None,
         on_delta: OnDelta | None = None,
+        check: OutputCheck | None = None,
     ) -> RunResult:
         """Continue a run that was interrupted or stopped, until it ends or stops again.
 
@@ -379,13 +531,14 @@ class OSRuntime:
             upgrade: Continue with the current version of the skill, if it is compatible.
             listener: Called with every event once it is durable.
             on_delta: Called with every piece of a model's answer as it arrives.
+            check: Checks the final output, as for `run`.
 
         Raises:
             RunNotResumable: The run cannot continue with these options; `action` of the error is the operation that
                 continues it.
             RunBusy: Another process executes the run.
         """
-        run_id, observers = self.find(run).run_id, _Observers(listener, on_delta)
+        run_id, observers = self.find(run).run_id, _Observers(listener, on_delta, check)
         return await self._claim_and_execute(
             run_id,
             lambda: self._resume(run_id, observers, retry=retry, raised=raise_limits, model=model, upgrade=upgrade),
@@ -478,8 +631,9 @@ class OSRuntime:
 
     def _upgraded(self, loaded: LoadedRun) -> Skill:
         """Load the current version of a run's skill, and check that the run can continue with it."""
-        skill = self.load(loaded.started.source or loaded.started.skill)
         recorded = self._reader.compile_skill(loaded.started)
+        _check_of_files(recorded.skill)
+        skill = self.load(loaded.started.source or loaded.started.skill)
         # A visit in progress keeps the op specifications that it was offered, so only the skill is compared. The copy
         # of a skill holds JSON, so a loaded skill is compared by its own copy.
         current = CompiledSkill(unpin(pin(skill).content), recorded.settings, recorded.vocabulary)
@@ -487,17 +641,18 @@ class OSRuntime:
         return skill
 
     def stream(
-        self, skill: str, input: Any = None, *, run_id: str | None = None, on_delta: OnDelta | None = None
+        self, skill: str | Skill, input: Any = None, *, run_id: str | None = None, on_delta: OnDelta | None = None
     ) -> RunStream:
         """Start a run and iterate over its events as they become durable; `.result` holds the result at the end."""
         return RunStream(lambda listener: self.run(skill, input, run_id=run_id, listener=listener, on_delta=on_delta))
 
-    async def _run_again(self, run_id: str, skill: str, input: Any, observers: _Observers) -> RunResult:
+    async def _run_again(self, run_id: str, skill: str | Skill, input: Any, observers: _Observers) -> RunResult:
         """Continue an existing run if it was interrupted, else return its result. Uses the run's own copies."""
         check_not_imported(self.find(run_id), "continued")
         loaded = load_run(self.journal, run_id)
         if not self._is_skill_of(loaded.started, skill):
-            raise RunIdTaken(f"run `{run_id}` is a run of skill `{loaded.started.skill}`, not of `{skill}`")
+            name = skill if isinstance(skill, str) else skill.name
+            raise RunIdTaken(f"run `{run_id}` is a run of skill `{loaded.started.skill}`, not of `{name}`")
         compiled = self._reader.compile_skill(loaded.started)
         artifact = Blob.of(canonical(to_artifact(input, compiled.skill, strict=compiled.settings.strict)))
         if loaded.started.input.hash != artifact.hash:
@@ -547,17 +702,8 @@ class OSRuntime:
     def _world(self, model: str, resumption: Resumption | None, observers: _Observers) -> LiveWorld:
         """Return the world of a run. Each of its sub-runs gets its own, with its own resumption."""
 
-        async def execute_run(tape: Tape, resumption: Resumption | None) -> RunState:
-            try:
-                return await Driver(tape, self._compiler_for(tape), self._world(model, resumption, observers)).drive()
-            finally:
-                self._polling.notify(tape.run_id)
-                if (started := tape.state.started) is not None and started.parent is not None:
-                    self._polling.notify(started.parent.run)  # the message may be for the parent as well
-
-        sub_runs = SubRuns(
-            self.journal, self._clock, self._ids, self.ops, self.load, self._reader.compile_skill, execute_run
-        )
+        # The check is for the output of this run, not for that of the skills that it runs.
+        sub_runs = self._sub_runs(model, observers._replace(check=None))
         self._learn_secrets()
         return LiveWorld(
             self.journal,
@@ -573,6 +719,21 @@ class OSRuntime:
             resumption=resumption,
             listener=observers.listener,
             on_delta=observers.on_delta,
+            check=observers.check,
+            owner=self,
+        )
+
+    def _sub_runs(self, model: str, observers: _Observers) -> SubRuns:
+        async def execute_run(tape: Tape, resumption: Resumption | None) -> RunState:
+            try:
+                return await Driver(tape, self._compiler_for(tape), self._world(model, resumption, observers)).drive()
+            finally:
+                self._polling.notify(tape.run_id)
+                if (started := tape.state.started) is not None and started.parent is not None:
+                    self._polling.notify(started.parent.run)  # the message may be for the parent as well
+
+        return SubRuns(
+            self.journal, self._clock, self._ids, self.ops, self.load, self._reader.compile_skill, execute_run
         )
 
     async def _execute(self, tape: Tape, world: LiveWorld) -> RunResult:
@@ -595,6 +756,8 @@ class OSRuntime:
         """Yield the warnings that apply to every run of this runtime."""
         if self.trust.warning:
             yield self.trust.warning
+        if self.config.tools:
+            yield from self.ops.problems
         for name, why in self._roster.secrets().unreadable.items():
             yield f"`{name}` cannot be read, so its values are not removed from what is recorded: {why}"
 
@@ -648,6 +811,66 @@ class OSRuntime:
         for name in family:
             self._take_messages(name)
 
+    def remember(self, run: str, text: str) -> None:
+        """Let a conversation remember a text, beyond any compaction. The next turn sees it.
+
+        Raises:
+            MutationInvalid: The text is blank, or the run has no conversation.
+        """
+        self._change_memory(run, "remember", text)
+
+    def forget(self, run: str, experience: str) -> None:
+        """Let a conversation forget an experience, by its id.
+
+        Raises:
+            MutationInvalid: The conversation does not remember it.
+        """
+        self._change_memory(run, "forget", experience)
+
+    def experiences(self, run: str) -> tuple[Experience, ...]:
+        """Return what the conversation of a run remembers, the oldest first."""
+        state = self._reader.state(run)
+        return memory_of(state, state.phase).experiences
+
+    def _change_memory(self, run: str, action: Literal["remember", "forget"], text: str) -> None:
+        row = self.find(run)
+        check_not_imported(row, "changed: it is never executed here")
+        if row.status in ENDED:
+            raise RunNotResumable(
+                f"run `{row.run_id}` is already {row.status}", hint="Its memory is not used any more."
+            )
+        state, value = self._reader.state(row.run_id), self._scrub(text)
+        if state.phase not in state.conversations:
+            raise MutationInvalid(f"phase `{state.phase}` of run `{row.run_id}` has no conversation yet")
+        if error := memory_error(memory_of(state, state.phase), action, value):
+            raise MutationInvalid(error)
+        self.journal.post(row.run_id, ChangeMemory(action, value))
+        self._polling.notify(row.run_id)
+        self._take_messages(row.run_id)
+
+    def abort_turn(self, run: str, reason: str = "", *, partial: str = "") -> None:
+        """Abort the turn of a conversation that is in progress; the conversation itself can go on.
+
+        What the turn has done stays in the transcript: the user's message, completed tool calls, and what had arrived
+        of the answer. Tool calls without a result are recorded as cancelled. A request that arrives after the turn has
+        ended is refused.
+
+        Args:
+            run: The conversation.
+            reason: Why, for the record.
+            partial: The text of the model's answer so far, as the caller received it.
+        """
+        row = self.find(run)
+        check_not_imported(row, "aborted: it is never executed here")
+        if row.status in ENDED:
+            raise RunNotResumable(f"run `{row.run_id}` is already {row.status}", hint="There is nothing to abort.")
+        self.journal.post(row.run_id, AbortTurn(reason, self._scrub(partial)))
+        self._polling.notify(row.run_id)
+        for child in descendants(self.journal, row.run_id):
+            if child.status not in ENDED:
+                self.journal.post(child.run_id, Cancel(reason))
+                self._polling.notify(child.run_id)
+
     def _cancel_descendants(self, run_id: str, reason: str) -> None:
         """Cancel sub-runs that started or stopped before the cancellation of their root run was recorded."""
         for row in descendants(self.journal, run_id):
@@ -664,7 +887,7 @@ class OSRuntime:
         with suppress(RunBusy, RunBlocked), self.journal.claim(run_id):
             state, tape = load_head(self.journal, run_id)
             now, messages = self._clock.now(), self.journal.drain(run_id, state.messages_taken)
-            for body, blobs in inbox_events(messages, state.wait, now):
+            for body, blobs in inbox_events(messages, state, now):
                 tape.record(body, now, *blobs)
             tape.flush_now(self.journal)
 
@@ -709,8 +932,8 @@ class OSRuntime:
         forked, blobs = self._forked(name, row.run_id, point, model, self._scrub(input), skill)
         opened = self._roster.ready(model or point.state.models.name)
         if forked.model is not None:
-            form = self._roster.answer_form(opened)
-            forked = msgspec.structs.replace(forked, model=opened, answer_form=form)
+            form, limit = self._roster.answer_form(opened), self._roster.prompt_limit(opened)
+            forked = msgspec.structs.replace(forked, model=opened, answer_form=form, prompt_limit=limit)
 
         async def start() -> RunResult:
             self._files.recreate_workspace(name, row.run_id, point.event)
@@ -777,6 +1000,8 @@ class OSRuntime:
         started, recorded = state.started, self._reader.compile_skill(state.started)
         is_imported = bool(row.imported) or started.imported
         source = None if is_imported else started.source
+        if upgrade:
+            _check_of_files(recorded.skill)
         skill = self.load(source or started.skill) if upgrade else recorded.skill
         settings = self._run_settings() if is_imported else recorded.settings
         artifact = Blob(started.input.hash, self.journal.blob(started.input.hash))
@@ -797,11 +1022,13 @@ class OSRuntime:
                 artifact,
                 model=opened,
                 answer_form=self._roster.answer_form(opened),
+                prompt_limit=self._roster.prompt_limit(opened),
                 rerun_of=started.run_id,
                 source=source,
                 imported=is_imported,
                 requests=started.requests,
                 summaries=summaries,
+                history=(started.history if _is_conversation(skill) else (), ()),
             )
             return await self._begin((first, blobs), opened, observers)
 
@@ -954,6 +1181,30 @@ class OSRuntime:
         """Return role and text of the messages of a frame, by default the last one, and the model's answer."""
         return self._reader.frame_at(run, seq)
 
+    def transcript(self, run: str, phase: str | None = None) -> NormalizedMessageList:
+        """Return the messages of a conversation with their texts, those of its history included.
+
+        Args:
+            run: The run.
+            phase: The phase that is the conversation; by default the phase of the run's last visit.
+
+        Raises:
+            RunNotFound: The run has no conversation in this phase.
+        """
+        return self._reader.transcript(run, phase)
+
+    async def next_frame(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
+        """Return role and text of the messages that a stopped run would send next. Records nothing.
+
+        Args:
+            run: The run.
+            answer: The answer to its open question; in a conversation, what the user says next.
+
+        Raises:
+            RunNotResumable: The run does not call its model next.
+        """
+        return await self._reader.next_frame(run, answer)
+
     def context_frame(self, run: str, seq: int | None = None) -> ContextFrame:
         """Return the frame at an event of a run, or the last one before it, as a value; by default the last frame."""
         return self._reader.context_frame(run, seq)
@@ -1070,14 +1321,18 @@ class OSRuntime:
         Raises:
             InputInvalid: The input does not fit the phase, or there is no such phase.
         """
-        form = self._roster.answer_form(self.config.model)
+        form, limit = self._roster.answer_form(self.config.model), self._roster.prompt_limit(self.config.model)
         loaded, settings = self.load(skill), self._run_settings()
-        return preview_frame(loaded, input, phase, settings, self.ops, form, self._summaries(loaded, settings))
+        return preview_frame(loaded, input, phase, settings, self.ops, form, self._summaries(loaded, settings), limit)
 
     def _run_settings(self) -> RunSettings:
         settings = RunSettings.of(self.config)
         forms = {name: self._roster.answer_form(name) for name in settings.classes.values()}
-        return msgspec.structs.replace(settings, answer_forms=forms)
+        limits = {name: self._roster.prompt_limit(name) for name in settings.classes.values()}
+        known = {name: limit for name, limit in limits.items() if limit != PromptLimit()}
+        if settings.counter == "exact":
+            check_installed()
+        return msgspec.structs.replace(settings, answer_forms=forms, prompt_limits=known)
 
     def check_config(self) -> None:
         """Check the permission rules, the file zones and the name of the default model. Opens no model.
@@ -1108,10 +1363,13 @@ class OSRuntime:
             lambda: self.secrets,
             self._model,
             self.trust.may_bind,
+            RunSettings.of(self.config).counter,
         )
 
     @cached_property
     def secrets(self) -> Secrets:
+        if self._base is not None:
+            return self._base.secrets
         from reyn.secrets import EnvironmentStore, Secrets, open_secrets
 
         origins = user_config()
@@ -1189,7 +1447,12 @@ class OSRuntime:
         return lambda started: self._reader.compile_skill(started, tape.content)
 
     async def aclose(self) -> None:
-        """Interrupt the runs that are being executed and close models and journal."""
+        """Interrupt the runs that are being executed and close models and journal.
+
+        A runtime that was derived from another one is closed with that.
+        """
+        if self._base is not None:
+            return
         executing = self._executing - {asyncio.current_task()}
         for task in executing:
             task.cancel()
@@ -1224,5 +1487,19 @@ def _check_imported(skill: Skill, vocabulary: Vocabulary) -> None:
     check_supported(skill, vocabulary)
 
 
+def _check_of_files(skill: Skill) -> None:
+    """Refuse to look for the current version of a skill that a Python function defines: a file may have its name."""
+    if skill.function:
+        raise UpgradeIncompatible(
+            f"`{skill.name}` is the Python function `{skill.function}`; its current version is not in a file of skills",
+            hint="Call the function again, or continue the run with its own copy.",
+        )
+
+
 def _with_warning(result: RunResult, warning: str) -> RunResult:
     return msgspec.structs.replace(result, warnings=(*result.warnings, warning))
+
+
+def _is_conversation(skill: Skill) -> bool:
+    """Whether the entry of a skill is a conversation, which can start with a history."""
+    return skill.entry in skill.phases and skill.phases[skill.entry].conversation is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from reyn.journal import ENDED
 from reyn.runs.archive import ImportLimits
@@ -11,24 +11,25 @@ from reyn.runtime.os_runtime import OSRuntime
 from reyn.runtime.stream import SyncRunStream
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
     from datetime import timedelta
     from pathlib import Path
     from types import TracebackType
     from typing import Self
 
     from reyn.config import Config
-    from reyn.context import ContextFrame, FrameSection
+    from reyn.context import ContextFrame, Experience, FrameSection, NormalizedMessageList
     from reyn.errors import NextAction
     from reyn.journal import Approval, Event, Journal, RunRow, Status
-    from reyn.kernel.live import Listener, OnDelta
+    from reyn.kernel.live import Listener, OnDelta, OutputCheck
+    from reyn.kernel.nesting import RunScope
     from reyn.kernel.ports import Clock, Ids, People
     from reyn.kernel.run_state import RunState
     from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
-    from reyn.models import Model
+    from reyn.models import Message, Model
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable
-    from reyn.ops.mcp import ToolDefinitions
+    from reyn.ops.mcp import Connections, ToolDefinitions
     from reyn.permissions.trust import ProjectTrust
     from reyn.runs.diff import DiffReport
     from reyn.runs.frames import VisitContext
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from reyn.secrets import Secrets
     from reyn.skills import Library, Skill
 
+T = TypeVar("T")
 _IMPORT_LIMITS = ImportLimits()
 
 
@@ -50,9 +52,11 @@ class SyncRuntime:
     `OSRuntime`.
     """
 
-    def __init__(self, runtime: OSRuntime) -> None:
+    def __init__(self, runtime: OSRuntime, *, runner: asyncio.Runner | None = None) -> None:
+        """Wrap a runtime. A `runner` belongs to the caller, who closes it and the runtime."""
         self.runtime = runtime
-        self._runner = asyncio.Runner()
+        self._owns_runner = runner is None
+        self._runner = runner or asyncio.Runner()
 
     @classmethod
     def open(
@@ -87,6 +91,17 @@ class SyncRuntime:
             )
         )
 
+    def derive(
+        self,
+        *,
+        ops: Iterable[Op] = (),
+        model: Model | str | None = None,
+        permissions: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> Self:
+        derived = self.runtime.derive(ops=ops, model=model, permissions=permissions, **settings)
+        return type(self)(derived, runner=self._runner)
+
     @property
     def root(self) -> Path:
         return self.runtime.root
@@ -112,6 +127,10 @@ class SyncRuntime:
         return self.runtime.ops
 
     @property
+    def mcp(self) -> Connections:
+        return self.runtime.mcp
+
+    @property
     def journal(self) -> Journal:
         return self.runtime.journal
 
@@ -119,18 +138,36 @@ class SyncRuntime:
     def secrets(self) -> Secrets:
         return self.runtime.secrets
 
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Execute a coroutine of the underlying `OSRuntime` and return its result."""
+        return self._runner.run(work)
+
     # -- executing runs -------------------------------------------------------------------------------
 
     def run(
         self,
-        skill: str,
+        skill: str | Skill,
         input: Any = None,
         *,
         run_id: str | None = None,
         listener: Listener | None = None,
         on_delta: OnDelta | None = None,
+        check: OutputCheck | None = None,
+        within: RunScope | None = None,
+        history: Iterable[Message | dict[str, Any]] = (),
     ) -> RunResult:
-        return self._runner.run(self.runtime.run(skill, input, run_id=run_id, listener=listener, on_delta=on_delta))
+        return self._runner.run(
+            self.runtime.run(
+                skill,
+                input,
+                run_id=run_id,
+                listener=listener,
+                on_delta=on_delta,
+                check=check,
+                within=within,
+                history=history,
+            )
+        )
 
     def resume(
         self,
@@ -142,6 +179,7 @@ class SyncRuntime:
         upgrade: bool = False,
         listener: Listener | None = None,
         on_delta: OnDelta | None = None,
+        check: OutputCheck | None = None,
     ) -> RunResult:
         return self._runner.run(
             self.runtime.resume(
@@ -152,11 +190,12 @@ class SyncRuntime:
                 upgrade=upgrade,
                 listener=listener,
                 on_delta=on_delta,
+                check=check,
             )
         )
 
     def stream(
-        self, skill: str, input: Any = None, *, run_id: str | None = None, on_delta: OnDelta | None = None
+        self, skill: str | Skill, input: Any = None, *, run_id: str | None = None, on_delta: OnDelta | None = None
     ) -> SyncRunStream:
         return SyncRunStream(self.runtime.stream(skill, input, run_id=run_id, on_delta=on_delta), self._runner)
 
@@ -211,6 +250,9 @@ class SyncRuntime:
 
     def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
         return self.runtime.answer(run, wait, value, is_text=is_text, by=by)
+
+    def abort_turn(self, run: str, reason: str = "", *, partial: str = "") -> None:
+        self.runtime.abort_turn(run, reason, partial=partial)
 
     def cancel(self, run: str, reason: str = "") -> None:
         self.runtime.cancel(run, reason)
@@ -268,6 +310,21 @@ class SyncRuntime:
 
     def result(self, run: str) -> RunResult:
         return self.runtime.result(run)
+
+    def remember(self, run: str, text: str) -> None:
+        self.runtime.remember(run, text)
+
+    def forget(self, run: str, experience: str) -> None:
+        self.runtime.forget(run, experience)
+
+    def experiences(self, run: str) -> tuple[Experience, ...]:
+        return self.runtime.experiences(run)
+
+    def transcript(self, run: str, phase: str | None = None) -> NormalizedMessageList:
+        return self.runtime.transcript(run, phase)
+
+    def next_frame(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
+        return self._runner.run(self.runtime.next_frame(run, answer))
 
     def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         return self.runtime.frame_at(run, seq)
@@ -334,6 +391,8 @@ class SyncRuntime:
     # -- closing --------------------------------------------------------------------------------------
 
     def close(self) -> None:
+        if not self._owns_runner:
+            return
         self._runner.run(self.runtime.aclose())
         self._runner.close()
 

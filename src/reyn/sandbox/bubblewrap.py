@@ -60,13 +60,12 @@ class Bubblewrap:
     def start(self, argv: tuple[str, ...], access: Access, limits: Limits) -> _Wrapped:
         """Start a program. The caller has checked that there is no `problem`."""
         assert self._path is not None
-        filter_ = compile_filter(network=access.network, subprocesses=access.subprocesses)
-        descriptor = os.memfd_create("filter")
+        filter_ = _descriptor(compile_filter(network=access.network, subprocesses=access.subprocesses))
+        arguments = [*_namespaces(access), *_mounts(access, limits), "--seccomp", str(filter_)]
+        # Other users can read the command line of a process, and the environment has credentials.
+        options = _descriptor(b"".join(os.fsencode(argument) + b"\0" for argument in arguments))
         try:
-            os.write(descriptor, filter_)
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            arguments = [*_namespaces(access), *_mounts(access, limits), "--seccomp", str(descriptor)]
-            command = [self._path, *arguments, "--", *limited(argv, limits)]
+            command = [self._path, "--args", str(options), "--", *limited(argv, limits)]
             process = subprocess.Popen(  # noqa: S603 - the point of this module
                 command,
                 stdin=subprocess.PIPE,
@@ -75,12 +74,21 @@ class Bubblewrap:
                 bufsize=0,
                 env={},
                 cwd="/",
-                pass_fds=(descriptor,),
+                pass_fds=(filter_, options),
                 start_new_session=True,
             )
         finally:
-            os.close(descriptor)
+            os.close(filter_)
+            os.close(options)
         return _Wrapped(process, counts_processes=access.subprocesses)
+
+
+def _descriptor(content: bytes) -> int:
+    """Return a descriptor from which a program can read some content."""
+    descriptor = os.memfd_create("reyn")
+    os.write(descriptor, content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
 
 
 def _namespaces(access: Access) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """The program that calls a python step's function: executed by CPython, in the process sandbox or unconfined.
 
-It reads a request as JSON from standard input and writes one line of JSON to standard output; whatever the function
+It reads a request as a line of JSON from standard input and writes its answer to standard output; what the function
 prints goes to standard error. With a clock, it fixes time and randomness: the result is then a function of the input.
-It is executed as a script and imports little, because every call starts a new interpreter.
+It is executed as a script and imports little, because every call needs a new interpreter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    request = json.load(sys.stdin)
+    request = json.loads(sys.stdin.readline())
     answer = os.dup(1)
     os.dup2(2, 1)  # a `print` cannot damage the answer
     try:

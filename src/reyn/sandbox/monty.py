@@ -21,14 +21,17 @@ if TYPE_CHECKING:
 _INPUT = "reyn_artifact_of_this_step"
 _LIMITS = (TimeoutError, MemoryError)
 _pools: dict[int, Monty] = {}
-"""The pool of this process; a forked child has its own."""
+"""The pool, by the process that opened it."""
 
 
-def is_installed() -> bool:
-    """Return whether the package is installed."""
+def problem() -> str:
+    """Return why Monty cannot be used in this process; empty if it can."""
     from importlib.util import find_spec
 
-    return find_spec("pydantic_monty") is not None
+    if find_spec("pydantic_monty") is None:
+        return "the package `pydantic-monty` is not installed (extra `sandbox`)"
+    # Its threads do not exist in a forked process, which would wait for them for ever.
+    return "this process was forked from one that uses Monty" if _pools.keys() - {os.getpid()} else ""
 
 
 class MontyFailed(PythonFailed):

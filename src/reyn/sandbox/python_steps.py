@@ -12,9 +12,11 @@ import msgspec
 
 from reyn.errors import SandboxUnavailable
 from reyn.sandbox import monty
-from reyn.sandbox.backends import choose_backend, run_program
+from reyn.sandbox.backends import choose_backend
 from reyn.sandbox.interpreter_choice import needs_cpython
 from reyn.sandbox.results import PythonFailed, PythonResult, StepOutput
+from reyn.sandbox.spares import SPARES
+from reyn.sandbox.supervision import supervise
 from reyn.sandbox.system import python_program
 from reyn.sandbox.unconfined import run_unconfined
 from reyn.sandbox.values import Access
@@ -67,9 +69,8 @@ def choose_sandbox(source: str) -> SandboxChoice:
     """Return the sandbox for the source of a module."""
     if reason := needs_cpython(source) or _failed_in_monty.get(source, ""):
         return SandboxChoice("process", reason)
-    if not monty.is_installed():
-        return SandboxChoice("process", "the package `pydantic-monty` is not installed (extra `sandbox`)")
-    return SandboxChoice("monty")
+    problem = monty.problem()
+    return SandboxChoice("process", problem) if problem else SandboxChoice("monty")
 
 
 def run_safe(step: PythonStep, limits: Limits, backend: BackendName = "auto", stop: Stop | None = None) -> PythonResult:
@@ -110,8 +111,8 @@ def run_safe(step: PythonStep, limits: Limits, backend: BackendName = "auto", st
 def _run_cpython(step: PythonStep, limits: Limits, backend: BackendName, stop: Stop | None, note: str) -> PythonResult:
     chosen = choose_backend(backend)
     argv = (python_program(), *_OPTIONS, "-c", _harness())
-    request = json.dumps(_request(step, step.clock)).encode()
-    outcome = run_program(chosen, argv, Access(env=_ENV), limits, request, stop)
+    process = SPARES.start(chosen, argv, Access(env=_ENV), limits)
+    outcome = supervise(process, _request(step, step.clock), limits, stop)
     return _result(outcome, chosen.name, limits, note)
 
 
@@ -126,19 +127,20 @@ def run_unsafe(
     import sys
 
     argv = (sys.executable, "-P", str(_HARNESS))
-    request = json.dumps(_request(step, None)).encode()
-    outcome = run_unconfined(argv, cwd, limits, env=env, stdin=request, stop=stop)
+    outcome = run_unconfined(argv, cwd, limits, env=env, stdin=_request(step, None), stop=stop)
     return _result(outcome, "none", limits, "")
 
 
-def _request(step: PythonStep, clock: int | None) -> dict[str, Any]:
-    return {
+def _request(step: PythonStep, clock: int | None) -> bytes:
+    """Return the line that the harness reads."""
+    request = {
         "sources": step.sources,
         "module": step.module,
         "function": step.function,
         "artifact": step.artifact,
         "clock": clock,
     }
+    return json.dumps(request).encode() + b"\n"
 
 
 @cache
@@ -154,6 +156,7 @@ class _Answer(msgspec.Struct):
 def _result(outcome: Outcome, sandbox: str, limits: Limits, note: str) -> PythonResult:
     output = StepOutput(limits.output_bytes)
     output.add(outcome.stderr)
+    output.truncated = outcome.truncated
     if outcome.status != "exited":
         raise PythonFailed(outcome.reason, sandbox, output, timed_out=outcome.status == "timeout")
     try:

@@ -90,6 +90,7 @@ class _Supervision:
         self._truncated = False
         self._has_ended = False
         self._pidfd = -1
+        self._open = {*process.streams}
 
     def run(self) -> Outcome:
         stdin, stdout, stderr = self._process.streams
@@ -104,9 +105,8 @@ class _Supervision:
         self._drain()
         returncode = self._process.wait()
         self._selector.close()
-        for descriptor in (stdin, stdout, stderr):
-            with suppress(OSError):
-                os.close(descriptor)
+        for descriptor in tuple(self._open):
+            self._close(descriptor)
         out, err = bytes(self._output[stdout]), bytes(self._output[stderr])
         return Outcome(status, returncode, out, err, self._truncated, reason)
 
@@ -145,6 +145,11 @@ class _Supervision:
                         self._has_ended = True
         return "exited", ""
 
+    def _close(self, descriptor: int) -> None:
+        """Close a stream once: another thread may have got its number since."""
+        self._open.remove(descriptor)
+        os.close(descriptor)
+
     def _feed(self, descriptor: int) -> None:
         try:
             self._stdin = self._stdin[os.write(descriptor, self._stdin[:_CHUNK]) :] if self._stdin else self._stdin
@@ -154,7 +159,7 @@ class _Supervision:
             self._stdin = self._stdin[:0]
         if not self._stdin:
             self._selector.unregister(descriptor)
-            os.close(descriptor)
+            self._close(descriptor)
 
     def _read(self, descriptor: int) -> None:
         try:

@@ -6,12 +6,14 @@ For `shell` and for unsafe python steps, which the operator has allowed. Its env
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reyn.errors import SandboxUnavailable
 from reyn.sandbox.supervision import supervise
 from reyn.sandbox.system import search_path
 
@@ -32,7 +34,13 @@ def run_unconfined(
     stdin: bytes = b"",
     stop: Stop | None = None,
 ) -> Outcome:
-    """Run a program until it ends or exceeds a limit. Only the limits of time and output apply."""
+    """Run a program until it ends or exceeds a limit. Only the limits of time and output apply.
+
+    Raises:
+        SandboxUnavailable: This is not Linux, where Reyn cannot find every process that the program started.
+    """
+    if platform.system() != "Linux":
+        raise SandboxUnavailable(f"programs can be executed on Linux only, not on {platform.system()}")
     inherited = {name: os.environ[name] for name in ("HOME", "USER", "LOGNAME") if name in os.environ}
     environment = {"PATH": search_path(), "LANG": "C.UTF-8"} | inherited | (env or {})
     return supervise(_Reaped(argv, cwd, environment), stdin, limits, stop)

@@ -38,11 +38,13 @@ class Scrubber:
     def scrub(self, text: T) -> T:
         """Return the text with every known value replaced by its handle."""
         search = self._search
+        if not search.known:
+            return text
         if isinstance(text, bytes):
             if b"\\u00" not in text and not any(anchor in text for anchor in search.byte_anchors):
                 return text
             return self.scrub(text.decode(errors="surrogateescape")).encode(errors="surrogateescape")
-        if search.known and "\\u00" in text:
+        if "\\u00" in text:
             plain = without_needless_escapes(text)
             if plain != text and search.replace(plain) != plain:
                 text = plain

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from reyn.config.values import ContextChoice
-from reyn.skills.values import DEFAULT_ACT_TURNS, DEFAULT_OPS, STEP_TYPES
+from reyn.skills.values import DEFAULT_ACT_TURNS, DEFAULT_OPS, STEP_TYPES, ConversationSettings
 
 NonNegative = Annotated[int, msgspec.Meta(ge=0)]
 OnError = Literal["fail", "skip", "empty"]
@@ -48,6 +48,7 @@ class PhaseFrontMatter(msgspec.Struct, frozen=True):
     context: ContextChoice | None = None
     reads: tuple[str, ...] = ()
     requires_approval: bool = False
+    conversation: bool | ConversationSettings = False
 
 
 FORBIDDEN_IN_PHASE = {

@@ -27,7 +27,9 @@ from reyn.skills.steps import invalid_step_target, parse_steps
 from reyn.skills.values import (
     ABORT,
     END,
+    USER_MESSAGE,
     ArtifactType,
+    ConversationSettings,
     Iterate,
     Phase,
     Postprocessor,
@@ -227,7 +229,13 @@ class _Loader:
         if any(name not in phases for name in graph if not is_skill_node(name)):
             return
         finishing = [
-            name for name, to in graph.items() if not to or END in to or (name in phases and phases[name].can_finish)
+            name
+            for name, to in graph.items()
+            if not to
+            or END in to
+            or (name in phases and phases[name].can_finish)
+            # The user ends a conversation that follows itself, by saying nothing more.
+            or (name in to and name in phases and phases[name].conversation is not None)
         ]
         for name in dead_ends(graph, graph, finishing):
             message = f"phase `{name}` cannot reach `end`"
@@ -268,7 +276,7 @@ class _Loader:
             fix = "write them below the front matter"
             self._report(document, codes.MISSING_KEY, "the phase has no instructions", fix=fix)
         for index, kind in enumerate(front.allowed_ops):
-            self._check_allowed_op(document, index, kind)
+            self._check_allowed_op(document, index, kind, is_conversation=bool(front.conversation))
         allowed = [member for kind in front.allowed_ops for member in self._members(kind)]
         inputs = [self.artifacts.get(document, part.strip(), "input") for part in front.input.split("|")]
         known = [artifact for artifact in inputs if artifact is not None]
@@ -280,6 +288,10 @@ class _Loader:
         fields = msgspec.structs.asdict(front)
         del fields["type"], fields["input"]
         fields |= {"inputs": tuple(known), "instructions": document.body, "preprocessor": steps}
+        fields["conversation"] = _conversation(front.conversation)
+        if fields["conversation"] is not None and USER_MESSAGE not in known:
+            message = f"a conversation takes what the user says, but `input` is `{front.input}`"
+            self._report(document, codes.TYPE_MISMATCH, message, "input", fix="add `user_message` to `input`")
         fields |= {"reads": tuple(dict.fromkeys(front.reads)), "allowed_ops": tuple(dict.fromkeys(allowed))}
         return Phase(**fields)
 
@@ -289,11 +301,12 @@ class _Loader:
             return [kind]
         return sorted(known for known in self.vocabulary.op_kinds if known.startswith(kind[:-1]))
 
-    def _check_allowed_op(self, document: Document, index: int, kind: str) -> None:
+    def _check_allowed_op(self, document: Document, index: int, kind: str, *, is_conversation: bool) -> None:
         path = ("allowed_ops", index)
         if kind.endswith("/*") and self._members(kind):
             return
-        if self.vocabulary.op(kind) is None:
+        spec = self.vocabulary.op(kind)
+        if spec is None:
             fix = nearest(kind, self.vocabulary.op_kinds)
             if kind.startswith("mcp:") and not fix:
                 fix = "add the MCP server to the configuration and accept its tools"
@@ -304,6 +317,9 @@ class _Loader:
         elif self.vocabulary.is_reserved(kind):
             message = f"op `{kind}` is reserved for a later version; the model is not offered it"
             self._report(document, codes.UNSUPPORTED, message, *path, severity="warning")
+        elif spec.is_for_conversations and not is_conversation:
+            message = f"op `{kind}` changes the memory of a conversation, but the phase is not one"
+            self._report(document, codes.CONVERSATION_OP, message, *path, fix="set `conversation: true`, or remove it")
 
     def _report_unknown_phase(self, skill: Document, front: SkillFrontMatter, name: str) -> None:
         fix = nearest(name, [known for known in self.folder.names("phases", ".md") if known != name])
@@ -556,3 +572,9 @@ def _context_findings(part: Document) -> list[Finding]:
 
 def _as_warning(finding: Finding) -> Finding:
     return msgspec.structs.replace(finding, severity="warning")
+
+
+def _conversation(value: bool | ConversationSettings) -> ConversationSettings | None:
+    if isinstance(value, ConversationSettings):
+        return value
+    return ConversationSettings() if value else None

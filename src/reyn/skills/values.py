@@ -107,6 +107,15 @@ class Postprocessor(msgspec.Struct, frozen=True, omit_defaults=True):
     steps: tuple[AnyStep, ...] = ()
 
 
+class ConversationSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A phase that keeps a transcript across its visits.
+
+    `max_tokens` is the size of the transcript above which older messages are replaced by a summary.
+    """
+
+    max_tokens: Annotated[int, msgspec.Meta(ge=200)] = 16_000
+
+
 class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
     """One unit of work for the model: input types and instructions. It knows no other phase and no output."""
 
@@ -123,6 +132,7 @@ class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
     reads: tuple[str, ...] = ()
     """Types of earlier artifacts that the phase sees besides its input."""
     requires_approval: bool = False
+    conversation: ConversationSettings | None = None
 
     @property
     def input_name(self) -> str:
@@ -143,6 +153,8 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True):
         edge_texts: When to choose each successor, by phase and successor, where the author wrote it.
         skills: Every sub-skill, direct or indirect, by name. Their own `skills` are empty.
         modules: Source code of the modules of python steps, by path.
+        function: The Python function that the skill was made from, as `module:name`; empty for a skill of files.
+        checks_output: Whether the program that starts a run checks the final output, besides its schema.
     """
 
     name: str
@@ -162,6 +174,8 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True):
     context: ContextChoice | None = None
     skills: dict[str, Skill] = {}
     modules: dict[str, str] = {}
+    function: str = ""
+    checks_output: bool = False
 
     @property
     def final_output_schema(self) -> Schema:

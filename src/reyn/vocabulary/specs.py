@@ -45,12 +45,20 @@ class OpForm(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def fields(self) -> str:
         """The fields besides `kind` and `op`, as the model sees them: `path, offset?, limit?`."""
+        parameters = self.parameters
+        needed = parameters["required"]
+        return ", ".join(name if name in needed else f"{name}?" for name in parameters["properties"])
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The JSON Schema of the fields besides `kind` and `op`, as the model sees them."""
         first, *others = self.arguments.get("oneOf", [{"required": []}])
-        needed = {*self.arguments["required"], *first["required"]}
         # Where one field has several spellings, the model sees only the first.
         hidden = {"kind", "op"}.union(*(other["required"] for other in others))
-        visible = [name for name in self.arguments["properties"] if name not in hidden]
-        return ", ".join(name if name in needed else f"{name}?" for name in visible)
+        properties = {name: schema for name, schema in self.arguments["properties"].items() if name not in hidden}
+        needed = {*self.arguments["required"], *first["required"]}
+        rest = {key: value for key, value in self.arguments.items() if key not in ("oneOf", "properties", "required")}
+        return rest | {"properties": properties, "required": [name for name in properties if name in needed]}
 
 
 class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -68,7 +76,8 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     advice: str = ""
     """Further instructions for the model."""
     when_truncated: tuple[OpForm, ...] = ()
-    """Forms that are offered in every phase while the frame shows truncated content, so that the model can read it."""
+    """Forms that are offered in every phase while the frame shows truncated content, so that the model can read it.
+    Each takes `path`, `start` and `length`, in characters; the marker of truncated content fills them in."""
     optional_permissions: tuple[str, ...] = ()
     """Permission keys that extend what the op may do."""
     is_step: bool = True
@@ -79,6 +88,8 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether a phase may allow it, so that the model is offered it. Other kinds belong to a step of that name."""
     takes_time: bool = False
     """Whether it may take long: it is then abandoned when the run is cancelled."""
+    is_for_conversations: bool = False
+    """Whether only phases with `conversation` may use it."""
 
     @property
     def is_available(self) -> bool:
@@ -91,7 +102,10 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def form(self, op: str | None) -> OpForm | None:
         """Return the form with a name, or `None`."""
-        return next((form for form in self.forms if form.op == op), None)
+        for form in self.forms:
+            if form.op == op:
+                return form
+        return None
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -109,7 +123,7 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             case ():
                 forms, example = "", {"kind": self.kind}
             case (form,) if form.op is None:
-                forms, example = f"Fields: {form.fields}.", form.example
+                forms, example = f"Fields: {form.fields}." if form.fields else "", form.example
             case (form, *_):
                 forms = "op: " + "; ".join(f"{form.op}({form.fields})" for form in self.forms) + "."
                 example = form.example
@@ -151,7 +165,16 @@ class Vocabulary(msgspec.Struct, frozen=True):
 
     def op(self, kind: str) -> OpSpec | None:
         """Return the specification of an op kind, or `None` if it is unknown."""
-        return next((spec for spec in self.ops if spec.matches(kind)), None)
+        for spec in self.ops:
+            if spec.matches(kind):
+                return spec
+        return None
+
+    @property
+    def truncation_reader(self) -> OpForm | None:
+        """The form that reads truncated content, or `None` if no op does."""
+        forms = (form for spec in self.ops for form in spec.when_truncated)
+        return next(forms, None)
 
     def is_reserved(self, kind: str) -> bool:
         """Return whether an op kind is known but cannot be executed by this version."""

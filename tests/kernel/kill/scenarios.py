@@ -257,6 +257,29 @@ class SendOp:
         raise AssertionError("its plan changes files")
 
 
+def conversing(folder: Path) -> Scenario:
+    """A conversation with memory, a file and a compaction; an operator answers through the inbox."""
+    scenario = _with_files(folder)
+    write_skill(
+        scenario.seed,
+        "talk",
+        {"chat": ["chat", "end"]},
+        inputs={"chat": "user_message"},
+        phase_keys={"chat": "conversation: {max_tokens: 200}\n"},
+        ops={"chat": "file, remember, forget"},
+    )
+    remember, forget = {"kind": "remember", "text": "a name"}, {"kind": "forget", "id": "exp_1"}
+    answers = [
+        go("chat", "hello"),
+        act(remember, TWICE, forget),
+        go("chat", "x" * 500),
+        "no summary",
+        {"summary": "greetings"},
+        finish(),
+    ]
+    return scenario.executes("talk", answers)
+
+
 def unsafe(folder: Path) -> Scenario:
     """An unsafe op between two edits."""
     scenario = _with_files(folder)
@@ -308,6 +331,48 @@ def unsafe_after_a_question(folder: Path) -> Scenario:
     return scenario.executes("risk", [act(TWICE, {"kind": "call", "who": "ada"}), act(TWICE), finish()])
 
 
+def within_a_prompt_budget(folder: Path) -> Scenario:
+    """Prompts and handoffs that an exact counter truncates."""
+    scenario = Scenario(folder)
+    keys = {"b": "context: {narrative_cap: 500}\n"}
+    write_skill(scenario.seed, "long", {"a": ["b"], "b": ["end"]}, ops={"a": "file"}, phase_keys=keys)
+    (scenario.seed / "long.txt").write_text("a long line\n" * 300)
+    answers = [act(file("read", "long.txt")), go("b", "many words " * 300), finish()]
+    return scenario.executes("long", answers, context={"max_prompt_tokens": 700, "counter": "exact"})
+
+
+def executing(folder: Path) -> Scenario:
+    """A python step, and a program that only reads."""
+    scenario = _with_files(folder)
+    skill = write_skill(
+        scenario.seed,
+        "code",
+        {"a": ["end"]},
+        ops={"a": "sandboxed_exec"},
+        phase_keys={
+            "a": "preprocessor:\n  - python: {module: ./m.py, function: f, into: data.text}\n",
+        },
+        skill_keys="permissions: {exec: [cat], python: [{module: ./m.py, function: f}]}\n",
+    )
+    (skill / "m.py").write_text("def f(artifact):\n    return artifact['data']['text'] + '!'\n")
+    program = {"kind": "sandboxed_exec", "argv": ["cat", LOG], "read_paths": [LOG]}
+    answers = [act(program), finish()]
+    return scenario.executes("code", answers, permissions={"exec": [{"allow": "cat"}]}, trust=True)
+
+
+def writing_program(folder: Path) -> Scenario:
+    """A program that adds a line to a file of the workspace: unsafe to repeat."""
+    scenario = _with_files(folder)
+    keys = "permissions: {exec: [sh]}\n"
+    write_skill(scenario.seed, "program", {"a": ["end"]}, ops={"a": "sandboxed_exec"}, skill_keys=keys)
+    program = {
+        "kind": "sandboxed_exec",
+        "argv": ["sh", "-c", "echo line >> lines.txt"],
+        "write_paths": ["workspace:"],
+    }
+    return scenario.executes("program", [act(program), finish()], permissions={"exec": [{"allow": "sh"}]}, trust=True)
+
+
 def iterating_together(folder: Path) -> Scenario:
     """An iteration whose sub-runs execute at the same time and change files."""
     scenario = _with_files(folder)
@@ -324,7 +389,7 @@ def iterating_together(folder: Path) -> Scenario:
     return scenario.executes("many", [*together, "unused", "unused", "unused", "unused", finish("all")])
 
 
-PLAIN = (pair, rejected_and_looping, concurrent_runs, stopping_and_continuing)
+PLAIN = (within_a_prompt_budget, pair, rejected_and_looping, concurrent_runs, stopping_and_continuing)
 ACTING = (
     writing,
     concurrent_writers,
@@ -339,5 +404,6 @@ ACTING = (
     sub_runs,
     stopping_sub_runs,
     steps_and_limits,
+    conversing,
     iterating_together,
 )

@@ -6,7 +6,7 @@ import click
 
 from reyn.cli.output import clean, json_option, print_json
 from reyn.cli.project import open_existing_project
-from reyn.cli.prompt_bars import section_json, to_svg, to_text
+from reyn.cli.prompt_bars import budget_json, section_json, to_svg, to_text
 
 
 @click.command(epilog="Example: reyn context order-17; reyn context order-17 --format svg")
@@ -18,8 +18,9 @@ from reyn.cli.prompt_bars import section_json, to_svg, to_text
 def command(run: str, form: str, as_json: bool) -> None:
     """Show, for each visit of RUN, where the tokens of its last prompt went, and what was truncated.
 
-    RUN is an id or a unique prefix. Tokens of sections are estimates, at four characters a token. Tokens that a prompt
-    cache served are those that the provider reported.
+    RUN is an id or a unique prefix. Tokens of sections are estimates, at four characters a token; in a prompt that was
+    truncated, they are those that its budget counted. Tokens that a prompt cache served are those that the provider
+    reported.
     """
     with open_existing_project() as runtime:
         visits = list(runtime.visit_contexts(run))
@@ -35,6 +36,7 @@ def command(run: str, form: str, as_json: bool) -> None:
                     "input_tokens": visit.input_tokens,
                     "cached_tokens": visit.cached_tokens,
                     "sections": [section_json(section) for section in visit.sections],
+                    "budget": budget_json(visit.budget),
                 }
             )
     elif form == "svg":

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 @click.option("--phase", metavar="PHASE", help="Phase of SKILL to show. Default: the entry phase.")
 @model_option
 @click.option("--tokens", is_flag=True, help="Show the estimated tokens of each section instead of the prompt.")
+@click.option(
+    "--next", "answer", metavar="TEXT", help="Show the prompt that RUN would send next if TEXT answers its question."
+)
 @click.option("--messages", is_flag=True, help="With --json: print the messages and the answer, not the context frame.")
 @json_option
 def command(
@@ -34,6 +37,7 @@ def command(
     phase: str | None,
     model: str | None,
     tokens: bool,
+    answer: str | None,
     messages: bool,
     as_json: bool,
 ) -> None:
@@ -41,15 +45,26 @@ def command(
 
     INPUT is empty by default; with --phase, it is the input of that phase. SEQ is an event number, by default the last;
     the command prints the last prompt at or before it. If a section was truncated, a table of the sections follows.
-    Nothing is executed or recorded. On a terminal, control characters are escaped.
+    With --next, it prints the prompt that a conversation would send if the user said TEXT; an empty TEXT answers
+    nothing. Nothing is executed or recorded. On a terminal, control characters are escaped.
 
     The prompt asks for the answer in the form of the configured model, or of --model; without a model, in the full
-    form. --json prints the context frame as one object, the same for SKILL and RUN. With --messages it prints a list of
-    objects with `role` and `text` instead, for RUN with the answer.
+    form. The native tools of a request follow its messages. --json prints the context frame as one object, the same for
+    SKILL and RUN. With --messages or --next it prints a list of objects with `role` and `text` instead, for RUN with
+    the answer.
     """
     with open_existing_project(model=model) as runtime:
         may_be_run = phase is None and model is None and (input_or_seq is None or _is_number(input_or_seq))
         run = _find_run(runtime, skill_or_run) if may_be_run else None
+        if answer is not None:
+            if run is None:
+                raise RunNotFound(f"no run `{skill_or_run}`")
+            texts = runtime.next_frame(run, answer or None)
+            if as_json:
+                print_json([{"role": role, "text": text} for role, text in texts])
+            else:
+                _print(texts)
+            return
         if run is not None:
             seq = None if input_or_seq is None else int(input_or_seq)
             is_value = as_json and not tokens and not messages

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from reyn.cli.output import json_option, print_json
-from reyn.cli.project import project_root, skill_name
-from reyn.ops import standard_ops
+from reyn.cli.project import project_ops, project_root, skill_name
 from reyn.skills import Library, load_skill
 from reyn.skills.drawing import edges, kind_of, nodes, to_mermaid, to_svg, to_text
 
@@ -26,7 +25,7 @@ def command(skill: str, form: str, as_json: bool) -> None:
     another skill. The label of an arrow is the artifact type that is passed on.
     """
     library = Library(project_root())
-    loaded = load_skill(library.find(skill_name(skill)), standard_ops().vocabulary, library)
+    loaded = load_skill(library.find(skill_name(skill)), project_ops().vocabulary, library)
     if as_json:
         drawn = [{"name": node, "kind": kind_of(node)} for node in nodes(loaded)]
         print_json({"entry": loaded.entry, "nodes": drawn, "edges": edges(loaded)})

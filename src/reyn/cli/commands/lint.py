@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from reyn.cli.output import clean, json_option, print_json
-from reyn.cli.project import project_root, skill_name
+from reyn.cli.project import project_ops, project_root, skill_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,7 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
     from reyn.skills import Library
     from reyn.skills.resolve import is_path
 
-    library = Library(project_root())
+    library, vocabulary = Library(project_root()), project_ops().vocabulary
     folders = [(library.find(skill_name(name)), is_path(name)) for name in skills]
     if not skills:
         folders = [(folder, False) for _, shelf, folder in library if shelf != "stdlib"]
@@ -41,7 +41,7 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
     unfixed = 0
     for folder, around in libraries.items() if fix else ():
         try:
-            files = fix_skill(folder, around)
+            files = fix_skill(folder, around, vocabulary)
         except FixImpossible as error:
             unfixed += 1
             click.echo(clean(f"{folder.name}: {error.code} {error.message}"), err=True)
@@ -49,7 +49,7 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
             continue
         for file in files:
             click.echo(clean(f"rewrote {folder.name}/{file}"), err=as_json)
-    found = {folder: lint_skill(folder, around) for folder, around in libraries.items()}
+    found = {folder: lint_skill(folder, around, vocabulary) for folder, around in libraries.items()}
     errors = sum(finding.severity == "error" for findings in found.values() for finding in findings)
     if as_json:
         print_json(

@@ -162,8 +162,16 @@ def _write(path: Path, server: str, settings: dict[str, Any]) -> None:
     """Add a server to a configuration file. What the file says already stays as it is, comments included."""
     import yaml
 
+    if path.is_symlink():  # it may lead out of the project
+        raise UsageError(f"{_LOCAL} is a symbolic link", hint="Replace the link by the file.")
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        problem = " ".join(str(error).split())[:200]
+        raise UsageError(f"{_LOCAL} is not valid YAML: {problem}", hint="Correct the file first.") from error
+    if root is not None and not isinstance(root, yaml.MappingNode):
+        raise UsageError(f"{_LOCAL} is not a mapping", hint="Correct the file first.")
     servers = _child(_child(root, "mcp"), "servers")
     if _child(servers, server) is not None:
         hint = f"Remove it from {_LOCAL}, or use another name."

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import keyword
+
 import click
 
 from reyn.cli.files import write_new_files
 from reyn.cli.project import project_root
-from reyn.cli.templates import TEMPLATES
+from reyn.cli.templates import TEMPLATES, function_template
 from reyn.skills import Library
 from reyn.skills.names import is_valid_name
 
@@ -40,3 +42,22 @@ def new_skill(name: str, template: str, local: bool) -> None:
     if is_shadowing:
         click.echo(f"note: it replaces the standard skill `{name}` in this project")
     click.echo(f"next: reyn run {name} 'Please greet me.' --model scripted:{folder}/cases/first/answers.jsonl")
+
+
+@command.command("function", epilog="Example: reyn new function title_of")
+@click.argument("name")
+def new_function(name: str) -> None:
+    """Create the module NAME.py with a function and a tool.
+
+    A model executes the function; scripted answers for one call are created, too. Then edit its types and its
+    docstring, which is what the model is told to do.
+    """
+    if not name.isidentifier() or keyword.iskeyword(name) or name != name.lower() or not is_valid_name(name):
+        message = f"`{name}` is no name of a Python module; use lower-case letters, digits and `_`"
+        raise click.BadParameter(message, param_hint="NAME")
+    module, script = function_template(name)
+    answers = f"{name}_answers.jsonl"
+    write_new_files(project_root(), {f"{name}.py": module, answers: script})
+    click.echo(f"created {name}.py")
+    text = '{"text": "The bridge is open again."}'
+    click.echo(f"next: reyn run {name}:{name} '{text}' --model scripted:{answers}")

@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from reyn.cli.output import clean, json_option, print_json
+from reyn.cli.project import project_ops
 from reyn.errors import OpUnknown
 
 
@@ -13,13 +14,13 @@ from reyn.errors import OpUnknown
 @click.argument("kind", required=False)
 @json_option
 def command(kind: str | None, as_json: bool) -> None:
-    """List the available ops, or document KIND. Includes the ops of installed packages."""
+    """List the available ops, or document KIND. Includes the ops of installed packages and the project's tools."""
     from reyn.documents import nearest
-    from reyn.ops import standard_ops
     from reyn.ops.docs import op_page
 
-    vocabulary = standard_ops().vocabulary
-    for problem in standard_ops().problems:
+    table = project_ops()
+    vocabulary = table.vocabulary
+    for problem in table.problems:
         click.echo(f"warning: {clean(problem)}", err=True)
     if kind is None:
         if as_json:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from reyn.cli.execution import execute, execution_options
+from reyn.cli.functions import function_work, is_function
 from reyn.cli.project import model_name, open_project, parse_input, print_assumed_project, skill_name
 from reyn.cli.settings import setting_options
+
+if TYPE_CHECKING:
+    from reyn.cli.functions import Work
+    from reyn.cli.progress import Progress
+    from reyn.runtime import RunResult, SyncRuntime
 
 
 @click.command(epilog='Example: reyn run hello \'{"name": "Ada"}\' --model scripted:answers.jsonl')
@@ -22,8 +28,11 @@ def command(
 ) -> int:
     """Start a run of SKILL with INPUT.
 
-    SKILL is a name, or a path that contains a slash. INPUT is text, a JSON object of the entry phase's type, an object
-    with `type` and `data`, `-` for standard input, or `@FILE`.
+    SKILL is a name, a path that contains a slash, or a Python function as `module:function`. INPUT is text, a JSON
+    object of the entry phase's type, an object with `type` and `data`, `-` for standard input, or `@FILE`.
+
+    A function is decorated with `@llm_function`; INPUT is a JSON object of its arguments, or the text of its only one.
+    The command imports its module from the current folder, the project or the installed packages, and so runs its code.
 
     On a terminal, the run asks its questions there. Ctrl-C interrupts the run, which can then be resumed; a second
     Ctrl-C cancels it.
@@ -31,10 +40,16 @@ def command(
     parsed = parse_input(input)
     settings["model"] = model_name(settings["model"])
     print_assumed_project()
+    work: Work
+    if is_function(skill):
+        work = function_work(skill, parsed, run_id=run_id, has_model=settings["model"] is not None)
+    else:
+
+        def work(runtime: SyncRuntime, progress: Progress) -> RunResult:
+            return runtime.run(skill_name(skill), parsed, run_id=run_id, listener=progress, on_delta=progress.on_delta)
+
     return execute(
-        lambda runtime, progress: runtime.run(
-            skill_name(skill), parsed, run_id=run_id, listener=progress, on_delta=progress.on_delta
-        ),
+        work,
         as_json=as_json,
         no_input=no_input,
         stream=stream,

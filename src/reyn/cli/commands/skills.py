@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from reyn.cli.output import clean, json_option, print_json
-from reyn.cli.project import project_root, skill_name
+from reyn.cli.project import project_ops, project_root, skill_name
 
 
 @click.command(epilog="Example: reyn skills summarize --json")
@@ -15,12 +15,12 @@ from reyn.cli.project import project_root, skill_name
 @json_option
 def command(name: str | None, as_json: bool) -> None:
     """List the skills of the project, or describe NAME: its input, output and phases."""
-    from reyn.ops import standard_ops
+
     from reyn.skills import Library, load_skill
 
     library = Library(project_root())
     if name is not None:
-        skill = load_skill(library.find(skill_name(name)), standard_ops().vocabulary, library)
+        skill = load_skill(library.find(skill_name(name)), project_ops().vocabulary, library)
         fields: dict[str, Any] = {
             "name": skill.name,
             "description": skill.description,

@@ -23,9 +23,9 @@ from reyn.errors import ProjectNotFound, UsageError
 def command(path: str | None, yes: bool, revoke: bool, is_list: bool, as_json: bool) -> None:
     """Show what the project at PATH (by default the current one) wants, and ask whether to trust it.
 
-    Until a project is trusted, its own reyn.yaml and reyn.local.yaml cannot widen the file zones, grant permissions or
-    send a secret to a new origin; everything else in them holds. Trust covers what the project wants now: if that
-    changes, Reyn asks again. Decisions are stored in the user configuration, outside the project.
+    Until a project is trusted, its own reyn.yaml and reyn.local.yaml cannot widen the file zones, grant permissions,
+    send a secret to a new origin or load code; everything else in them holds. Trust covers what the project wants now:
+    if that changes, Reyn asks again. Decisions are stored in the user configuration, outside the project.
 
     A journal in the project that you did not create is part of what it wants: without trust, its runs can be read, but
     not continued, and nothing is added to it.

@@ -15,6 +15,7 @@ from reyn.journal.kinds.shapes import (
     ContentName,
     Count,
     Hash,
+    MemoryRequest,
     OpStatus,
     PhaseArtifact,
     RestoreVerdict,
@@ -49,7 +50,7 @@ class OpStarted(Body, frozen=True):
     `call` identifies the op, also after a crash; `op` is its form, for example `read`. `args` are the arguments and
     `rule` is the permission rule that allows them. `changes` lists the files that the op will change, with their
     contents before and after. `result` is set if the result is known before the op is performed. `request` is work that
-    the kernel does first: a question to a person, or a run of another skill.
+    the kernel does first: a question to a person, a run of another skill, or a change of a conversation's memory.
     """
 
     op_kind: ClassVar[str]
@@ -60,7 +61,7 @@ class OpStarted(Body, frozen=True):
     op: str = ""
     changes: tuple[Change, ...] = ()
     result: ContentName | None = None
-    request: AskRequest | RunRequest | None = None
+    request: AskRequest | RunRequest | MemoryRequest | None = None
 
 
 @family("completed", v=2, origin="outcome")
@@ -69,7 +70,8 @@ class OpCompleted(Body, frozen=True):
 
     `status` is the status in its result, `result` the whole result and `bytes` its size. `changed` is true if the
     changes of `<kind>_started` took effect. If the result is an error, they may have taken effect; `undo` then compares
-    the files. `applied` is set if only the first changes took effect.
+    the files. `applied` is set if only the first changes took effect. `attachments` are contents that the result names
+    by their hashes, such as images.
     """
 
     op_kind: ClassVar[str]
@@ -80,6 +82,7 @@ class OpCompleted(Body, frozen=True):
     bytes: Count
     changed: bool = False
     applied: Count | None = None
+    attachments: tuple[ContentName, ...] = ()
 
 
 @event("request_fulfilled", v=1, origin="derived")
@@ -161,6 +164,22 @@ class SubRunCompleted(Body, frozen=True):
     summary: str = ""
     handoff: ContentName | None = None
     phases: tuple[PhaseArtifact, ...] = ()
+
+
+@event("nested_run_ended", v=1, origin="outside")
+class NestedRunEnded(Body, frozen=True):
+    """The code of the op `call` ran a function as a sub-run, which ended or stopped.
+
+    `run` is its id, which derives from the parent run, `call`, the function and its arguments. `status` is its status.
+    `usage` and `answers` count its tokens and model answers.
+    """
+
+    call: str
+    run: str
+    skill: str
+    status: str
+    usage: Usage = Usage()
+    answers: Count = 0
 
 
 @event("sub_run_stopped", v=1, origin="outcome")

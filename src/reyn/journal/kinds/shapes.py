@@ -22,8 +22,8 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
 Tokens = Annotated[int, msgspec.Meta(ge=0)]
 """As reported by a server, so without an upper bound; nothing stores it as a number."""
 OpStatus = Literal["ok", "error", "denied", "skipped", "timeout"]
-AnswerForm = Literal["full", "short"]
-"""The form in which a model is asked to answer."""
+AnswerForm = Literal["full", "short", "tools"]
+"""The form in which a model is asked to answer; `tools` is native tool calling."""
 
 
 class ArtifactRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,21 +44,52 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """A piece of a message: a blob, a short text, or the first `results` op results of the visit, one per line.
 
     `digest` covers the hashes of these results. `plain` is true if the blob is an artifact that appears in words
-    instead of JSON.
+    instead of JSON. `reply` is true if it is a recorded answer with native tool calls, of which the text appears.
     """
 
     blob: ContentName | None = None
     plain: bool = False
+    reply: bool = False
     text: str = ""
     results: Count = 0
     digest: Hash | None = None
 
 
-class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One message to the model: the concatenation of its parts."""
+class CallRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A native tool call of an answer: its id and the name of the tool. The answer itself has the arguments."""
 
-    role: Literal["system", "user", "assistant"]
+    id: str
+    name: str
+
+
+class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One message to the model: the concatenation of its parts.
+
+    `calls` are the native tool calls of an answer, `call_id` is the call that a message with role `tool` answers.
+    `status` is `truncated` for an answer that was aborted and `cancelled` for a call without a result.
+    """
+
+    role: Literal["system", "user", "assistant", "tool"]
     parts: tuple[Part, ...]
+    calls: tuple[CallRef, ...] = ()
+    call_id: str = ""
+    status: Literal["", "truncated", "cancelled"] = ""
+    reason: str = ""
+
+
+class HistoryPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of the history that a run starts with: `content` is a JSON list of `messages` messages."""
+
+    content: ContentName
+    messages: Count
+    tokens: Count
+
+
+class TranscriptRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The first `length` messages of a transcript. `digest` is the hash chain over them."""
+
+    length: Count
+    digest: Hash
 
 
 class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -100,6 +131,35 @@ class SectionTokens(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     original_tokens: Count
     tokens: Count
+
+
+class FittedSection(SectionTokens, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A section of a prompt that was counted. `text` is what remains of it; null if it was not truncated."""
+
+    text: ContentName | None = None
+
+
+class TruncatedContent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Content that is truncated in a prompt, which has `part`. The model can read it at `workspace:.full/<name>`."""
+
+    name: str
+    content: ContentName
+    part: ContentName
+
+
+class PromptBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The budget of a prompt: the `limit`, and the `tokens` of the prompt as `counter` counts them.
+
+    `factor`, per mille, calibrates the counter by the usage that the provider reported before. If the prompt was
+    truncated, `sections` has the tokens of each section before and after it, and `truncated` the whole contents.
+    """
+
+    limit: Count
+    tokens: Count
+    counter: str
+    factor: Count
+    sections: tuple[SectionTokens, ...] = ()
+    truncated: tuple[TruncatedContent, ...] = ()
 
 
 class RestoreVerdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -146,6 +206,15 @@ class AskRequest(
     message: str
     response_schema: dict[str, Any]
     suggestions: tuple[str, ...] = ()
+
+
+class MemoryRequest(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="memory", tag_field="request"
+):
+    """A request of an op to change what a conversation remembers. `text` is what to remember, or the id to forget."""
+
+    action: Literal["remember", "forget", "compact"]
+    text: str = ""
 
 
 class RunRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="run", tag_field="request"):

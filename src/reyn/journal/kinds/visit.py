@@ -13,10 +13,13 @@ from reyn.journal.kinds.shapes import (
     Count,
     DerivedContent,
     DerivedText,
+    FittedSection,
     FrameMessage,
     Hash,
     OpStatus,
+    PromptBudget,
     SectionTokens,
+    TranscriptRef,
     Usage,
 )
 from reyn.journal.registry import TEXT, Body, event
@@ -94,6 +97,23 @@ class ContextBudgetApplied(Body, frozen=True):
     counter: str = "chars"
 
 
+@event("tokens_counted", v=1, origin="outcome")
+class TokensCounted(Body, frozen=True):
+    """A text was counted with an exact counter, and truncated if it exceeded its budget.
+
+    `call` identifies the text, `counter` the counter. `original_tokens` and `tokens` are those of the text before and
+    after truncation. `sections` are its sections, and `text` is the result if it is not assembled from them. A replay
+    takes the numbers from here and needs no tokenizer.
+    """
+
+    call: str
+    counter: str
+    original_tokens: Count
+    tokens: Count
+    sections: tuple[FittedSection, ...] = ()
+    text: ContentName | None = None
+
+
 @event("context_log_failed", v=1, origin="outside")
 class ContextLogFailed(Body, frozen=True):
     """A line of the context budget log `path` could not be written. The run continues; its events have the data."""
@@ -106,34 +126,40 @@ class ContextLogFailed(Body, frozen=True):
 class FrameBuilt(Body, frozen=True):
     """The messages for the next model call were built. The parts of a message, concatenated, are its exact text.
 
-    `form` is the form in which the model is asked to answer.
+    `form` is the form in which the model is asked to answer. `budget` is the token budget of the messages; null if they
+    have none, or are so short that they need not be counted. With a `transcript`, the messages that
+    `transcript_extended` events added come after the system message.
     """
 
     messages: Annotated[tuple[FrameMessage, ...], _Rendered]
     form: AnswerForm = "full"
+    budget: Annotated[PromptBudget | None, _Rendered] = None
+    transcript: Annotated[TranscriptRef | None, _Rendered] = None
 
 
 @event("llm_requested", v=1, origin="derived")
 class LlmRequested(Body, frozen=True):
     """The model is about to be called.
 
-    `call` identifies the call, also after a crash. `contract` is the JSON Schema of the answer, `request` the hash of
-    messages and contract.
+    `call` identifies the call, also after a crash. `contract` is the JSON Schema of the answer, `tools` the list of
+    native tools on offer, `request` the hash of messages, contract and tools.
     """
 
     call: str
     model: str
     contract: DerivedContent
     request: Annotated[Hash, _Rendered]
+    tools: DerivedContent | None = None
 
 
 @event("llm_responded", v=1, origin="outcome")
 class LlmResponded(Body, frozen=True):
     """The model answered.
 
-    `text` is the whole answer. `mode` is the output mode that the model used, if it reports one. `cut` is true if the
-    answer ended at a length limit. `choice_probability` is the probability of the choice among those on offer, if the
-    engine measured it; it is the confidence of an answer in the short form.
+    `text` is the whole answer; in the form `tools`, the JSON of its `content` and `tool_calls`. `mode` is the output
+    mode that the model used, if it reports one. `cut` is true if the answer ended at a length limit.
+    `choice_probability` is the probability of the choice among those on offer, if the engine measured it; it is the
+    confidence of an answer in the short form.
     """
 
     call: str
@@ -205,6 +231,20 @@ class ValidationError(Body, frozen=True):
     path: str
     message: DerivedText
     text: ContentName
+
+
+@event("output_checked", v=1, origin="outcome")
+class OutputChecked(Body, frozen=True):
+    """The program that started the run checked the final output, which fits its schema.
+
+    `error` says what is wrong with it, at `path`; the answer is then rejected like one that violates the contract.
+    `checked` is false if no check was available: the run was resumed without the program that brings it.
+    """
+
+    call: str
+    error: str = ""
+    path: str = ""
+    checked: bool = True
 
 
 @event("decision_deferred", v=1, origin="derived")

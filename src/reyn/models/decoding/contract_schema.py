@@ -17,6 +17,8 @@ from reyn.models.decoding.narrowing import SMALL_TEXT_LENGTH, DecodingLimits, re
 
 MAX_REASON_LENGTH = 160
 """A reason that comes first grows, and every character of it is paid for; one sentence suffices to decide by."""
+DECIDED_REASON_LENGTH = 30
+"""A reason for a choice that is already made need not be long."""
 MAX_SMALL_OPS = 2
 """Maximum number of ops in one answer of a small model."""
 
@@ -28,6 +30,7 @@ def decoding_schema(
     is_one_object: bool = False,
     asks_confidence: bool = True,
     reason_begins: str = "",
+    choice: str | None = None,
 ) -> dict[str, Any]:
     """Return the decoding schema of a contract. The result is cached and must not be modified.
 
@@ -36,17 +39,24 @@ def decoding_schema(
         is_small: Restrict the schema further, for a small model.
         is_one_object: Avoid `anyOf` at the root, which some providers reject.
         reason_begins: Words with which the reason has to begin.
+        choice: The only choice that a short answer may make.
         asks_confidence: Whether a short answer states its confidence; not needed where the engine measures it.
     """
-    return _convert(msgspec.json.encode(contract), is_small, is_one_object, asks_confidence, reason_begins)
+    if choice is not None:
+        made = {"const": choice}
+        contract = {"anyOf": [one for one in contract["anyOf"] if one["properties"].get("choice") == made]}
+    length = DecodingLimits().reason_length if choice is None else DECIDED_REASON_LENGTH
+    return _convert(msgspec.json.encode(contract), is_small, is_one_object, asks_confidence, reason_begins, length)
 
 
 @lru_cache(maxsize=64)
 def _convert(
-    contract: bytes, is_small: bool, is_one_object: bool, asks_confidence: bool, reason_begins: str
+    contract: bytes, is_small: bool, is_one_object: bool, asks_confidence: bool, reason_begins: str, reason_length: int
 ) -> dict[str, Any]:
     limits = DecodingLimits(SMALL_TEXT_LENGTH, is_small=True) if is_small else DecodingLimits()
-    schema = _branches(msgspec.json.decode(contract), limits._replace(reason_begins=reason_begins))
+    schema = _branches(
+        msgspec.json.decode(contract), limits._replace(reason_begins=reason_begins, reason_length=reason_length)
+    )
     if not asks_confidence:
         for branch in schema.get("anyOf", ()):
             branch["properties"].pop("confidence", None)
@@ -123,7 +133,10 @@ def _control(control: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
 
 def _reason(limits: DecodingLimits) -> dict[str, Any]:
     if limits.reason_begins:
-        return {"type": "string", "pattern": f'^{limits.reason_begins}[^."\\\\\\x00-\\x1F]{{5,50}}[.]$'}
+        return {
+            "type": "string",
+            "pattern": f'^{limits.reason_begins}[^."\\\\\\x00-\\x1F]{{5,{limits.reason_length}}}[.]$',
+        }
     return restrict({"type": "string", "minLength": 1, "maxLength": MAX_REASON_LENGTH}, limits)
 
 

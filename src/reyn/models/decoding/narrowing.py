@@ -50,6 +50,7 @@ class DecodingLimits(NamedTuple):
         text_length: Maximum length of strings without a limit of their own.
         is_small: Whether the model is small: short lists, numbers in steps, no escapes.
         reason_begins: Words with which the reason of an answer has to begin.
+        reason_length: Maximum length of what follows these words.
         is_op: Whether the schema belongs to an op, whose long strings are not restricted.
     """
 
@@ -57,6 +58,7 @@ class DecodingLimits(NamedTuple):
     is_small: bool = False
     is_op: bool = False
     reason_begins: str = ""
+    reason_length: int = 50
 
 
 def restrict(schema: Any, limits: DecodingLimits) -> dict[str, Any]:

@@ -1,0 +1,247 @@
+"""Mutations: patches that model calls, tools, memory and aborts produce, and their application to a transcript.
+
+Nothing changes a transcript in place. Mutations collect during a turn and are applied together: either all of them, or
+an error and none. Results of tools are stored in the order of the calls, whatever order they arrive in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from reyn.context.selfref import forget, remember
+from reyn.context.transcript import (
+    EMPTY,
+    Content,
+    NormalizedMessage,
+    NormalizedMessageList,
+    SelfRefMarker,
+    check_closed,
+    message_of,
+)
+from reyn.errors import MutationInvalid, TranscriptInvalid
+from reyn.models import Image, ToolCall
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reyn.context.selfref import DataFromSelfRef
+
+CANCELLED = "The call was cancelled before it had a result."
+"""The text of the result of a cancelled call; `NormalizedMessage.status` says it to programs."""
+
+
+class ContextMutation(msgspec.Struct, frozen=True):
+    """A patch of a transcript. The ten subclasses are all there are."""
+
+
+class AssistantMessage(ContextMutation, frozen=True):
+    """The model answered: with text, with tool calls, or with both."""
+
+    content: Content = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+
+
+class ToolResult(ContextMutation, frozen=True):
+    """A tool call has a result, which may be an error."""
+
+    tool_call_id: str
+    content: Content
+
+
+class MultimodalToolResult(ContextMutation, frozen=True):
+    """A tool call has a result with images."""
+
+    tool_call_id: str
+    content: Content
+    images: tuple[Image, ...]
+
+
+class UserMessage(ContextMutation, frozen=True):
+    """The user, or the system on the user's behalf, says something."""
+
+    content: Content
+    images: tuple[Image, ...] = ()
+
+
+class ContextReplace(ContextMutation, frozen=True):
+    """Other messages replace the transcript. Without a system message among them, the current one stays."""
+
+    messages: NormalizedMessageList
+
+
+class ContextSummary(ContextMutation, frozen=True):
+    """A summary replaces the older messages.
+
+    The last `keep` messages stay, more if that would part a tool call from its result, and so does the last message of
+    the user. `remember` are texts to remember beyond the summary.
+    """
+
+    summary: Content
+    keep: int = 0
+    remember: tuple[str, ...] = ()
+
+
+class ExperienceRemember(ContextMutation, frozen=True):
+    """Remember a text for the rest of the conversation, beyond any compaction."""
+
+    text: str
+
+
+class ExperienceForget(ContextMutation, frozen=True):
+    """Forget an experience."""
+
+    experience_id: str
+
+
+class AssistantTruncated(ContextMutation, frozen=True):
+    """An answer was aborted. What had arrived of it stays; nothing is added if nothing had."""
+
+    partial_content: Content
+    abort_reason: str = ""
+
+
+class ToolCancelled(ContextMutation, frozen=True):
+    """A tool call was aborted before it had a result. Its result says so."""
+
+    tool_call_id: str
+    tool_name: str = ""
+    abort_reason: str = ""
+
+
+def apply_mutations(
+    messages: NormalizedMessageList,
+    mutations: Sequence[ContextMutation],
+    selfref: DataFromSelfRef | None = None,
+) -> NormalizedMessageList:
+    """Return a transcript with mutations applied, in order. The time depends on their number, not on its length.
+
+    Args:
+        messages: The transcript; it stays as it is, also after an error.
+        mutations: The patches.
+        selfref: The memory of the conversation, if the transcript itself does not carry it.
+
+    Raises:
+        MutationInvalid: A mutation is unknown or cannot be applied.
+        TranscriptInvalid: The result would have a tool call without exactly one result.
+        MessageInvalid: A message has a text that is not valid Unicode.
+    """
+    if not mutations:
+        check_closed(messages)
+        return messages
+    applying = _Application(messages, selfref)
+    for mutation in mutations:
+        applying.apply(mutation)
+    return applying.result()
+
+
+class _Application:
+    """One application of mutations."""
+
+    def __init__(self, messages: NormalizedMessageList, selfref: DataFromSelfRef | None) -> None:
+        self._messages = messages
+        self._results: dict[str, NormalizedMessage] = {}
+        """Results of the open calls, which are appended in the order of the calls once all are there."""
+        self._selfref = selfref
+
+    def result(self) -> NormalizedMessageList:
+        check_closed(self._messages)
+        return self._messages
+
+    def apply(self, mutation: ContextMutation) -> None:
+        match mutation:
+            case AssistantMessage(content, calls):
+                self._append(message_of("assistant", content, tool_calls=calls))
+            case UserMessage(content, images):
+                self._append(message_of("user", content, images=images))
+            case ToolResult(call, content):
+                self._close(message_of("tool", content, tool_call_id=call))
+            case MultimodalToolResult(call, content, images):
+                self._close(message_of("tool", content, images=images, tool_call_id=call))
+            case ToolCancelled(call, _, reason):
+                self._close(NormalizedMessage("tool", CANCELLED, tool_call_id=call, status="cancelled", reason=reason))
+            case AssistantTruncated(content, reason):
+                if content:
+                    self._append(message_of("assistant", content, status="truncated", reason=reason))
+            case ContextReplace(replacement):
+                self._replace(replacement)
+            case ContextSummary(summary, keep, texts):
+                self._summarise(summary, keep)
+                for text in texts:
+                    self._set_memory(remember(self._memory, text)[0])
+            case ExperienceRemember(text):
+                self._set_memory(remember(self._memory, text)[0])
+            case ExperienceForget(experience):
+                self._set_memory(forget(self._memory, experience))
+            case _:
+                raise MutationInvalid(f"{type(mutation).__name__} is not a mutation of a transcript")
+
+    def _append(self, message: NormalizedMessage) -> None:
+        self._messages = self._messages.append(message)
+
+    def _close(self, result: NormalizedMessage) -> None:
+        """Take the result of an open call; append all results of the turn with the last of them."""
+        call_id, open_calls = result.tool_call_id, self._messages.open_calls
+        if call_id in self._results or all(call.id != call_id for call in open_calls):
+            raise TranscriptInvalid(
+                f"there is a result of tool call {call_id!r}, which is not open: "
+                "the call does not exist, or it has a result already"
+            )
+        self._results[call_id] = result
+        if len(self._results) == len(open_calls):
+            results, self._results = self._results, {}
+            self._messages = self._messages.append(*(results[call.id] for call in open_calls))
+
+    def _replace(self, replacement: NormalizedMessageList) -> None:
+        if not isinstance(replacement, NormalizedMessageList):
+            raise MutationInvalid("`ContextReplace.messages` is not a transcript; build one with `normalize`")
+        system, memory = self._messages.system, self._memory_if_any
+        self._results = {}
+        self._messages = replacement if replacement.system is not None else replacement.with_system(system)
+        if memory is not None:
+            self._set_memory(memory)
+
+    def _summarise(self, summary: Content, keep: int) -> None:
+        messages = self._messages
+        check_closed(messages)
+        if not summary:
+            raise MutationInvalid("the summary of a conversation is empty")
+        kept = recent_tail(messages, keep)
+        replaced = message_of("user", summary, is_summary=True)
+        self._messages = EMPTY.with_system(messages.system).append(replaced, *kept)
+
+    # -- memory ---------------------------------------------------------------------------------------
+
+    @property
+    def _memory_if_any(self) -> SelfRefMarker | None:
+        system = self._messages.system
+        if system is not None and system.marker is not None:
+            return system.marker
+        return self._selfref.marker if self._selfref is not None else None
+
+    @property
+    def _memory(self) -> SelfRefMarker:
+        return self._memory_if_any or SelfRefMarker()
+
+    def _set_memory(self, memory: SelfRefMarker) -> None:
+        system = self._messages.system or NormalizedMessage("system", "")
+        self._messages = self._messages.with_system(replace(system, marker=memory))
+
+
+def recent_tail(messages: NormalizedMessageList, keep: int) -> tuple[NormalizedMessage, ...]:
+    """Return the messages that a compaction keeps.
+
+    They are the last `keep` ones, more if the first of these were the result of a call that is not among them, and
+    before them the last message of the user, if it is older.
+    """
+    kept = messages.tail(keep)
+    while kept and kept[0].role == "tool" and len(kept) < messages.length:
+        kept = messages.tail(len(kept) + 1)
+    if any(message.role == "user" and not message.is_summary for message in kept):
+        return tuple(message for message in kept if not message.is_summary)
+    older = reversed(messages.tail(messages.length)[: messages.length - len(kept)])
+    said = next((message for message in older if message.role == "user" and not message.is_summary), None)
+    rest = tuple(message for message in kept if not message.is_summary)
+    return rest if said is None else (said, *rest)

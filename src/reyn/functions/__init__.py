@@ -1,0 +1,50 @@
+"""Python functions as skills: `@llm_function` makes a function that a model executes, `@tool` one that a model calls.
+
+Both run on the kernel, so that every call is journaled, resumable and replayable. Types become JSON Schemas; values
+come back typed.
+"""
+
+from reyn.functions.abort import AbortSignal
+from reyn.functions.ambient import use_runtime
+from reyn.functions.chat import (
+    ChatItem,
+    ChatReply,
+    ChatRestart,
+    ChatStream,
+    ChatText,
+    ChatToolCall,
+    ChatToolResult,
+    LLMChat,
+    llm_chat,
+)
+from reyn.functions.function import AsyncLLMFunction, CallResult, LLMFunction, llm_function
+from reyn.functions.images import load_image
+from reyn.functions.interface import ChatChunk, OpenAICompatible
+from reyn.functions.tools import Tool, ToolCallInfo, current_call, tool
+from reyn.models.protocol import Image
+
+__all__ = [
+    "AbortSignal",
+    "AsyncLLMFunction",
+    "CallResult",
+    "ChatChunk",
+    "ChatItem",
+    "ChatReply",
+    "ChatRestart",
+    "ChatStream",
+    "ChatText",
+    "ChatToolCall",
+    "ChatToolResult",
+    "Image",
+    "LLMChat",
+    "LLMFunction",
+    "OpenAICompatible",
+    "Tool",
+    "ToolCallInfo",
+    "current_call",
+    "llm_chat",
+    "llm_function",
+    "load_image",
+    "tool",
+    "use_runtime",
+]

@@ -1,0 +1,214 @@
+"""The runtime of a call: the one of the op that calls, the one in use, or that of the current project.
+
+A function without a `runtime` uses the project around the current folder (the nearest `reyn.yaml`, else the folder
+itself). Each event loop has its own runtime per project, which is closed with the loop. Plain functions are executed on
+a loop in a thread of its own, so that they work where a loop is already running, as in a notebook.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextvars
+import os
+import threading
+import weakref
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from reyn.errors import ProjectNotFound
+from reyn.runtime import OSRuntime, SyncRuntime
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+
+T = TypeVar("T")
+AnyRuntime = OSRuntime | SyncRuntime
+_CONFIG = "reyn.yaml"
+_CLOSE_SECONDS = 5.0
+
+_in_use: ContextVar[AnyRuntime | None] = ContextVar("reyn_runtime", default=None)
+
+
+@contextmanager
+def use_runtime(runtime: AnyRuntime) -> Iterator[None]:
+    """Make a runtime that of every function called in the block that has none of its own."""
+    token = _in_use.set(runtime)
+    try:
+        yield
+    finally:
+        _in_use.reset(token)
+
+
+def runtime_in_use() -> AnyRuntime | None:
+    """Return the runtime of the innermost `use_runtime`."""
+    return _in_use.get()
+
+
+def current_project() -> Path:
+    """Return the nearest folder with a `reyn.yaml`, from the current one upwards, else the current one."""
+    try:
+        current = Path.cwd()
+    except OSError as error:
+        raise ProjectNotFound(f"the current folder does not exist: {error.strerror}") from error
+    return next((folder for folder in (current, *current.parents) if (folder / _CONFIG).is_file()), current)
+
+
+# -- runtimes of event loops ----------------------------------------------------------------------------------
+
+
+class _LoopRuntimes:
+    """The runtimes of one event loop, by the current folder."""
+
+    def __init__(self) -> None:
+        self.by_folder: dict[str, OSRuntime] = {}
+        self._by_root: dict[Path, OSRuntime] = {}
+        self._lifetimes: list[AsyncGenerator[None]] = []
+
+    async def open(self, folder: str) -> OSRuntime:
+        root = current_project()
+        if root not in self._by_root:
+            runtime = self._by_root[root] = OSRuntime.open(root)
+            lifetime = _lifetime(runtime)
+            await anext(lifetime)
+            self._lifetimes.append(lifetime)
+        runtime = self.by_folder[folder] = self._by_root[root]
+        return runtime
+
+
+async def _lifetime(runtime: OSRuntime) -> AsyncGenerator[None]:
+    """Close a runtime when its event loop ends: `asyncio.run` closes the generators that were started in it."""
+    try:
+        yield
+    finally:
+        await runtime.aclose()
+
+
+_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopRuntimes] = weakref.WeakKeyDictionary()
+
+
+async def project_runtime() -> OSRuntime:
+    """Return the runtime of the current project for the running event loop, opened on first use."""
+    loop = asyncio.get_running_loop()
+    runtimes = _loops.get(loop)
+    if runtimes is None:
+        runtimes = _loops[loop] = _LoopRuntimes()
+    try:
+        folder = os.getcwd()  # noqa: PTH109 - the text is enough, and this is called for every call
+    except OSError:
+        folder = ""
+    found = runtimes.by_folder.get(folder)
+    return found if found is not None else await runtimes.open(folder)
+
+
+# -- plain functions ------------------------------------------------------------------------------------------
+
+
+class _LoopThread:
+    """An event loop in a daemon thread, started on first use."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._execute, name="reyn-functions", daemon=True)
+        self._thread.start()
+
+    def _execute(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def close(self) -> None:
+        """Close the runtimes of the loop, then the loop."""
+        if not self._thread.is_alive():
+            return
+        closing = asyncio.run_coroutine_threadsafe(self.loop.shutdown_asyncgens(), self.loop)
+        try:
+            closing.result(_CLOSE_SECONDS)
+        except TimeoutError:  # a run does not end: the process ends without it, and the run can be resumed
+            return
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(_CLOSE_SECONDS)
+        if not self._thread.is_alive():
+            self.loop.close()
+
+
+_thread: _LoopThread | None = None
+_lock = threading.Lock()
+
+
+def _loop_thread() -> _LoopThread:
+    global _thread  # noqa: PLW0603 - one per process
+    with _lock:
+        if _thread is None:
+            _thread = _LoopThread()
+        return _thread
+
+
+def _forget_thread() -> None:
+    """Threads do not survive a fork of the process."""
+    global _thread  # noqa: PLW0603 - one per process
+    _thread = None
+
+
+def close() -> None:
+    """Close the runtimes that plain functions opened. The next call opens them again."""
+    global _thread
+    with _lock:
+        found, _thread = _thread, None
+    if found is not None:
+        found.close()
+
+
+atexit.register(close)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_thread)
+
+
+def wait_for(work: Callable[[], Coroutine[Any, Any, T]], loop: asyncio.AbstractEventLoop | None = None) -> T:
+    """Execute a coroutine on another thread's event loop and wait for its result.
+
+    Args:
+        work: Creates the coroutine.
+        loop: The loop; by default that of plain functions.
+    """
+    future = asyncio.run_coroutine_threadsafe(work(), loop or _loop_thread().loop)
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()  # a Ctrl-C interrupts the run, which can be resumed
+        raise
+
+
+def is_loop_running() -> bool:
+    """Whether an event loop is running in this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+_runner_lock = threading.Lock()
+
+
+def in_other_thread(work: Callable[[], T]) -> T:
+    """Call a function that runs an event loop of its own, although one is running in this thread."""
+    context = contextvars.copy_context()
+    outcome: list[tuple[Any, BaseException | None]] = []
+
+    def execute() -> None:
+        with _runner_lock:  # two calls must not run the same loop at the same time
+            try:
+                outcome.append((context.run(work), None))
+            except BaseException as error:  # noqa: BLE001 - raised again by the caller
+                outcome.append((None, error))
+
+    thread = threading.Thread(target=execute, name="reyn-functions-call")
+    thread.start()
+    thread.join()
+    value, error = outcome[0]
+    if error is not None:
+        raise error
+    result: T = value
+    return result

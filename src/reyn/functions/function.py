@@ -1,0 +1,475 @@
+"""`@llm_function`: a Python function that a model executes. Each call is a run of a skill with one phase.
+
+The signature and the docstring are the skill; the body is never executed. The model's answer must fit the return type:
+one that does not is rejected and asked for again, like any answer that violates its contract. A call returns the typed
+value, and its run can be read, resumed and replayed like any other.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+
+from reyn.errors import CallImpossible, CallStopped, FunctionInvalid, ReturnInvalid
+from reyn.functions import ambient
+from reyn.functions.signatures import Signature
+from reyn.functions.skill import ARGUMENTS, ReturnValue, Template, build_skill
+from reyn.functions.types import ConversionError
+from reyn.kernel.nesting import current_scope
+from reyn.ops import Op
+from reyn.runtime import OSRuntime, SyncRuntime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
+
+    from reyn.journal.kinds import Usage
+    from reyn.kernel.live import Listener, OnDelta
+    from reyn.kernel.nesting import RunScope
+    from reyn.models import Model
+    from reyn.runtime import RunResult
+    from reyn.skills import Skill
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_logger = logging.getLogger("reyn.functions")
+_MAX_VIEWS = 8
+_MAX_SKILLS = 64
+DEFAULT_ACT_TURNS = 10
+
+
+@dataclass(frozen=True)
+class CallResult(Generic[R]):
+    """The result of a call.
+
+    Attributes:
+        value: The typed value.
+        run_id: The run.
+        usage: The tokens that it used.
+        warnings: What the caller should know.
+    """
+
+    value: R
+    run_id: str
+    usage: Usage
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CallOptions:
+    """The options of calls; see `LLMFunction.options`."""
+
+    run_id: str | None = None
+    template_params: tuple[tuple[str, Any], ...] = ()
+    listener: Listener | None = None
+    on_delta: OnDelta | None = None
+
+
+@dataclass(frozen=True)
+class _Decoration:
+    """The arguments of the decorator."""
+
+    llm_interface: Model | str | None = None
+    toolkit: tuple[Op, ...] = ()
+    runtime: OSRuntime | SyncRuntime | None = None
+    template_params: Mapping[str, Any] | Sequence[str] | None = None
+    max_act_turns: int = DEFAULT_ACT_TURNS
+    max_retries: int | None = None
+
+
+class Definition:
+    """What a decorated function is made of, shared by all of its calls."""
+
+    def __init__(self, function: Callable[..., Any], decoration: _Decoration, local_names: Mapping[str, Any]) -> None:
+        self.function = function
+        self.decoration = decoration
+        self.name = function.__name__
+        self.what = f"function `{self.name}`"
+        self._local_names = dict(local_names)
+        self._signature: Signature | None = None
+        self._returns: ReturnValue | None = None
+        self._skills: dict[str, Skill] = {}
+        self._views: list[tuple[Any, Any]] = []
+        text = inspect.getdoc(function) or ""
+        if not text.strip():
+            raise FunctionInvalid(
+                f"{self.what} has no docstring", hint="Write one: it is what the model is told to do."
+            )
+        self._template = Template(text, decoration.template_params, self.what)
+        for op in decoration.toolkit:
+            if not isinstance(op, Op):
+                raise FunctionInvalid(
+                    f"{self.what}: `toolkit` has a {type(op).__name__}, which is no tool",
+                    hint="Decorate it with `@tool`.",
+                )
+        with suppress(NameError):  # an annotation names something that the module defines later
+            self._read()
+
+    def _read(self) -> tuple[Signature, ReturnValue]:
+        if self._signature is None or self._returns is None:
+            signature = Signature(self.function, self._local_names, self.what)
+            if signature.returns is inspect.Parameter.empty:
+                raise FunctionInvalid(f"{self.what} has no return type", hint="Annotate it, for example with `-> str`.")
+            self._returns = ReturnValue.of(signature.returns, f"{self.what}, return type")
+            self._signature = signature
+            self._local_names = {}
+        return self._signature, self._returns
+
+    @property
+    def signature(self) -> Signature:
+        try:
+            return self._read()[0]
+        except NameError as error:
+            raise FunctionInvalid(
+                f"{self.what}: an annotation cannot be resolved: {error}", hint="Define the type in the same module."
+            ) from error
+
+    @property
+    def returns(self) -> ReturnValue:
+        assert self.signature is not None  # raises here if an annotation cannot be resolved
+        return self._read()[1]
+
+    def skill(self, template_params: Mapping[str, Any]) -> Skill:
+        """Return the skill for the values of the template parameters."""
+        instructions = self._template.fill(template_params)
+        found = self._skills.get(instructions)
+        if found is None:
+            module = getattr(self.function, "__module__", "") or ""
+            found = build_skill(
+                self.signature,
+                self.returns,
+                instructions,
+                self.decoration.toolkit,
+                function=f"{module}:{self.function.__qualname__}",
+                max_act_turns=self.decoration.max_act_turns,
+            )
+            while len(self._skills) >= _MAX_SKILLS:
+                self._skills.pop(next(iter(self._skills)))
+            self._skills[instructions] = found
+        return found
+
+    def view(self, runtime: Any) -> Any:
+        """Return the runtime with the function's tools, model and settings; `OSRuntime` or `SyncRuntime` alike."""
+        for base, view in self._views:
+            if base is runtime:
+                return view
+        view = self.derive(runtime, self.decoration.llm_interface)
+        self._views = [*self._views, (runtime, view)][-_MAX_VIEWS:]
+        return view
+
+    def derive(self, runtime: Any, model: Model | str | None) -> Any:
+        """Return a runtime with the function's tools and settings that calls a model."""
+        decoration = self.decoration
+        name = self.skill_name
+        # The program passes these tools on purpose. A rule of the operator that denies them, or asks, still wins.
+        grants: dict[str, list[dict[str, Any]]] = {}
+        for op in decoration.toolkit:
+            if op.spec.permission:
+                grants.setdefault(op.spec.permission, []).append({"allow": op.spec.kind, "skill": name})
+        settings: dict[str, Any] = {"strict": True}
+        if decoration.max_retries is not None:
+            settings["max_phase_retries"] = decoration.max_retries
+        return runtime.derive(ops=decoration.toolkit, model=model, permissions=grants, **settings)
+
+    @property
+    def skill_name(self) -> str:
+        from reyn.functions.skill import skill_name
+
+        return skill_name(self.name)
+
+    def to_result(self, result: RunResult, runtime: Any) -> CallResult[Any]:
+        """Return the typed result of a finished run.
+
+        Raises:
+            CallStopped: The run did not finish.
+            ReturnInvalid: Its result cannot be converted.
+        """
+        if result.artifact is None:
+            action = runtime.next_action(runtime.find(result.run_id))
+            message = f"{self.what}: run `{result.run_id}` is {result.status}: {result.reason}"
+            raise CallStopped(
+                message, run_id=result.run_id, status=result.status, hint=result.hint or None, action=action
+            )
+        try:
+            value = self.returns.decode(result.artifact["data"])
+        except ConversionError as error:
+            raise ReturnInvalid(
+                f"{self.what}: the result of run `{result.run_id}` does not fit the return type: {error.path}: {error}"
+            ) from error
+        for warning in result.warnings:
+            _logger.warning("%s: %s", self.name, warning)
+        return CallResult(value, result.run_id, result.usage, result.warnings)
+
+    def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return the input of a run from the arguments of a call."""
+        return {"type": ARGUMENTS, "data": self.signature.bind(args, kwargs)}
+
+
+class _Function:
+    """What plain and async functions share."""
+
+    def __init__(self, definition: Definition, options: CallOptions | None = None) -> None:
+        self._definition = definition
+        self._options = options or CallOptions()
+        self.__name__ = definition.name
+        self.__doc__ = definition.function.__doc__
+        self.__module__ = definition.function.__module__
+        self.__qualname__ = definition.function.__qualname__
+        self.__wrapped__ = definition.function
+
+    def __repr__(self) -> str:
+        return f"<llm_function {self.__module__}:{self.__qualname__}>"
+
+    @property
+    def skill(self) -> Skill:
+        """The skill that a call runs."""
+        return self._definition.skill(dict(self._options.template_params))
+
+    @property
+    def definition(self) -> Definition:
+        """What the function is made of."""
+        return self._definition
+
+    def _with(self, options: dict[str, Any]) -> CallOptions:
+        params = dict(self._options.template_params) | dict(options.pop("template_params") or {})
+        named = {name: value for name, value in options.items() if value is not None}
+        return replace(self._options, template_params=tuple(params.items()), **named)
+
+    async def _call(self, runtime: OSRuntime, scope: RunScope | None, data: dict[str, Any]) -> CallResult[Any]:
+        """Execute a call on a runtime of the running event loop."""
+        definition, options = self._definition, self._options
+        skill = self.skill
+        view = definition.view(runtime)
+        check = definition.returns.check if skill.checks_output else None
+        is_nested = scope is not None and options.run_id is None and scope.owner.journal is view.journal
+        result = await view.run(
+            skill,
+            data,
+            run_id=options.run_id,
+            listener=options.listener,
+            on_delta=options.on_delta,
+            check=check,
+            within=scope if is_nested else None,
+        )
+        return definition.to_result(result, view)
+
+    async def _resume(self, runtime: OSRuntime, run_id: str, settings: dict[str, Any]) -> CallResult[Any]:
+        definition, options = self._definition, self._options
+        view = definition.view(runtime)
+        check = definition.returns.check
+        result = await view.resume(
+            run_id, listener=options.listener, on_delta=options.on_delta, check=check, **settings
+        )
+        return definition.to_result(result, view)
+
+
+class AsyncLLMFunction(_Function, Generic[P, R]):
+    """An `async` function that a model executes: `value = await function(…)`."""
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return the typed value of a call.
+
+        Raises:
+            CallStopped: The run of the call did not finish.
+        """
+        found: CallResult[R] = await self.run(*args, **kwargs)
+        return found.value
+
+    async def run(self, *args: P.args, **kwargs: P.kwargs) -> CallResult[R]:
+        """Return the value of a call with its run id, usage and warnings."""
+        data, scope = self._definition.arguments(args, kwargs), current_scope()
+        return await self._call(await self._runtime(scope), scope, data)
+
+    async def resume(
+        self, run_id: str, *, retry: bool = False, raise_limits: Mapping[str, int | None] | None = None
+    ) -> CallResult[R]:
+        """Continue a run of this function that was interrupted or stopped; return the result of one that finished."""
+        runtime = await self._runtime(current_scope())
+        return await self._resume(runtime, run_id, {"retry": retry, "raise_limits": raise_limits})
+
+    async def _runtime(self, scope: RunScope | None) -> OSRuntime:
+        runtime = self._definition.decoration.runtime
+        if runtime is None:
+            runtime = scope.owner if scope is not None else ambient.runtime_in_use()
+        if isinstance(runtime, SyncRuntime):
+            raise CallImpossible(f"{self._definition.what} is `async`; its runtime must be an `OSRuntime`")
+        return runtime if runtime is not None else await ambient.project_runtime()
+
+    def options(
+        self,
+        *,
+        run_id: str | None = None,
+        template_params: Mapping[str, Any] | None = None,
+        listener: Listener | None = None,
+        on_delta: OnDelta | None = None,
+    ) -> AsyncLLMFunction[P, R]:
+        """Return the function with options for its calls; see `LLMFunction.options`."""
+        options = {"run_id": run_id, "listener": listener, "on_delta": on_delta, "template_params": template_params}
+        return AsyncLLMFunction(self._definition, self._with(options))
+
+
+class LLMFunction(_Function, Generic[P, R]):
+    """A plain function that a model executes: `value = function(…)`. It also works where an event loop is running."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return the typed value of a call.
+
+        Raises:
+            CallStopped: The run of the call did not finish.
+        """
+        found: CallResult[R] = self.run(*args, **kwargs)
+        return found.value
+
+    def run(self, *args: P.args, **kwargs: P.kwargs) -> CallResult[R]:
+        """Return the value of a call with its run id, usage and warnings."""
+        data, scope = self._definition.arguments(args, kwargs), current_scope()
+        return self._execute(scope, lambda runtime: self._call(runtime, scope, data))
+
+    def resume(
+        self, run_id: str, *, retry: bool = False, raise_limits: Mapping[str, int | None] | None = None
+    ) -> CallResult[R]:
+        """Continue a run of this function that was interrupted or stopped; return the result of one that finished."""
+        settings = {"retry": retry, "raise_limits": raise_limits}
+        return self._execute(current_scope(), lambda runtime: self._resume(runtime, run_id, settings))
+
+    def _execute(
+        self, scope: RunScope | None, work: Callable[[OSRuntime], Coroutine[Any, Any, CallResult[R]]]
+    ) -> CallResult[R]:
+        runtime = self._definition.decoration.runtime
+        if runtime is None and scope is not None:
+            return self._on_loop_of(scope, lambda: work(scope.owner))
+        runtime = runtime or ambient.runtime_in_use()
+        if isinstance(runtime, OSRuntime):
+            raise CallImpossible(f"{self._definition.what} is a plain function; its runtime must be a `SyncRuntime`")
+        if runtime is None:
+
+            async def on_project() -> CallResult[R]:
+                return await work(await ambient.project_runtime())
+
+            return ambient.wait_for(on_project)
+        found = runtime
+        if ambient.is_loop_running():
+            return ambient.in_other_thread(lambda: found.wait(work(found.runtime)))
+        return found.wait(work(found.runtime))
+
+    def _on_loop_of(self, scope: RunScope, work: Callable[[], Coroutine[Any, Any, CallResult[R]]]) -> CallResult[R]:
+        if ambient.is_loop_running():
+            raise CallImpossible(f"{self._definition.what} is a plain function and is called by an async tool")
+        return ambient.wait_for(work, scope.loop)
+
+    def options(
+        self,
+        *,
+        run_id: str | None = None,
+        template_params: Mapping[str, Any] | None = None,
+        listener: Listener | None = None,
+        on_delta: OnDelta | None = None,
+    ) -> LLMFunction[P, R]:
+        """Return the function with options for its calls. The function itself stays as it is.
+
+        Args:
+            run_id: The id of the run. If it exists, the call continues it or returns its value.
+            template_params: Values of the parameters of the docstring.
+            listener: Called with every event of the run once it is durable.
+            on_delta: Called with every piece of a model's answer as it arrives.
+        """
+        options = {"run_id": run_id, "listener": listener, "on_delta": on_delta, "template_params": template_params}
+        return LLMFunction(self._definition, self._with(options))
+
+
+class _Decorator:
+    """`@llm_function(…)` with arguments."""
+
+    def __init__(self, decoration: _Decoration, local_names: Mapping[str, Any]) -> None:
+        self._decoration = decoration
+        self._local_names = local_names
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # the first signature that fits is taken
+        self, function: Callable[P, Coroutine[Any, Any, R]]
+    ) -> AsyncLLMFunction[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R]) -> LLMFunction[P, R]: ...
+
+    def __call__(self, function: Callable[..., Any]) -> Any:
+        if not hasattr(function, "__name__"):
+            raise FunctionInvalid(f"`@llm_function` decorates functions, not a {type(function).__name__}")
+        is_async, runtime = inspect.iscoroutinefunction(function), self._decoration.runtime
+        wanted = OSRuntime if is_async else SyncRuntime
+        if runtime is not None and not isinstance(runtime, wanted):
+            kind = "an async" if is_async else "a plain"
+            raise FunctionInvalid(
+                f"function `{function.__name__}`: `runtime` is a {type(runtime).__name__}",
+                hint=f"Pass a `{wanted.__name__}` to {kind} function.",
+            )
+        definition = Definition(function, self._decoration, self._local_names)
+        return AsyncLLMFunction(definition) if is_async else LLMFunction(definition)
+
+
+@overload
+def llm_function(  # type: ignore[overload-overlap]  # the first signature that fits is taken
+    function: Callable[P, Coroutine[Any, Any, R]], /
+) -> AsyncLLMFunction[P, R]: ...
+
+
+@overload
+def llm_function(function: Callable[P, R], /) -> LLMFunction[P, R]: ...
+
+
+@overload
+def llm_function(
+    *,
+    llm_interface: Model | str | None = None,
+    toolkit: Sequence[Op] = (),
+    runtime: OSRuntime | SyncRuntime | None = None,
+    template_params: Mapping[str, Any] | Sequence[str] | None = None,
+    max_act_turns: int = DEFAULT_ACT_TURNS,
+    max_retries: int | None = None,
+) -> _Decorator: ...
+
+
+def llm_function(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    llm_interface: Model | str | None = None,
+    toolkit: Sequence[Op] = (),
+    runtime: OSRuntime | SyncRuntime | None = None,
+    template_params: Mapping[str, Any] | Sequence[str] | None = None,
+    max_act_turns: int = DEFAULT_ACT_TURNS,
+    max_retries: int | None = None,
+) -> Any:
+    """Make a Python function one that a model executes. Its body is never executed.
+
+    The parameters are the input, the docstring is the instruction, and the return type is the contract of the answer.
+
+    Args:
+        function: The function, if the decorator is used without arguments.
+        llm_interface: The model to call, or the name of one; by default the project's.
+        toolkit: Tools that the model may call. The program grants them by passing them; a rule of the operator that
+            denies or asks still holds.
+        runtime: Where calls are executed and recorded: a `SyncRuntime` for a plain function, an `OSRuntime` for an
+            `async` one; by default the project around the current folder.
+        template_params: The parameters of the docstring, which are written `{name}` there: names, or default values
+            by name. Without, every brace is text.
+        max_act_turns: In how many turns the model may call tools.
+        max_retries: How often a rejected answer is asked for again; by default `max_phase_retries` of the project.
+
+    Raises:
+        FunctionInvalid: The function cannot become a skill.
+        TemplateInvalid: The docstring does not use a declared template parameter.
+    """
+    if isinstance(template_params, str):
+        template_params = (template_params,)
+    decoration = _Decoration(llm_interface, tuple(toolkit), runtime, template_params, max_act_turns, max_retries)
+    names = sys._getframe(1).f_locals  # noqa: SLF001 - annotations may name local classes of the caller
+    decorator = _Decorator(decoration, names)
+    return decorator if function is None else decorator(function)
+
+
+__all__ = ["AsyncLLMFunction", "CallResult", "LLMFunction", "llm_function"]

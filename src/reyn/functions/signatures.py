@@ -1,0 +1,188 @@
+"""Read the signature of a Python function: its parameters and return type as JSON, its docstring as texts.
+
+Annotations are resolved when the decorator is applied, with the local names of the caller; a name that is defined later
+in the module is resolved on first use.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from reyn.errors import FunctionInvalid, InputInvalid
+from reyn.functions.types import ConversionError, JsonType, json_type, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_MISSING = inspect.Parameter.empty
+
+
+class Parameter(NamedTuple):
+    """A parameter of a function.
+
+    Attributes:
+        name: The name.
+        type: Its type as JSON.
+        is_required: Whether it has no default.
+        schema: The schema of its value, with the description of the docstring and the default.
+    """
+
+    name: str
+    type: JsonType
+    is_required: bool
+    schema: dict[str, Any]
+
+
+class Docstring(NamedTuple):
+    """A docstring: its whole text, its first paragraph, and the descriptions of the parameters in `Args:`."""
+
+    text: str
+    summary: str
+    parameters: dict[str, str]
+
+
+class Signature:
+    """The signature of one function, with every type as JSON."""
+
+    def __init__(self, function: Callable[..., Any], local_names: Mapping[str, Any], what: str) -> None:
+        """Read a function.
+
+        Args:
+            function: The function.
+            local_names: Names that its annotations may use besides those of its module.
+            what: What it is, for messages: "function `add`".
+
+        Raises:
+            FunctionInvalid: A parameter or a type has no JSON form.
+        """
+        self.name = getattr(function, "__name__", type(function).__name__)
+        self._what = what
+        self._bound = inspect.signature(function)
+        self.doc = parse_docstring(inspect.getdoc(function) or "")
+        hints = _hints(function, local_names, what)
+        self.parameters = {
+            name: self._parameter(parameter, hints.get(name, Any)) for name, parameter in self._bound.parameters.items()
+        }
+        self.returns: Any = hints.get("return", _MISSING)
+
+    def _parameter(self, parameter: inspect.Parameter, annotation: Any) -> Parameter:
+        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            raise FunctionInvalid(
+                f"{self._what}: `*{parameter.name}` takes any number of arguments",
+                hint="Declare each argument, or a list or dict of them.",
+            )
+        found = json_type(annotation, f"{self._what}, parameter `{parameter.name}`")
+        schema = dict(found.schema)
+        if (text := self.doc.parameters.get(parameter.name)) and "description" not in schema:
+            schema["description"] = text
+        if parameter.default is not _MISSING:
+            try:
+                schema["default"] = to_json(parameter.default)
+            except TypeError as error:
+                raise FunctionInvalid(
+                    f"{self._what}: the default of `{parameter.name}` has no JSON form: {error}"
+                ) from error
+        return Parameter(parameter.name, found, parameter.default is _MISSING, schema)
+
+    def schema(self) -> dict[str, Any]:
+        """Return the closed schema of an object with all arguments."""
+        properties, definitions = self.properties()
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": [one.name for one in self.parameters.values() if one.is_required],
+            "additionalProperties": False,
+            **({"$defs": definitions} if definitions else {}),
+        }
+
+    def properties(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the schemas of the parameters, and the definitions that they refer to."""
+        from reyn.functions.schemas import Definitions
+
+        definitions = Definitions()
+        return {one.name: definitions.take(one.schema) for one in self.parameters.values()}, definitions.schemas
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a call as JSON, with defaults.
+
+        Raises:
+            TypeError: The arguments do not fit the signature, as for any Python function.
+            InputInvalid: An argument has no JSON form.
+        """
+        bound = self._bound.bind(*args, **kwargs)
+        bound.apply_defaults()
+        values = {}
+        for name, value in bound.arguments.items():
+            try:
+                values[name] = value if type(value) in _PLAIN else to_json(value)
+            except TypeError as error:
+                raise InputInvalid(
+                    f"{self._what}: the argument `{name}` has no JSON form: {error}",
+                    hint="Pass text, numbers, lists, dicts, dataclasses or models.",
+                ) from error
+        return values
+
+    def convert(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the typed arguments of a call from JSON. A parameter that is missing has its default.
+
+        Raises:
+            ConversionError: An argument cannot become a value of its type.
+        """
+        values = {}
+        for name, value in arguments.items():
+            try:
+                values[name] = self.parameters[name].type.decode(value)
+            except ConversionError as error:
+                raise ConversionError(f"`{name}`{error.path[1:]}: {error}") from error
+        return values
+
+    def call(self, function: Callable[..., Any], values: dict[str, Any]) -> Any:
+        """Call a function with converted arguments by name, also those that are positional only."""
+        positional = [
+            values.pop(name)
+            for name, one in self._bound.parameters.items()
+            if one.kind is inspect.Parameter.POSITIONAL_ONLY and name in values
+        ]
+        return function(*positional, **values)
+
+
+_PLAIN = (str, int, bool, type(None))
+
+
+def _hints(function: Callable[..., Any], local_names: Mapping[str, Any], what: str) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, localns=dict(local_names), include_extras=True)
+    except NameError:
+        raise
+    except (TypeError, SyntaxError) as error:
+        raise FunctionInvalid(f"{what}: its annotations cannot be read: {error}") from error
+
+
+_SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns|Return|Raises|Yields|Examples?|Notes?):\s*$")
+_ENTRY = re.compile(r"^\s+\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
+
+
+def parse_docstring(text: str) -> Docstring:
+    """Split a docstring in Google style. What does not look like one is only text."""
+    summary = " ".join(text.partition("\n\n")[0].split())
+    parameters: dict[str, str] = {}
+    name, indent, inside = "", 0, False
+    for line in text.splitlines():
+        if section := _SECTION.match(line):
+            inside, name = section[1] in ("Args", "Arguments", "Parameters"), ""
+            continue
+        if not inside or not line.strip():
+            continue
+        if not line[0].isspace():
+            inside = False
+            continue
+        depth = len(line) - len(line.lstrip())
+        if (entry := _ENTRY.match(line)) and (not name or depth <= indent):
+            name, indent = entry[1], depth
+            parameters[name] = entry[2].strip()
+        elif name:
+            parameters[name] = f"{parameters[name]} {line.strip()}".strip()
+    return Docstring(text, summary, parameters)

@@ -1,0 +1,172 @@
+"""Transcripts in the state of a run: values, and what each event does to them. No I/O.
+
+A transcript refers to its messages by hash, so the state stays small. Events become mutations and pass through the
+compile pipeline; a transcript that a failed visit extended is dropped by keeping the one from before the visit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from reyn.context import (
+    ContextState,
+    ContextSummary,
+    DataFromSelfRef,
+    ExperienceForget,
+    ExperienceRemember,
+    NormalizedMessageList,
+    SelfRefMarker,
+    compile_context,
+    recorded_mutation,
+)
+from reyn.context.selfref import forget, remember
+from reyn.errors import MutationInvalid
+from reyn.journal import kinds
+from reyn.journal.kinds import Part
+from reyn.kernel.histories import HISTORIES
+from reyn.ops.op import MemoryOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from reyn.context import ContextMutation
+    from reyn.kernel.compiled_skill import RunContext
+    from reyn.kernel.run_state import RunState
+    from reyn.kernel.tape import Tape
+
+SUMMARY_HEADING = "# Summary of the conversation so far\n"
+
+
+class Conversation(msgspec.Struct, frozen=True):
+    """A transcript of a phase.
+
+    Attributes:
+        visit: The visit that it belongs to; 0 if all visits of the phase share it.
+        messages: The messages, which refer to their content.
+        selfref: What the conversation remembers.
+        tokens: The estimated size of the messages, those of the history included.
+        history: What came before the messages, until it is compacted.
+    """
+
+    visit: int = 0
+    messages: NormalizedMessageList = NormalizedMessageList()
+    selfref: DataFromSelfRef | None = None
+    tokens: int = 0
+    history: tuple[kinds.HistoryPart, ...] = ()
+
+    def mutated(self, mutations: Sequence[ContextMutation], tokens: int) -> Conversation:
+        """Return the conversation with mutations applied, and its new size."""
+        compiled = compile_context(ContextState(self.messages, self.selfref), mutations)
+        return Conversation(self.visit, compiled.messages, compiled.data_from_selfref, tokens, self.history)
+
+    def whole(self, content: Callable[[str], bytes]) -> NormalizedMessageList:
+        """Return the history and the messages."""
+        if not self.history:
+            return self.messages
+        before = HISTORIES.load(self.history, content).with_system(self.messages.system)
+        return before.append(*self.messages.tail(self.messages.length))
+
+
+SEED = ""
+"""The name under which a run keeps the history that its conversations start with."""
+
+
+def seed_of(started: kinds.RunStarted) -> dict[str, Conversation]:
+    """Return the transcripts of a run that has just started."""
+    if not started.history:
+        return {}
+    return {SEED: Conversation(tokens=sum(part.tokens for part in started.history), history=started.history)}
+
+
+def transcript_of(state: RunState, phase: str, visit: int = 0) -> Conversation:
+    """Return the transcript of a conversation, or of a visit; an empty one if there is none yet."""
+    return _begun(state.conversations, phase, visit)
+
+
+def _begun(conversations: Mapping[str, Conversation], phase: str, visit: int) -> Conversation:
+    found = conversations.get(phase) or (conversations.get(SEED) if visit == 0 else None)
+    return found if found is not None and found.visit == visit else Conversation(visit)
+
+
+def is_turn_open(state: RunState) -> bool:
+    """Return whether a turn of a conversation is in progress: its message is part of the transcript."""
+    found = state.conversations.get(state.phase)
+    is_extended = found is not None and found.visit == 0 and found is not state.visit.conversations.get(state.phase)
+    return state.visit.is_open and is_extended and state.aborted is None
+
+
+Change = (
+    kinds.TranscriptExtended
+    | kinds.ExperienceRemembered
+    | kinds.ExperienceForgotten
+    | kinds.MemoryChanged
+    | kinds.ContextCompacted
+)
+
+
+def changed(conversations: Mapping[str, Conversation], body: Change) -> dict[str, Conversation]:
+    """Return the transcripts of a run after an event."""
+    visit = body.visit if isinstance(body, kinds.TranscriptExtended) else 0
+    return {**conversations, body.phase: _changed(_begun(conversations, body.phase, visit), body)}
+
+
+def _changed(conversation: Conversation, body: Change) -> Conversation:
+    tokens = conversation.tokens
+    match body:
+        case kinds.TranscriptExtended(messages=messages, tokens=more):
+            return conversation.mutated([recorded_mutation(message) for message in messages], tokens + more)
+        case kinds.ExperienceRemembered(text=text) | kinds.MemoryChanged(action="remember", text=text):
+            return conversation.mutated([ExperienceRemember(text)], tokens)
+        case kinds.ExperienceForgotten(id=name) | kinds.MemoryChanged(text=name):
+            return conversation.mutated([ExperienceForget(name)], tokens)
+    conversation = msgspec.structs.replace(conversation, history=())
+    return conversation.mutated([ContextSummary(summary_parts(body.summary), body.kept)], body.tokens_after)
+
+
+def change_memory(request: kinds.MemoryRequest, call: str, context: RunContext, tape: Tape) -> MemoryOutcome:
+    """Record the change of memory that an op requests. A compaction happens before the next turn."""
+    phase = context.conversation
+    if phase is None:
+        return MemoryOutcome(error="this phase is not a conversation; it has no memory")
+    if request.action == "compact":
+        return MemoryOutcome()
+    memory = memory_of(tape.state, phase)
+    if error := memory_error(memory, request.action, request.text):
+        return MemoryOutcome(error=error)
+    if request.action == "forget":
+        tape.emit(kinds.ExperienceForgotten(phase, call, request.text))
+        return MemoryOutcome(request.text)
+    after, experience = remember(memory, request.text)
+    if after is not memory:
+        tape.emit(kinds.ExperienceRemembered(phase, call, experience.id, experience.text))
+    return MemoryOutcome(experience.id)
+
+
+def memory_of(state: RunState, phase: str) -> SelfRefMarker:
+    """Return what a conversation remembers."""
+    selfref = transcript_of(state, phase).selfref
+    return selfref.marker if selfref is not None else SelfRefMarker()
+
+
+def memory_error(memory: SelfRefMarker, action: str, text: str) -> str:
+    """Return why a memory cannot be changed; empty if it can."""
+    try:
+        if action == "forget":
+            forget(memory, text)
+        else:
+            remember(memory, text)
+    except MutationInvalid as error:
+        return error.message
+    is_full = action == "remember" and len(memory.experiences) >= MAX_EXPERIENCES
+    return f"{MAX_EXPERIENCES} texts are remembered already; forget one first" if is_full else ""
+
+
+MAX_EXPERIENCES = 200
+"""Texts that a conversation remembers at most: every prompt contains them."""
+
+
+def summary_parts(summary: str) -> tuple[Part, ...]:
+    """Return the content of the message that replaces older messages."""
+    return (Part(text=SUMMARY_HEADING), Part(blob=summary))

@@ -1,0 +1,126 @@
+"""Histories that a caller passes to a run: stored once, in parts, and shared by the runs that continue each other.
+
+A run starts with a list of parts. The parts of a history that extends an earlier one are those of the earlier one and
+one part with what is new, so that a conversation of many runs stores each message about once.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from reyn.context import NormalizedMessage, NormalizedMessageList, estimate_tokens
+from reyn.context.transcript import check_closed
+from reyn.errors import HistoryInvalid, ReynError
+from reyn.journal import Blob, canonical, kinds
+from reyn.models import ToolCall
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Parts = tuple[kinds.HistoryPart, ...]
+
+MAX_PARTS = 256
+"""A history of more parts is stored anew as one."""
+_CACHED = 64
+_decoder = msgspec.json.Decoder(tuple[NormalizedMessage, ...])
+
+
+class Histories:
+    """Histories in memory, by their parts. The least recently used is dropped first."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Parts, NormalizedMessageList] = OrderedDict()
+
+    def store(
+        self,
+        messages: NormalizedMessageList,
+        is_stored: Callable[[str], bool],
+        scrub: Callable[[str], str] = str,
+    ) -> tuple[Parts, tuple[Blob, ...]]:
+        """Return the parts of a history, and the content that is new. Costs time for what is new, if it extends a known
+        history. Its system message is not part of it.
+
+        Args:
+            messages: The history.
+            is_stored: Returns whether the journal has some content. A run that has the last part of a history has all.
+            scrub: Removes secrets from a text.
+
+        Raises:
+            TranscriptInvalid: A tool call has no result.
+        """
+        check_closed(messages)
+        before = next(
+            (
+                parts
+                for parts, known in reversed(self._known.items())
+                if len(parts) < MAX_PARTS and messages.extends(known) and is_stored(parts[-1].content)
+            ),
+            (),
+        )
+        found = messages.tail(messages.length - sum(part.messages for part in before))
+        if not found:
+            return before, ()
+        new = tuple(_scrubbed(message, scrub) for message in found)
+        content = Blob.of(canonical(new))
+        tokens = sum(estimate_tokens(message.text) for message in new)
+        parts = (*before, kinds.HistoryPart(content.hash, len(new), tokens))
+        is_clean = all(one is other for one, other in zip(new, found, strict=True))
+        # A list that continues the caller's own one extends it; one with the same messages does not.
+        whole = (
+            messages.with_system(None) if is_clean else self._known.get(before, NormalizedMessageList()).append(*new)
+        )
+        self._remember(parts, whole)
+        return parts, (content,)
+
+    def load(self, parts: Parts, content: Callable[[str], bytes]) -> NormalizedMessageList:
+        """Return the messages of a history.
+
+        Raises:
+            HistoryInvalid: The stored content is no history.
+        """
+        if not parts:
+            return NormalizedMessageList()
+        known = self._known.get(parts)
+        if known is None:
+            if len(parts) > MAX_PARTS:
+                raise HistoryInvalid(f"the run's history has {len(parts)} parts; at most {MAX_PARTS} are stored")
+            start = next((end for end in range(len(parts), 0, -1) if parts[:end] in self._known), 0)
+            known = self._known.get(parts[:start], NormalizedMessageList())
+            try:
+                for part in parts[start:]:
+                    known = known.append(*_decoder.decode(content(part.content)))
+            except (msgspec.MsgspecError, ReynError) as error:
+                raise HistoryInvalid(f"the run's history cannot be read: {error}") from error
+        self._remember(parts, known)
+        return known
+
+    def known_part(self, messages: NormalizedMessageList) -> NormalizedMessageList:
+        """Return a known history that a transcript begins with; an empty one if there is none."""
+        for known in reversed(self._known.values()):
+            if messages.extends(known):
+                return known
+        return NormalizedMessageList()
+
+    def _remember(self, parts: Parts, messages: NormalizedMessageList) -> None:
+        _ = messages.digest  # computed once here, and inherited by every list that extends this one
+        self._known[parts] = messages
+        self._known.move_to_end(parts)
+        while len(self._known) > _CACHED:
+            self._known.popitem(last=False)
+
+
+def _scrubbed(message: NormalizedMessage, scrub: Callable[[str], str]) -> NormalizedMessage:
+    """Return a message without secrets, the same object if there are none."""
+    text = scrub(message.text)
+    calls = tuple(ToolCall(call.id, call.name, scrub(call.arguments)) for call in message.tool_calls)
+    if text == message.text and calls == message.tool_calls:
+        return message
+    return replace(message, text=text, tool_calls=calls)
+
+
+HISTORIES = Histories()
+"""Of the whole process. Content is addressed by its hash, so that runs of several journals can share it."""

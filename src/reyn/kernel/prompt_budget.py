@@ -1,0 +1,354 @@
+"""Keep the prompt of a turn within its token budget: count it, truncate what is least important, record both.
+
+Instructions, choices, headings and notes are never truncated; a run whose prompt would have nothing else left stops at
+the limit `max_prompt_tokens`. `reyn.context.budget` truncates; here is decided what goes first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from reyn.context import (
+    CalibratedCounter,
+    FittedText,
+    Section,
+    SectionCost,
+    assemble_sections,
+    frame_message,
+    message_text,
+)
+from reyn.context.render import HANDOFF_HEADING, read_marker
+from reyn.context.tokens import BYTES, CHARS, NEUTRAL, SUFFIX
+from reyn.context.words import escape_line_ends
+from reyn.errors import RunBlocked
+from reyn.journal import Blob, kinds
+from reyn.kernel import versions
+from reyn.kernel.effects import FitTokens, Pause
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from reyn.config.values import PromptLimit
+    from reyn.context import CompiledTurnContext, TokenCounter
+    from reyn.kernel.compiled_skill import CompiledPhase, TurnSpec
+    from reyn.kernel.op_dispatch import OpLog
+    from reyn.kernel.tape import Tape
+
+ESTIMATES: Mapping[str, TokenCounter] = {CHARS.name: CHARS, BYTES.name: BYTES}
+"""Counters that need nothing but the text, so that a replay counts again."""
+MESSAGE_TOKENS = 8
+"""The tokens that a chat template adds to a message, at most."""
+_MAX_CHARACTER = 4
+"""The most bytes of a character."""
+_EXPANSION = 3
+"""The most bytes that a byte of stored content takes in a prompt."""
+_MINIMUM = 16
+"""All but the oldest results and handoffs keep a sixteenth of the budget as long as others can be truncated."""
+_LEFT_OUT = "(older results are truncated or left out)\n"
+_CORRECTION = "correction"
+_PRIORITIES = {HANDOFF_HEADING[2:].lower(): 1, "rejected": 2, _CORRECTION: 2, "input": 4}
+"""What is truncated first has the lowest priority: older results, handoffs, reads and rejected contents, the newest
+result, the input."""
+_OLD_RESULT, _OTHER, _NEW_RESULT = 0, 2, 3
+
+
+class Prompt(NamedTuple):
+    """A prompt within its budget: what the model may answer, the messages, and new content that they refer to."""
+
+    spec: TurnSpec
+    messages: tuple[kinds.FrameMessage, ...]
+    budget: kinds.PromptBudget | None = None
+    blobs: tuple[Blob, ...] = ()
+
+
+class Draft(Protocol):
+    """Builds the prompt of a turn without regard to its budget."""
+
+    def __call__(self, *, is_truncated: bool) -> tuple[TurnSpec, CompiledTurnContext]:
+        """Return the contract and what the model sees; `is_truncated` offers ops to read truncated content."""
+        ...
+
+
+class Contents(NamedTuple):
+    """The contents that a prompt refers to.
+
+    Attributes:
+        get: Returns content by its hash.
+        names: The name of each content under which ops can read the whole, by the hash that the prompt has of it.
+    """
+
+    get: Callable[[str], bytes]
+    names: Mapping[str, str]
+
+    def including(self, blob: Blob) -> Contents:
+        """Return the contents with one more, which is not stored yet."""
+        return Contents(lambda name: blob.content if name == blob.hash else self.get(name), self.names)
+
+
+async def fit_prompt(
+    draft: Draft, contents: Contents, phase: CompiledPhase, log: OpLog, call: str, tape: Tape
+) -> Prompt:
+    """Build the prompt of a turn within the budget of its phase. Stops the run if that is impossible."""
+    attempts = 0
+    while True:
+        limit = phase.prompt_limit(tape.state)
+        spec, compiled = draft(is_truncated=False)
+        messages = tuple(map(frame_message, compiled.llm_messages))
+        contents = contents.including(spec.stable)
+        # A recorded turn of another wording is executed again as it was, whatever the new wording would take.
+        recorded = tape.upcoming.kind if tape.upcoming and tape.state.wording != versions.WORDING else None
+        tokens, model = limit.tokens, phase.model or tape.state.models.name
+        calibrated = tape.state.models.calibration.get(model)
+        if tokens is None or _surely_fits(messages, log, contents, tokens, calibrated or NEUTRAL):
+            return Prompt(spec, messages)
+        if limit.counter not in ESTIMATES and recorded not in (None, kinds.TokensCounted.kind):
+            return Prompt(spec, messages)
+        attempts += 1
+        whole = _Layout(messages, log, contents)
+        tight_spec, tight_compiled = draft(is_truncated=True)
+        tight_messages = tuple(map(frame_message, tight_compiled.llm_messages))
+        tight = _Layout(tight_messages, log, contents.including(tight_spec.stable), is_truncated=True)
+        factor = _factor(limit, calibrated)
+        fitting = _Fitting(whole, tight, tokens, factor)
+        if estimate := ESTIMATES.get(limit.counter):
+            fitted = fitting(estimate)
+        else:
+            counted = await FitTokens(f"{call}.tokens{attempts}", limit.counter, model, fitting)
+            fitted = recall_fitted(counted, contents.get)
+            if fitted.texts and len(fitted.texts) != len(tight.pieces):
+                raise RunBlocked(f"the recorded sections of the prompt `{call}` are not those of its phase")
+        is_over = fitted.tokens > tokens if recorded is None else recorded == kinds.LimitReached.kind
+        if not is_over:
+            budget = kinds.PromptBudget(tokens, fitted.tokens, limit.counter, factor)
+            if not fitted.texts:
+                return Prompt(spec, messages, budget)
+            return tight.rebuild(tight_spec, fitted, budget, tape.state.truncated)
+        reason = (
+            f"phase `{phase.name}`: the parts of the prompt that are never truncated take {fitted.tokens} tokens; "
+            f"`max_prompt_tokens` is {tokens}"
+        )
+        tape.emit(kinds.LimitReached("max_prompt_tokens", tokens, phase.name, reason))
+        await Pause()
+
+
+def _surely_fits(
+    messages: tuple[kinds.FrameMessage, ...], log: OpLog, contents: Contents, tokens: int, calibrated: int
+) -> bool:
+    """Return whether a prompt fits however it is counted: no token is shorter than a byte."""
+    size = MESSAGE_TOKENS * len(messages)
+    tokens = tokens * NEUTRAL // max(NEUTRAL, calibrated)
+    for message in messages:
+        for part in message.parts:
+            size += _MAX_CHARACTER * len(part.text)
+            if part.blob is not None:
+                size += (_EXPANSION if part.plain else 1) * len(contents.get(part.blob))
+            for name in log.results[: part.results]:
+                size += _EXPANSION * len(contents.get(name))
+            if size > tokens:
+                return False
+    return True
+
+
+def _factor(limit: PromptLimit, calibrated: int | None) -> int:
+    """Return the factor that calibrates the counter, per mille. It never lowers an exact count."""
+    if calibrated is None or limit.counter == "model":
+        return NEUTRAL
+    return calibrated if limit.counter in ESTIMATES else max(NEUTRAL, calibrated)
+
+
+class _Piece(NamedTuple):
+    """A section of a prompt: the part that it belongs to, and the hash of its content if it can be truncated."""
+
+    message: int
+    part: int
+    section: Section
+    content: str | None = None
+
+
+class _Layout:
+    """The sections of a prompt, in order."""
+
+    def __init__(
+        self,
+        messages: tuple[kinds.FrameMessage, ...],
+        log: OpLog,
+        contents: Contents,
+        *,
+        is_truncated: bool = False,
+    ) -> None:
+        self._messages = messages
+        self._contents = contents
+        self._log = log
+        self._is_truncated = is_truncated
+        self.pieces = [piece for number, message in enumerate(messages) for piece in self._pieces(number, message)]
+
+    @property
+    def overhead(self) -> int:
+        """The tokens that the chat template adds."""
+        return MESSAGE_TOKENS * len(self._messages)
+
+    def _pieces(self, number: int, message: kinds.FrameMessage) -> Iterator[_Piece]:
+        name = "system" if message.role == "system" else "input" if number == 1 else _CORRECTION
+        for index, part in enumerate(message.parts):
+            if part.text.startswith("\n\n# "):
+                name = part.text[4:].partition("\n")[0].lower()
+            if part.results:
+                yield from self._results(number, index, part.results)
+            elif part.blob is None or message.role == "system":
+                text = message_text(kinds.FrameMessage("user", (part,)), self._contents.get)
+                yield _Piece(number, index, Section(name, text, never_truncate=True))
+            else:
+                yield from self._content(number, index, part, part.blob, name)
+
+    def _results(self, number: int, index: int, count: int) -> Iterator[_Piece]:
+        if self._is_truncated:
+            yield _Piece(number, index, Section("results", _LEFT_OUT, never_truncate=True))
+        for position, (name, call) in enumerate(zip(self._log.results[:count], self._log.calls, strict=False), start=1):
+            text = escape_line_ends(self._contents.get(name).decode()) + ("\n" if position < count else "")
+            priority = _NEW_RESULT if position == count else _OLD_RESULT
+            yield _Piece(number, index, _section("results", text, priority, call, self._log), name)
+
+    def _content(self, number: int, index: int, part: kinds.Part, blob: str, name: str) -> Iterator[_Piece]:
+        text = message_text(kinds.FrameMessage("user", (part,)), self._contents.get)
+        priority = _PRIORITIES.get(name, _OTHER)
+        if name != "handoff":
+            yield _Piece(
+                number, index, _section(name, text, priority, self._contents.names.get(blob, ""), self._log), blob
+            )
+            return
+        header, *phases = text.split("\n\n")  # one block for each phase, the oldest first
+        yield _Piece(number, index, Section(name, header, _OTHER, 1), blob)
+        for rank, block in enumerate(phases, start=1):
+            yield _Piece(number, index, Section(name, f"\n\n{block}", priority, int(rank == len(phases))), blob)
+
+    def sections(self, tokens: int) -> list[Section]:
+        """Return the sections, with the least that each of them keeps as long as others can be truncated."""
+        keeps = tokens // _MINIMUM
+        return [
+            replace(piece.section, minimum=keeps) if piece.section.minimum else piece.section for piece in self.pieces
+        ]
+
+    def rebuild(
+        self, spec: TurnSpec, fitted: FittedText, budget: kinds.PromptBudget, truncated: Mapping[str, str]
+    ) -> Prompt:
+        """Return the prompt with what remains of its sections."""
+        remaining: dict[tuple[int, int], str] = {}
+        changed: dict[tuple[int, int], None] = {}
+        whole: dict[str, tuple[str, tuple[int, int]]] = {}
+        position = 0
+        for piece, text in zip(self.pieces, fitted.texts, strict=True):
+            place = (piece.message, piece.part)
+            remaining[place] = remaining.get(place, "") + (piece.section.text if text is None else text)
+            if piece.content is None:
+                continue
+            name = self._name(piece, position)
+            position += piece.section.name == "results"
+            if text is not None:
+                changed[place] = None
+                if name:
+                    whole[name] = (truncated.get(name, piece.content), place)
+        blobs = {place: Blob.of(remaining[place].encode()) for place in changed}
+        messages = tuple(
+            kinds.FrameMessage(
+                message.role,
+                tuple(
+                    kinds.Part(blob=blobs[number, index].hash) if (number, index) in blobs else part
+                    for index, part in enumerate(message.parts)
+                ),
+            )
+            for number, message in enumerate(self._messages)
+        )
+        costs = _by_name(fitted.sections)
+        sections = tuple(kinds.SectionTokens(one.name, one.original_tokens, one.tokens) for one in costs)
+        contents = tuple(
+            kinds.TruncatedContent(name, content, blobs[place].hash) for name, (content, place) in whole.items()
+        )
+        budget = kinds.PromptBudget(budget.limit, budget.tokens, budget.counter, budget.factor, sections, contents)
+        return Prompt(spec, messages, budget, tuple(blobs.values()))
+
+    def _name(self, piece: _Piece, position: int) -> str:
+        """Return the name under which ops can read the whole content of a piece."""
+        if piece.section.name == "results":
+            return self._log.calls[position]
+        return self._contents.names.get(piece.content or "", "")
+
+
+def _section(name: str, text: str, priority: int, full_name: str, log: OpLog) -> Section:
+    marker = read_marker(full_name, log.truncation_reader) if full_name else SUFFIX
+    return Section(name, text, priority, int(priority != _OLD_RESULT), unit="text", marker=marker)
+
+
+class _Fitting:
+    """Counts a prompt and truncates it if it exceeds its budget. Holds texts only, so any thread may call it."""
+
+    def __init__(self, whole: _Layout, tight: _Layout, tokens: int, factor: int) -> None:
+        self._whole = whole
+        self._tight = tight
+        self._tokens = tokens
+        self._factor = factor
+
+    def __call__(self, counter: TokenCounter) -> FittedText:
+        if self._factor != NEUTRAL:
+            counter = CalibratedCounter(counter, self._factor)
+        whole = self._whole
+        original = self._static(whole, counter) + counter.count(self._changing(whole))
+        if original <= self._tokens:
+            return FittedText(original, original)
+        tight = self._tight
+        fixed = self._static(tight, counter)
+        sections = tight.sections(self._tokens)
+        system = [section for section in sections if section.name == "system"]
+        changing = sections[len(system) :]
+        room = self._tokens - fixed
+        if room > 0:
+            built = assemble_sections(changing, room, counter, separator="")
+            is_input_left = any(
+                text for section, text in zip(changing, built.texts, strict=True) if section.name == "input"
+            )
+            is_fixed = all(
+                text == section.text
+                for section, text in zip(changing, built.texts, strict=True)
+                if section.never_truncate
+            )
+            if is_input_left and is_fixed:
+                left = (
+                    None if text == section.text else text for section, text in zip(changing, built.texts, strict=True)
+                )
+                static = (SectionCost("system", tokens := counter.count(one.text), tokens) for one in system)
+                costs = (*static, *built.sections)
+                return FittedText(original, fixed + built.tokens, costs, (*(None for _ in system), *left))
+        never = "".join(section.text for section in changing if section.never_truncate)
+        return FittedText(original, max(self._tokens + 1, fixed + counter.count(never)))
+
+    def _static(self, layout: _Layout, counter: TokenCounter) -> int:
+        """Return the tokens of the static message, which a counter may have cached, and of the chat template."""
+        system = "".join(piece.section.text for piece in layout.pieces if piece.section.name == "system")
+        return layout.overhead + counter.count(system)
+
+    def _changing(self, layout: _Layout) -> str:
+        return "".join(piece.section.text for piece in layout.pieces if piece.section.name != "system")
+
+
+def _by_name(costs: Sequence[SectionCost]) -> tuple[SectionCost, ...]:
+    """Add up the costs of sections with the same name."""
+    totals: dict[str, tuple[int, int]] = {}
+    for cost in costs:
+        original, tokens = totals.get(cost.name, (0, 0))
+        totals[cost.name] = (original + cost.original_tokens, tokens + cost.tokens)
+    return tuple(SectionCost(name, *tokens) for name, tokens in totals.items())
+
+
+def recall_fitted(counted: kinds.TokensCounted, content: Callable[[str], bytes]) -> FittedText:
+    """Return what an exact counter made of a text, as it is recorded."""
+    try:
+        return FittedText(
+            counted.original_tokens,
+            counted.tokens,
+            tuple(SectionCost(one.name, one.original_tokens, one.tokens) for one in counted.sections),
+            tuple(None if one.text is None else content(one.text).decode() for one in counted.sections),
+            None if counted.text is None else content(counted.text).decode(),
+        )
+    except UnicodeDecodeError as error:  # an imported run can hold anything
+        raise RunBlocked(f"a recorded text of the prompt cannot be read: {error}") from error

@@ -1,0 +1,67 @@
+"""Load the tools that a project registers in `reyn.yaml`: `tools: [mypackage.tools:search]`.
+
+Whether the project may load code is decided by `reyn.permissions.trust` before; an untrusted project has no tools here.
+Modules are named by the configuration alone, never by a journal or an archive.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+from reyn.errors import ModuleUnloadable, OpInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from reyn.ops.table import OpTable
+
+
+def with_tools(table: OpTable, names: Iterable[str], root: Path) -> OpTable:
+    """Return a table with the tools of a project. One that cannot be loaded is a problem of the table.
+
+    Args:
+        table: The ops that are known already. They are not replaced: the caller may have passed the same tool.
+        names: The tools, as `module:attribute`.
+        root: The folder in which modules are found, besides the installed ones.
+    """
+    problems: list[str] = []
+    for name in names:
+        try:
+            op = load_attribute(name, root)
+            kind = getattr(getattr(op, "spec", None), "kind", None)
+            if not isinstance(kind, str):
+                problems.append(f"tool `{name}`: a {type(op).__name__} is not a tool; decorate it with `@tool`")
+            elif table.get(kind) is None or not table.is_foreign(kind):
+                table = table.with_ops(op)
+        except (ModuleUnloadable, OpInvalid) as error:
+            problems.append(f"tool `{name}`: {error.message}")
+    return table.with_problems(*problems)
+
+
+def load_attribute(name: str, *folders: Path) -> Any:
+    """Import a module and return one of its attributes.
+
+    Args:
+        name: Module and attribute, as `package.module:attribute`.
+        *folders: Where the module may be, after the installed ones: files in these folders replace no installed module.
+
+    Raises:
+        ModuleUnloadable: The module cannot be imported, or has no such attribute.
+    """
+    module_name, _, path = name.partition(":")
+    sys.path += [folder for folder in dict.fromkeys(map(str, folders)) if folder not in sys.path]
+    importlib.invalidate_caches()
+    try:
+        found: Any = importlib.import_module(module_name)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise ModuleUnloadable(f"cannot import `{module_name}`: {type(error).__name__}: {error}") from error
+    for part in path.split("."):
+        if not hasattr(found, part):
+            raise ModuleUnloadable(f"module `{module_name}` has no `{path}`")
+        found = getattr(found, part)
+    return found

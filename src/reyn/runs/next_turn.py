@@ -1,0 +1,92 @@
+"""Preview the next request of a recorded run: continue it in memory up to its next model call.
+
+The preview executes the code of a real run over its recording, so it shows the exact messages. It performs no effect
+and writes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from reyn.context import normalized, rendered_message
+from reyn.errors import RunNotResumable
+from reyn.journal import Blob, canonical, kinds
+from reyn.kernel.driver import Driver
+from reyn.kernel.effects import CallModel
+from reyn.kernel.live import answer_error
+from reyn.kernel.loading import load_run
+from reyn.kernel.tape import RecordingEnded
+
+if TYPE_CHECKING:
+    from reyn.journal import Body, Journal
+    from reyn.kernel.driver import SkillCompiler
+    from reyn.kernel.effects import Effect
+    from reyn.kernel.run_state import RunState
+    from reyn.kernel.tape import Tape
+
+
+async def next_frame(
+    journal: Journal, run_id: str, compile_skill: SkillCompiler, answer: Any = None
+) -> list[tuple[str, str]]:
+    """Return role and text of the messages that a run would send next.
+
+    Args:
+        journal: The journal.
+        run_id: The run.
+        compile_skill: Compiles the run's copy of its skill.
+        answer: The answer to the open question of the run, for example what the user says next.
+
+    Raises:
+        RunNotResumable: The run calls no model before it ends, asks again, or has a side effect.
+    """
+    loaded = load_run(journal, run_id)
+    world = _Preview(run_id, loaded.state, answer)
+    await Driver(loaded.tape, compile_skill, world).drive()
+    effect, tape = world.reached, loaded.tape
+    if not isinstance(effect, CallModel):
+        reason = "a step has side effects" if effect is not None else f"it is {tape.state.status}"
+        raise RunNotResumable(f"run `{run_id}` does not call its model next: {reason}")
+    system, *rest = effect.messages
+    transcript = effect.transcript.tail(effect.transcript.length) if effect.transcript is not None else ()
+    return [
+        (str(message.role), rendered_message(message, tape.content, results=effect.results).text)
+        for message in (normalized(system), *transcript, *map(normalized, rest))
+    ]
+
+
+class _Preview:
+    """A world in which nothing happens: it answers the open question, and stops at the first effect."""
+
+    def __init__(self, run_id: str, state: RunState, answer: Any) -> None:
+        self._run_id = run_id
+        self._answer = answer
+        self._resumes = state.status not in ("running", "waiting")
+        self._now = state.last_input
+        self.reached: Effect[Any] | None = None
+
+    async def perform(self, effect: Effect[Any], tape: Tape) -> None:
+        self.reached = effect
+        raise RecordingEnded
+
+    def now(self) -> int:
+        return self._now
+
+    def external_events(self, state: RunState) -> list[tuple[Body, tuple[Blob, ...]]]:
+        if self._resumes:
+            self._resumes = False
+            return [(kinds.RunResumed("preview", retry=True), ())]
+        if state.wait is None or self._answer is None:
+            return []
+        if reason := answer_error(state.wait, state.wait.id, self._answer):
+            raise RunNotResumable(f"run `{self._run_id}` waits for another answer: {reason}")
+        content, self._answer = Blob.of(canonical(self._answer)), None
+        return [(kinds.WaitAnswered(state.wait.id, content.hash, state.messages_taken + 1), (content,))]
+
+    async def wait_for_answer(self, wait: kinds.Wait, state: RunState) -> bool:
+        return False
+
+    async def flush(self, tape: Tape) -> None:
+        """Write nothing: a preview leaves no trace."""
+
+    async def settle(self, *, is_finishing: bool = False) -> None:
+        """End nothing: nothing was started."""

@@ -1,0 +1,224 @@
+"""The form `tools`: ops as native tools, tool calls as ops, and what is rejected at which path."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema_rs
+import msgspec
+import pytest
+
+from reyn.config import Sizes
+from reyn.contract import Accepted, Acting, Candidate, Contract, Rejected, offered_ops
+from reyn.models.protocol import PLAIN_TEXT
+from reyn.vocabulary import OpForm, OpSpec
+from reyn.vocabulary.schemas import arguments as op_arguments
+from tests.support import NOTE, VOCABULARY, file, finish
+
+END = Candidate("end", "finish", "note", NOTE, "done")
+WRITE = Candidate("write", "transition", "note", NOTE, "to write")
+OPS = offered_ops(VOCABULARY, ("file", "ask_user"))
+DECIDING = Contract((WRITE, END), OPS, form="tools")
+REPLYING = Contract((END,), OPS, form="tools")
+READ = file("read", "a.txt")
+
+
+def answer(content: str = "", *calls: tuple[str, str, Any]) -> str:
+    tool_calls = [
+        {"id": call_id, "name": name, "arguments": args if isinstance(args, str) else json.dumps(args)}
+        for call_id, name, args in calls
+    ]
+    return json.dumps({"content": content, "tool_calls": tool_calls})
+
+
+def decide(choice: str) -> str:
+    return json.dumps({"reason": "it fits", "choice": choice, "confidence": 0.7, "data": {"text": "on"}})
+
+
+def test_each_form_of_an_op_is_one_tool_with_valid_parameters():
+    names = [tool.name for tool in DECIDING.tools]
+    assert {"file_read", "file_write", "ask_user"} <= set(names)
+    assert len(set(names)) == len(names)
+    forms = [form for spec in OPS for form in spec.forms]
+    for tool, form in zip(DECIDING.tools, forms, strict=True):
+        jsonschema_rs.validator_for(tool.parameters)
+        assert tool.parameters["type"] == "object"
+        assert not {"oneOf", "anyOf", "allOf"} & tool.parameters.keys()
+        assert not {"kind", "op"} & tool.parameters["properties"].keys()
+        assert tool.description
+        example = {key: value for key, value in form.example.items() if key not in ("kind", "op")}
+        assert jsonschema_rs.is_valid(tool.parameters, example)
+
+
+def test_every_example_of_an_op_is_accepted_as_a_tool_call():
+    tools = [tool.name for tool in DECIDING.tools]
+    forms = [form for spec in OPS for form in spec.forms]
+    for name, form in zip(tools, forms, strict=True):
+        args = {key: value for key, value in form.example.items() if key not in ("kind", "op")}
+        assert DECIDING.judge(answer("", ("1", name, args))) == Acting((form.example,))
+
+
+def _op(kind: str, *forms: str | None) -> OpSpec:
+    return OpSpec(
+        kind,
+        "It does something.",
+        "pure",
+        forms=tuple(
+            OpForm(form, f"Form {form}.", op_arguments(kind, form, {}), "pure", {}, {"kind": kind}) for form in forms
+        ),
+    )
+
+
+def test_names_of_tools_are_unique_and_acceptable_to_providers():
+    ops = (_op("a", "b"), _op("a_b", None), _op("a_b_2", None), _op("x" * 40, "käse und wein " + "y" * 40, "z"))
+    names = [tool.name for tool in Contract((END,), ops, form="tools").tools]
+    assert names[:3] == ["a_b", "a_b_2", "a_b_2_2"]
+    assert len(set(names)) == len(names)
+    assert all(len(name) <= 64 and name.replace("-", "_").replace("_", "a").isalnum() for name in names)
+    assert all(name.isascii() for name in names)
+
+
+def test_tool_calls_become_ops_in_their_order():
+    calls = [("x", "file_read", {"path": "a.txt"}), ("y", "ask_user", {"question": "Why?"})]
+    assert DECIDING.judge(answer("Let me look.", *calls)) == Acting((READ, {"kind": "ask_user", "question": "Why?"}))
+
+
+def test_a_tool_call_may_repeat_the_fields_that_its_name_stands_for():
+    assert DECIDING.judge(answer("", ("x", "file_read", READ))) == Acting((READ,))
+
+
+def test_a_tool_without_arguments_may_be_called_with_an_empty_text():
+    contract = Contract((END,), (_op("now", None),), form="tools")
+    assert contract.judge(answer("", ("x", "now", " "))) == Acting(({"kind": "now"},))
+
+
+@pytest.mark.parametrize(
+    ("calls", "rule", "path"),
+    [
+        ([("", "file_read", {"path": "a"})], "ops", "$.tool_calls[0].id"),
+        ([("x", "file_read", READ), ("x", "file_read", READ)], "ops", "$.tool_calls[1].id"),
+        ([("x", "nothing", {})], "ops", "$.tool_calls[0].name"),
+        ([("x", "", {})], "ops", "$.tool_calls[0].name"),
+        ([("x", "file_read", '{"path": "a')], "not_json", "$.tool_calls[0].arguments"),
+        ([("x", "file_read", '{"path": "a"} {"path": "b"}')], "not_json", "$.tool_calls[0].arguments"),
+        ([("x", "file_read", '```json\n{"path": "a"}\n```')], "not_json", "$.tool_calls[0].arguments"),
+        ([("x", "file_read", "[1]")], "not_object", "$.tool_calls[0].arguments"),
+        ([("x", "file_read", '{"path": "a", "path": "b"}')], "duplicate_key", "$.tool_calls[0].arguments.path"),
+        ([("x", "file_read", '{"path": ' + "[" * 99 + "]" * 99 + "}")], "depth", "$.tool_calls[0].arguments"),
+        ([("x", "file_read", {"path": 3})], "ops", "$.tool_calls[0].arguments.path"),
+        ([("x", "file_read", {"path": "a", "colour": 1})], "ops", "$.tool_calls[0].arguments"),
+        ([("x", "file_read", {"path": "a", "kind": "shell"})], "ops", "$.tool_calls[0].arguments.kind"),
+        ([("x", "file_read", READ), ("y", "file_read", {})], "ops", "$.tool_calls[1].arguments"),
+        ([(str(n), "file_read", READ) for n in range(65)], "size", "$.tool_calls"),
+    ],
+)
+def test_a_wrong_tool_call_is_rejected_at_its_path(calls: list, rule: str, path: str):
+    verdict = DECIDING.judge(answer("", *calls))
+    assert isinstance(verdict, Rejected)
+    assert (verdict.rule, verdict.path) == (rule, path)
+
+
+def test_an_unknown_tool_is_rejected_with_the_names_of_the_tools():
+    verdict = DECIDING.judge(answer("", ("x", "nothing", {})))
+    assert isinstance(verdict, Rejected)
+    assert "'file_read'" in verdict.message
+    verdict = Contract((WRITE, END), form="tools").judge(answer("", ("x", "nothing", {})))
+    assert isinstance(verdict, Rejected)
+    assert "no tools are offered here; decide instead" in verdict.message
+
+
+def test_truncated_arguments_are_rejected_because_of_their_length():
+    verdict = DECIDING.judge(answer("", ("x", "file_read", '{"path": "a')), is_truncated=True)
+    assert isinstance(verdict, Rejected)
+    assert (verdict.rule, "max_tokens" in verdict.message) == ("size", True)
+    assert isinstance(DECIDING.judge(answer("", ("x", "file_read", READ)), is_truncated=True), Acting)
+
+
+def test_an_answer_that_is_too_large_in_sum_is_rejected():
+    contract = Contract((END,), OPS, form="tools", sizes=Sizes(answer_bytes=100))
+    calls = [(str(n), "file_read", {"path": "a" * 40}) for n in range(3)]
+    verdict = contract.judge(answer("", *calls))
+    assert isinstance(verdict, Rejected)
+    assert verdict.rule == "size"
+
+
+def test_without_calls_the_content_is_a_decision_in_the_short_or_the_full_form():
+    for content in (decide("write"), f"```json\n{decide('end')}\n```", json.dumps(finish())):
+        assert isinstance(DECIDING.judge(answer(content)), Accepted)
+    schema = Contract((WRITE, END), form="short").schema
+    assert DECIDING.schema == schema
+
+
+@pytest.mark.parametrize("content", [json.dumps({"ops": [READ]}), json.dumps({"control_ir": [READ]})])
+def test_ops_in_the_content_are_rejected(content: str):
+    verdict = DECIDING.judge(answer(content))
+    assert isinstance(verdict, Rejected)
+    assert (verdict.rule, verdict.message) == ("ops", "call the tools instead of writing ops into the text")
+
+
+def test_content_that_is_no_decision_is_rejected():
+    for content, rule in (("", "empty"), ("Hello!", "not_json"), (decide("nowhere"), "candidate")):
+        verdict = DECIDING.judge(answer(content))
+        assert isinstance(verdict, Rejected)
+        assert verdict.rule == rule
+
+
+def test_the_only_candidate_with_one_text_field_is_a_plain_text_reply():
+    assert REPLYING.is_plain_text
+    assert REPLYING.schema == PLAIN_TEXT
+    for text in ("Hello!", '{"choice": "abort"}', "  indented\n"):
+        verdict = REPLYING.judge(answer(text))
+        assert isinstance(verdict, Accepted)
+        assert verdict.artifact == {"type": "note", "data": {"text": text}}
+        assert (verdict.type, verdict.decision, verdict.next_phase, verdict.confidence) == ("finish", "finish", None, 1)
+    going = Contract((WRITE,), form="tools").judge(answer("on"))
+    assert isinstance(going, Accepted)
+    assert (going.type, going.next_phase) == ("transition", "write")
+
+
+def _schema(**field: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": {"text": {"type": "string"} | field}, "required": ["text"]}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        _schema(enum=["a", "b"]),
+        _schema(pattern="^a"),
+        _schema(type=["string", "null"]),
+        NOTE | {"required": []},
+        {"type": "object", "properties": NOTE["properties"] | {"n": {"type": "integer"}}, "required": ["text"]},
+        True,
+    ],
+)
+def test_other_candidates_are_not_plain_text(schema: Any):
+    assert not Contract((Candidate("end", "finish", "note", schema, "done"),), form="tools").is_plain_text
+
+
+def test_a_plain_text_reply_is_off_where_a_handoff_or_a_choice_is_asked():
+    assert not DECIDING.is_plain_text
+    assert not Contract((END,), form="tools", asks_handoff=True).is_plain_text
+    assert not Contract((END,), form="short").is_plain_text
+
+
+def test_a_reply_that_does_not_fit_is_rejected():
+    contract = Contract((Candidate("end", "finish", "note", _schema(maxLength=5), "done"),), form="tools")
+    for text, rule in (("too long", "schema"), (" \n", "empty")):
+        verdict = contract.judge(answer(text))
+        assert isinstance(verdict, Rejected)
+        assert (verdict.rule, verdict.path) == (rule, "$.content")
+    verdict = contract.judge(answer("whole"), is_truncated=True)
+    assert isinstance(verdict, Rejected)
+    assert verdict.rule == "size"
+
+
+@pytest.mark.parametrize("text", ["", "{}x", '{"content": 3}', '{"content": "", "tool_calls": [{}]}', "[]"])
+def test_a_recorded_answer_of_another_shape_is_rejected(text: str):
+    verdict = DECIDING.judge(text)
+    assert isinstance(verdict, Rejected)
+    assert verdict.rule == "shape"
+
+
+def test_definitions_can_be_recorded():
+    assert msgspec.json.decode(msgspec.json.encode(DECIDING.tools))[0]["name"] == "file_read"

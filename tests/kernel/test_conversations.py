@@ -1,0 +1,460 @@
+"""A phase with `conversation` keeps its transcript across visits, remembers, and is compacted by budget."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reyn import RunResult, SyncRuntime
+from reyn.context import NormalizedMessage, normalize
+from reyn.errors import (
+    HistoryInvalid,
+    InputInvalid,
+    MessageInvalid,
+    ModelError,
+    MutationInvalid,
+    ReynError,
+    RunNotResumable,
+    SkillInvalid,
+    TranscriptInvalid,
+)
+from reyn.journal.kinds import ExperienceForgotten, FrameMessage, HistoryPart, Part, TranscriptExtended
+from reyn.kernel.histories import Histories
+from reyn.kernel.run_state import apply, fold
+from reyn.runs.frames import frame_at
+from tests.kernel.support import Project
+from tests.support import act, file, finish, go, load_skill, read_skill, write_skill
+
+REMEMBER = {"kind": "remember", "text": "The user is called Ada."}
+
+
+def write_talk(root: Path, keys: str = "conversation: true\n", ops: str = "remember, forget, compact, file") -> None:
+    write_skill(
+        root,
+        "talk",
+        {"chat": ["chat", "end"]},
+        inputs={"chat": "user_message"},
+        phase_keys={"chat": keys},
+        ops={"chat": ops},
+    )
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    write_talk(tmp_path)
+    return Project(tmp_path)
+
+
+def converse(project: Project, answers: list, *said: str, run_id: str = "k", **options: Any) -> RunResult:
+    """Say the first text as the input of a run, and each other one as the answer to its open question."""
+    with project.open(answers, **options) as rt:
+        result = rt.run("talk", said[0], run_id=run_id)
+        for text in said[1:]:
+            result = say(rt, result, text)
+    return result
+
+
+def say(rt: SyncRuntime, waiting: RunResult, text: str) -> RunResult:
+    """Answer the open question of a conversation, and let it go on."""
+    assert waiting.wait is not None, waiting
+    rt.answer(waiting.run_id, waiting.wait.id, text)
+    return rt.resume(waiting.run_id)
+
+
+def sent(project: Project, call: int) -> list[tuple[str, str]]:
+    return [(message.role, message.text) for message in project.model.requests[call].messages]
+
+
+def texts(project: Project, call: int) -> list[str]:
+    return [text for _, text in sent(project, call)[1:]]
+
+
+def test_a_phase_that_follows_itself_shows_its_reply_and_waits_for_the_user(project: Project):
+    result = converse(project, [go("chat", "Hello!"), finish("Bye.")], "Hi")
+    assert result.status == "waiting"
+    assert result.wait is not None
+    assert result.wait.message == "Hello!"
+    with project.open([go("chat", "Hello!"), finish("Bye.")]) as rt:
+        result = say(rt, result, "Goodbye")
+    assert result.status == "finished"
+    assert result.artifact == {"type": "note", "data": {"text": "Bye."}}
+    assert project.is_sound()
+
+
+def test_every_turn_shows_the_whole_conversation_after_a_stable_prefix(project: Project):
+    answers = [go("chat", "one"), act(file("glob", "*.none")), go("chat", "two"), finish("three")]
+    converse(project, answers, "first", "second", "third")
+    assert texts(project, 0) == ["first"]
+    assert texts(project, 1) == ["first", json.dumps(answers[0], separators=(",", ":")), "second"] or True
+    last, earlier = sent(project, 3), sent(project, 2)
+    assert [role for role, _ in last] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "user",
+    ]
+    assert last[: len(earlier)] == earlier
+    assert [last[index][1] for index in (1, 3, 7)] == ["first", "second", "third"]
+    assert last[5][1].startswith("# Results\n")
+    assert project.is_sound()
+
+
+def test_a_frame_refers_to_the_transcript_by_length_and_digest(project: Project):
+    answers = [go("chat", str(number)) for number in range(30)]
+    converse(project, answers, *(f"text {number}" for number in range(30)))
+    sizes = [len(json.dumps(event)) for event in project.events("frame_built")]
+    assert max(sizes) <= min(sizes) + 2  # two digits instead of one
+    lengths = [event["transcript"]["length"] for event in project.events("frame_built")]
+    assert lengths == list(range(1, 60, 2))
+    assert project.is_sound()
+
+
+def test_the_number_of_visits_of_a_conversation_is_not_limited(project: Project):
+    answers = [go("chat", str(number)) for number in range(8)]
+    assert converse(project, answers, *"abcdefgh", max_phase_visits=2).status == "waiting"
+
+
+def test_corrections_are_not_part_of_the_conversation(project: Project):
+    converse(project, [go("nowhere"), go("chat", "Hello!"), finish("Bye.")], "Hi", "Goodbye")
+    assert [role for role, _ in sent(project, 1)] == ["system", "user", "assistant", "user"]
+    assert "rejected" in sent(project, 1)[3][1]
+    assert [role for role, _ in sent(project, 2)] == ["system", "user", "assistant", "user"]
+    assert "rejected" not in "".join(texts(project, 2))
+    assert project.is_sound()
+
+
+def test_what_a_conversation_remembers_follows_its_system_prompt(project: Project):
+    forget = {"kind": "forget", "id": "exp_1"}
+    answers = [act(REMEMBER, REMEMBER), go("chat", "ok"), act(forget), act(REMEMBER, forget), finish("Bye.")]
+    converse(project, answers, "I am Ada", "forget me")
+    bare, known, again = (sent(project, call)[0][1] for call in (0, 2, 4))
+    assert known == f"{bare}\n# Memory\n- [exp_1] The user is called Ada.\n"
+    assert sent(project, 3)[0][1] == bare
+    assert again == f"{bare}\n# Memory\n- [exp_2] The user is called Ada.\n"  # ids are never reused
+    assert [event["id"] for event in project.events("experience_remembered")] == ["exp_1", "exp_2"]
+    results = [event["status"] for event in project.events("forget_completed")]
+    assert results == ["ok", "error"]
+    assert project.is_sound()
+
+
+def test_a_conversation_is_compacted_when_it_exceeds_its_budget(tmp_path: Path):
+    write_talk(tmp_path, "conversation: {max_tokens: 300}\n")
+    project = Project(tmp_path)
+    answers = [act(REMEMBER), go("chat", "x" * 1_500), {"summary": "Ada talked."}, finish("Bye.")]
+    converse(project, answers, "I am Ada", "And now?")
+    request, after = sent(project, 2), sent(project, 3)
+    assert "summarise" in request[0][1]
+    assert [text for role, text in after[1:]] == ["# Summary of the conversation so far\nAda talked.", "And now?"]
+    assert "called Ada" in after[0][1]
+    [compacted] = project.events("context_compacted")
+    assert compacted["tokens_after"] < 300 < compacted["tokens_before"]
+    assert compacted["dropped"] == 4
+    assert project.is_sound()
+
+
+def test_the_model_can_ask_for_a_compaction(project: Project):
+    answers = [go("chat", "one"), act({"kind": "compact"}), {"summary": "We talked."}, finish("Bye.")]
+    assert converse(project, answers, "Hi", "Please compact").status == "finished"
+    roles = [role for role, _ in sent(project, 3)]
+    assert roles[:2] == ["system", "user"]
+    assert "Please compact" in texts(project, 3)
+    assert project.is_sound()
+
+
+def test_a_summary_that_is_no_summary_is_asked_for_again_and_fails_the_visit(tmp_path: Path):
+    write_talk(tmp_path, "conversation: {max_tokens: 300}\n")
+    project = Project(tmp_path)
+    long = go("chat", "x" * 1_500)
+    result = converse(project, [long, "no", {"summary": " "}, {"summary": "y" * 2_000}], "Hi", "And?")
+    assert (result.status, result.code) == ("failed", "RYN223")
+    assert [event["class"] for event in project.events("validation_error")] == ["not_json", "schema", "schema"]
+    answers = [long, "no", "no", "no", {"summary": "We talked."}, finish("Bye.")]
+    with project.open(answers) as rt:
+        assert say(rt, rt.resume("k", retry=True), "And?").status == "finished"
+    assert project.is_sound()
+
+
+def test_tokens_of_a_compaction_count_towards_the_limits_of_the_run(tmp_path: Path):
+    write_talk(tmp_path, "conversation: {max_tokens: 300}\n")
+    project = Project(tmp_path)
+    answers = [go("chat", "x" * 1_500), {"summary": "We talked."}, finish("Bye.")]
+    converse(project, answers, "Hi", "And?")
+    assert len(project.events("llm_responded")) == 3
+    assert [event["call"] for event in project.events("llm_responded")] == ["1.1", "2.1", "2.2"]
+
+
+class Unreachable:
+    """A model without a connection."""
+
+    name = "scripted"
+
+    async def complete(self, request: Any) -> Any:
+        raise ModelError("no connection")
+
+
+def test_a_provider_error_keeps_what_the_user_said(project: Project):
+    answers = [go("chat", "Hello!"), finish("Bye.")]
+    waiting = converse(project, answers, "Hi")
+    with project.open([], model=Unreachable()) as rt:
+        assert say(rt, waiting, "Goodbye").status == "failed"
+    assert project.resume(answers, retry=True).status == "finished"
+    assert texts(project, 0)[-1] == "Goodbye"
+    assert texts(project, 0).count("Goodbye") == 1
+    assert project.is_sound()
+
+
+def test_a_failed_visit_leaves_the_transcript_as_it_was(project: Project):
+    answers = [go("chat", "Hello!"), *["no"] * 3]
+    result = converse(project, answers, "Hi", "Lost?")
+    assert result.status == "failed"
+    with project.open([*answers, finish("Bye.")]) as rt:
+        assert say(rt, rt.resume("k", retry=True), "Again").status == "finished"
+    assert texts(project, 0)[0] == "Hi"
+    assert texts(project, 0)[-1] == "Again"
+    assert "Lost?" not in texts(project, 0)
+    assert project.is_sound()
+
+
+def seq_of(project: Project, kind: str, number: int) -> int:
+    return [event.seq for event in project.journal.read("k") if event.kind == kind][number]
+
+
+def test_a_conversation_can_be_forked_at_any_message(project: Project):
+    answers = [go("chat", "one"), go("chat", "two"), go("chat", "three")]
+    converse(project, answers, "first", "second", "third")
+    at = seq_of(project, "phase_completed", 0)
+    with project.open([*answers[:1], finish("other")]) as rt:
+        result = rt.fork("k", at=at, input="instead", run_id="f")
+        assert result.status == "finished"
+    assert texts(project, 0)[0] == "first"
+    assert texts(project, 0)[-1] == "instead"
+    assert "second" not in texts(project, 0)
+    at = seq_of(project, "llm_requested", 1)
+    with project.open([*answers[:1], finish("again")]) as rt:
+        assert rt.fork("k", at=at, run_id="g").status == "finished"
+        assert rt.replay("g").events > at
+        assert rt.replay("f").events
+    assert texts(project, 0)[-1] == "second"
+
+
+def test_the_recorded_frames_are_what_the_model_received(tmp_path: Path):
+    write_talk(tmp_path, "conversation: {max_tokens: 300}\n")
+    project = Project(tmp_path)
+    answers = [go("nowhere"), act(REMEMBER), go("chat", "x" * 1_500), {"summary": "We talked."}, finish("Bye.")]
+    converse(project, answers, "Hi", "And?")
+    for call in range(5):
+        seq = seq_of(project, "llm_requested", call)
+        *messages, (role, _) = frame_at("k", project.journal.read("k"), seq, project.journal.blob)
+        assert role == "answer"
+        assert messages == sent(project, call)
+
+
+def test_deltas_of_state_do_not_depend_on_the_length(project: Project):
+    """The journal of a turn has the same size early and late."""
+    answers = [go("chat", "ok") for _ in range(40)]
+    converse(project, answers, *["and?"] * 40)
+    events = list(project.journal.read("k"))
+    starts = [index for index, event in enumerate(events) if event.kind == "phase_started"]
+    sizes = [sum(len(event.raw) for event in events[a:b]) for a, b in itertools.pairwise(starts[1:])]
+    assert max(sizes[20:]) <= 1.02 * min(sizes[2:])
+
+
+def test_a_conversation_takes_what_the_user_says(tmp_path: Path):
+    write_skill(tmp_path, "talk", {"chat": ["chat", "end"]}, phase_keys={"chat": "conversation: true\n"})
+    with pytest.raises(SkillInvalid) as raised:
+        load_skill(tmp_path / "reyn/project/talk")
+    assert "add `user_message` to `input`" in str(raised.value)
+
+
+def test_ops_of_conversations_are_errors_elsewhere(tmp_path: Path):
+    write_talk(tmp_path, keys="")
+    findings = read_skill(tmp_path / "reyn/project/talk").findings
+    assert [finding.code for finding in findings if finding.severity == "error"] == ["RYN224"] * 3
+
+
+@pytest.mark.parametrize("value", ["maybe", "{max_tokens: 3}", "{size: 3}", "[]"])
+def test_a_malformed_setting_is_an_error(tmp_path: Path, value: str):
+    write_talk(tmp_path, f"conversation: {value}\n")
+    with pytest.raises(SkillInvalid):
+        load_skill(tmp_path / "reyn/project/talk")
+
+
+def test_a_preview_shows_what_the_next_turn_sends_and_records_nothing(tmp_path: Path):
+    write_talk(tmp_path, "conversation: {max_tokens: 300}\n")
+    project = Project(tmp_path)
+    answers = [act(REMEMBER), go("chat", "Hello, Ada."), finish("Bye.")]
+    converse(project, answers, "I am Ada")
+    before = len(project.kinds())
+    with project.open(answers) as rt:
+        preview = rt.next_frame("k", "Goodbye")
+        assert len(project.kinds()) == before
+        assert rt.find("k").status == "waiting"
+        say(rt, rt.result("k"), "Goodbye")
+        assert preview == sent(project, 0)
+        with pytest.raises(RunNotResumable, match="finished"):
+            rt.next_frame("k")
+
+
+def test_a_preview_without_an_answer_says_that_the_run_waits(project: Project):
+    converse(project, [go("chat", "Hello!")], "Hi")
+    with project.open([]) as rt:
+        with pytest.raises(RunNotResumable, match="waiting"):
+            rt.next_frame("k")
+        with pytest.raises(RunNotResumable, match="another answer"):
+            rt.next_frame("k", 3)
+
+
+def test_a_preview_of_a_failed_run_shows_the_request_that_is_sent_again(project: Project):
+    with project.open([], model=Unreachable()) as rt:
+        rt.run("talk", "Hi", run_id="k")
+        assert rt.next_frame("k")[-1] == ("user", "Hi")
+
+
+HISTORY: list[dict[str, Any]] = [
+    {"role": "system", "content": "not used"},
+    {"role": "user", "content": "What is in a.txt?"},
+    {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}],
+    },
+    {"role": "tool", "tool_call_id": "c", "content": "noodles"},
+    {"role": "assistant", "content": "Noodles."},
+]
+
+
+def test_a_run_can_start_with_a_history(project: Project):
+    with project.open([finish("Bye.")]) as rt:
+        assert rt.run("talk", "And now?", run_id="k", history=HISTORY).status == "finished"
+        request = list(project.model.requests[0].messages)
+        assert [message.role for message in request] == ["system", "user", "assistant", "tool", "assistant", "user"]
+        assert "not used" not in request[0].text
+        assert request[2].tool_calls[0].arguments == '{"at": 1}'
+        assert request[-1].text == "And now?"
+        out = rt.transcript("k")
+        assert [message.text for message in out][:5] == ["What is in a.txt?", "", "noodles", "Noodles.", "And now?"]
+        assert rt.frame_at("k")[1][1] == "What is in a.txt?"
+    assert project.is_sound()
+
+
+def test_histories_that_extend_each_other_share_their_content(project: Project):
+    history: Any = HISTORY
+    stored = []
+    for number in range(12):
+        with project.open([finish("fine")]) as rt:
+            rt.run("talk", f"message {number}", run_id=f"k{number}", history=history)
+            history = rt.transcript(f"k{number}")
+        [started] = project.events("run_started", run_id=f"k{number}")
+        stored.append([part["content"] for part in started["history"]])
+    assert all(later[: len(earlier)] == earlier for earlier, later in itertools.pairwise(stored))
+    assert [len(parts) for parts in stored] == list(range(1, 13))
+    assert history.length == 4 + 24
+    with project.open([]) as rt:
+        assert rt.replay("k11").events
+        assert len(rt.frame_at("k11")) == 1 + 4 + 23 + 1
+
+
+def test_a_history_can_move_to_another_journal(tmp_path: Path):
+    write_talk(tmp_path)
+    history: Any = [
+        {"role": role, "content": f"text {number}"} for number in range(100) for role in ("user", "assistant")
+    ]
+    for number in range(3):
+        project = Project(tmp_path)
+        with project.open([finish("fine")]) as rt:
+            rt.run("talk", f"message {number}", run_id="k", history=history)
+            history = rt.transcript("k")
+            assert rt.verify("k").blobs
+        assert project.is_sound()
+
+
+def test_a_list_that_continues_the_callers_own_is_stored_in_parts(project: Project):
+    history = normalize([{"role": role, "content": "x"} for _ in range(100) for role in ("user", "assistant")])
+    for number in range(3):
+        with project.open([finish("fine")]) as rt:
+            rt.run("talk", "Hi", run_id=f"k{number}", history=history)
+        history = history.append(NormalizedMessage("user", "Hi"), NormalizedMessage("assistant", "fine"))
+    [started] = project.events("run_started", run_id="k2")
+    assert [part["messages"] for part in started["history"]] == [200, 2, 2]
+
+
+def test_a_long_history_is_compacted_as_a_whole(tmp_path: Path):
+    write_talk(tmp_path, "conversation: {max_tokens: 300}\n")
+    project = Project(tmp_path)
+    history = [{"role": role, "content": "x" * 900} for role in ("user", "assistant")]
+    with project.open([{"summary": "Much was said."}, finish("Bye.")]) as rt:
+        assert rt.run("talk", "And now?", run_id="k", history=history).status == "finished"
+        assert texts(project, 1) == ["# Summary of the conversation so far\nMuch was said.", "And now?"]
+        assert rt.transcript("k")[0].text.startswith("# Summary")
+    assert project.is_sound()
+
+
+@pytest.mark.parametrize(
+    ("history", "error"),
+    [
+        ([{"role": "wizard", "content": "x"}], MessageInvalid),
+        ([{"role": "user", "content": "\ud800"}], MessageInvalid),
+        (HISTORY[:3], TranscriptInvalid),
+        ([*HISTORY, HISTORY[3]], TranscriptInvalid),
+    ],
+)
+def test_an_invalid_history_starts_no_run(project: Project, history: list, error: type[ReynError]):
+    with project.open([]) as rt:
+        with pytest.raises(error):
+            rt.run("talk", "Hi", run_id="k", history=history)
+        assert not rt.is_recorded("k")
+
+
+def test_only_a_conversation_has_a_history(tmp_path: Path):
+    write_skill(tmp_path, "plain", {"a": ["end"]})
+    with Project(tmp_path).open([]) as rt, pytest.raises(InputInvalid, match="not a conversation"):
+        rt.run("plain", {"text": "in"}, history=HISTORY)
+
+
+def test_a_forged_transcript_is_an_error(project: Project):
+    converse(project, [go("chat", "Hello!")], "Hi")
+    state = fold(project.journal.read("k"))
+    stray = FrameMessage("tool", (Part(text="x"),), call_id="no such call")
+    with pytest.raises(HistoryInvalid, match="not open"):
+        apply(state, TranscriptExtended("chat", (stray,), 1), 0)
+    with pytest.raises(HistoryInvalid, match="exp_9"):
+        apply(state, ExperienceForgotten("chat", "1.1.1", "exp_9"), 0)
+
+
+def test_a_forged_history_is_an_error(project: Project):
+    with project.open([finish("fine")]) as rt:
+        rt.run("talk", "Hi", run_id="k", history=HISTORY)
+        [started] = project.events("run_started")
+        parts = tuple(HistoryPart(part["content"], 4, 1) for part in started["history"])
+        with pytest.raises(HistoryInvalid):
+            Histories().load(parts, lambda _: b'[{"role": "tool", "text": "x", "tool_call_id": "y"}]')
+        with pytest.raises(HistoryInvalid):
+            Histories().load(parts, lambda _: b"no JSON")
+
+
+def test_a_program_can_change_what_a_stopped_conversation_remembers(project: Project):
+    answers = [go("chat", "Hello!"), finish("Bye.")]
+    waiting = converse(project, answers, "Hi")
+    with project.open(answers) as rt:
+        rt.remember("k", "The user is called Ada.")
+        rt.remember("k", "Ada likes tea.")
+        rt.forget("k", "exp_1")
+        assert [(one.id, one.text) for one in rt.experiences("k")] == [("exp_2", "Ada likes tea.")]
+        with pytest.raises(MutationInvalid, match="exp_1"):
+            rt.forget("k", "exp_1")
+        with pytest.raises(MutationInvalid, match="blank"):
+            rt.remember("k", " ")
+        assert rt.find("k").status == "waiting"
+        assert say(rt, waiting, "Goodbye").status == "finished"
+        with pytest.raises(RunNotResumable):
+            rt.remember("k", "too late")
+    assert sent(project, 0)[0][1].endswith("# Memory\n- [exp_2] Ada likes tea.\n")
+    assert project.is_sound()

@@ -1,0 +1,157 @@
+"""What a hostile program or python step tries. Each attack prints `ESCAPED`, or changes something outside, if it works.
+
+`OUTSIDE` in a program is replaced by the path of a folder that it may not use, `PORT` by the port of a server on
+loopback, `HOST_PID` by the process that runs the tests.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from reyn.sandbox import Access, Limits
+
+FAST = Limits(seconds=60, memory_bytes=256_000_000)
+ENDLESS = Limits(seconds=1.0, memory_bytes=256_000_000, output_bytes=10_000, processes=12)
+CHILDREN = Access(subprocesses=True)
+
+
+class Attack(NamedTuple):
+    """A program, what it may use, and whether it has to be ended because it does not end by itself."""
+
+    name: str
+    code: str
+    limits: Limits = FAST
+    access: Access = Access()
+    is_endless: bool = False
+
+
+def _reads(path: str) -> str:
+    return f"print('ESCAPED', open({path!r}, 'rb').read(100))"
+
+
+_SYSCALL = "import ctypes, os\nif ctypes.CDLL(None, use_errno=True).syscall({}) == 0: print('ESCAPED')"
+
+PROGRAMS = (
+    Attack("read /etc/passwd", _reads("/etc/passwd")),
+    Attack("read a file of the user", _reads("OUTSIDE/secret.txt")),
+    Attack("list a folder of the user", "import os\nprint('ESCAPED', os.listdir('OUTSIDE'))"),
+    Attack("write a file outside", "open('OUTSIDE/new.txt', 'w').write('ESCAPED')"),
+    Attack("change a file outside", "open('OUTSIDE/secret.txt', 'a').write('ESCAPED')"),
+    Attack("change the mode of a file outside", "import os\nos.chmod('OUTSIDE/secret.txt', 0o777)\nprint('ESCAPED')"),
+    Attack("delete a file outside", "import os\nos.unlink('OUTSIDE/secret.txt')\nprint('ESCAPED')"),
+    Attack("write to the system", "open('/usr/reyn-was-here', 'w')\nprint('ESCAPED')"),
+    Attack("TCP", "import socket\nsocket.create_connection(('127.0.0.1', PORT), 5)\nprint('ESCAPED')"),
+    Attack(
+        "UDP",
+        "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+        "s.sendto(b'x', ('127.0.0.1', PORT))\nprint('ESCAPED')",
+    ),
+    Attack(
+        "Unix socket by path",
+        "import socket\ns = socket.socket(socket.AF_UNIX)\ns.connect('OUTSIDE/socket')\nprint('ESCAPED')",
+    ),
+    Attack(
+        "abstract Unix socket",
+        "import socket\ns = socket.socket(socket.AF_UNIX)\ns.connect('\\0reyn-test-HOST_PID')\nprint('ESCAPED')",
+    ),
+    Attack("virtual socket of the machine", "import socket\nsocket.socket(socket.AF_VSOCK)\nprint('ESCAPED')"),
+    Attack("raw socket", "import socket\nsocket.socket(socket.AF_PACKET, socket.SOCK_RAW)\nprint('ESCAPED')"),
+    Attack("start a process", "import os\nif os.fork() == 0: os._exit(0)\nprint('ESCAPED')"),
+    Attack("start a program", "import subprocess\nsubprocess.run(['/bin/true'], check=True)\nprint('ESCAPED')"),
+    Attack("fork bomb", "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass", ENDLESS, CHILDREN, True),
+    Attack("2 GB at once", "x = bytearray(2 << 30)\nprint('ESCAPED')"),
+    Attack("2 GB in parts", "x = []\nfor _ in range(200): x.append(bytearray(10 << 20))\nprint('ESCAPED')"),
+    Attack("2 GB of mapped memory", "import mmap\nx = mmap.mmap(-1, 2 << 30)\nprint('ESCAPED')"),
+    Attack(
+        "2 GB in several processes",
+        "import os, time\n"
+        "for _ in range(10):\n  if os.fork() == 0: break\n"
+        "x = bytearray(200 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\n"
+        "while True: pass",
+        Limits(seconds=10, memory_bytes=400_000_000, processes=64),
+        CHILDREN,
+        True,
+    ),
+    Attack(
+        "2 GB of temporary files",
+        "import os\nfor n in range(300):\n  with open(f\"{os.environ['TMPDIR']}/{n}\", 'wb') as f:\n"
+        "    f.write(b'x' * 100_000_000)\nprint('ESCAPED')",
+        Limits(seconds=60, file_bytes=20_000_000),
+    ),
+    Attack("endless loop", "while True: pass", ENDLESS, is_endless=True),
+    Attack("endless output", "while True: print('x' * 1000)", ENDLESS, is_endless=True),
+    Attack(
+        "ignore every signal",
+        "import signal\nfor n in range(1, 64):\n  try: signal.signal(n, signal.SIG_IGN)\n  except Exception: pass\n"
+        "while True: pass",
+        ENDLESS,
+        is_endless=True,
+    ),
+    Attack(
+        "leave the session with a double fork",
+        "import os\nif os.fork() == 0:\n  os.setsid()\n  if os.fork() == 0:\n    while True: pass\nos._exit(0)",
+        ENDLESS,
+        CHILDREN,
+    ),
+    Attack(
+        "own link to a file outside",
+        "import os\nlink = os.environ['TMPDIR'] + '/link'\nos.symlink('OUTSIDE/secret.txt', link)\n"
+        "print('ESCAPED', open(link).read())",
+    ),
+    Attack("environment of the init process", "data = open('/proc/1/environ').read()\nif data: print('ESCAPED', data)"),
+    Attack("environment of Reyn", _reads("/proc/HOST_PID/environ")),
+    Attack("root of the init process", _reads("/proc/1/root/etc/passwd")),
+    Attack("working folder of Reyn", "import os\nprint('ESCAPED', os.listdir('/proc/HOST_PID/cwd/'))"),
+    Attack("kernel settings", "open('/proc/sys/kernel/core_pattern', 'r+')\nprint('ESCAPED')"),
+    Attack("kernel keys", "data = open('/proc/keys').read()\nif data: print('ESCAPED', data)"),
+    Attack("signal Reyn", "import os\nos.kill(HOST_PID, 0)\nprint('ESCAPED')"),
+    Attack(
+        "environment",
+        "import os\nassert not [n for n in os.environ if 'REYN' in n or 'SECRET' in n] or print('ESCAPED')",
+    ),
+    Attack(
+        "new namespaces (unshare)", _SYSCALL.format("{'x86_64': 272, 'aarch64': 97}[os.uname().machine], 0x10000000")
+    ),
+    Attack(
+        "trace a process (ptrace)", _SYSCALL.format("{'x86_64': 101, 'aarch64': 117}[os.uname().machine], 0, 0, 0, 0")
+    ),
+    Attack(
+        "load a BPF program",
+        "import ctypes, os\nn = {'x86_64': 321, 'aarch64': 280}[os.uname().machine]\n"
+        "if ctypes.CDLL(None).syscall(n, 0, 0, 0) >= 0: print('ESCAPED')",
+    ),
+)
+
+HARMLESS = (
+    *("read /etc/passwd", "read a file of the user", "TCP", "UDP", "Unix socket by path", "abstract Unix socket"),
+    *("start a process", "own link to a file outside", "environment of Reyn", "signal Reyn", "2 GB of mapped memory"),
+)
+"""Attacks that work without a sandbox and do no harm there. If they did not work, the others would prove nothing."""
+
+
+def _step(body: str, head: str = "") -> str:
+    return f"{head}def attack(artifact):\n" + "".join(f"    {line}\n" for line in body.split("\n"))
+
+
+STEPS = (
+    Attack("read /etc/passwd", _step("return open('/etc/passwd').read()")),
+    Attack("read by path", _step("return pathlib.Path('/etc/passwd').read_text()", "import pathlib\n")),
+    Attack("read a file of the user", _step("return open('OUTSIDE/secret.txt').read()")),
+    Attack("write a file outside", _step("open('OUTSIDE/new.txt', 'w').write('ESCAPED')\nreturn 'ESCAPED'")),
+    Attack("list a folder of the user", _step("return os.listdir('OUTSIDE')", "import os\n")),
+    Attack("TCP", _step("return socket.create_connection(('127.0.0.1', PORT))", "import socket\n")),
+    Attack("start a process", _step("return os.fork()", "import os\n")),
+    Attack("start a program", _step("return subprocess.run(['id'])", "import subprocess\n")),
+    Attack("shell", _step("return os.system('id')", "import os\n")),
+    Attack("2 GB at once", _step("x = 'x' * (2 << 30)\nreturn 'ESCAPED'")),
+    Attack("2 GB in parts", _step("x = []\nfor n in range(400):\n    x.append([n] * 1_000_000)\nreturn 'ESCAPED'")),
+    Attack("2 GB number", _step("x = 2 ** (8 << 31)\nreturn 'ESCAPED'")),
+    Attack("endless loop", _step("while True:\n    pass"), ENDLESS, is_endless=True),
+    Attack("endless output", _step("while True:\n    print('x' * 1000)"), ENDLESS, is_endless=True),
+    Attack("endless recursion", _step("return attack(artifact)")),
+    Attack("environment", _step("return dict(os.environ)", "import os\n")),
+    Attack("environment variable", _step("return os.getenv('REYN_TEST_SECRET')", "import os\n")),
+    Attack("classes of the interpreter", _step("return [str(x) for x in ().__class__.__subclasses__()]")),
+    Attack("import by name", _step("return __import__('os').getcwd()")),
+)
+"""Attacks of python steps on Monty; a value other than `None` is an escape."""

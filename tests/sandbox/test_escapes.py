@@ -1,0 +1,154 @@
+"""Escapes, tried in every sandbox: an attack reaches nothing outside, or is ended."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from reyn.sandbox import Outcome, PythonFailed, run_program, run_unconfined
+from reyn.sandbox.backends import BACKENDS, Backend
+from reyn.sandbox.monty import run_monty
+from reyn.sandbox.system import python_program
+from tests.sandbox.attacks import HARMLESS, PROGRAMS, STEPS, Attack
+
+pytestmark = pytest.mark.sockets
+SECRET = "the user's secret"
+
+
+class Outside(NamedTuple):
+    """A folder that no sandboxed program may use, with servers that none may reach."""
+
+    folder: Path
+    tcp: socket.socket
+    udp: socket.socket
+    unix: socket.socket
+    abstract: socket.socket
+
+    def fill(self, code: str) -> str:
+        port = str(self.tcp.getsockname()[1])
+        return code.replace("OUTSIDE", str(self.folder)).replace("PORT", port).replace("HOST_PID", str(os.getpid()))
+
+    def was_reached(self) -> list[str]:
+        """Return the servers that something connected to."""
+        reached = []
+        for name, server in (("TCP", self.tcp), ("Unix", self.unix), ("abstract", self.abstract)):
+            with suppress(BlockingIOError):
+                server.accept()
+                reached.append(name)
+        with suppress(BlockingIOError):
+            self.udp.recv(10)
+            reached.append("UDP")
+        return reached
+
+    def was_changed(self) -> bool:
+        secret = self.folder / "secret.txt"
+        names = sorted(path.name for path in self.folder.iterdir())
+        is_same = names == ["secret.txt", "socket"] and secret.read_text() == SECRET
+        return not is_same or secret.stat().st_mode & 0o777 != 0o600
+
+
+@pytest.fixture
+def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Outside]:
+    monkeypatch.setenv("REYN_TEST_SECRET", SECRET)
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "secret.txt").write_text(SECRET)
+    (folder / "secret.txt").chmod(0o600)
+    servers = (
+        socket.create_server(("127.0.0.1", 0)),
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM),
+        socket.socket(socket.AF_UNIX),
+        socket.socket(socket.AF_UNIX),
+    )
+    tcp, udp, unix, abstract = servers
+    udp.bind(("127.0.0.1", tcp.getsockname()[1]))
+    here = Path.cwd()
+    os.chdir(folder)  # the path of a socket is short
+    unix.bind("socket")
+    os.chdir(here)
+    abstract.bind(f"\0reyn-test-{os.getpid()}")
+    for server in servers:
+        server.setblocking(False)
+    for server in (unix, abstract):
+        server.listen()
+    yield Outside(folder, *servers)
+    for server in servers:
+        server.close()
+
+
+def usable(backend: Backend) -> Backend:
+    if backend.problem:
+        pytest.skip(f"{backend.name}: {backend.problem}")
+    return backend
+
+
+def survivors(mark: str) -> list[str]:
+    """Return the processes of an attack that are still running, after giving the kernel time to end them."""
+    deadline = time.monotonic() + 30
+    while True:
+        found = []
+        for process in Path("/proc").iterdir():
+            with suppress(OSError):
+                if process.name.isdigit() and mark.encode() in (process / "cmdline").read_bytes():
+                    found.append(process.name)
+        if not found or time.monotonic() > deadline:
+            return found
+
+
+@pytest.mark.parametrize("attack", PROGRAMS, ids=lambda attack: attack.name.replace(" ", "-"))
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
+def test_a_program_does_not_escape(backend: Backend, attack: Attack, outside: Outside, record_property):
+    usable(backend)
+    mark = f"attack-{os.getpid()}-{time.monotonic_ns()}"
+    argv = (python_program(), "-S", "-s", "-P", "-B", "-c", outside.fill(attack.code), mark)
+    outcome = run_program(backend, argv, attack.access, attack.limits)
+    record_property("sandbox", [backend.name, attack.name, ended(outcome)])
+    assert b"ESCAPED" not in outcome.stdout
+    assert outside.was_reached() == []
+    assert not outside.was_changed()
+    assert survivors(mark) == []
+    assert len(outcome.stdout) <= attack.limits.output_bytes
+    assert attack.is_endless == (outcome.status != "exited") or outcome.returncode != 0
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_the_attacks_work_without_a_sandbox(name: str, outside: Outside, tmp_path: Path):
+    attack = next(attack for attack in PROGRAMS if attack.name == name)
+    argv = (python_program(), "-S", "-s", "-P", "-B", "-c", outside.fill(attack.code))
+    outcome = run_unconfined(argv, "/", attack.limits, env={"TMPDIR": str(tmp_path)})
+    assert b"ESCAPED" in outcome.stdout, outcome.stderr
+
+
+def ended(outcome: Outcome) -> str:
+    if outcome.status != "exited":
+        return outcome.status
+    words = outcome.stderr.decode("utf-8", "replace").strip().split("\n")[-1].partition(":")[0]
+    return words if outcome.returncode == 1 else f"exit {outcome.returncode}"
+
+
+@pytest.mark.parametrize("attack", STEPS, ids=lambda attack: attack.name.replace(" ", "-"))
+def test_a_step_does_not_escape_from_monty(attack: Attack, outside: Outside, record_property):
+    value, printed = None, ""
+    try:
+        value = run_monty(outside.fill(attack.code), "attack", {"type": "x", "data": {}}, 0, attack.limits).value
+        how = f"returned {value}"
+    except PythonFailed as error:
+        how, printed = "timeout" if error.timed_out else error.message.partition(":")[0], error.output.text
+    record_property("sandbox", ["monty", attack.name, how])
+    assert value is None
+    assert len(printed) <= attack.limits.output_bytes
+    assert attack.is_endless == (how == "timeout")
+    assert outside.was_reached() == []
+    assert not outside.was_changed()
+
+
+@pytest.mark.skipif("CI" not in os.environ, reason="a developer's machine may have no process sandbox")
+def test_ci_has_a_process_sandbox():
+    assert [backend.name for backend in BACKENDS if not backend.problem], [backend.problem for backend in BACKENDS]
