@@ -206,7 +206,7 @@ class LiveWorld:
             self._tokens[effect.key] = share or 0
             self._executing.add(effect.key)
             try:
-                async with self._commits.active_run():  # shares its commits with those that execute beside it
+                with self._commits.active_sub_run():  # shares its commits with those that execute beside it
                     outcome = await self._sub_runs.execute(effect, tape, share)
                 self._tokens[effect.key] = self._sub_runs.tokens_of(outcome[0])
                 return outcome
