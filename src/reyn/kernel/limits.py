@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec.structs import replace
 
 from reyn.config import Limits
@@ -106,8 +105,7 @@ def sub_run_settings(state: RunState, settings: RunSettings, tokens: int | None 
 
     `tokens` is less than that if sub-runs execute together, and share the tokens.
     """
-    names = tuple(field.name for field in msgspec.structs.fields(Limits))
-    caps = {name: limit_of(state, settings, name) for name in names}
+    caps = {name: limit_of(state, settings, name) for name in Limits.__struct_fields__}
     spent = {"run_seconds": state.active // SECOND, "tokens": state.models.usage.total}
     for name, amount in spent.items():
         cap = caps[name]
