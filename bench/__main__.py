@@ -220,6 +220,11 @@ def run_benchmarks(count: int, rounds: int, *, compare: bool) -> list[Target]:
     for pieces in (20, 150):
         note = f"the SDK alone {calls[f'sdk_{pieces}_ms']:.2f} ms"
         results.append(Target(f"CPU of a model call, {pieces} chunks, ms", calls[f"ours_{pieces}_ms"], 3, note=note))
+    print("tools and sub-runs …", file=sys.stderr)
+    results.append(Target("CPU of an MCP call over stdio, ms", measure("mcp", min(count, 400))["call_ms"], 5))
+    many = measure("iteration", 20)
+    note = f"{many['one_s']:.2f} s / {many['ten_s']:.2f} s"
+    results.append(Target("20 sub-runs, concurrency 1 / 10", many["ratio"], 8, at_most=False, note=note))
     return results
 
 

@@ -20,6 +20,7 @@ from bench import context as context_bench
 from bench import functions as function_bench
 from bench import ops as op_bench
 from bench import sandbox as sandbox_bench
+from bench import tools as tool_bench
 from bench.workload import FIRST, SETTINGS, Answers, answer, item, write_chain, write_project
 from reyn import ModelAnswer, ModelRequest, OSRuntime
 from reyn.errors import ModelError
@@ -205,6 +206,18 @@ async def adapter(count: int) -> Results:
     return results
 
 
+async def mcp(count: int) -> Results:
+    """Measure the CPU of a call of an MCP tool over standard input and output."""
+    with tempfile.TemporaryDirectory() as folder:
+        return await tool_bench.measure_mcp(Path(folder), count)
+
+
+async def iteration(count: int) -> Results:
+    """Measure an iteration over sub-runs, one after the other and ten at once."""
+    with tempfile.TemporaryDirectory() as folder:
+        return await tool_bench.measure_iteration(Path(folder), count)
+
+
 async def sandboxes(count: int) -> Results:
     """Measure the time of python steps and programs in each sandbox."""
     return sandbox_bench.measure_calls(count)
@@ -212,6 +225,8 @@ async def sandboxes(count: int) -> Results:
 
 if __name__ == "__main__":
     measure = {
+        "mcp": mcp,
+        "iteration": iteration,
         "sandboxes": sandboxes,
         "adapter": adapter,
         "context": context,

@@ -30,6 +30,8 @@ def test_a_server_is_added_trusted_tested_and_listed(reyn, tmp_path: Path):
     assert reyn("trust", "--yes").code == 0
     first = reyn("mcp", "test", "desk")
     assert (first.code, first.out.splitlines()[0]) == (1, "+ echo  Repeat a text.")
+    assert first.out.splitlines()[1] == "    args: {text: string}."
+    assert "not usable as an op because of its name: not a name!" in first.err
     assert reyn("mcp", "test", "desk", "--accept").code == 0
     assert "desk: OK, 2 tools, none has changed" in reyn("mcp", "test", "desk").out
     assert json.loads(reyn("mcp", "list", "--json").out)["servers"][0]["tools"] == ["echo", "do"]
@@ -67,3 +69,18 @@ def test_a_wrong_server_is_not_added(reyn, tmp_path: Path, args: tuple, words: s
     assert result.code == 2
     assert words in result.err
     assert not (tmp_path / "reyn.local.yaml").exists()
+
+
+@pytest.mark.parametrize(("content", "words"), [("mcp: [", "not valid YAML"), ("- a", "not a mapping")])
+def test_a_server_is_not_added_to_a_file_that_cannot_be_read(reyn, tmp_path: Path, content: str, words: str):
+    (tmp_path / "reyn.local.yaml").write_text(content)
+    result = reyn("mcp", "add", "desk", "--", "program")
+    assert (result.code, words in result.err) == (2, True), result.err
+    assert (tmp_path / "reyn.local.yaml").read_text() == content
+
+
+def test_a_server_is_not_added_through_a_planted_link(reyn, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory):
+    victim = tmp_path_factory.mktemp("elsewhere") / "victim"
+    (tmp_path / "reyn.local.yaml").symlink_to(victim)
+    assert reyn("mcp", "add", "desk", "--", "program").code == 2
+    assert not victim.exists()

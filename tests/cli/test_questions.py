@@ -434,3 +434,24 @@ def test_answer_without_a_wait_id_refuses_a_second_answer(asks: Path, reyn):
     reyn("answer", "r", "plain", "--no-resume")
     output = reyn("answer", "r", "formal")
     assert (output.code, "has a reply already" in output.err) == (2, True)
+
+
+def test_questions_of_runs_that_execute_together_are_asked_one_after_the_other(monkeypatch):
+    asked: list[int] = []
+
+    async def ask_line() -> str:
+        asked.append(1)
+        assert len(asked) == 1, "another question waits for its reply"
+        for _ in range(5):
+            await asyncio.sleep(0)
+        asked.clear()
+        return "yes"
+
+    monkeypatch.setattr("reyn.cli.people._ask_line", ask_line)
+
+    async def ask_both() -> list[str]:
+        terminal, schema = people.TerminalPeople(), {"type": "string"}
+        waits = [Wait(str(number), "question", "Which?", schema) for number in range(2)]
+        return await asyncio.gather(*(terminal.ask("k", wait) for wait in waits))
+
+    assert asyncio.run(ask_both()) == ["yes", "yes"]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reyn.errors import RunBusy
 from reyn.models import ModelAnswer, ModelRequest
+from reyn.models.protocol import Usage
 from reyn.runtime import OSRuntime
-from tests.support import finish, write_skill
+from tests.support import act, file, finish, question, write_skill
 
 ANYTHING = {"type": "object", "additionalProperties": True}
 
@@ -124,3 +127,110 @@ def test_concurrency_is_for_sub_runs_only(tmp_path: Path):
     write_skill(tmp_path, "many", {"a": ["end"]}, phase_keys={"a": step}, artifacts={"note": ANYTHING})
     with pytest.raises(SkillInvalid, match="`concurrency` needs"):
         run(tmp_path, Meeting(1), [])
+
+
+# -- sub-runs that stop ---------------------------------------------------------------------------------------
+
+
+class Counting:
+    """A model that counts requests and answers; sub-runs named in `asks` ask a question first."""
+
+    name = "counting"
+
+    def __init__(self, *asks: str, tokens: int = 0, turns: int = 1) -> None:
+        self.asks, self.tokens, self.turns = asks, tokens, turns
+        self.requests: list[str] = []
+        self.answers: list[str] = []
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        text = request.input["data"].get("text", "")
+        self.requests.append(text)
+        for _ in range(20):  # the others get their turn
+            await asyncio.sleep(0)
+        self.answers.append(text)
+        usage = Usage(self.tokens, 0) if self.tokens else None
+        if text in self.asks and self.requests.count(text) == 1:
+            return ModelAnswer(json.dumps(act(question("Which one?"))), usage)
+        if request.phase == "x" and self.requests.count(text) < self.turns:
+            return ModelAnswer(json.dumps(act(file("read", "none"))), usage)
+        return ModelAnswer(json.dumps(finish(f"did {text}")), usage)
+
+
+ITEMS = [f"item {number}" for number in range(12)]
+
+
+def test_a_question_of_one_sub_run_costs_no_answer_of_the_others(tmp_path: Path):
+    project(tmp_path, 4)
+    write_skill(tmp_path, "item", {"x": ["end"]}, ops={"x": "ask_user"})
+    model = Counting("item 2", "item 5")
+    result, _ = run(tmp_path, model, ITEMS)
+    assert result.status == "waiting"
+    assert model.requests == model.answers, "no call was interrupted"
+
+    async def finish_all(result: Any) -> Any:
+        async with OSRuntime.open(tmp_path, model=model) as runtime:
+            while result.status == "waiting":
+                runtime.answer("k", result.wait.id, "this one")
+                result = await runtime.resume("k")
+            assert (await runtime.replay("k")).events == len(list(runtime.events("k")))
+            return result
+
+    assert asyncio.run(finish_all(result)).ok
+    assert sorted(model.requests) == sorted([*ITEMS, "item 2", "item 5", "in"])
+
+
+def test_a_question_that_was_answered_meanwhile_does_not_stop_the_run(tmp_path: Path):
+    project(tmp_path, 4)
+    write_skill(tmp_path, "item", {"x": ["end"]}, ops={"x": "ask_user"})
+
+    async def execute() -> Any:
+        async with OSRuntime.open(tmp_path, model=model) as runtime:
+            model.runtime = runtime
+            return await runtime.run("many", {"text": "in", "items": ITEMS}, run_id="k")
+
+    class Answering(Counting):
+        runtime: OSRuntime
+
+        def has_stopped(self, run_id: str) -> bool:
+            row = self.runtime.journal.find(run_id)
+            if row is None or row.status != "waiting":
+                return False
+            with suppress(RunBusy), self.runtime.journal.claim(run_id):
+                return True
+            return False
+
+        async def complete(self, request: ModelRequest) -> ModelAnswer:
+            if request.input["data"]["text"] == "item 0":
+                while not self.has_stopped("k.1.pre.1.3"):  # noqa: ASYNC110 - it is another run
+                    await asyncio.sleep(0)
+                self.runtime.answer("k.1.pre.1.3", "1.pre.1.3/1.1.1", "this one")
+            return await super().complete(request)
+
+    model = Answering("item 2")
+    assert asyncio.run(execute()).ok
+
+
+@pytest.mark.parametrize("turns", [1, 3])
+def test_sub_runs_that_execute_together_share_the_tokens_that_are_left(tmp_path: Path, turns: int):
+    project(tmp_path, 5)
+    write_skill(tmp_path, "item", {"x": ["end"]}, ops={"x": "file"})
+    model = Counting(tokens=100, turns=turns)
+    result, _ = run(tmp_path, model, ITEMS, limits={"tokens": 600})
+    assert (result.status, model.requests) == ("limited", model.answers)
+    # The limit, and the calls that were in progress when it was reached.
+    assert len(model.answers) * 100 <= 600 + 5 * 100
+
+    async def resume() -> Any:
+        async with OSRuntime.open(tmp_path, model=model) as runtime:
+            return await runtime.resume("k", raise_limits={"tokens": 100_000})
+
+    assert asyncio.run(resume()).ok
+    assert len(model.answers) == len(ITEMS) * turns + 1
+
+
+def test_a_sub_run_may_use_all_the_tokens_that_are_left(tmp_path: Path):
+    """Its share is smaller, but the others do not need theirs."""
+    project(tmp_path, 4)
+    write_skill(tmp_path, "item", {"x": ["end"]}, ops={"x": "file"})
+    result, _ = run(tmp_path, Counting(tokens=100, turns=3), ["a", "b"], limits={"tokens": 800})
+    assert result.ok

@@ -237,7 +237,7 @@ def test_the_result_of_run_skill_names_the_run_and_the_artifacts_of_its_phases(t
     call = act({"kind": "run_skill", "skill": "inner", "input": {"text": "in"}})
     assert project.run("outer", [call, go("y", "halfway"), finish("there"), finish()]).ok
     [result] = project.results()
-    assert result["sub_run"] == "1.1.1"
+    assert result["run"] == "1.1.1"
     assert [(one["phase"], one["artifact"]["data"]["text"]) for one in result["phase_artifacts"]] == [
         ("x", "halfway"),
         ("y", "there"),

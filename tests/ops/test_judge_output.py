@@ -31,7 +31,7 @@ def test_a_score_is_compared_with_the_threshold(project: Project, score: float, 
     assert project.run("writer", [act(judge()), judged(score), finish()]).ok
     [result] = project.results()
     assert (result["status"], result["score"], result["passed"]) == ("ok", score, passed)
-    assert (result["judgement"], result["sub_run"]) == ("because", "1.1.1")
+    assert (result["judgement"], result["run"]) == ("because", "1.1.1")
     assert "It names a date." in project.model.turn_message(1)
     assert "draft" in project.model.turn_message(1)
     assert project.is_sound()

@@ -57,6 +57,7 @@ class TerminalPeople:
         self.before_output: Callable[[], None] = lambda: None
         self.asked: set[tuple[str, str]] = set()
         self.answered: set[tuple[str, str]] = set()
+        self._turn = asyncio.Lock()
 
     @property
     def name(self) -> str:
@@ -64,12 +65,14 @@ class TerminalPeople:
         return user_name()
 
     async def ask(self, run_id: str, wait: Wait) -> Any:
-        self.asked.add((run_id, wait.id))
-        self.before_output()
-        _print_question(wait)
-        answer = await self._answer(wait)
-        self.answered.add((run_id, wait.id))
-        return answer
+        """Ask one question at a time: sub-runs may execute together."""
+        async with self._turn:
+            self.asked.add((run_id, wait.id))
+            self.before_output()
+            _print_question(wait)
+            answer = await self._answer(wait)
+            self.answered.add((run_id, wait.id))
+            return answer
 
     async def _answer(self, wait: Wait) -> Any:
         while True:

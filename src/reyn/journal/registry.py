@@ -47,7 +47,7 @@ _DECODERS: dict[tuple[str, int], msgspec.json.Decoder[Any]] = {}
 _OLDER: set[type[Body]] = set()
 _FAMILIES: dict[tuple[str, int], type[Body]] = {}
 _OP_TYPES: dict[tuple[type[Body], str], type[Body]] = {}
-OP_KIND = r"[a-z][a-z0-9_]{0,39}|mcp:[a-z][a-z0-9_-]{0,39}/[A-Za-z0-9_.-]{1,64}"
+OP_KIND = r"[a-z][a-z0-9_]{0,39}|mcp:[a-z][a-z0-9_-]{0,39}/[A-Za-z0-9_.-]{1,128}"
 """The names of op kinds. Those of MCP tools contain the server."""
 _OP_EVENT = re.compile(rf"({OP_KIND})_(started|completed)")
 

@@ -11,13 +11,13 @@ import asyncio
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 from reyn.journal import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from reyn.journal import Blob, Event, Journal
 
@@ -34,6 +34,15 @@ class SharedCommits:
         self._is_busy = False
         self._worker: ThreadPoolExecutor | None = None
         self._yielded_at = 0.0
+
+    @contextmanager
+    def active_sub_run(self) -> Iterator[None]:
+        """Count a sub-run that executes beside others."""
+        self._active_runs += 1
+        try:
+            yield
+        finally:
+            self._active_runs -= 1
 
     @asynccontextmanager
     async def active_run(self) -> AsyncIterator[None]:

@@ -64,8 +64,8 @@ class World(Protocol):
         """Make the buffered events of the tape durable."""
         ...
 
-    async def settle(self) -> None:
-        """End what was started ahead of the visit and is not awaited any more."""
+    async def settle(self, *, is_finishing: bool = False) -> None:
+        """End what was started ahead of the visit and is not awaited any more; let it finish if that is possible."""
         ...
 
 
@@ -84,7 +84,10 @@ class Driver:
     async def drive(self) -> RunState:
         """Execute the run until it ends or stops."""
         try:
-            return await self._drive()
+            state = await self._drive()
+            if self.world is not None:
+                await self.world.settle(is_finishing=state.status in ("waiting", "limited"))
+            return state
         finally:
             if self.world is not None:
                 await self.world.settle()

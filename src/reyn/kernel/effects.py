@@ -233,6 +233,11 @@ class ExecuteSubRun(Effect[kinds.SubRunCompleted]):
     concurrency: int = 1
     """How many of them, this one included, execute at the same time."""
 
+    @property
+    def needs_intent(self) -> bool:  # type: ignore[override]
+        """Whether its intent must become durable first. Together with others, that happens when it is started."""
+        return self.concurrency == 1
+
     outcomes = (kinds.SubRunCompleted,)
     failures = (kinds.SubRunStopped,)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec.structs import replace
 
 from reyn.config import Limits
@@ -101,14 +100,18 @@ def act_turns(state: RunState, settings: RunSettings, phase_limit: int) -> int:
     return phase_limit if cap is None else min(cap, phase_limit)
 
 
-def sub_run_settings(state: RunState, settings: RunSettings) -> RunSettings:
-    """Return the settings of a sub-run. Its limits on time and tokens are what its parent has left."""
-    names = tuple(field.name for field in msgspec.structs.fields(Limits))
-    caps = {name: limit_of(state, settings, name) for name in names}
+def sub_run_settings(state: RunState, settings: RunSettings, tokens: int | None = None) -> RunSettings:
+    """Return the settings of a sub-run. Its limits on time and tokens are what its parent has left.
+
+    `tokens` is less than that if sub-runs execute together, and share the tokens.
+    """
+    caps = {name: limit_of(state, settings, name) for name in Limits.__struct_fields__}
     spent = {"run_seconds": state.active // SECOND, "tokens": state.models.usage.total}
     for name, amount in spent.items():
         cap = caps[name]
         caps[name] = None if cap is None else max(0, cap - amount)
+    if tokens is not None:
+        caps["tokens"] = tokens
     return replace(settings, limits=replace(settings.limits, **caps))
 
 

@@ -137,6 +137,9 @@ class LiveWorld:
         self.warnings = self._recorder.warnings
         self._invalid_answers = 0
         self._ahead: dict[str, asyncio.Future[EventWithBlobs]] = {}
+        self._executing: set[str] = set()
+        self._tokens: dict[str, int] = {}
+        """Tokens of sub-runs whose outcomes are not recorded yet, by call: their shares, then what they have used."""
         self._slots: tuple[int, asyncio.Semaphore] | None = None
 
     async def perform(self, effect: Effect[Any], tape: Tape) -> EventWithBlobs | None:
@@ -177,28 +180,65 @@ class LiveWorld:
 
         Each has a journal of its own, so one that is interrupted continues when it is awaited again.
         """
-        if not effect.ahead and effect.key not in self._ahead:
+        if effect.needs_intent:
             return await self._sub_runs.execute(effect, tape)
-        for started in (effect.started, *effect.ahead):
-            if started.call not in self._ahead:
-                work = self._execute_one(ExecuteSubRun(started.call, started), effect.concurrency, tape)
-                self._ahead[started.call] = asyncio.ensure_future(work)
-        return await self._ahead.pop(effect.key)
+        new = [started for started in (effect.started, *effect.ahead) if started.call not in self._ahead]
+        if new or not self._ahead[effect.key].done():
+            await self.flush(tape)  # the intents of the new ones, and what is known before a wait
+        for started in new:
+            work = self._execute_one(ExecuteSubRun(started.call, started), effect.concurrency, tape)
+            self._ahead[started.call] = asyncio.ensure_future(work)
+        outcome = await self._ahead[effect.key]
+        del self._ahead[effect.key]
+        self._tokens.pop(effect.key, None)
+        if isinstance(outcome[0], kinds.SubRunStopped) and outcome[0].limit == "tokens":
+            # It has used its share. Once it is known what the others need, it may use all that is left.
+            await self._finish_executing()
+            outcome = await self._sub_runs.execute(effect, tape, self._tokens_left(tape))
+        return outcome
 
     async def _execute_one(self, effect: ExecuteSubRun, concurrency: int, tape: Tape) -> EventWithBlobs:
         if self._slots is None or self._slots[0] != concurrency:
             self._slots = (concurrency, asyncio.Semaphore(concurrency))
         async with self._slots[1]:
-            return await self._sub_runs.execute(effect, tape)
+            left = self._tokens_left(tape)
+            share = left and max(1, left // (concurrency - len(self._executing)))
+            self._tokens[effect.key] = share or 0
+            self._executing.add(effect.key)
+            try:
+                with self._commits.active_sub_run():  # shares its commits with those that execute beside it
+                    outcome = await self._sub_runs.execute(effect, tape, share)
+                self._tokens[effect.key] = self._sub_runs.tokens_of(outcome[0])
+                return outcome
+            finally:
+                self._executing.discard(effect.key)
 
-    async def settle(self) -> None:
-        """Interrupt the sub-runs that nothing awaits any more."""
+    def _tokens_left(self, tape: Tape) -> int | None:
+        """Return the tokens that no sub-run has used or may use; `None` if they are not limited."""
+        left = self._sub_runs.tokens_left(tape)
+        return None if left is None else max(0, left - sum(self._tokens.values()))
+
+    async def _finish_executing(self) -> None:
+        """Let the sub-runs in progress end or stop, and start no others."""
+        for call, task in self._ahead.items():
+            if call not in self._executing:
+                task.cancel()
+        await asyncio.gather(*self._ahead.values(), return_exceptions=True)
+        self._ahead = {call: task for call, task in self._ahead.items() if not task.cancelled()}
+
+    async def settle(self, *, is_finishing: bool = False) -> None:
+        """End the sub-runs that nothing awaits any more: interrupt them, or let those in progress end or stop.
+
+        A run that waits or has reached a limit lets them finish, because the answers that they wait for are paid.
+        """
+        if is_finishing:
+            await self._finish_executing()
         tasks = [*self._ahead.values()]
         self._ahead.clear()
         for task in tasks:
             task.cancel()
-        if tasks:
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tokens.clear()
 
     async def _call_model(self, effect: CallModel, tape: Tape) -> EventWithBlobs | None:
         """Call the model; return nothing if the run or the turn was cancelled before or during the call."""

@@ -120,15 +120,21 @@ class SubRuns:
         strict = self._compile_skill(state.started, tape.content).settings.strict
         return skill, to_artifact(value, skill, strict=strict)
 
-    async def execute(self, effect: ExecuteSubRun, tape: Tape) -> OutcomeEvent:
-        """Execute the sub-run until it ends or stops; continue it if it was started before."""
+    async def execute(self, effect: ExecuteSubRun, tape: Tape, tokens: int | None = None) -> OutcomeEvent:
+        """Execute the sub-run until it ends or stops; continue it if it was started before.
+
+        Args:
+            effect: The effect.
+            tape: The tape of the parent.
+            tokens: The most that it may use; `None` allows all that its parent has left.
+        """
         started = effect.started
         if started.problem:
             return _failed(started, started.problem), ()
         before = fold(self._journal.read(started.run)).active
         try:
             with self._journal.claim(started.run):
-                state = await self._continue(started, tape)
+                state = await self._continue(started, tape, tokens)
         except RunIdTaken as error:
             return _failed(started, f"{error.code}: {error.message}"), ()
         except (RunBusy, RunBlocked, OpMissing) as error:
@@ -142,6 +148,21 @@ class SubRuns:
             phases = _phase_artifacts(self._journal.read(started.run))
             body = replace(body, changes=self._shared_changes(started, state), head=row.hash, phases=phases)
         return body, ()
+
+    def tokens_left(self, tape: Tape) -> int | None:
+        """Return the tokens that a run may still use; `None` if they are not limited."""
+        assert tape.state.started is not None
+        settings = self._compile_skill(tape.state.started, tape.content).settings
+        return sub_run_settings(tape.state, settings).limits.tokens
+
+    def tokens_of(self, outcome: Body) -> int:
+        """Return the tokens that a sub-run has used."""
+        match outcome:
+            case kinds.SubRunCompleted():
+                return outcome.usage.total
+            case kinds.SubRunStopped() if outcome.limit == "tokens":
+                return fold(self._journal.read(outcome.run)).models.usage.total
+        return 0
 
     async def call(
         self,
@@ -199,12 +220,12 @@ class SubRuns:
         is_shared = state.workspace != started.run
         return tuple(change for change in changes if is_shared or not change.path.startswith("workspace:"))
 
-    async def _continue(self, started: kinds.SubRunStarted, tape: Tape) -> RunState:
+    async def _continue(self, started: kinds.SubRunStarted, tape: Tape, tokens: int | None) -> RunState:
         """Start the sub-run, or continue it; return its state once it has ended or stopped."""
         parent_state = tape.state
         assert parent_state.started is not None
         parent_settings = self._compile_skill(parent_state.started, tape.content).settings
-        allowed = sub_run_settings(parent_state, parent_settings)
+        allowed = sub_run_settings(parent_state, parent_settings, tokens)
         if self._journal.find(started.run) is None:
             return await self._execute_run(self._new_tape(started, tape, allowed), None)
         loaded = load_run(self._journal, started.run)

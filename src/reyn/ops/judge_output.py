@@ -42,7 +42,7 @@ _FORM = OpForm(
             "threshold": _FRACTION,
             "judgement": {"type": "string"},
             "on_fail": {"type": "string"},
-            "sub_run": {"type": "string"},
+            "run": {"type": "string"},
         },
     ),
     example={"kind": "judge_output", "output": "the text", "rubric": "It is polite and names a date."},
@@ -79,7 +79,7 @@ class JudgeOutputOp:
         score = data.get("score")
         if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
             return call.error(
-                outcome.error or f"the skill `{SKILL}` returned no score", sub_run=call.key.rpartition("/")[2]
+                outcome.error or f"the skill `{SKILL}` returned no score", run=call.relative(outcome.run_id)
             )
         threshold = call.args.get("threshold", 0.8)
         on_fail = call.args.get("on_fail", "continue")
@@ -89,7 +89,7 @@ class JudgeOutputOp:
             "threshold": threshold,
             "judgement": str(data.get("reason", "")),
             "on_fail": on_fail,
-            "sub_run": call.key.rpartition("/")[2],
+            "run": call.relative(outcome.run_id),
         }
         if score < threshold and on_fail != "continue":
             return call.error(

@@ -54,6 +54,13 @@ class Call(msgspec.Struct, frozen=True):
         """The form, for example `read`; `None` for a kind with a single form."""
         return self.args.get("op")
 
+    def relative(self, run_id: str) -> str:
+        """Return the id of a sub-run without that of this run.
+
+        A result that named this run would change the next prompt in every run, so that no recorded answer would fit.
+        """
+        return run_id.removeprefix(f"{self.key.partition('/')[0]}.")
+
     def ok(self, **fields: Any) -> Result:
         """Return a result with status `ok`."""
         return self._result("ok", **fields)

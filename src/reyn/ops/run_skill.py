@@ -32,7 +32,7 @@ _FORM = OpForm(
             "success": {"type": "boolean"},
             "artifact_type": {"type": "string"},
             "final_output": {},
-            "sub_run": {"type": "string"},
+            "run": {"type": "string"},
             "phase_artifacts": many(
                 {"type": "object", "properties": {"phase": {"type": "string"}, "artifact": {"type": "object"}}}, 50
             ),
@@ -62,8 +62,7 @@ class RunSkillOp:
         outcome: RunOutcome = plan.answer
         skill, artifact = call.args["skill"], outcome.artifact
         phases = [{"phase": phase, "artifact": one} for phase, one in outcome.phases]
-        # Relative to the run: a run id would differ when a recorded model answers another run.
-        more = {"sub_run": call.key.rpartition("/")[2], "phase_artifacts": phases}
+        more = {"run": call.relative(outcome.run_id), "phase_artifacts": phases}
         if artifact is None:
             return call.error(outcome.error, skill=skill, success=False, **more)
         return call.ok(skill=skill, success=True, artifact_type=artifact["type"], final_output=artifact["data"], **more)

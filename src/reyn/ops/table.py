@@ -212,5 +212,7 @@ def _form_error(kind: str, form: OpForm) -> str:
         compile_schema(form.result)
     except SchemaInvalid as invalid:
         return f"a schema is invalid: {invalid}"
+    if kind.startswith("mcp:"):  # servers give no examples; this one shows the names of the arguments alone
+        return ""
     error = arguments.first_error(form.example)
     return f"the example is invalid: {error.path('example')}: {error.message}" if error else ""

@@ -86,7 +86,7 @@ class Gate(msgspec.Struct, frozen=True):
         if rule is None and key in ASKED and not target.startswith(PRIVATE):
             return NeedsApproval(f"default: ask for {key} {target}", f"no rule allows `{key}` for `{target}` yet")
         line = f"{key}: [{{allow: '{target}'}}]" if target.startswith(PRIVATE) else f"{key}: allow"
-        return self._granted(rule, key, line)
+        return self._granted(rule, key, line, target)
 
     def python(self, target: str, *, is_unsafe: bool) -> Verdict:
         """Decide about a function of the skill, named `module:function`.
@@ -133,12 +133,14 @@ class Gate(msgspec.Struct, frozen=True):
                 return Allowed(f"default: {access} {pattern.text}")
         return None
 
-    def _granted(self, rule: Rule | None, key: str, line: str) -> Verdict:
+    def _granted(self, rule: Rule | None, key: str, line: str, target: str = "") -> Verdict:
         if rule is None:
             reason = f"the operator must grant it: add `{line}` under `permissions` in reyn.yaml"
             return Denied("default: no grant", self._noted(reason))
         if rule.effect == "ask":
-            return NeedsApproval(rule.text, f"the operator wants to be asked about `{key}`")
+            # Named with its target, so that an approval of one host or tool does not cover another.
+            text = f"{rule.text} for {target}" if key in ASKED else rule.text
+            return NeedsApproval(text, f"the operator wants to be asked about `{key}`")
         return Allowed(rule.text)
 
     def _noted(self, reason: str) -> str:

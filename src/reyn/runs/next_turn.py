@@ -88,5 +88,5 @@ class _Preview:
     async def flush(self, tape: Tape) -> None:
         """Write nothing: a preview leaves no trace."""
 
-    async def settle(self) -> None:
+    async def settle(self, *, is_finishing: bool = False) -> None:
         """End nothing: nothing was started."""

@@ -76,10 +76,13 @@ def test_server(server: str, accept: bool, as_json: bool) -> None:
     with open_project() as runtime:
         found, before = runtime.mcp_tools(server), _accepted(runtime, server)
         changes = found.changes(before)
+        for name in found.unusable:
+            click.echo(f"not usable as an op because of its name: {clean(name)}", err=True)
         is_accepted = not changes or _decide(runtime, found, changes, accept=accept, as_json=as_json)
         if as_json:
             tools = [{"name": tool.name, "description": tool.description} for tool in found.tools]
-            print_json({"server": server, "tools": tools, "changes": changes, "accepted": is_accepted})
+            shown = {"tools": tools, "unusable": found.unusable, "changes": changes, "accepted": is_accepted}
+            print_json({"server": server} | shown)
         elif not changes:
             click.echo(f"{server}: OK, {len(found.tools)} tools, none has changed")
     if not is_accepted:
@@ -94,11 +97,16 @@ def _accepted(runtime: SyncRuntime, server: str) -> ToolDefinitions | None:
 
 
 def _decide(runtime: SyncRuntime, found: ToolDefinitions, changes: list[str], *, accept: bool, as_json: bool) -> bool:
-    """Show the changes, ask about them, and write the definitions if they are accepted."""
+    """Show the changes as the model would see them, ask, and write the definitions if they are accepted."""
+    from reyn.ops.mcp import shown_to_model
+
     if not as_json:
         for change in changes:
             tool = found.tool(change[2:])
-            click.echo(f"{change}  {clean(' '.join(tool.description.split())[:200]) if tool else ''}".rstrip())
+            summary, arguments = shown_to_model(found.server, tool) if tool else ("", "")
+            click.echo(f"{change}  {clean(summary)}".rstrip())
+            if arguments:
+                click.echo(f"    {clean(arguments)}")
     if not accept:
         if as_json or not is_attended():
             return False
@@ -156,8 +164,16 @@ def _write(path: Path, server: str, settings: dict[str, Any]) -> None:
     """Add a server to a configuration file. What the file says already stays as it is, comments included."""
     import yaml
 
+    if path.is_symlink():  # it may lead out of the project
+        raise UsageError(f"{_LOCAL} is a symbolic link", hint="Replace the link by the file.")
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        problem = " ".join(str(error).split())[:200]
+        raise UsageError(f"{_LOCAL} is not valid YAML: {problem}", hint="Correct the file first.") from error
+    if root is not None and not isinstance(root, yaml.MappingNode):
+        raise UsageError(f"{_LOCAL} is not a mapping", hint="Correct the file first.")
     servers = _child(_child(root, "mcp"), "servers")
     if _child(servers, server) is not None:
         hint = f"Remove it from {_LOCAL}, or use another name."

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from reyn.ops.budget import OpFailed
-from reyn.ops.mcp.definitions import ToolDefinitions, definition
+from reyn.ops.mcp.definitions import MAX_TOOLS, ToolDefinitions, definitions
 from reyn.ops.mcp.transport import http_client, stdio
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from reyn.config.values import McpServer
 
-_MAX_PAGES = 20
 MISSING_EXTRA = "MCP servers need the extra `mcp`: pip install 'reyn[mcp]'"
 
 
@@ -33,7 +32,7 @@ class Connections:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._open: dict[tuple[str, str], _Connection] = {}
+        self._open: dict[tuple[str, int, frozenset[tuple[str, str]]], _Connection] = {}
 
     async def call(
         self, name: str, server: McpServer, credentials: Mapping[str, str], tool: str, arguments: dict[str, Any]
@@ -53,18 +52,20 @@ class Connections:
 
     async def _connected(self, name: str, server: McpServer, credentials: Mapping[str, str]) -> _Connection:
         # Another loop cannot use the connection: its streams belong to the one that opened it.
-        key = (name, str(id(asyncio.get_running_loop())))
+        key = (name, id(asyncio.get_running_loop()), frozenset(credentials.items()))
         found = self._open.get(key)
-        if found is None or found.is_closed or found.credentials != credentials:
-            if found is not None:
-                await found.aclose()
+        if found is None or found.is_closed:
+            closed = found
+            # Replaced before anything is awaited: another call must not open a second one meanwhile.
             found = self._open[key] = _Connection(name, server, dict(credentials), str(self._root))
+            if closed is not None:
+                await closed.aclose()
         await found.ready()
         return found
 
     async def aclose(self) -> None:
         """Stop the servers."""
-        own = str(id(asyncio.get_running_loop()))
+        own = id(asyncio.get_running_loop())
         for key in [key for key in self._open if key[1] == own]:
             await self._open.pop(key).aclose()
 
@@ -74,10 +75,11 @@ class _Connection:
 
     def __init__(self, name: str, server: McpServer, credentials: dict[str, str], root: str) -> None:
         self.name = name
-        self.credentials = credentials
         self.definitions = ToolDefinitions(name, ())
         self._server = server
+        self._credentials = credentials
         self._root = root
+        self._fault = ""
         self._client: Any = None
         self._is_stale = True
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -111,11 +113,12 @@ class _Connection:
     def _fail(self, error: BaseException) -> None:
         if self._opened.done():
             return
+        error = _cause(error)
         if isinstance(error, TimeoutError):
             message = f"the MCP server `{self.name}` did not start within {self._server.timeout:g} seconds"
             self._opened.set_exception(ServerTimeout(message))
         else:
-            reason = f"the MCP server `{self.name}` cannot be used: {_reason(error)}"
+            reason = f"the MCP server `{self.name}` cannot be used: {self._fault or _reason(error)}"
             self._opened.set_exception(error if isinstance(error, OpFailed) else ServerFailed(reason))
 
     async def _new_client(self, stack: AsyncExitStack) -> Any:
@@ -126,28 +129,38 @@ class _Connection:
             raise ServerFailed(MISSING_EXTRA) from error
         server = self._server
         if server.command:
-            values = {name: self.credentials.get(value, value) for name, value in server.env.items()}
-            transport: Any = stdio(server.command, values, self._root, self._stop.set)
+            values = {name: self._credentials.get(value, value) for name, value in server.env.items()}
+            transport: Any = stdio(server.command, values, self._root, self._closed)
         else:
-            headers = {name: self.credentials.get(value, value) for name, value in server.headers.items()}
+            headers = {name: self._credentials.get(value, value) for name, value in server.headers.items()}
             client = await stack.enter_async_context(http_client(headers, server.timeout))
             transport = streamable_http_client(str(server.url), http_client=client)
         return Client(transport, message_handler=self._note, cache=None)
+
+    def _closed(self, fault: str) -> None:
+        self._fault = self._fault or fault
+        self._stop.set()
 
     async def _note(self, message: Any) -> None:
         if "ToolListChanged" in type(getattr(message, "root", message)).__name__:
             self._is_stale = True
 
     async def _list(self) -> None:
-        tools, cursor = [], None
-        for _ in range(_MAX_PAGES):
+        self._is_stale = False  # a change that is announced meanwhile is listed by the next call
+        tools: list[Any] = []
+        cursor = None
+        for _ in range(MAX_TOOLS):
             page = await self._client.list_tools(cursor=cursor)
-            tools += [found for tool in page.tools if (found := definition(tool)) is not None]
+            tools += page.tools
             cursor = page.next_cursor
-            if not cursor:
+            if not cursor or len(tools) > MAX_TOOLS:
                 break
-        self.definitions = ToolDefinitions(self.name, tuple(tools))
-        self._is_stale = False
+        if cursor or len(tools) > MAX_TOOLS:
+            raise ServerFailed(f"the MCP server `{self.name}` lists more than {MAX_TOOLS} tools or pages of them")
+        try:
+            self.definitions = definitions(self.name, tools)
+        except ValueError as error:
+            raise ServerFailed(f"the MCP server `{self.name}` {error}") from error
 
     async def current(self) -> ToolDefinitions:
         """Return what the server offers now; ask again if it announced a change."""
@@ -165,7 +178,8 @@ class _Connection:
             await asyncio.wait({task, self._task}, timeout=self._server.timeout, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
                 if self._task.done():
-                    raise ServerFailed(f"the MCP server `{self.name}` ended the connection")
+                    fault = self._fault or "it ended the connection"
+                    raise ServerFailed(f"the MCP server `{self.name}`: {fault}")
                 message = f"the MCP server `{self.name}` did not answer within {self._server.timeout:g} seconds"
                 raise ServerTimeout(message)
             return task.result()
@@ -177,7 +191,7 @@ class _Connection:
         except BaseException as error:
             if not self._is_answer(error):
                 self._stop.set()
-            raise ServerFailed(f"the MCP server `{self.name}`: {_reason(error)}") from error
+            raise ServerFailed(f"the MCP server `{self.name}`: {self._fault or _reason(error)}") from error
         finally:
             if not task.done():
                 task.cancel()
@@ -198,9 +212,15 @@ class _Connection:
             await self._task
 
 
-def _reason(error: BaseException) -> str:
+def _cause(error: BaseException) -> BaseException:
+    """Return the first exception of nested groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
+    return error
+
+
+def _reason(error: BaseException) -> str:
+    error = _cause(error)
     if isinstance(error, FileNotFoundError):
         return "its program is not installed"
-    return f"{type(error).__name__}: {error}"[:300]
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

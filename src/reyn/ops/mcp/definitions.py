@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,11 +13,12 @@ from reyn.errors import McpDefinitionsInvalid
 from reyn.journal import canonical, digest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 _MAX_BYTES = 4_000_000
-_MAX_TOOLS = 500
-_TOOL = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+MAX_TOOLS = 500
+_TOOL = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _MAX_DESCRIPTION = 1_000
 
 
@@ -41,11 +44,18 @@ class ToolDefinition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
         return digest(canonical(msgspec.to_builtins(self)))
 
 
-class ToolDefinitions(msgspec.Struct, frozen=True):
-    """The tools of one server."""
+class ToolDefinitions(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The tools of one server.
+
+    Attributes:
+        server: Its name.
+        tools: The tools that can be ops.
+        unusable: Tools whose names cannot be part of the name of an op. They are shown, and not stored.
+    """
 
     server: str
     tools: tuple[ToolDefinition, ...]
+    unusable: tuple[str, ...] = ()
 
     def tool(self, name: str) -> ToolDefinition | None:
         return next((tool for tool in self.tools if tool.name == name), None)
@@ -61,10 +71,25 @@ class ToolDefinitions(msgspec.Struct, frozen=True):
         ]
 
 
-def definition(tool: Any) -> ToolDefinition | None:
-    """Return the definition of a tool that a server listed; `None` if its name cannot be the name of an op."""
-    if not _TOOL.fullmatch(tool.name):
-        return None
+def definitions(server: str, tools: Iterable[Any]) -> ToolDefinitions:
+    """Return the definitions of the tools that a server listed.
+
+    Raises:
+        ValueError: They cannot be stored: two tools have one name, or they are too large.
+    """
+    listed = list(tools)
+    usable = tuple(_definition(tool) for tool in listed if _TOOL.fullmatch(tool.name))
+    names = [tool.name for tool in usable]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"lists two tools with the name `{twice}`")
+    found = ToolDefinitions(server, usable)
+    if len(_encoded(found)) > _MAX_BYTES:
+        raise ValueError(f"describes its tools with more than {_MAX_BYTES} bytes")
+    unusable = tuple(tool.name[:200] for tool in listed if not _TOOL.fullmatch(tool.name))
+    return msgspec.structs.replace(found, unusable=unusable)
+
+
+def _definition(tool: Any) -> ToolDefinition:
     hints = tool.annotations
     return ToolDefinition(
         tool.name,
@@ -88,25 +113,57 @@ def read_definitions(root: Path, server: str) -> ToolDefinitions | None:
     path = definitions_file(root, server)
     hint = f"Connect to the server `{server}` again and accept its tools."
     try:
-        content = path.read_bytes() if path.stat().st_size <= _MAX_BYTES else b""
+        content = _content(path)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise McpDefinitionsInvalid(f"`{path.name}` cannot be read: {error.strerror}", hint=hint) from error
+        reason = error.strerror or str(error)
+        raise McpDefinitionsInvalid(f"`reyn/mcp/{path.name}` cannot be read: {reason}", hint=hint) from error
     try:
         found = msgspec.json.decode(content, type=ToolDefinitions)
     except msgspec.MsgspecError as error:
         raise McpDefinitionsInvalid(f"`reyn/mcp/{path.name}` is malformed: {error}", hint=hint) from error
-    if found.server != server or len(found.tools) > _MAX_TOOLS or not all(_TOOL.fullmatch(t.name) for t in found.tools):
+    if found.server != server or len(found.tools) > MAX_TOOLS or not all(_TOOL.fullmatch(t.name) for t in found.tools):
         raise McpDefinitionsInvalid(f"`reyn/mcp/{path.name}` does not hold tools of `{server}`", hint=hint)
     return found
 
 
+def _content(path: Path) -> bytes:
+    """Read a regular file. One that is a FIFO would block, and one that is too large fails."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError("it is not a regular file")
+        content = file.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
+        raise OSError(f"it is larger than {_MAX_BYTES} bytes")
+    return content
+
+
 def write_definitions(root: Path, found: ToolDefinitions) -> Path:
-    """Accept the definitions of a server."""
+    """Accept the definitions of a server. Links that were planted in the project are not followed.
+
+    Raises:
+        McpDefinitionsInvalid: The file cannot be written.
+    """
     path = definitions_file(root, found.server)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".json.new")
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
-    temporary.replace(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        for folder in (path.parent.parent, path.parent):
+            folder.mkdir(exist_ok=True)
+            if folder.is_symlink():
+                raise OSError(f"`{folder.relative_to(root)}` is a symbolic link")
+        temporary.unlink(missing_ok=True)
+        with temporary.open("xb") as file:
+            file.write(_encoded(found))
+        temporary.replace(path)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        hint = "Make `reyn/mcp` a folder that you can write to."
+        raise McpDefinitionsInvalid(f"`reyn/mcp/{path.name}` cannot be written: {reason}", hint=hint) from error
     return path
+
+
+def _encoded(found: ToolDefinitions) -> bytes:
+    stored = msgspec.structs.replace(found, unusable=())
+    return msgspec.json.format(msgspec.json.encode(stored), indent=2) + b"\n"

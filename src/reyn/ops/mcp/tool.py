@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from reyn.errors import McpDefinitionsInvalid, OpInvalid, ReynError
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.jsonschema.references import Definitions
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 _MAX_CHARS = 200_000
 _MAX_SUMMARY = 500
+_MAX_ARGUMENTS = 1_500
+_MAX_ABOUT = 120
+_MAX_VALUES = 20
 
 
 class McpTool:
@@ -92,7 +97,7 @@ def _spec(server: str, settings: McpServer, tool: ToolDefinition) -> OpSpec:
     schema = _closed(tool.input_schema)
     required = bool(schema.get("required"))
     fields = {"args": schema}
-    summary = " ".join(tool.description.split())[:_MAX_SUMMARY] or f"The tool `{tool.name}` of `{server}`."
+    summary, advice = shown_to_model(server, tool)
     form = OpForm(
         op=None,
         summary=summary,
@@ -103,9 +108,9 @@ def _spec(server: str, settings: McpServer, tool: ToolDefinition) -> OpSpec:
             None,
             {"content": {"type": "string"}, "structured": {}, "truncated": flag(default=False)},
         ),
-        example={"kind": kind} | ({"args": _example(schema)} if required else {}),
+        example={"kind": kind} | ({"args": dict.fromkeys(schema["required"], "…")} if required else {}),
     )
-    return OpSpec(kind, summary, effect, "mcp", forms=(form,), advice=_arguments_text(schema))
+    return OpSpec(kind, summary, effect, "mcp", forms=(form,), advice=advice, takes_time=True)
 
 
 def _closed(schema: dict[str, Any]) -> dict[str, Any]:
@@ -128,31 +133,35 @@ def _moved(value: Any) -> Any:
     return value
 
 
-_SAMPLES = {"string": "…", "integer": 1, "number": 1, "boolean": True, "array": [], "object": {}, "null": None}
+def shown_to_model(server: str, tool: ToolDefinition) -> tuple[str, str]:
+    """Return the description of a tool and of its arguments as the model sees them, each on one line."""
+    summary = _line(tool.description, _MAX_SUMMARY) or f"The tool `{tool.name}` of `{server}`."
+    root = Definitions({"type": "object"} | tool.input_schema)
+    required = root.root.get("required", ())
+    parts = root.root.get("properties", {}).items()
+    texts = [_argument(name, part, root, is_required=name in required) for name, part in parts]
+    return summary, f"args: {{{_line(', '.join(texts), _MAX_ARGUMENTS)}}}." if texts else ""
 
 
-def _example(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return arguments of the right types, if that is simple. The model sees the names; values are not shown."""
-    properties = schema.get("properties", {})
-    return {name: _sample(properties.get(name, {})) for name in schema.get("required", ())}
-
-
-def _sample(schema: Any) -> Any:
+def _argument(name: str, schema: Any, table: Definitions, *, is_required: bool) -> str:
+    """Return an argument with its type or values, and the beginning of its description: `path: string (Where)`."""
+    named = name if is_required else f"{name}?"
     if not isinstance(schema, dict):
-        return "…"
-    if "default" in schema or "const" in schema or schema.get("enum"):
-        return schema.get("default", schema.get("const", (schema.get("enum") or [None])[0]))
-    kind = schema.get("type", "string")
-    return _SAMPLES.get(kind[0] if isinstance(kind, list) and kind else str(kind), "…")
+        return named
+    target = table.entry(schema["$ref"]) if "$ref" in schema else {}
+    schema = (target if isinstance(target, dict) else {}) | schema
+    values = [schema["const"]] if "const" in schema else schema.get("enum", ())
+    kind = schema.get("type")
+    kinds = kind if isinstance(kind, list) else [kind] if kind else []
+    type_text = " | ".join([msgspec.json.encode(value).decode() for value in values[:_MAX_VALUES]] or kinds)
+    about = _line(str(schema.get("description") or ""), _MAX_ABOUT)
+    return named + (f": {type_text}" if type_text else "") + (f" ({about})" if about else "")
 
 
-def _arguments_text(schema: dict[str, Any]) -> str:
-    names = [
-        name if name in schema.get("required", ()) else f"{name}?"
-        for name, part in schema.get("properties", {}).items()
-        if isinstance(part, dict | bool)
-    ]
-    return f"args: {{{', '.join(names)[:400]}}}." if names else ""
+def _line(text: str, most: int) -> str:
+    """Return a text on one line; a longer one ends with `…`."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def _result(call: Call, found: Any) -> Result:
@@ -162,11 +171,17 @@ def _result(call: Call, found: Any) -> Result:
     if len(text) > _MAX_CHARS:
         fields["truncated"] = True
     structured = getattr(found, "structured_content", None)
-    if structured is not None and "truncated" not in fields and not found.content:
-        fields["structured"] = structured
+    if structured is not None and not found.content:
+        fields |= _structured(structured)
     if found.is_error:
         return call.error(text[:500] or "the tool reported an error", **fields)
     return call.ok(**fields)
+
+
+def _structured(value: Any) -> dict[str, Any]:
+    """Return structured content; if it is too large, the beginning of its JSON as text."""
+    text = msgspec.json.encode(value).decode()
+    return {"structured": value} if len(text) <= _MAX_CHARS else {"content": text[:_MAX_CHARS], "truncated": True}
 
 
 def _text(part: Any) -> str:

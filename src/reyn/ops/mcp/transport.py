@@ -18,11 +18,12 @@ MAX_MESSAGE_BYTES = 16_000_000
 _INHERITED = ("HOME", "LANG", "LOGNAME", "PATH", "TERM", "TMPDIR", "USER")
 _GRACE_SECONDS = 2.0
 _CHUNK = 65_536
+_TOO_LARGE = f"it sent a message of more than {MAX_MESSAGE_BYTES} bytes"
 
 
 @asynccontextmanager
 async def stdio(
-    command: Sequence[str], env: Mapping[str, str], cwd: str, on_close: Callable[[], None]
+    command: Sequence[str], env: Mapping[str, str], cwd: str, on_close: Callable[[str], None]
 ) -> AsyncIterator[Any]:
     """Start a server and exchange messages with it, one per line.
 
@@ -30,7 +31,7 @@ async def stdio(
         command: The program and its arguments.
         env: Variables besides a few that programs need; nothing else is inherited.
         cwd: The working directory.
-        on_close: Called when the server ends the connection, or breaks the protocol.
+        on_close: Called with what the server did wrong when the connection ends; empty if it closed the connection.
     """
     import anyio
     from mcp.shared.message import SessionMessage
@@ -60,17 +61,23 @@ async def stdio(
                 # Only the new part can hold the end of a line: searching all of it would be quadratic.
                 if b"\n" not in chunk:
                     if len(buffer) > MAX_MESSAGE_BYTES:
+                        on_close(_TOO_LARGE)
                         return
                     continue
                 *lines, rest = bytes(buffer).split(b"\n")
                 buffer = bytearray(rest)
                 for line in lines:
                     if len(line) > MAX_MESSAGE_BYTES:
+                        on_close(_TOO_LARGE)
                         return
-                    if line.strip():
-                        with suppress(ValueError):  # servers print other lines, too
-                            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-                            await inbound.send(SessionMessage(message))
+                    try:
+                        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                    except ValueError:
+                        if b'"jsonrpc"' in line:  # servers print other lines, too
+                            on_close("it sent a message that is not valid JSON-RPC")
+                            return
+                        continue
+                    await inbound.send(SessionMessage(message))
 
     async def write() -> None:
         async with outbound:
@@ -88,13 +95,13 @@ async def stdio(
             stream.close()
 
 
-async def _until_closed(work: Coroutine[Any, Any, None], on_close: Callable[[], None]) -> None:
+async def _until_closed(work: Coroutine[Any, Any, None], on_close: Callable[[str], None]) -> None:
     """Run a task of the transport. When it ends, for whatever reason, the connection is closed."""
     try:
         with suppress(Exception):
             await work
     finally:
-        on_close()
+        on_close("")
 
 
 async def _stop(process: asyncio.subprocess.Process, tasks: list[asyncio.Task[None]]) -> None:
@@ -141,10 +148,18 @@ def http_client(headers: Mapping[str, str], seconds: float) -> Any:
     class Transport(httpx2.AsyncHTTPTransport):
         async def handle_async_request(self, request: Any) -> Any:
             response = await super().handle_async_request(request)
+            # Compressed data may expand a thousandfold, and the client would decompress it without a limit.
+            if response.headers.get("content-encoding", "identity") != "identity":
+                await response.aclose()
+                raise httpx2.ReadError("the response is compressed")
             response.stream = Bounded(response.stream)
             return response
 
     timeout = httpx2.Timeout(seconds, read=max(seconds, 300.0))
     return httpx2.AsyncClient(
-        headers=dict(headers), timeout=timeout, transport=Transport(), trust_env=False, follow_redirects=False
+        headers={"Accept-Encoding": "identity", **headers},
+        timeout=timeout,
+        transport=Transport(),
+        trust_env=False,
+        follow_redirects=False,
     )

@@ -11,7 +11,7 @@ import socket
 import ssl
 import zlib
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from reyn._version import __version__
 from reyn.ops.budget import OpFailed
@@ -112,10 +112,11 @@ async def _exchange(
             decoder = _decoder(received.get("content-encoding", ""))
             content = bytearray()
             async for chunk in response.aiter_stream():
-                content += decoder(chunk, max_bytes + 1 - len(content))
+                content += decoder.decompress(chunk, max(1, max_bytes + 1 - len(content)))
                 if len(content) > max_bytes:
                     break
-            return Response(response.status, received, bytes(content[:max_bytes]), len(content) > max_bytes)
+            is_truncated = len(content) > max_bytes or (bool(content) and not decoder.eof)
+            return Response(response.status, received, bytes(content[:max_bytes]), is_truncated)
     except zlib.error as error:
         raise OpFailed(f"the response of `{target.name}` is not valid gzip") from error
     except (ssl.SSLError, OSError, http.NetworkError, http.ProtocolError, http.TimeoutException) as error:
@@ -123,14 +124,30 @@ async def _exchange(
         raise OpFailed(f"`{target.name}` cannot be reached: {reason[:200]}") from error
 
 
-def _decoder(encoding: str) -> Callable[[bytes, int], bytes]:
-    """Return a function that decodes a chunk to at most so many bytes: compressed data may expand a thousandfold."""
+class _Decoder(Protocol):
+    """Decodes a chunk to at most so many bytes: compressed data may expand a thousandfold."""
+
+    @property
+    def eof(self) -> bool:
+        """Whether the content is complete, as far as its encoding tells."""
+        ...
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
+
+
+class _Identity:
+    eof = True
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes:
+        return data[:max_length]
+
+
+def _decoder(encoding: str) -> _Decoder:
     match encoding.strip().lower():
         case "" | "identity":
-            return lambda chunk, most: chunk[: max(0, most)]
+            return _Identity()
         case "gzip" | "x-gzip":
-            inflater = zlib.decompressobj(wbits=31)
-            return lambda chunk, most: inflater.decompress(chunk, max(1, most))
+            return zlib.decompressobj(wbits=31)
     raise OpFailed(f"the response has the encoding `{encoding[:40]}`, which is not supported")
 
 

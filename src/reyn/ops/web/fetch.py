@@ -63,7 +63,7 @@ _FORM = OpForm(
 class WebFetchOp:
     """Fetches by GET. The permission is decided by host."""
 
-    spec = OpSpec("web_fetch", _FORM.summary, "idempotent", "web", forms=(_FORM,))
+    spec = OpSpec("web_fetch", _FORM.summary, "idempotent", "web", forms=(_FORM,), takes_time=True)
 
     def target(self, call: Call) -> str:
         return parse_url(call.args["url"]).name
@@ -86,16 +86,30 @@ class WebFetchOp:
                     response = await request(target, seconds=seconds, allow_private=allow)
                     if not response.location:
                         return await _result(call, target, response, args.get("max_length", 50_000))
-                    following = parse_url(urljoin(target.url, response.location))
-                    if following.name != first and not isinstance(env.gate.capability("web", following.name), Allowed):
-                        message = (
-                            f"the page redirects to `{following.name}`, another host; fetch that URL if you need it"
-                        )
+                    following = _redirected(target, response.location)
+                    if reason := _not_followed(target, following, first, env):
+                        message = f"the page redirects to {reason}; fetch that URL if you need it"
                         return call.error(message, status_code=response.status, redirect=following.url)
                     target = following
         except (TimedOut, TimeoutError):
             return call.timeout(f"`{target.name}` did not answer within {seconds:g} seconds", url=target.url)
         return call.error(f"the page redirects more than {_MAX_REDIRECTS} times", redirect=target.url)
+
+
+def _redirected(target: Target, location: str) -> Target:
+    try:
+        return parse_url(urljoin(target.url, location))
+    except ValueError as error:
+        raise OpFailed(f"the page redirects to `{location[:200]}`, which is not a valid URL") from error
+
+
+def _not_followed(target: Target, following: Target, approved: str, env: Env) -> str:
+    """Return why a redirect is returned to the model instead of followed; empty if it is followed."""
+    if following.name != approved and not isinstance(env.gate.capability("web", following.name), Allowed):
+        return f"`{following.name}`, another host"
+    if (target.scheme, following.scheme) == ("https", "http"):
+        return f"`{following.name}` without encryption"
+    return ""
 
 
 def private_check(target: Target, plan: Plan, env: Env) -> Callable[[], OpFailed | None]:

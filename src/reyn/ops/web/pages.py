@@ -12,6 +12,11 @@ from reyn.ops.web.client import MISSING_EXTRA
 _HTML = ("text/html", "application/xhtml+xml")
 _TEXTUAL = re.compile(r"text/.+|application/(.+\+)?(json|xml|yaml|javascript|toml|x-ndjson|rss\+xml|atom\+xml)")
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{1,40})")
+_CHARACTER_SETS = re.compile(
+    r"utf-(8|16|32)[a-z-]*|ascii|iso8859-\d+|cp\d+|koi8-\w|mac-\w+|gb2312|gbk|gb18030|hz|big5\w*|euc_\w+|shift_jis\w*"
+    r"|iso2022_\w+|johab|tis-620"
+)
+"""Codecs that a page may name. Others of Python are not for pages: decoding megabytes of `punycode` takes hours."""
 _MAX_DEPTH = 500
 
 
@@ -45,9 +50,10 @@ def _decode(content: bytes, content_type: str) -> str:
     elif content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         name = "utf-16"
     try:
-        return content.decode(name, "replace")
-    except LookupError:  # unknown, or no character set, such as `zip`
-        return content.decode("utf-8", "replace")
+        known = codecs.lookup(name).name
+    except LookupError:
+        known = ""
+    return content.decode(known if _CHARACTER_SETS.fullmatch(known) else "utf-8", "replace")
 
 
 def _markdown(html: str, url: str) -> Page:

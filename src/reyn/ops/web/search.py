@@ -54,7 +54,7 @@ _FORM = OpForm(
 class WebSearchOp:
     """Searches with one provider. Without one, the op says how to configure it."""
 
-    spec = OpSpec("web_search", _FORM.summary, "idempotent", "web", forms=(_FORM,))
+    spec = OpSpec("web_search", _FORM.summary, "idempotent", "web", forms=(_FORM,), takes_time=True)
 
     def __init__(self, setup: OpSetup | None = None) -> None:
         self._setup = setup
