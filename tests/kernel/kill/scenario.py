@@ -108,6 +108,7 @@ class Scenario:
         self.runs: list[str] = []
         self.settings: dict[str, Any] = {}
         self.ops: list = []
+        self.is_concurrent = False
         self.input: dict = {"text": "in"}
         self.has_user = False
         self.clock: Clock = SystemClock()
@@ -258,7 +259,8 @@ class Scenario:
         name = f"{number} {self.points[number - 1]}"
         killed = self.execute_in_child(kill_at=number)
         # The number of shared commits depends on timing, so the last points may not be reached every time.
-        assert killed == KILLED or (killed == 0 and len(self.runs) > 1), f"{name}: {killed}"
+        is_concurrent = len(self.runs) > 1 or self.is_concurrent
+        assert killed == KILLED or (killed == 0 and is_concurrent), f"{name}: {killed}"
         return self.resume(kills=1)
 
     def kill_everywhere(self, share: int = 0, of: int = 1) -> dict[str, list[str]]:

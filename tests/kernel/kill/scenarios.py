@@ -384,6 +384,7 @@ def iterating_together(folder: Path) -> Scenario:
     anything = {"type": "object", "additionalProperties": True}
     write_skill(scenario.seed, "many", {"a": ["end"]}, phase_keys={"a": step}, artifacts={"note": anything})
     scenario.input = {"text": "in", "items": ["one", "two", "three"]}
+    scenario.is_concurrent = True
     # Sub-runs that execute together count the answers of their parent alike, so each gets the first answers.
     together = [act(file("write", "workspace:mine.txt", content="x\n")), finish("each")]
     return scenario.executes("many", [*together, "unused", "unused", "unused", "unused", finish("all")])
