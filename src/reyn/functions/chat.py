@@ -55,7 +55,7 @@ REPLY = ArtifactType(
 MEMORY_OPS = ("remember", "forget", "compact")
 _HISTORY_NAMES = ("history", "chat_history")
 _DEFAULT_ACT_TURNS = 10
-_QUESTION = "A person answers the question first, with `reyn answer` or `OSRuntime.answer`; then call `resume`."
+_QUESTION = "A person answers the question first, for example with `OSRuntime.answer`; then call `resume`."
 _LEFT = "the caller left the stream"
 
 
