@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -59,18 +60,27 @@ def plan_op(op: Op, call: Call, env: Env, *, permissions: Iterable[str] = (), is
 
 def _decide(op: Op, call: Call, env: Env, permissions: Iterable[str]) -> Verdict | None:
     """Return what the gate says about the permissions of an op; `None` if it needs none."""
-    keys = sorted({key for key in (op.spec.permission, *permissions) if key})
-    if not keys:
+    own = op.spec.permission
+    more = tuple(key for key in permissions if key != own)
+    if own is None and not more:
         return None
-    target = op.target(copied(call)) if isinstance(op, Targeted) else call.kind
+    target = op.target(copied(call)) if _is_targeted(type(op)) else call.kind  # type: ignore[attr-defined]
     if not isinstance(target, str):
         raise TypeError(f"`target` returned a {type(target).__name__}, not a str")
-    verdicts = [env.gate.capability(key, target) for key in keys]
+    if own is not None and not more:
+        return env.gate.capability(own, target)
+    verdicts = [env.gate.capability(key, target) for key in sorted({*more, *((own,) if own else ())})]
     if denied := next((verdict for verdict in verdicts if isinstance(verdict, Denied)), None):
         return denied
     if asking := [verdict for verdict in verdicts if isinstance(verdict, NeedsApproval)]:
         return NeedsApproval(" and ".join(verdict.rule for verdict in asking), asking[0].reason)
     return verdicts[0]
+
+
+@cache
+def _is_targeted(op: type) -> bool:
+    """Return whether ops of a class are `Targeted`. Asking the protocol for every op costs as much as the gate."""
+    return issubclass(op, Targeted)
 
 
 async def perform_op(
