@@ -28,9 +28,10 @@ demo: .venv/demo
 	fi
 	@touch $@
 
-## quick: the tests of the inner loop; under a minute on two idle cores
+## quick: the tests of the inner loop; about two minutes on two idle cores
 # Every package is tested. Left out: kills, faults, fuzzing, the docs, whole programs, signals and the small model.
-SLOW := examples kernel/kill kernel/test_bounds.py faults docs test_programs.py lint/test_fuzz.py fuzz ops/test_containment.py cli/test_interrupts.py
+SLOW := examples contributing mcp sandbox functions/test_killed.py functions/test_typing.py permissions/test_mutants.py \
+	permissions/test_preview.py ops/test_outside_op.py cli/test_questions.py cli/test_terminal.py runtime/test_answering.py kernel/kill kernel/test_bounds.py faults docs test_programs.py lint/test_fuzz.py fuzz ops/test_containment.py cli/test_interrupts.py
 quick: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not real_model" $(addprefix --ignore=tests/,$(SLOW))
 

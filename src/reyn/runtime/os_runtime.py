@@ -1389,7 +1389,8 @@ class OSRuntime:
         if settings is None:
             known = ", ".join(f"`{name}`" for name in self.config.mcp.servers) or "none"
             note = " It may need trust." if self.trust.ignored else ""
-            raise McpServerUnknown(f"no MCP server `{server}`; configured: {known}.{note}")
+            hint = "Trust the project, if the server is in its configuration." if note else None
+            raise McpServerUnknown(f"no MCP server `{server}`; configured: {known}.{note}", hint=hint)
         credentials = {}
         for text in (*settings.env.values(), *settings.headers.values()):
             if text.startswith("secret://"):
