@@ -14,7 +14,7 @@ from reyn.skills.values import DEFAULT_OPS, Iterate, PythonCall, RunOp
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reyn.documents import Severity
+    from reyn.documents import Document, Severity
     from reyn.errors import Finding
     from reyn.skills import LoadResult, Skill
     from reyn.skills.values import AnyStep
@@ -47,6 +47,15 @@ def malformed_requests(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
                 yield document.finding(codes.WRONG_VALUE, f"`permissions.{key}`: {error}", "permissions", key)
 
 
+def _written(document: Document, kind: str, index: int) -> int:
+    """Return the position of an op in the list that the author wrote, in which `mcp:SERVER/*` stands for several."""
+    listed = document.value.get("allowed_ops") if isinstance(document.value, dict) else None
+    for position, name in enumerate(listed if isinstance(listed, list) else ()):
+        if name == kind or (isinstance(name, str) and name.endswith("/*") and kind.startswith(name[:-1])):
+            return position
+    return index
+
+
 def missing_requests(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:
     """Report ops whose permission skill.md does not request."""
     skill = loaded.partial
@@ -67,7 +76,9 @@ def missing_requests(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Fin
             if document and permission and permission not in skill.permissions:
                 message = f"`{kind}` needs the permission `{permission}`, which skill.md does not request"
                 fix = f"add `{permission}:` under `permissions` in skill.md"
-                yield document.finding(codes.MISSING_REQUEST, message, "allowed_ops", index, fix=fix)
+                yield document.finding(
+                    codes.MISSING_REQUEST, message, "allowed_ops", _written(document, kind, index), fix=fix
+                )
 
 
 def unused_requests(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:

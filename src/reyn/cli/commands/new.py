@@ -53,7 +53,7 @@ def new_function(name: str) -> None:
     docstring, which is what the model is told to do.
     """
     if not name.isidentifier() or keyword.iskeyword(name) or name != name.lower() or not is_valid_name(name):
-        message = f"`{name}` is no name of a Python module; use lower-case letters, digits and `_`"
+        message = f"`{name}` is not the name of a Python module; begin with a letter, then letters, digits and `_`"
         raise click.BadParameter(message, param_hint="NAME")
     module, script = function_template(name)
     answers = f"{name}_answers.jsonl"
