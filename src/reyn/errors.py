@@ -198,6 +198,8 @@ class ReynError(Exception):
         hint: What to do next; an instance can override the hint of its class.
         action: The operation that continues the run, if the error is about a run and the operation is known.
         exit_code: The exit code of a command that ends with this error.
+
+    A traceback shows the code and the hint below the message, as notes of the exception (PEP 678).
     """
 
     code: ClassVar[str] = "RYN000"
@@ -209,11 +211,16 @@ class ReynError(Exception):
         super().__init__(message)
         self.message = message
         self.action = action
-        if hint is not None:
-            self.hint = hint
+        self.set_hint(self.hint if hint is None else hint)
 
     def __str__(self) -> str:
         return self.message
+
+    def set_hint(self, hint: str) -> None:
+        """Replace the hint, also in the notes that a traceback shows."""
+        if hint != self.hint:
+            self.hint = hint
+        self.__notes__ = [f"code: {self.code}", *([f"fix: {hint}"] if hint else [])]
 
     @property
     def own_hint(self) -> str:
@@ -359,7 +366,10 @@ class InputInvalid(ContractError):
     """The entry phase does not accept the input of the run."""
 
     code = "RYN201"
-    hint = "Pass text, a JSON object that matches the entry phase's type, or an object with `type` and `data`."
+    hint = (
+        "Pass the data of the entry phase's input type as a JSON object. Plain text is accepted only if that type is "
+        "`user_message`."
+    )
 
 
 class AnswersRejected(ContractError):
@@ -676,7 +686,7 @@ class ScriptInvalid(ModelError):
     """A file of scripted answers cannot be read."""
 
     code = "RYN502"
-    hint = "Write one answer per line: a JSON object, or a JSON string for raw text. Blank lines are skipped."
+    hint = "Write a JSON Lines file: each line is one answer, a JSON object or a JSON string. Blank lines are skipped."
     exit_code = 2
 
 
@@ -721,7 +731,7 @@ class KeyRejected(ModelError):
     """The API key is missing, or the provider rejects it."""
 
     code = "RYN508"
-    hint = "Store a valid key, then try again."
+    hint = "Set the model's `key:` in reyn.yaml to `secret://NAME` or `env://VARIABLE`, and store a valid key there."
 
 
 class RequestRejected(ModelError):
@@ -743,7 +753,7 @@ class ModelNotInstalled(ModelError):
     """A package or the weights that a model needs are not installed."""
 
     code = "RYN511"
-    hint = "Install the extra or the weights that the message names."
+    hint = "Install the extra with `pip install 'reyn[EXTRA]'`, or download the weights that the message names."
     exit_code = 2
 
 
@@ -873,7 +883,7 @@ class FileExists(ConfigError):
     """A file that would be written exists already."""
 
     code = "RYN703"
-    hint = "Choose another name, or move the file away."
+    hint = "Use a different name, or move or delete the existing file. Reyn never overwrites it."
 
 
 class SecretMissing(ConfigError):
@@ -985,7 +995,10 @@ class McpServerFailed(ConfigError):
     """An MCP server cannot be reached, or does not answer."""
 
     code = "RYN737"
-    hint = "Check `mcp.servers` in reyn.yaml and that the server runs."
+    hint = (
+        "Run the server's `command` in a terminal, or open its `url`, to see whether it starts. Then correct "
+        "`mcp.servers` in reyn.yaml."
+    )
 
 
 # -- RYN9xx: internal errors --------------------------------------------------------------------------

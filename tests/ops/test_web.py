@@ -451,7 +451,6 @@ def test_a_search_returns_titles_urls_and_snippets(local, monkeypatch, provider:
     ("settings", "words"),
     [
         ({}, "no search provider is configured"),
-        ({"search": {"provider": "altavista"}}, "is one of `brave`, `tavily`, `searxng`"),
         ({"search": {"provider": "searxng"}}, "needs `web.search.url`"),
         ({"search": {"provider": "brave"}}, "needs `web.search.key`"),
         ({"search": {"provider": "brave", "key": "secret://MISSING"}}, "no secret `MISSING`"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -102,3 +103,15 @@ def test_runs_are_readable_by_the_runtime_that_recorded_the_first_one(project: P
         assert rt.runs() == []
         assert rt.run("pair", IN, run_id="k").status == "failed"
         assert [row.run_id for row in rt.runs()] == ["k"]
+
+
+def test_a_traceback_shows_the_code_and_the_hint_of_an_error():
+    error = InputInvalid("the input is not a valid `note`", hint="Pass text.")
+    assert traceback.format_exception(error)[-3:] == [
+        "reyn.errors.InputInvalid: the input is not a valid `note`\n",
+        "code: RYN201\n",
+        "fix: Pass text.\n",
+    ]
+    error.set_hint("Pass a note.")
+    assert traceback.format_exception(error)[-1] == "fix: Pass a note.\n"
+    assert str(error) == "the input is not a valid `note`"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from reyn.errors import StoreUnavailable, hint_of
+from reyn.errors import SkillNotFound, StoreUnavailable, hint_of
 
 COMMANDS = {
     "RYN101": "`reyn skills` lists the skills.",
@@ -35,6 +35,7 @@ COMMANDS = {
     "RYN422": "`reyn import FILE --max-bytes N` raises the total.",
     "RYN501": "`--model NAME` selects one for a command; `reyn models` lists them.",
     "RYN504": "`reyn frame RUN SEQ` prints a recorded prompt.",
+    "RYN502": "`reyn init` and `reyn new skill` create examples.",
     "RYN508": "`reyn secret set {name}` stores it.",
     "RYN511": "`reyn models pull {name}` downloads them.",
     "RYN601": "`reyn resume RUN --raise LIMIT=N`; `reyn show RUN` prints the limit.",
@@ -43,6 +44,9 @@ COMMANDS = {
     "RYN709": "`reyn ops` lists them.",
     "RYN710": "`reyn --help` lists the commands, `reyn COMMAND --help` the arguments of one.",
     "RYN719": "`reyn config` lists every key.",
+    "RYN735": "`reyn mcp test SERVER` does so.",
+    "RYN736": "`reyn mcp add NAME -- COMMAND` adds one; `reyn mcp list` lists them.",
+    "RYN737": "`reyn mcp test SERVER` tries again.",
     "RYN900": "`reyn --debug COMMAND` prints it.",
 }
 """The sentence to add to the hint of an error or finding. `{name}` is the secret or the weights that the hint
@@ -67,6 +71,12 @@ def full_hint(code: str, hint: str) -> str:
         return hint
     secret, origin = found.groups() if (found := _BINDING.search(hint)) else ("NAME", "ORIGIN")
     return f"{hint} {sentence.format(name=name[1] if name else 'NAME', secret=secret, origin=origin)}".strip()
+
+
+def hint_without_project(hint: str) -> str:
+    """Return the hint for a skill that is not found in a folder without a project."""
+    first = "" if hint == SkillNotFound.hint else f"{hint} "
+    return f"{first}This folder has no project: `reyn init` creates one with the skill `hello`."
 
 
 def full_warning(text: str) -> str:

@@ -204,18 +204,20 @@ ToolName = Annotated[
 ]
 
 
-SEARCH_URLS = {
+SearchProvider = Literal["brave", "tavily", "searxng"]
+
+SEARCH_URLS: dict[SearchProvider, str] = {
     "brave": "https://api.search.brave.com/res/v1/web/search",
     "tavily": "https://api.tavily.com/search",
     "searxng": "",
 }
-"""The providers of web searches and their servers; the operator runs the one without a URL."""
+"""The server of each search provider; the operator runs the one without a URL."""
 
 
 class SearchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The provider of web searches."""
 
-    provider: str
+    provider: SearchProvider
     key: SecretHandle | None = None
     url: Url | None = None
 

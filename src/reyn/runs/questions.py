@@ -169,7 +169,7 @@ async def resume_answered(
             return None
         raise
     except ModelError as error:
-        error.hint = f"The reply is stored; resume the run, with another model if necessary. {error.hint}"
+        error.set_hint(f"The reply is stored; resume the run, with another model if necessary. {error.hint}")
         error.action = error.action or NextAction("resume", answer.root_run)
         raise
 

@@ -102,16 +102,10 @@ class WebSearchOp:
             raise OpFailed(
                 "no search provider is configured; the operator sets `web: {search: {provider: …}}` in reyn.yaml"
             )
-        provider = PROVIDERS.get(settings.provider)
-        if provider is None:
-            known = ", ".join(f"`{name}`" for name in PROVIDERS)
-            raise OpFailed(
-                f"the search provider `{settings.provider}` is unknown; `web.search.provider` is one of {known}"
-            )
         base = settings.url or SEARCH_URLS[settings.provider]
         if not base:
             raise OpFailed(f"the search provider `{settings.provider}` needs `web.search.url`, the URL of its server")
-        return settings, provider, base
+        return settings, PROVIDERS[settings.provider], base
 
     def _key(self, settings: SearchSettings, base: str) -> str:
         assert self._setup is not None
