@@ -1,8 +1,8 @@
 """`@llm_function`: a Python function that a model executes. Each call is a run of a skill with one phase.
 
-The signature and the docstring are the skill; the body is never executed. The model's answer must fit the return type:
-one that does not is rejected and asked for again, like any answer that violates its contract. A call returns the typed
-value, and its run can be read, resumed and replayed like any other.
+Reyn builds the skill from the signature and the docstring; it never executes the body. It rejects an answer that does
+not match the return type and calls the model again. A call returns the typed value, and its run can be read, resumed
+and replayed like any other.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ DEFAULT_ACT_TURNS = 10
 
 @dataclass(frozen=True)
 class CallResult(Generic[R]):
-    """The result of a call.
+    """The value of a call, and the run that produced it.
 
     Attributes:
-        value: The typed value.
-        run_id: The run.
-        usage: The tokens that it used.
-        warnings: What the caller should know.
+        value: The value, of the function's return type.
+        run_id: The id of the run.
+        usage: Token counts of the run's model calls.
+        warnings: The warnings of the run.
     """
 
     value: R
@@ -83,7 +83,7 @@ class _Decoration:
 
 
 class Definition:
-    """What a decorated function is made of, shared by all of its calls."""
+    """A decorated function: its signature, template, tools and skills. All calls of the function share it."""
 
     def __init__(self, function: Callable[..., Any], decoration: _Decoration, local_names: Mapping[str, Any]) -> None:
         self.function = function
@@ -97,9 +97,7 @@ class Definition:
         self._views: list[tuple[Any, Any]] = []
         text = inspect.getdoc(function) or ""
         if not text.strip():
-            raise FunctionInvalid(
-                f"{self.what} has no docstring", hint="Write one: it is what the model is told to do."
-            )
+            raise FunctionInvalid(f"{self.what} has no docstring", hint="Write the instructions for the model in it.")
         self._template = Template(text, decoration.template_params, self.what)
         self.decoration = replace(decoration, toolkit=check_toolkit(decoration.toolkit, self.what))
         check_count(decoration.max_act_turns, "max_act_turns", 0, self.what)
@@ -151,7 +149,7 @@ class Definition:
         return found
 
     def view(self, runtime: Any) -> Any:
-        """Return the runtime with the function's tools, model and settings; `OSRuntime` or `SyncRuntime` alike."""
+        """Return a copy of an `OSRuntime` or `SyncRuntime` with the function's tools, model and settings."""
         for base, view in self._views:
             if base is runtime:
                 return view
@@ -163,7 +161,7 @@ class Definition:
         """Return a runtime with the function's tools and settings that calls a model."""
         decoration = self.decoration
         name = self.skill_name
-        # The program passes these tools on purpose. A rule of the operator that denies them, or asks, still wins.
+        # Passing a tool grants it. The operator's `deny` and `ask` rules take precedence over these grants.
         grants: dict[str, list[dict[str, Any]]] = {}
         for op in decoration.toolkit:
             if op.spec.permission:
@@ -208,7 +206,7 @@ class Definition:
 
 
 class _Function:
-    """What plain and async functions share."""
+    """The common part of plain and async functions."""
 
     def __init__(self, definition: Definition, options: CallOptions | None = None) -> None:
         self._definition = definition
@@ -229,7 +227,7 @@ class _Function:
 
     @property
     def definition(self) -> Definition:
-        """What the function is made of."""
+        """The definition that all calls of the function share."""
         return self._definition
 
     def _with(self, options: dict[str, Any]) -> CallOptions:
@@ -311,7 +309,7 @@ class AsyncLLMFunction(_Function, Generic[P, R]):
 
 
 class LLMFunction(_Function, Generic[P, R]):
-    """A plain function that a model executes: `value = function(…)`. It also works where an event loop is running."""
+    """A plain function that a model executes: `value = function(…)`. It can be called inside a running event loop."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return the typed value of a call.
@@ -367,13 +365,13 @@ class LLMFunction(_Function, Generic[P, R]):
         listener: Listener | None = None,
         on_delta: OnDelta | None = None,
     ) -> LLMFunction[P, R]:
-        """Return the function with options for its calls. The function itself stays as it is.
+        """Return a copy of the function with options for its calls.
 
         Args:
-            run_id: The id of the run. If it exists, the call continues it or returns its value.
-            template_params: Values of the parameters of the docstring.
-            listener: Called with every event of the run once it is durable.
-            on_delta: Called with every piece of a model's answer as it arrives.
+            run_id: The id of the run. If this run exists, the call continues it, or returns its value.
+            template_params: Values of the template parameters in the docstring.
+            listener: A callback that receives every event of the run after it is durable.
+            on_delta: A callback that receives the pieces of a model's answer as they arrive.
         """
         options = {"run_id": run_id, "listener": listener, "on_delta": on_delta, "template_params": template_params}
         return LLMFunction(self._definition, self._with(options))
@@ -442,25 +440,34 @@ def llm_function(
     max_act_turns: int = DEFAULT_ACT_TURNS,
     max_retries: int | None = None,
 ) -> Any:
-    """Make a Python function one that a model executes. Its body is never executed.
+    """Let a model execute a Python function. The body of the function is never executed.
 
-    The parameters are the input, the docstring is the instruction, and the return type is the contract of the answer.
+    The arguments of a call are the input of a run, the docstring contains the instructions, and the return type defines
+    the valid answers. Use the decorator with or without arguments:
+
+        @llm_function
+        def title(text: str) -> str:
+            \"\"\"Give the text a title of at most five words.\"\"\"
+            raise NotImplementedError
 
     Args:
         function: The function, if the decorator is used without arguments.
-        llm_interface: The model to call, or the name of one; by default the project's.
-        toolkit: Tools that the model may call. The program grants them by passing them; a rule of the operator that
-            denies or asks still holds.
-        runtime: Where calls are executed and recorded: a `SyncRuntime` for a plain function, an `OSRuntime` for an
-            `async` one; by default the project around the current folder.
-        template_params: The parameters of the docstring, which are written `{name}` there: names, or default values
-            by name. Without, every brace is text.
-        max_act_turns: In how many turns the model may call tools.
-        max_retries: How often a rejected answer is asked for again; by default `max_phase_retries` of the project.
+        llm_interface: A model, or the name of one; default: the `model` of the project.
+        toolkit: Tools that the model may call. The function needs no further permission for them, but the operator's
+            rules can still deny a tool or ask.
+        runtime: The runtime that executes and records calls: a `SyncRuntime` for a plain function, an `OSRuntime` for
+            an `async` function. Default: the project of the current folder.
+        template_params: Names of parameters that the docstring contains as `{name}`, or a mapping of names to default
+            values. Without this argument, braces in the docstring are plain text.
+        max_act_turns: Maximum number of turns in which the model calls tools.
+        max_retries: Maximum number of retries after rejected answers; default: `max_phase_retries` of the project.
+
+    Returns:
+        A function with the same parameters that returns the typed value (an `LLMFunction` or `AsyncLLMFunction`).
 
     Raises:
-        FunctionInvalid: The function cannot become a skill.
-        TemplateInvalid: The docstring does not use a declared template parameter.
+        FunctionInvalid: The signature, a type or the docstring cannot be converted to a skill.
+        TemplateInvalid: The docstring does not contain a declared template parameter.
     """
     if isinstance(template_params, str):
         template_params = (template_params,)
