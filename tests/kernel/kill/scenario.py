@@ -140,7 +140,7 @@ class Scenario:
             ops=self.ops,
             **self.settings,
         )
-        runtime._polling = InboxPolling(seconds=0)  # otherwise timing would change the number of points
+        runtime._executor.polling = InboxPolling(seconds=0)  # otherwise timing would change the number of points
         with file_changes_through(points.wrap(LedgerSystem(self.ledger), "os", FILE_CALLS)):
             yield runtime
 
