@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from reyn.journal import Body, Event, InboxMessage, Journal
+    from reyn.journal.commits import SharedCommits
     from reyn.kernel.budget_log import BudgetLog
-    from reyn.kernel.commits import SharedCommits
     from reyn.kernel.effects import Effect
     from reyn.kernel.loading import Resumption
     from reyn.kernel.op_performer import OpPerformer
