@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from reyn.context.budget_log import BUDGET_LOG
 from reyn.errors import InternalError
 from reyn.journal import (
     AbortTurn,
@@ -28,7 +29,6 @@ from reyn.journal import (
 )
 from reyn.jsonschema import compile_schema
 from reyn.kernel import versions
-from reyn.kernel.budget_log import BUDGET_LOG
 from reyn.kernel.conversations import changed, is_turn_open, memory_error, memory_of
 from reyn.kernel.effects import CallModel, CheckOutput, ExecuteSubRun, FitTokens, PerformOp, PlanOp, PlanSubRun, Restore
 from reyn.kernel.llm_call_recorder import LlmCallRecorder
@@ -39,9 +39,9 @@ from reyn.kernel.token_counting import TokenCounting
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
+    from reyn.context.budget_log import BudgetLog
     from reyn.journal import Body, Event, InboxMessage, Journal
     from reyn.journal.commits import SharedCommits
-    from reyn.kernel.budget_log import BudgetLog
     from reyn.kernel.effects import Effect
     from reyn.kernel.loading import Resumption
     from reyn.kernel.op_performer import OpPerformer

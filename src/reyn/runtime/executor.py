@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from reyn.context.budget_log import BudgetLog
 from reyn.errors import RunBlocked, RunBusy, RunIdInvalid, RunIdTaken, RunNotResumable, UpgradeIncompatible
 from reyn.journal import ENDED, Blob, Cancel, RaiseLimit, canonical
 from reyn.journal.commits import SharedCommits
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
-from reyn.kernel.budget_log import BudgetLog
 from reyn.kernel.compiled_skill import CompiledSkill
 from reyn.kernel.driver import Driver
 from reyn.kernel.inputs import missing_class_warnings, to_artifact

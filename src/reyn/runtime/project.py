@@ -16,14 +16,14 @@ from reyn.config import ModelSettings, RunSettings, journal_key, user_config
 from reyn.config.load import merge_rules
 from reyn.config.values import PromptLimit
 from reyn.context.bpe import check_installed
+from reyn.context.histories import HISTORIES
+from reyn.context.summaries import read_summaries
 from reyn.errors import BlobMissing, ProjectNotFound, SecretStoreUnavailable, SkillInvalid
 from reyn.journal import MemoryJournal
 from reyn.kernel.compiled_skill import RunContext
-from reyn.kernel.histories import HISTORIES
 from reyn.kernel.inputs import check_supported
 from reyn.kernel.op_performer import roots_of
 from reyn.kernel.ports import SystemClock, TimedIds, Unattended
-from reyn.kernel.summaries import read_summaries
 from reyn.lint import lint_skill
 from reyn.lint.requests import malformed_requests
 from reyn.models.roster import Roster
