@@ -13,10 +13,10 @@ import msgspec
 from reyn.errors import ForkImpossible
 from reyn.journal import Blob, Event, canonical, decode, encode, kinds, link
 from reyn.kernel import versions
-from reyn.kernel.inputs import to_artifact
 from reyn.kernel.run_state import EMPTY, RunState, apply
 from reyn.permissions import Denied
 from reyn.skills import pin
+from reyn.skills.inputs import to_artifact
 from reyn.workspace import Change, FileError, PathInvalid, apply_change, locate
 
 if TYPE_CHECKING:

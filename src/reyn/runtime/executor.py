@@ -20,7 +20,6 @@ from reyn.journal.commits import SharedCommits
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
 from reyn.kernel.compiled_skill import CompiledSkill
 from reyn.kernel.driver import Driver
-from reyn.kernel.inputs import missing_class_warnings, to_artifact
 from reyn.kernel.limits import sub_run_settings
 from reyn.kernel.live import InboxPolling, LiveWorld, inbox_events
 from reyn.kernel.loading import Resumption, check_ops, load_head, load_run, new_tape, pin_ops
@@ -33,6 +32,7 @@ from reyn.runs.importing import check_not_imported
 from reyn.runs.questions import pending_message
 from reyn.runs.resume import check_fit, check_resume, has_ended
 from reyn.skills import pin, unpin
+from reyn.skills.inputs import missing_class_warnings, to_artifact
 from reyn.skills.resolve import is_path
 
 if TYPE_CHECKING:

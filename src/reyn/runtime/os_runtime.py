@@ -17,7 +17,6 @@ from reyn.context import normalize
 from reyn.errors import InputInvalid
 from reyn.journal import Blob, canonical
 from reyn.kernel.compiled_skill import CompiledSkill
-from reyn.kernel.inputs import check_supported, to_artifact
 from reyn.kernel.loading import check_ops, load_run, pin_ops, start_event
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.runs.fork import append_fork_event, find_fork_point, fork_event, fork_input
@@ -29,6 +28,7 @@ from reyn.runtime.project_api import ProjectApi
 from reyn.runtime.recorded_runs import RecordedRuns
 from reyn.runtime.stream import RunStream
 from reyn.skills import check_pinned
+from reyn.skills.inputs import check_supported, to_artifact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -21,7 +21,6 @@ from reyn.context.summaries import read_summaries
 from reyn.errors import BlobMissing, ProjectNotFound, SecretStoreUnavailable, SkillInvalid
 from reyn.journal import MemoryJournal
 from reyn.kernel.compiled_skill import RunContext
-from reyn.kernel.inputs import check_supported
 from reyn.kernel.op_performer import roots_of
 from reyn.kernel.ports import SystemClock, TimedIds, Unattended
 from reyn.lint import lint_skill
@@ -35,6 +34,7 @@ from reyn.permissions.policy import policy_of
 from reyn.permissions.trust import ProjectTrust, load_project
 from reyn.runs.run_reader import RunReader
 from reyn.skills import Library, check_pinned, load_skill, read_skill
+from reyn.skills.inputs import check_supported
 from reyn.skills.resolve import is_path
 from reyn.workspace import PathInvalid, locate
 
