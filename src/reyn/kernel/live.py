@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from reyn.context.budget_log import BUDGET_LOG
+from reyn.context.token_counting import TokenCounting
 from reyn.errors import InternalError
 from reyn.journal import (
     AbortTurn,
@@ -34,7 +35,6 @@ from reyn.kernel.effects import CallModel, CheckOutput, ExecuteSubRun, FitTokens
 from reyn.kernel.llm_call_recorder import LlmCallRecorder
 from reyn.kernel.nesting import run_scope
 from reyn.kernel.ports import Later, NamedPeople
-from reyn.kernel.token_counting import TokenCounting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -148,8 +148,8 @@ class LiveWorld:
         match effect:
             case CallModel():
                 return await self._call_model(effect, tape)
-            case FitTokens():
-                return await self._unless_cancelled(self._counting.perform(effect), tape)
+            case FitTokens(key, counter, model, work):
+                return await self._unless_cancelled(self._counting.perform(key, counter, model, work), tape)
             case PlanOp():
                 if self._ops.is_foreign(effect):  # whatever foreign code does, the answer that asked for it is durable
                     await self.flush(tape)
