@@ -20,8 +20,9 @@ from reyn.journal.commits import SharedCommits
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
 from reyn.kernel.compiled_skill import CompiledSkill
 from reyn.kernel.driver import Driver
+from reyn.kernel.inbox import InboxPolling, inbox_events
 from reyn.kernel.limits import sub_run_settings
-from reyn.kernel.live import InboxPolling, LiveWorld, inbox_events
+from reyn.kernel.live import LiveWorld
 from reyn.kernel.loading import Resumption, check_ops, load_head, load_run, new_tape, pin_ops
 from reyn.kernel.op_performer import OpPerformer, requests_above
 from reyn.kernel.ports import Unattended

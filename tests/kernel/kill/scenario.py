@@ -14,7 +14,7 @@ from reyn import OSRuntime, RunResult
 from reyn.errors import QuestionUnknown, ReynError
 from reyn.journal import canonical, digest
 from reyn.journal.sqlite import SqliteJournal
-from reyn.kernel.live import InboxPolling
+from reyn.kernel.inbox import InboxPolling
 from reyn.kernel.ports import Clock, SystemClock
 from reyn.models import Model, ModelAnswer, ModelRequest
 from reyn.testing import CountingIds, ScriptedModel
