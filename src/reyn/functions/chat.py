@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from reyn.journal import Event
     from reyn.kernel.live import Listener
-    from reyn.kernel.run_state import RunState
+    from reyn.kernel.snapshot import RunState
     from reyn.models import Delta, Model
     from reyn.ops import Op
     from reyn.runtime import RunResult

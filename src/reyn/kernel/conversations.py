@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from reyn.context import ContextMutation
     from reyn.kernel.compiled_skill import RunContext
-    from reyn.kernel.run_state import RunState
+    from reyn.kernel.snapshot import RunState
     from reyn.kernel.tape import Tape
 
 SUMMARY_HEADING = "# Summary of the conversation so far\n"

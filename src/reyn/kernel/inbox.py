@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from reyn.journal import InboxMessage
     from reyn.kernel.effects import EventWithBlobs
-    from reyn.kernel.run_state import RunState
+    from reyn.kernel.snapshot import RunState
 
 _POLL_SECONDS = 0.02
 """Interval for reading the inbox between effects."""

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from reyn.kernel.loading import Resumption
     from reyn.kernel.op_performer import OpPerformer
     from reyn.kernel.ports import Clock, People
-    from reyn.kernel.run_state import RunState
+    from reyn.kernel.snapshot import RunState
     from reyn.kernel.sub_runs import SubRuns
     from reyn.kernel.tape import Tape
     from reyn.models import Delta

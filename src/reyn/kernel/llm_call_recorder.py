@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from reyn.config import ModelSettings
     from reyn.journal import Body
-    from reyn.kernel.run_state import RunState
+    from reyn.kernel.snapshot import RunState
     from reyn.kernel.tape import Tape
     from reyn.models import Candidate, Model, ToolDefinition
     from reyn.models.roster import Roster

@@ -13,7 +13,7 @@ import msgspec
 from reyn.errors import ForkImpossible
 from reyn.journal import Blob, Event, canonical, decode, encode, kinds, link
 from reyn.kernel import versions
-from reyn.kernel.run_state import EMPTY, RunState, apply
+from reyn.kernel.run_state import EMPTY, apply
 from reyn.permissions import Denied
 from reyn.skills import pin
 from reyn.skills.inputs import to_artifact
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from reyn.journal import Journal
     from reyn.kernel.compiled_skill import CompiledSkill
+    from reyn.kernel.snapshot import RunState
     from reyn.permissions import Gate
     from reyn.skills import Skill
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from reyn.journal import Body, Journal
     from reyn.kernel.driver import SkillCompiler
     from reyn.kernel.effects import Effect
-    from reyn.kernel.run_state import RunState
+    from reyn.kernel.snapshot import RunState
     from reyn.kernel.tape import Tape
 
 

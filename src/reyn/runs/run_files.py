@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from reyn.journal import Event, Journal
     from reyn.kernel.ports import Clock
-    from reyn.kernel.run_state import RunState
+    from reyn.kernel.snapshot import RunState
     from reyn.workspace import Location
 
     GateOf = Callable[[RunState, Callable[[str], bytes]], Gate]

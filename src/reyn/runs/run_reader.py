@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from reyn.context import ContextFrame, FrameSection, NormalizedMessageList
     from reyn.journal import Event, Journal, RunRow, kinds
-    from reyn.kernel.run_state import RunState
+    from reyn.kernel.snapshot import RunState
     from reyn.ops import OpTable
     from reyn.runs.diff import DiffReport
     from reyn.runs.frames import VisitContext

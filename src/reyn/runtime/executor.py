@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from reyn.kernel.live import Listener, OnDelta, OutputCheck
     from reyn.kernel.loading import LoadedRun
     from reyn.kernel.nesting import RunScope
-    from reyn.kernel.run_state import RunState
     from reyn.kernel.runtime_types import RunResult
+    from reyn.kernel.snapshot import RunState
     from reyn.kernel.tape import Tape
     from reyn.runtime.project import Project
     from reyn.skills import Skill
