@@ -176,7 +176,7 @@ class NextAction(msgspec.Struct, frozen=True):
     Attributes:
         verb: The operation.
         run_id: The run to apply it to.
-        wait_id: For `answer`, the open question.
+        question_id: For `answer`, the open question.
         retry: For `resume`, whether to retry what failed.
         limit: For `resume`, the limit to raise; empty if it is unknown which one.
         value: A sufficient value for `limit`, if one is known.
@@ -184,7 +184,7 @@ class NextAction(msgspec.Struct, frozen=True):
 
     verb: Literal["answer", "resume", "fork"]
     run_id: str
-    wait_id: str | None = None
+    question_id: str | None = None
     retry: bool = False
     limit: str | None = None
     value: int | None = None

@@ -60,8 +60,8 @@ def converse(project: Project, answers: list, *said: str, run_id: str = "k", **o
 
 def say(rt: SyncRuntime, waiting: RunResult, text: str) -> RunResult:
     """Answer the open question of a conversation, and let it go on."""
-    assert waiting.wait is not None, waiting
-    rt.answer(waiting.run_id, waiting.wait.id, text)
+    assert waiting.question is not None, waiting
+    rt.answer(waiting.run_id, waiting.question.id, text)
     return rt.resume(waiting.run_id)
 
 
@@ -76,8 +76,8 @@ def texts(project: Project, call: int) -> list[str]:
 def test_a_phase_that_follows_itself_shows_its_reply_and_waits_for_the_user(project: Project):
     result = converse(project, [go("chat", "Hello!"), finish("Bye.")], "Hi")
     assert result.status == "waiting"
-    assert result.wait is not None
-    assert result.wait.message == "Hello!"
+    assert result.question is not None
+    assert result.question.message == "Hello!"
     with project.open([go("chat", "Hello!"), finish("Bye.")]) as rt:
         result = say(rt, result, "Goodbye")
     assert result.status == "finished"

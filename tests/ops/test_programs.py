@@ -162,9 +162,9 @@ class TestSandboxedExec:
         answers = [act(call("cat", "notes.txt", read_paths=["notes.txt"])), finish()]
         result = project.run("s", answers, permissions=rules)
         assert result.status == "waiting"
-        assert "exec: ask cat and permissions.file.read: ask notes.txt" in result.wait.message
+        assert "exec: ask cat and permissions.file.read: ask notes.txt" in result.question.message
         with project.open(answers, permissions=rules) as runtime:
-            runtime.answer("k", result.wait.id, "approve")
+            runtime.answer("k", result.question.id, "approve")
             assert runtime.resume("k").ok
         assert recorded(project)[-1]["stdout"] == "a note\n"
 

@@ -63,7 +63,7 @@ class Web:
 
     def approve_always(self, run: Any) -> None:
         with SyncRuntime.open(self.root, model=self.model, **self.settings) as runtime:
-            runtime.answer(run.run_id, run.wait.id, {"decision": "approve", "always": True})
+            runtime.answer(run.run_id, run.question.id, {"decision": "approve", "always": True})
             runtime.resume(run.run_id)
 
     def fetch(self, url: str, **args: Any) -> Any:

@@ -37,7 +37,7 @@ class Lifecycle(msgspec.Struct, frozen=True):
     status: Status | None = None
     reason: str = ""
     phase: str = ""
-    wait: kinds.Wait | None = None
+    wait: kinds.Question | None = None
     messages_taken: int = 0
 
 

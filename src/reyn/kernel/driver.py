@@ -55,7 +55,7 @@ class World(Protocol):
         """Return the events that reached the run from outside since the last call: a resumption, inbox messages."""
         ...
 
-    async def wait_for_answer(self, wait: kinds.Wait, state: RunState) -> bool:
+    async def wait_for_answer(self, wait: kinds.Question, state: RunState) -> bool:
         """Ask the user, and return whether a message arrived or the question expired; False if there is no reply
         now."""
         ...

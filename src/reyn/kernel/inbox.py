@@ -72,7 +72,7 @@ def inbox_events(messages: Sequence[InboxMessage], state: RunState, now: int) ->
 
 
 def to_event(
-    message: InboxMessage, wait: kinds.Wait | None, state: RunState, now: int, *, can_abort: bool
+    message: InboxMessage, wait: kinds.Question | None, state: RunState, now: int, *, can_abort: bool
 ) -> EventWithBlobs:
     """Return the event that records one message."""
     match message.payload:
@@ -101,7 +101,7 @@ def to_event(
             return kinds.WaitAnswered(asked, content.hash, message.id, by), (content,)
 
 
-def answer_error(wait: kinds.Wait | None, asked: str, value: Any) -> str:
+def answer_error(wait: kinds.Question | None, asked: str, value: Any) -> str:
     """Return why the reply to a question is invalid; empty if it is valid."""
     if wait is None or wait.id != asked:
         return f"no question `{asked}` is open"

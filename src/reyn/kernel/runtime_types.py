@@ -17,7 +17,7 @@ from reyn.errors import (
     RunNotResumable,
 )
 from reyn.journal import Status
-from reyn.journal.kinds import Usage, Wait
+from reyn.journal.kinds import Question, Usage
 from reyn.kernel.versions import SUPPORTED_RULES
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class RunResult(msgspec.Struct, frozen=True):
         usage: Token counts of all model calls.
         path: The last 20 phases.
         warnings: Messages for the operator, for example about skipped steps.
-        wait: The question that the run waits for.
+        question: The open question of a waiting run.
         code: The error code of a failed run; docs/reference/errors.md explains it.
         hint: What to do before a failed run is retried.
     """
@@ -75,7 +75,7 @@ class RunResult(msgspec.Struct, frozen=True):
     usage: Usage
     path: tuple[str, ...]
     warnings: tuple[str, ...] = ()
-    wait: Wait | None = None
+    question: Question | None = None
     code: str = ""
     hint: str = ""
 

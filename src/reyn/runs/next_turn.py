@@ -82,7 +82,7 @@ class _Preview:
         content, self._answer = Blob.of(canonical(self._answer)), None
         return [(kinds.WaitAnswered(state.wait.id, content.hash, state.messages_taken + 1), (content,))]
 
-    async def wait_for_answer(self, wait: kinds.Wait, state: RunState) -> bool:
+    async def wait_for_answer(self, wait: kinds.Question, state: RunState) -> bool:
         return False
 
     async def flush(self, tape: Tape) -> None:

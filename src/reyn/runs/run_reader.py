@@ -188,7 +188,7 @@ class RunReader:
             state.models.usage,
             state.history.path,
             warnings=(*state.warnings, *switches, *warnings),
-            wait=state.wait,
+            question=state.wait,
             code=code,
             hint=(state.stop.hint or hint_of(code)) if code else "",
         )

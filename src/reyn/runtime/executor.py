@@ -229,7 +229,7 @@ class RunExecutor:
             project.journal.post(run_id, RaiseLimit(limit, value))
         return await self._continue(loaded, observers, retry=retry, model=model, upgraded=upgraded)
 
-    def _is_expired(self, wait: kinds.Wait | None) -> bool:
+    def _is_expired(self, wait: kinds.Question | None) -> bool:
         return wait is not None and wait.is_expired(self._project.clock.now())
 
     def _upgraded(self, loaded: LoadedRun) -> Skill:

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 class RunMessages(RuntimeBase):
     """Messages to runs."""
 
-    def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
+    def answer(self, run: str, question_id: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
         """Post a reply to an open question of a run or of its descendants.
 
         If a process executes the run, it continues with the reply. `resume_answered` resumes the run otherwise.
 
         Args:
             run: The run that asks, or an ancestor of it.
-            wait: The id of the question.
+            question_id: The id of the question.
             value: The reply, a JSON value.
             is_text: Whether `value` is text as a user typed it: taken as text if the question takes text, else as JSON.
             by: The name of the user who replies; it is recorded.
@@ -42,7 +42,7 @@ class RunMessages(RuntimeBase):
         check_not_imported(row, "answered")
         value = self._project.scrub(value)
         posted = post_reply(
-            self._project.journal, row, wait, value, now=self._project.clock.now(), is_text=is_text, by=by
+            self._project.journal, row, question_id, value, now=self._project.clock.now(), is_text=is_text, by=by
         )
         self._executor.polling.notify(posted.run_id)
         return posted

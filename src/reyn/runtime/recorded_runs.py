@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from reyn.runs.diff import DiffReport
     from reyn.runs.frames import VisitContext
     from reyn.runs.importing import ImportReport
-    from reyn.runs.questions import Question
+    from reyn.runs.questions import OpenQuestion
     from reyn.runs.undo import UndoReport
 
 _IMPORT_LIMITS = ImportLimits()
@@ -68,11 +68,11 @@ class RecordedRuns(RuntimeBase):
         """Return the operation that continues a run; `None` if there is none, or if a live process executes the run."""
         return next_action(self._project.existing_journal, row)
 
-    def open_question(self, row: RunRow) -> Question | None:
+    def open_question(self, row: RunRow) -> OpenQuestion | None:
         """Return the open question of a run or of one of its descendants."""
         return open_question(self._project.existing_journal, row)
 
-    def question_text(self, question: Question) -> str:
+    def question_text(self, question: OpenQuestion) -> str:
         """Return the text of a question; unlike its `message`, with the whole preview of what is to be approved."""
         return question_text(self._project.existing_journal, question)
 

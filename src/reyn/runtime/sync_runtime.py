@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from reyn.runs.frames import VisitContext
     from reyn.runs.importing import ImportReport
     from reyn.runs.prune import PruneReport
-    from reyn.runs.questions import PostedReply, Question
+    from reyn.runs.questions import OpenQuestion, PostedReply
     from reyn.runs.undo import UndoReport
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
     from reyn.secrets import Secrets
@@ -248,8 +248,8 @@ class SyncRuntime:
 
     # -- messages, files, archives --------------------------------------------------------------------
 
-    def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
-        return self.runtime.answer(run, wait, value, is_text=is_text, by=by)
+    def answer(self, run: str, question_id: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
+        return self.runtime.answer(run, question_id, value, is_text=is_text, by=by)
 
     def abort_turn(self, run: str, reason: str = "", *, partial: str = "") -> None:
         self.runtime.abort_turn(run, reason, partial=partial)
@@ -293,10 +293,10 @@ class SyncRuntime:
     def next_action(self, row: RunRow) -> NextAction | None:
         return self.runtime.next_action(row)
 
-    def open_question(self, row: RunRow) -> Question | None:
+    def open_question(self, row: RunRow) -> OpenQuestion | None:
         return self.runtime.open_question(row)
 
-    def question_text(self, question: Question) -> str:
+    def question_text(self, question: OpenQuestion) -> str:
         return self.runtime.question_text(question)
 
     def events(self, run: str, after: int = 0) -> Iterator[Event]:

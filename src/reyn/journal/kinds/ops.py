@@ -18,10 +18,10 @@ from reyn.journal.kinds.shapes import (
     MemoryRequest,
     OpStatus,
     PhaseArtifact,
+    Question,
     RestoreVerdict,
     RunRequest,
     Usage,
-    Wait,
 )
 from reyn.journal.registry import Body, event, family
 
@@ -197,6 +197,6 @@ class SubRunStopped(Body, frozen=True):
     code: str = ""
     limit: str = ""
     value: int = 0
-    wait: Wait | None = None
+    wait: Question | None = None
     active: Count = 0
     hint: str = ""

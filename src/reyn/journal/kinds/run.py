@@ -13,8 +13,8 @@ from reyn.journal.kinds.shapes import (
     ForkPoint,
     HistoryPart,
     ParentRef,
+    Question,
     RestoreVerdict,
-    Wait,
 )
 from reyn.journal.registry import Body, event
 
@@ -155,7 +155,7 @@ class LimitRaised(Body, frozen=True):
 class WaitOpened(Body, frozen=True):
     """The run stopped to wait for a reply, which any process can send."""
 
-    wait: Wait
+    wait: Question
 
     @property
     def reason(self) -> str:

@@ -170,7 +170,7 @@ class RestoreVerdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     reason: str = ""
 
 
-class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An open question. The run waits for the reply.
 
     Attributes:
