@@ -447,7 +447,7 @@ def test_a_program_can_change_what_a_stopped_conversation_remembers(project: Pro
         rt.remember("k", "The user is called Ada.")
         rt.remember("k", "Ada likes tea.")
         rt.forget("k", "exp_1")
-        assert [(one.id, one.text) for one in rt.experiences("k")] == [("exp_2", "Ada likes tea.")]
+        assert [(one.id, one.text) for one in rt.memory("k")] == [("exp_2", "Ada likes tea.")]
         with pytest.raises(MutationInvalid, match="exp_1"):
             rt.forget("k", "exp_1")
         with pytest.raises(MutationInvalid, match="blank"):

@@ -84,7 +84,7 @@ from reyn.context.tokens import (
     estimate_tokens,
     truncate_to_token_budget,
 )
-from reyn.context.transcript import Experience, NormalizedMessage, NormalizedMessageList, SelfRefMarker, normalize
+from reyn.context.transcript import Memory, MemoryEntry, NormalizedMessage, NormalizedMessageList, normalize
 
 __all__ = [
     "Assembly",
@@ -106,7 +106,6 @@ __all__ = [
     "DataFromAgentConfig",
     "DataFromSelfRef",
     "Execution",
-    "Experience",
     "ExperienceForget",
     "ExperienceRemember",
     "FittedText",
@@ -114,6 +113,8 @@ __all__ = [
     "FunctionCounter",
     "HandoffContext",
     "InvocationSpec",
+    "Memory",
+    "MemoryEntry",
     "MultimodalToolResult",
     "NormalizedMessage",
     "NormalizedMessageList",
@@ -126,7 +127,6 @@ __all__ = [
     "Rollback",
     "Section",
     "SectionCost",
-    "SelfRefMarker",
     "StableFrame",
     "TokenCounter",
     "ToolCancelled",

@@ -15,9 +15,9 @@ from reyn.context.selfref import forget, remember
 from reyn.context.transcript import (
     EMPTY,
     Content,
+    Memory,
     NormalizedMessage,
     NormalizedMessageList,
-    SelfRefMarker,
     check_closed,
     message_of,
 )
@@ -91,7 +91,7 @@ class ExperienceRemember(ContextMutation, frozen=True):
 
 
 class ExperienceForget(ContextMutation, frozen=True):
-    """Forget an experience."""
+    """Remove an entry from the memory."""
 
     experience_id: str
 
@@ -215,17 +215,17 @@ class _Application:
     # -- memory ---------------------------------------------------------------------------------------
 
     @property
-    def _memory_if_any(self) -> SelfRefMarker | None:
+    def _memory_if_any(self) -> Memory | None:
         system = self._messages.system
         if system is not None and system.marker is not None:
             return system.marker
         return self._selfref.marker if self._selfref is not None else None
 
     @property
-    def _memory(self) -> SelfRefMarker:
-        return self._memory_if_any or SelfRefMarker()
+    def _memory(self) -> Memory:
+        return self._memory_if_any or Memory()
 
-    def _set_memory(self, memory: SelfRefMarker) -> None:
+    def _set_memory(self, memory: Memory) -> None:
         system = self._messages.system or NormalizedMessage("system", "")
         self._messages = self._messages.with_system(replace(system, marker=memory))
 

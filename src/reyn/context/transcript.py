@@ -25,22 +25,22 @@ _BLOCK = 64
 _EMPTY_DIGEST = digest(b"")
 
 
-class Experience(msgspec.Struct, frozen=True):
+class MemoryEntry(msgspec.Struct, frozen=True):
     """Something that a conversation remembers. Its id is never given to another one."""
 
     id: str
     text: str
 
 
-class SelfRefMarker(msgspec.Struct, frozen=True):
+class Memory(msgspec.Struct, frozen=True):
     """What a transcript says about the memory of its conversation: typed metadata of its system message, never text.
 
     Attributes:
-        experiences: What is remembered, the oldest first.
-        next_id: The number of the next experience.
+        entries: The entries, the oldest first.
+        next_id: The number of the next entry. Ids are never reused.
     """
 
-    experiences: tuple[Experience, ...] = ()
+    entries: tuple[MemoryEntry, ...] = ()
     next_id: int = 1
 
 
@@ -59,7 +59,7 @@ class NormalizedMessage(Message, frozen=True, omit_defaults=True):
     is_summary: bool = False
     status: Literal["", "truncated", "cancelled"] = ""
     reason: str = ""
-    marker: SelfRefMarker | None = None
+    marker: Memory | None = None
 
     @property
     def content(self) -> Content:

@@ -1,4 +1,4 @@
-"""The ops of a conversation: `remember` and `forget` an experience, `compact` the transcript.
+"""The ops of a conversation: `remember` and `forget` an entry of the memory, `compact` the transcript.
 
 They request a change of the run's state, which the kernel records; an op itself has no state.
 """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
     from datetime import timedelta
 
-    from reyn.context import ContextFrame, Experience, FrameSection, NormalizedMessageList
+    from reyn.context import ContextFrame, FrameSection, MemoryEntry, NormalizedMessageList
     from reyn.errors import NextAction
     from reyn.journal import Event, RunRow, Status
     from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
@@ -92,10 +92,10 @@ class RecordedRuns(RuntimeBase):
         """Return the result of a run as recorded so far."""
         return self._project.reader.result(run)
 
-    def experiences(self, run: str) -> tuple[Experience, ...]:
-        """Return what the conversation of a run remembers, the oldest first."""
+    def memory(self, run: str) -> tuple[MemoryEntry, ...]:
+        """Return the memory of a run's conversation, the oldest entry first."""
         state = self._project.reader.state(run)
-        return memory_of(state, state.phase).experiences
+        return memory_of(state, state.phase).entries
 
     def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         """Return role and text of the messages of a frame, by default the last one, and the model's answer."""

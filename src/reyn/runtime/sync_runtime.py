@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reyn.config import Config
-    from reyn.context import ContextFrame, Experience, FrameSection, NormalizedMessageList
+    from reyn.context import ContextFrame, FrameSection, MemoryEntry, NormalizedMessageList
     from reyn.errors import NextAction
     from reyn.journal import Approval, Event, Journal, RunRow, Status
     from reyn.kernel.live import Listener, OnDelta, OutputCheck
@@ -314,11 +314,11 @@ class SyncRuntime:
     def remember(self, run: str, text: str) -> None:
         self.runtime.remember(run, text)
 
-    def forget(self, run: str, experience: str) -> None:
-        self.runtime.forget(run, experience)
+    def forget(self, run: str, entry_id: str) -> None:
+        self.runtime.forget(run, entry_id)
 
-    def experiences(self, run: str) -> tuple[Experience, ...]:
-        return self.runtime.experiences(run)
+    def memory(self, run: str) -> tuple[MemoryEntry, ...]:
+        return self.runtime.memory(run)
 
     def transcript(self, run: str, phase: str | None = None) -> NormalizedMessageList:
         return self.runtime.transcript(run, phase)

@@ -53,7 +53,7 @@ class PhaseAborted(Body, frozen=True):
 
 @event("experience_remembered", v=1, origin="derived")
 class ExperienceRemembered(Body, frozen=True):
-    """A conversation remembers a text. Its `id` is never given to another one. `call` is the op that asked for it."""
+    """The op `call` added a text to the memory of a conversation. The `id` of an entry is never reused."""
 
     phase: str
     call: str
@@ -63,7 +63,7 @@ class ExperienceRemembered(Body, frozen=True):
 
 @event("experience_forgotten", v=1, origin="derived")
 class ExperienceForgotten(Body, frozen=True):
-    """A conversation forgot the experience `id`. `call` is the op that asked for it."""
+    """The op `call` removed the entry `id` from the memory of a conversation."""
 
     phase: str
     call: str
@@ -72,9 +72,9 @@ class ExperienceForgotten(Body, frozen=True):
 
 @event("memory_changed", v=1, origin="outside")
 class MemoryChanged(Body, frozen=True):
-    """A program changed what a conversation remembers. `message` is the id of its request in the inbox.
+    """A program changed the memory of a conversation. `message` is the id of its request in the inbox.
 
-    `text` is what was remembered, or the id of the experience that was forgotten.
+    `text` is the text to remember, or the id of the entry to forget.
     """
 
     phase: str

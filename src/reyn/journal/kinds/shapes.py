@@ -215,7 +215,7 @@ class AskRequest(
 class MemoryRequest(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="memory", tag_field="request"
 ):
-    """A request of an op to change what a conversation remembers. `text` is what to remember, or the id to forget."""
+    """A request of an op to change the memory. `text` is the text to remember, or the id of the entry to forget."""
 
     action: Literal["remember", "forget", "compact"]
     text: str = ""
