@@ -198,7 +198,7 @@ def _use(case: Case, rt: SyncRuntime, world: World, run: str) -> None:
     actions: dict[str, Callable[[], Any]] = {
         "result": lambda: rt.result(run),
         "events": lambda: [event.as_json() for event in rt.events(run)],
-        "frame": lambda: rt.frame_at(run),
+        "frame": lambda: rt.prompt_at(run),
         "next": lambda: [rt.display_status(rt.find(run)), rt.next_action(rt.find(run)), rt.open_question(rt.find(run))],
         "verify": lambda: rt.verify(run),
         "replay": lambda: rt.replay(run),

@@ -25,7 +25,7 @@ from reyn.errors import (
 )
 from reyn.journal.kinds import ExperienceForgotten, FrameMessage, HistoryPart, Part, TranscriptExtended
 from reyn.kernel.run_state import apply, fold
-from reyn.runs.frames import frame_at
+from reyn.runs.frames import prompt_at
 from tests.kernel.support import Project
 from tests.support import act, file, finish, go, load_skill, read_skill, write_skill
 
@@ -252,7 +252,7 @@ def test_the_recorded_frames_are_what_the_model_received(tmp_path: Path):
     converse(project, answers, "Hi", "And?")
     for call in range(5):
         seq = seq_of(project, "llm_requested", call)
-        *messages, (role, _) = frame_at("k", project.journal.read("k"), seq, project.journal.blob)
+        *messages, (role, _) = prompt_at("k", project.journal.read("k"), seq, project.journal.blob)
         assert role == "answer"
         assert messages == sent(project, call)
 
@@ -294,28 +294,28 @@ def test_a_preview_shows_what_the_next_turn_sends_and_records_nothing(tmp_path: 
     converse(project, answers, "I am Ada")
     before = len(project.kinds())
     with project.open(answers) as rt:
-        preview = rt.next_frame("k", "Goodbye")
+        preview = rt.next_prompt("k", "Goodbye")
         assert len(project.kinds()) == before
         assert rt.find("k").status == "waiting"
         say(rt, rt.result("k"), "Goodbye")
         assert preview == sent(project, 0)
         with pytest.raises(RunNotResumable, match="finished"):
-            rt.next_frame("k")
+            rt.next_prompt("k")
 
 
 def test_a_preview_without_an_answer_says_that_the_run_waits(project: Project):
     converse(project, [go("chat", "Hello!")], "Hi")
     with project.open([]) as rt:
         with pytest.raises(RunNotResumable, match="waiting"):
-            rt.next_frame("k")
+            rt.next_prompt("k")
         with pytest.raises(RunNotResumable, match="another answer"):
-            rt.next_frame("k", 3)
+            rt.next_prompt("k", 3)
 
 
 def test_a_preview_of_a_failed_run_shows_the_request_that_is_sent_again(project: Project):
     with project.open([], model=Unreachable()) as rt:
         rt.run("talk", "Hi", run_id="k")
-        assert rt.next_frame("k")[-1] == ("user", "Hi")
+        assert rt.next_prompt("k")[-1] == ("user", "Hi")
 
 
 HISTORY: list[dict[str, Any]] = [
@@ -341,7 +341,7 @@ def test_a_run_can_start_with_a_history(project: Project):
         assert request[-1].text == "And now?"
         out = rt.transcript("k")
         assert [message.text for message in out][:5] == ["What is in a.txt?", "", "noodles", "Noodles.", "And now?"]
-        assert rt.frame_at("k")[1][1] == "What is in a.txt?"
+        assert rt.prompt_at("k")[1][1] == "What is in a.txt?"
     assert project.is_sound()
 
 
@@ -359,7 +359,7 @@ def test_histories_that_extend_each_other_share_their_content(project: Project):
     assert history.length == 4 + 24
     with project.open([]) as rt:
         assert rt.replay("k11").events
-        assert len(rt.frame_at("k11")) == 1 + 4 + 23 + 1
+        assert len(rt.prompt_at("k11")) == 1 + 4 + 23 + 1
 
 
 def test_a_history_can_move_to_another_journal(tmp_path: Path):

@@ -85,7 +85,7 @@ class ContextSummary(ContextMutation, frozen=True):
 
 
 class ExperienceRemember(ContextMutation, frozen=True):
-    """Remember a text for the rest of the conversation, beyond any compaction."""
+    """Add a text to the memory. It survives compactions."""
 
     text: str
 
@@ -97,7 +97,7 @@ class ExperienceForget(ContextMutation, frozen=True):
 
 
 class AssistantTruncated(ContextMutation, frozen=True):
-    """An answer was aborted. What had arrived of it stays; nothing is added if nothing had."""
+    """Add the received part of an aborted answer; add nothing if no part was received."""
 
     partial_content: Content
     abort_reason: str = ""

@@ -26,14 +26,14 @@ _EMPTY_DIGEST = digest(b"")
 
 
 class MemoryEntry(msgspec.Struct, frozen=True):
-    """Something that a conversation remembers. Its id is never given to another one."""
+    """One text in the memory of a conversation. Its id is never reused."""
 
     id: str
     text: str
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """What a transcript says about the memory of its conversation: typed metadata of its system message, never text.
+    """The memory of a conversation, as typed metadata of the system message. It is never parsed from text.
 
     Attributes:
         entries: The entries, the oldest first.
@@ -45,14 +45,14 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 class NormalizedMessage(Message, frozen=True, omit_defaults=True):
-    """A message with what no text can say about it.
+    """A message of a transcript, with typed metadata.
 
     Attributes:
-        parts: References to the content, instead of `text`.
-        is_summary: Whether it replaces older messages.
-        status: `truncated` for an answer that was aborted, `cancelled` for a tool call without a result.
-        reason: Why it was aborted.
-        marker: On a system message, the memory of the conversation.
+        parts: References to stored content, instead of `text`.
+        is_summary: Whether the message is a summary that replaces older messages.
+        status: `truncated` for an aborted answer, `cancelled` for a tool call without a result.
+        reason: Why the answer or the call was aborted.
+        marker: The memory of the conversation; only on a system message.
     """
 
     parts: tuple[Part, ...] = ()

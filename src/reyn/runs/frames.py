@@ -33,9 +33,9 @@ _RESULTS = (kinds.OpCompleted, kinds.SubRunCompleted, kinds.PermissionDenied, ki
 
 
 TOOLS = "tools"
-"""The role under which `frame_at` returns the native tools of a request, one per line."""
+"""The role under which `prompt_at` returns the native tools of a request, one per line."""
 ANSWER = "answer"
-"""The role under which `frame_at` returns the model's answer."""
+"""The role under which `prompt_at` returns the model's answer."""
 
 
 class RecordedFrame(NamedTuple):
@@ -64,7 +64,7 @@ class RecordedFrame(NamedTuple):
         return next((one for one in self.messages if _is_turn(one)), self.messages[-1])
 
 
-def frame_at(
+def prompt_at(
     run_id: str, events: Iterable[Event], seq: int | None, content: Callable[[str], bytes]
 ) -> list[tuple[str, str]]:
     """Return role and text of the messages of a frame, followed by the native tools and the answer if there are any.
@@ -104,11 +104,11 @@ def _text(message: NormalizedMessage, content: Callable[[str], bytes], results: 
     return "\n".join([rendered.text, *calls] if rendered.text else calls) if calls else rendered.text
 
 
-def frame_sections(
+def prompt_sections(
     run_id: str, events: Iterable[Event], seq: int | None, content: Callable[[str], bytes]
 ) -> tuple[FrameSection, ...]:
     """Return the estimated tokens of each section of a frame, and of what was truncated. The arguments are those of
-    `frame_at`."""
+    `prompt_at`."""
     return sections_of(find_frame(run_id, events, seq, content), content)
 
 
@@ -333,7 +333,7 @@ class _Scanner:
 
 
 def find_frame(run_id: str, events: Iterable[Event], seq: int | None, content: Callable[[str], bytes]) -> RecordedFrame:
-    """Return the frame at an event, or the last one before it. The arguments are those of `frame_at`."""
+    """Return the frame at an event, or the last one before it. The arguments are those of `prompt_at`."""
     scanner, last = _Scanner(content), 0
     for event in events:
         body, last = decode(event), event.seq

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from reyn.kernel.tape import Tape
 
 
-async def next_frame(
+async def next_prompt(
     journal: Journal, run_id: str, compile_skill: SkillCompiler, answer: Any = None
 ) -> list[tuple[str, str]]:
     """Return role and text of the messages that a run would send next.

@@ -97,9 +97,9 @@ class RecordedRuns(RuntimeBase):
         state = self._project.reader.state(run)
         return memory_of(state, state.phase).entries
 
-    def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
+    def prompt_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         """Return role and text of the messages of a frame, by default the last one, and the model's answer."""
-        return self._project.reader.frame_at(run, seq)
+        return self._project.reader.prompt_at(run, seq)
 
     def transcript(self, run: str, phase: str | None = None) -> NormalizedMessageList:
         """Return the messages of a conversation with their texts, those of its history included.
@@ -113,7 +113,7 @@ class RecordedRuns(RuntimeBase):
         """
         return self._project.reader.transcript(run, phase)
 
-    async def next_frame(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
+    async def next_prompt(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
         """Return role and text of the messages that a stopped run would send next. Records nothing.
 
         Args:
@@ -123,15 +123,15 @@ class RecordedRuns(RuntimeBase):
         Raises:
             RunNotResumable: The run does not call its model next.
         """
-        return await self._project.reader.next_frame(run, answer)
+        return await self._project.reader.next_prompt(run, answer)
 
     def context_frame(self, run: str, seq: int | None = None) -> ContextFrame:
         """Return the frame at an event of a run, or the last one before it, as a value; by default the last frame."""
         return self._project.reader.context_frame(run, seq)
 
-    def frame_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
+    def prompt_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
         """Return the estimated tokens of each section of a frame, by default the last, before and after truncation."""
-        return self._project.reader.frame_sections(run, seq)
+        return self._project.reader.prompt_sections(run, seq)
 
     def visit_contexts(self, run: str) -> Iterator[VisitContext]:
         """Yield the tokens of each visit's prompt by section, and the tokens that a prompt cache served."""

@@ -323,17 +323,17 @@ class SyncRuntime:
     def transcript(self, run: str, phase: str | None = None) -> NormalizedMessageList:
         return self.runtime.transcript(run, phase)
 
-    def next_frame(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
-        return self._runner.run(self.runtime.next_frame(run, answer))
+    def next_prompt(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
+        return self._runner.run(self.runtime.next_prompt(run, answer))
 
-    def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
-        return self.runtime.frame_at(run, seq)
+    def prompt_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
+        return self.runtime.prompt_at(run, seq)
 
     def context_frame(self, run: str, seq: int | None = None) -> ContextFrame:
         return self.runtime.context_frame(run, seq)
 
-    def frame_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
-        return self.runtime.frame_sections(run, seq)
+    def prompt_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
+        return self.runtime.prompt_sections(run, seq)
 
     def visit_contexts(self, run: str) -> Iterator[VisitContext]:
         return self.runtime.visit_contexts(run)

@@ -59,7 +59,7 @@ def command(
         if answer is not None:
             if run is None:
                 raise RunNotFound(f"no run `{skill_or_run}`")
-            texts = runtime.next_frame(run, answer or None)
+            texts = runtime.next_prompt(run, answer or None)
             if as_json:
                 print_json([{"role": role, "text": text} for role, text in texts])
             else:
@@ -69,8 +69,8 @@ def command(
             seq = None if input_or_seq is None else int(input_or_seq)
             is_value = as_json and not tokens and not messages
             frame = runtime.context_frame(run, seq) if is_value else None
-            sections = runtime.frame_sections(run, seq)
-            texts = runtime.frame_at(run, seq)
+            sections = runtime.prompt_sections(run, seq)
+            texts = runtime.prompt_at(run, seq)
         else:
             frame = runtime.first_frame(skill_name(skill_or_run), parse_input(input_or_seq), phase=phase)
             sections, texts = frame.sections, list(frame.messages)
