@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.command(epilog="Example: reyn answer order-17 'in plain words'")
 @click.argument("run")
 @click.argument("question_and_value", metavar="[QUESTION] VALUE", nargs=-1)
-@click.option("--show", is_flag=True, help="Print the question with everything that is to be approved; store no reply.")
+@click.option("--show", is_flag=True, help="Print the whole question, such as the full diff to approve; store no reply.")
 @click.option("--no-resume", is_flag=True, help="Store the reply, but do not resume the run.")
 @execution_options
 def command(
@@ -35,11 +35,12 @@ def command(
 ) -> int:
     """Reply to the open question of RUN with VALUE, then resume the run.
 
-    VALUE is text if the question takes text, else JSON. An empty VALUE skips an optional question. QUESTION is the id
-    of the question, which `reyn show RUN` prints; pass it to make sure that the reply reaches this question. RUN is the
-    run that asks or one of its ancestors. If another process executes the run, that process continues it.
+    VALUE is text if the question takes text, else JSON. An empty VALUE skips an optional question. For an approval,
+    VALUE is `approve`, `reject`, `reject REMARK`, `defer` or a JSON object. Your user name is recorded.
 
-    An approval takes `approve`, `reject`, `reject REMARK`, `defer`, or a JSON object. Your user name is recorded.
+    QUESTION is the id of the question, which `reyn show RUN` prints. With QUESTION, the reply is refused if the run
+    asks a newer question by then. RUN is the run that asks or one of its ancestors. If another process executes the
+    run, that process continues with the reply.
     """
     if show:
         if question_and_value:

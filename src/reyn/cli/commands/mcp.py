@@ -22,10 +22,10 @@ _LOCAL = "reyn.local.yaml"
 
 @click.group(epilog="Example: reyn mcp list")
 def command() -> None:
-    """Add, list and test MCP servers, whose tools phases can use as ops: `allowed_ops: [mcp:SERVER/TOOL]`.
+    """Add, list and test MCP servers. A phase uses their tools as ops: `allowed_ops: [mcp:SERVER/TOOL]`.
 
-    A tool is an op once you have accepted its definition. A server that changes a definition later cannot be called
-    until you accept the change.
+    A tool can be used after you have accepted its definition with `reyn mcp test`. If the server changes the definition
+    later, calls are denied until you accept the change.
     """
 
 
@@ -62,7 +62,7 @@ def _row(runtime: SyncRuntime, name: str) -> dict[str, Any]:
     return {"server": name, "connection": connection, "trusted": server.trusted, "tools": tools, "problem": problem}
 
 
-@command.command("test", epilog="Example: reyn mcp test files")
+@command.command("test", epilog="Example: reyn mcp test git")
 @click.argument("server")
 @click.option("--accept", is_flag=True, help="Accept the definitions without a question.")
 @json_option
