@@ -61,8 +61,8 @@ _NAME = re.compile(r"\b(?:secret `|weights `|secret://)([A-Za-z0-9_.-]+)`")
 def full_hint(code: str, hint: str) -> str:
     """Return a hint with the commands of its code.
 
-    They are added to the general hint of the code, and to a specific one that ends with it or names a secret or weights
-    to get. Any other specific hint says what to do by itself.
+    The commands are added to the general hint of a code, and to a specific hint that ends with the general one or names
+    a secret or weights. Any other specific hint stays as it is.
     """
     if hint == StoreUnavailable.foreign_hint:
         return f"{hint} `reyn runs` lists them, `reyn trust` makes the journal yours."

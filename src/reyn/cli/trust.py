@@ -1,4 +1,4 @@
-"""Show what a project wants, and ask whether to trust it."""
+"""List the settings of a project that grant access, and ask whether to trust the project."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Mutations: patches that model calls, tools, memory and aborts produce, and their application to a transcript.
 
 Nothing changes a transcript in place. Mutations collect during a turn and are applied together: either all of them, or
-an error and none. Results of tools are stored in the order of the calls, whatever order they arrive in.
+an error and none. Results of tools are stored in the order of the calls, not in the order of arrival.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Transcripts as persistent values: normalized messages, and the list of them.
 
-A list never changes. Appending returns a new list that shares the old one's memory, in constant time whatever its
-length, so that a snapshot is a reference and no code copies a history. The rules that link tool calls to their results
-are checked here; what a mutation does to a transcript is in `reyn.context.mutation`.
+A list never changes. Appending returns a new list that shares the storage of the old one, in constant time, so no code
+copies a history. This module checks the rules that link tool calls to their results; `reyn.context.mutation` applies
+mutations.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class NormalizedMessageList(Sequence[NormalizedMessage]):
 
     @property
     def digest(self) -> str:
-        """The digest of the messages besides the system message: a hash chain, extended by what is new."""
+        """The digest of the messages besides the system message: a hash chain, extended by new messages."""
         shape, length = self._shape, self.length
         if shape.digest_length != length:
             chained = shape.digest
@@ -180,9 +180,9 @@ class NormalizedMessageList(Sequence[NormalizedMessage]):
         return shape.digest
 
     def extends(self, other: NormalizedMessageList) -> bool:
-        """Return whether this list is another one with more messages, by looking at the new ones.
+        """Return whether this list was made from another list by appending messages.
 
-        Lists that were built independently share no memory and do not extend each other.
+        Compares only the new messages: two lists that were built independently do not extend each other.
         """
         theirs = other._shape
         block, following = self._shape.blocks, self._shape.tail

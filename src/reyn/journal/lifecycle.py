@@ -59,7 +59,8 @@ def _start(life: L, _: kinds.RunStarted) -> L:
 
 
 def _fork(life: L, _: kinds.RunForked) -> L:
-    """Start running, whatever the status of the origin was. An open question of the origin is asked again."""
+    """Start with the status `running`, not with the status of the origin. An open question of the origin is asked
+    again."""
     return replace(life, status="running", reason="", wait=None)
 
 

@@ -49,7 +49,7 @@ class AbortTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ChangeMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Change what a conversation remembers. `text` is what to remember, or the id to forget."""
+    """Change the memory of a conversation. `text` is the text to remember, or the id of the entry to forget."""
 
     action: Literal["remember", "forget"]
     text: str
@@ -107,7 +107,7 @@ class Approval(msgspec.Struct, frozen=True):
 
 
 class Deletion(msgspec.Struct, frozen=True):
-    """What `Journal.delete` removed. `bytes` is the size of events and contents."""
+    """The numbers of deleted events and contents. `bytes` is the size of events and contents."""
 
     events: int = 0
     blobs: int = 0
@@ -156,7 +156,8 @@ class Journal(Protocol):
         ...
 
     def drain(self, run_id: str, after: int = 0) -> list[InboxMessage]:
-        """Return the messages to a run with ids above `after`. Removes nothing: an event records what was processed."""
+        """Return the messages to a run with ids above `after`. Removes nothing: events record which messages were
+        processed."""
         ...
 
     def claim(self, run_id: str) -> AbstractContextManager[None]:

@@ -145,7 +145,7 @@ def change_memory(request: kinds.MemoryRequest, call: str, context: RunContext, 
 
 
 def memory_of(state: RunState, phase: str) -> Memory:
-    """Return what a conversation remembers."""
+    """Return the memory of a conversation."""
     selfref = transcript_of(state, phase).selfref
     return selfref.marker if selfref is not None else Memory()
 

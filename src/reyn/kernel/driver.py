@@ -65,7 +65,7 @@ class World(Protocol):
         ...
 
     async def settle(self, *, is_finishing: bool = False) -> None:
-        """End what was started ahead of the visit and is not awaited any more; let it finish if that is possible."""
+        """End work that was started ahead of the visit and is no longer awaited; let it finish if possible."""
         ...
 
 
@@ -112,7 +112,7 @@ class Driver:
         return self.tape.state
 
     async def _record_internal_error(self, error: Exception) -> None:
-        """Flush what is buffered, including a paid answer, and record why the run stopped."""
+        """Flush the buffered events, including a paid answer, and record why the run stopped."""
         reason = f"internal error: {type(error).__name__}: {error}"
         if self.world is not None and self.tape.upcoming is None:
             self.tape.record(kinds.RunBroken(InternalError.code, reason), self.world.now())

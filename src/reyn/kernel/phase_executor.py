@@ -140,7 +140,7 @@ def _unprocessed_input(phase: CompiledPhase, entry: Visit, tape: Tape) -> Prepar
 
 
 async def _prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> PreparedInput:
-    """Run the preprocessor on the input artifact, and truncate what is too large for a frame.
+    """Run the preprocessor on the input artifact, and truncate content that is too large for a prompt.
 
     Includes the artifacts that the phase reads, if they exist and are not the input itself.
     """
@@ -171,7 +171,7 @@ async def _prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: T
 def _continues(phase: CompiledPhase, entry: Visit) -> bool:
     """Return whether the visit continues a conversation: the phase follows itself, and its input is its own reply.
 
-    A fork may replace the input by what the user says instead.
+    A fork may replace the input by a message of the user.
     """
     if phase.definition.conversation is None or entry.rollback is not None:
         return False
@@ -180,7 +180,7 @@ def _continues(phase: CompiledPhase, entry: Visit) -> bool:
 
 
 async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> Blob:
-    """Show the reply to the user, wait for what the user says next, and return it as a `user_message`."""
+    """Send the reply to the user, wait for the next message, and return it as a `user_message`."""
     schema = {"type": "string", "minLength": 1, "maxLength": MAX_MESSAGE_CHARS}
     text = await ask_person(f"{entry.step}.message", beginning(plain_text(reply)), schema, tape)
     return Blob.of(canonical({"type": USER_MESSAGE.name, "data": {"text": text}}))
@@ -199,7 +199,7 @@ def _draft(
     *,
     is_truncated: bool = False,
 ) -> tuple[TurnSpec, CompiledTurnContext]:
-    """Return what the model may answer and what it sees, without regard to a token budget.
+    """Return the answer specification and the messages, without regard to a token budget.
 
     `left` and `reads` are the act turns that are left, and the turns to read truncated content.
     """

@@ -296,7 +296,7 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
 
 
 def on_turn_aborted(state: RunState, body: kinds.TurnAborted) -> RunState:
-    """Interrupt the visit. An op without an outcome is cancelled; nobody is asked about it."""
+    """Interrupt the visit. An op without an outcome is recorded as cancelled, without asking a person."""
     return replace(state, aborted=body, recovery=_SETTLED)
 
 

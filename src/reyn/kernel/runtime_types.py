@@ -52,7 +52,7 @@ EXIT_CODES: dict[Status, int] = {
 
 
 class RunResult(msgspec.Struct, frozen=True):
-    """How a run ended or why it stopped.
+    """The result of a run that ended or stopped.
 
     Attributes:
         run_id: The run.

@@ -1,4 +1,4 @@
-"""One turn of a visit: compile what the model sees, call it, run the ops that it asks for, collect mutations.
+"""One turn of a visit: compile the prompt, call the model, run the requested ops, collect mutations.
 
 `execute_single_llm_phase` and `schedule_tool_batch` are the two halves of a turn. A `TurnContext` builds the messages
 through the compile pipeline. Usually each turn has a fresh frame as its base, and a correction is a pair of mutations.
@@ -83,7 +83,7 @@ class ToolBatchResult(NamedTuple):
 
 
 class TurnContext:
-    """What the model sees in the turns of one visit.
+    """The messages in the turns of one visit.
 
     Attributes:
         pending: The mutations that the next turn applies to its base: the correction of a rejected answer.
@@ -147,7 +147,7 @@ class TurnContext:
         return self.transcript.whole(self._tape.content)
 
     def compile(self, spec: TurnSpec, turns_left: int | None) -> CompiledTurnContext:
-        """Return what the model sees in the next turn."""
+        """Return the messages of the next turn."""
         if not self.grows(spec):
             message = turn_message(self._turn_frame(turns_left), spec.closing, has_choices=len(spec.candidates) > 1)
             base = _NO_MESSAGES.append(NormalizedMessage("user", "", parts=message.parts))
@@ -157,7 +157,7 @@ class TurnContext:
         return compile_invocation_turn(spec.invocation, self.messages, self.pending, self.transcript.selfref)
 
     def _begin(self, spec: TurnSpec, turns_left: int | None) -> None:
-        """Add the input of the visit to the transcript. In a conversation, it is what the user says."""
+        """Add the input of the visit to the transcript. In a conversation, the input is the user's message."""
         self._first_results = tuple(self._log.results)
         frame = self._turn_frame(None if self.is_conversation else turns_left)
         has_choices = not self.is_conversation and len(spec.candidates) > 1

@@ -1,7 +1,7 @@
 """Wait for a person: questions, approvals of ops for which a rule says `ask`, reviews of decisions.
 
-An approval authorises one action: it is bound to the digest of what was shown. An op is planned again afterwards, and
-any difference (arguments, contents, files, rule) asks again.
+An approval authorises one action: it is bound to the digest of the preview. An op is planned again afterwards, and any
+difference (arguments, contents, files, rule) asks again.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ MAX_EXPERIENCE_CHARS = 2_000
 
 
 class MemoryOp:
-    """Changes what a conversation remembers, through a request to the kernel."""
+    """Changes the memory of a conversation, through a request to the kernel."""
 
     def __init__(
         self,

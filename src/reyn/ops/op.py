@@ -1,8 +1,8 @@
 """The interface between the kernel and an op.
 
-`plan` has no side effects; it returns what the op will do, so that the kernel can record the intent with before-images.
-`perform` executes it and may be called again after a crash. An op that needs the kernel (to ask a person or run another
-skill) returns a request in its plan; `perform` then receives the answer.
+`plan` has no side effects. It returns the intended changes, which the kernel records, with the old contents of files,
+before `perform` executes the op. After a crash, `perform` may be called again. An op that needs the kernel (to ask a
+person or run another skill) returns a request in its plan; `perform` then receives the answer.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class RunOutcome(msgspec.Struct, frozen=True):
 
 
 class MemoryOutcome(msgspec.Struct, frozen=True):
-    """The outcome of a `MemoryRequest`: the id of what was remembered or forgotten, or the error."""
+    """The outcome of a `MemoryRequest`: the id of the entry that was added or removed, or the error."""
 
     id: str = ""
     error: str = ""
@@ -215,7 +215,7 @@ class Op(Protocol):
     def spec(self) -> OpSpec: ...
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
-        """Return what the op will do, without side effects."""
+        """Return the plan of a call, or refuse the call. Must not have side effects."""
         ...
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:

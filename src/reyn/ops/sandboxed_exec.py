@@ -1,7 +1,7 @@
 """The op `sandboxed_exec`: run a program in the process sandbox.
 
-The model asks for paths, network and time; the gate and the configuration decide what the program gets. A call without
-`write_paths` and `network` has no lasting effect, so it is repeated after a crash; any other one asks a person.
+The model requests paths, network and time; the gate and the configuration decide. A call without `write_paths` and
+`network` has no lasting effect, so it is repeated after a crash. For any other call, a person decides.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _FORM = OpForm(
 
 
 class SandboxedExecOp:
-    """Runs a program that can reach what the gate grants, and nothing else."""
+    """Runs a program with access to exactly the files and the network that the gate grants."""
 
     spec = OpSpec(
         "sandboxed_exec",
@@ -108,7 +108,7 @@ class SandboxedExecOp:
         return program_result(call, outcome, backend=backend.name)
 
     def _verdicts(self, call: Call, env: Env) -> Iterator[Verdict]:
-        """Yield what the gate says about the program, then about each thing that it would use."""
+        """Yield the verdicts of the gate on the program, its paths and the network."""
         args = call.args
         yield env.gate.capability("exec", self.target(call))
         for text_ in args.get("read_paths", ()):
@@ -136,7 +136,7 @@ def _execute(call: Call, env: Env, access: Access, stop: Stop) -> Outcome:
 
 
 def _access(call: Call, env: Env, *, approved: str) -> Access:
-    """Return what the program may use. The gate has allowed the paths; what it denies below them is hidden.
+    """Return the access of the program. The gate has allowed the paths; files below them that it denies are hidden.
 
     Raises:
         OpFailed: A path does not exist, or a credential is not available.

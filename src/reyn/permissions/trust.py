@@ -1,4 +1,4 @@
-"""Trust in a project: what its own configuration wants, and what holds until the user trusts it.
+"""Trust in a project: the settings in its files that grant access, and the user's decision about them.
 
 `reyn.yaml` and `reyn.local.yaml` come with a project, which may be a stranger's. Until the user trusts the project,
 they cannot widen the file zones, grant permissions, send a secret to a new origin, or load code; everything else in
@@ -55,13 +55,14 @@ class Want(msgspec.Struct, frozen=True):
 
 
 class ProjectTrust(msgspec.Struct, frozen=True):
-    """What a project wants, and whether it is trusted.
+    """The settings of a project that need trust, and the user's decision.
 
     Attributes:
         root: The project's folder.
-        state: The user's decision. A decision about something else that the project wanted counts as none.
+        state: The user's decision. A decision about other settings than the current ones does not count.
         wants: Everything in the project's own configuration that needs trust.
-        ignored: What has no effect. A secret that is bound to the project's origin already needs no trust.
+        ignored: The settings that have no effect. A secret that is bound to the project's origin already needs no
+            trust.
         ignored_permissions: The grants that have no effect, in the form of `permissions`.
         withheld: Secrets and origins that the project may not bring together: pairs of a handle and an origin.
     """
@@ -75,12 +76,12 @@ class ProjectTrust(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """Identifies what the project wants; the user's decision is bound to it."""
+        """A digest of the settings that need trust; the user's decision is bound to it."""
         return _digest(self.wants)
 
     @property
     def warning(self) -> str:
-        """Return what is ignored; empty if nothing is."""
+        """Return a warning that lists the ignored settings; empty if there are none."""
         if not self.ignored:
             return ""
         listed = "; ".join(f"{want.text} ({want.place})" for want in self.ignored)
@@ -99,7 +100,7 @@ class LoadedProject(msgspec.Struct, frozen=True):
     sources: Sources
 
     def settings(self) -> list[Setting]:
-        """Return every setting with its origin, and what is ignored."""
+        """Return every setting with its origin, and whether it is ignored."""
         ignored: dict[str, list[str]] = {}
         for want in self.trust.ignored:
             ignored.setdefault(want.key, []).append(want.text)
@@ -144,7 +145,7 @@ def load_project(
 
 
 def store_decision(loaded: LoadedProject, *, is_trusted: bool = True) -> list[tuple[str, str]]:
-    """Store the user's decision about what a project wants.
+    """Store the user's decision about the settings that need trust.
 
     With trust, a secret that is bound to no origin yet is bound to the one that the project names.
 
@@ -228,7 +229,7 @@ def _project_servers(sources: Sources) -> list[str]:
 
 
 def _server_text(settings: Any) -> str:
-    """Return what a server's settings cause, with everything that decides about it."""
+    """Describe the program or the URL of an MCP server, with all settings that matter for trust."""
     command = settings.get("command")
     what = f"start {' '.join(map(str, command))}" if command else f"connect to {settings.get('url')}"
     values = {**settings.get("env", {}), **settings.get("headers", {})}

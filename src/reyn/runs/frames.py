@@ -39,7 +39,7 @@ ANSWER = "answer"
 
 
 class RecordedFrame(NamedTuple):
-    """A recorded frame: its messages, the op results in it, its answer, and what was truncated for it."""
+    """A recorded prompt: its messages, the op results in it, its answer, and the truncated contents."""
 
     messages: tuple[kinds.FrameMessage, ...]
     transcript: tuple[NormalizedMessage, ...]
@@ -107,7 +107,7 @@ def _text(message: NormalizedMessage, content: Callable[[str], bytes], results: 
 def prompt_sections(
     run_id: str, events: Iterable[Event], seq: int | None, content: Callable[[str], bytes]
 ) -> tuple[FrameSection, ...]:
-    """Return the estimated tokens of each section of a frame, and of what was truncated. The arguments are those of
+    """Return the estimated tokens of each section of a prompt, before and after truncation. The arguments are those of
     `prompt_at`."""
     return sections_of(find_frame(run_id, events, seq, content), content)
 

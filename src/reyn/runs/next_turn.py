@@ -34,7 +34,7 @@ async def next_prompt(
         journal: The journal.
         run_id: The run.
         compile_skill: Compiles the run's copy of its skill.
-        answer: The answer to the open question of the run, for example what the user says next.
+        answer: The answer to the open question of the run, for example the user's next message.
 
     Raises:
         RunNotResumable: The run calls no model before it ends, asks again, or has a side effect.

@@ -65,7 +65,7 @@ def open_question(journal: Journal, row: RunRow) -> OpenQuestion | None:
 
 
 def question_text(journal: Journal, question: OpenQuestion) -> str:
-    """Return the text of a question, with the whole preview of what is to be approved."""
+    """Return the text of a question, with the whole preview of an approval."""
     first = question.question.message.partition("\n")[0]
     preview = ""
     for event in journal.read(question.run_id):

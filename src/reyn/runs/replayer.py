@@ -154,7 +154,7 @@ def _check_head(row: RunRow, seq: int, head: str) -> None:
 def verify(journal: Journal, run_id: str, noted: str | None = None) -> VerifyReport:
     """Check the hashes of all events and contents of a run, and of the sub-runs whose results it took.
 
-    A live run may go on meanwhile; what it has recorded when this begins is verified.
+    A run can be executed at the same time; the events that are recorded when the check begins are verified.
 
     Args:
         journal: The journal of the run.

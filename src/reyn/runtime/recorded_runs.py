@@ -73,7 +73,7 @@ class RecordedRuns(RuntimeBase):
         return open_question(self._project.existing_journal, row)
 
     def question_text(self, question: OpenQuestion) -> str:
-        """Return the text of a question; unlike its `message`, with the whole preview of what is to be approved."""
+        """Return the text of a question. Unlike its `message`, the preview of an approval is not truncated."""
         return question_text(self._project.existing_journal, question)
 
     def events(self, run: str, after: int = 0) -> Iterator[Event]:
@@ -118,7 +118,7 @@ class RecordedRuns(RuntimeBase):
 
         Args:
             run: The run.
-            answer: The answer to its open question; in a conversation, what the user says next.
+            answer: The answer to its open question; in a conversation, the user's next message.
 
         Raises:
             RunNotResumable: The run does not call its model next.

@@ -21,7 +21,7 @@ _LISTED_FIELDS = 8
 
 
 def to_artifact(value: Any, skill: Skill, *, strict: bool = False, node: str | None = None) -> dict[str, Any]:
-    """Return the artifact that an input stands for.
+    """Return an input as an artifact.
 
     Text is a `user_message`. An object with `type` and `data` is an artifact. Any other object is the data of the
     input type of the node.

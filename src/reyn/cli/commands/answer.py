@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 @click.command(epilog="Example: reyn answer order-17 'in plain words'")
 @click.argument("run")
 @click.argument("question_and_value", metavar="[QUESTION] VALUE", nargs=-1)
-@click.option("--show", is_flag=True, help="Print the whole question, such as the full diff to approve; store no reply.")
+@click.option(
+    "--show", is_flag=True, help="Print the whole question, such as the full diff to approve; store no reply."
+)
 @click.option("--no-resume", is_flag=True, help="Store the reply, but do not resume the run.")
 @execution_options
 def command(

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 _COLOURS = {"allow": "green", "ask": "magenta", "partly": "yellow", "deny": "red"}
 
 
-@click.group(epilog="Example: reyn permissions explain hello")
+@click.group(epilog="Example: reyn permissions explain triage")
 def command() -> None:
     """Explain what a skill may do; list and revoke standing approvals."""
 
 
-@command.command(epilog="Example: reyn permissions explain hello --op file")
+@command.command(epilog="Example: reyn permissions explain triage --op file")
 @click.argument("skill")
 @click.option("--op", metavar="KIND|JSON", help="Decide about one op kind, or about one op with all its arguments.")
 @json_option

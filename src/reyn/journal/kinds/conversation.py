@@ -30,7 +30,7 @@ class TranscriptExtended(Body, frozen=True):
 class TurnAborted(Body, frozen=True):
     """The user aborted the turn in progress. `message` is the id of the request in the inbox.
 
-    `partial` is what had arrived of the model's answer. The visit then completes its transcript and ends.
+    `partial` is the received part of the model's answer. The visit then completes its transcript and ends.
     """
 
     reason: str
@@ -87,8 +87,8 @@ class MemoryChanged(Body, frozen=True):
 class ContextCompacted(Body, frozen=True):
     """A summary replaced the older messages of a conversation.
 
-    `call` is the model call that wrote the `summary`. The last `kept` messages stay, and so does the last message of
-    the user. `dropped` is the number of messages that were replaced; the tokens are estimates of the transcript.
+    `call` is the model call that wrote the `summary`. The last `kept` messages and the last message of the user stay.
+    `dropped` is the number of messages that were replaced; the tokens are estimates of the transcript.
     """
 
     phase: str

@@ -28,11 +28,11 @@ from reyn.journal.registry import Body, event, family
 
 @event("permission_denied", v=1, origin="outcome")
 class PermissionDenied(Body, frozen=True):
-    """The permission gate denied an op, or its arguments or result hold a secret.
+    """The permission gate denied an op, or its arguments or result contain a secret.
 
-    An op whose result holds a secret is denied after `<kind>_started`; the result is neither recorded nor shown. `call`
-    identifies the op, `op_kind` and `op` name its kind and form. `rule` is the rule that decided; `reason` says
-    what is missing. `result` is the result that the model sees.
+    If the result contains a secret, the denial follows `<kind>_started`, and the result is neither recorded nor sent to
+    the model. `call` identifies the op, `op_kind` and `op` name its kind and form. `rule` is the rule that decided;
+    `reason` is the explanation. `result` is the result that the model receives.
     """
 
     call: str

@@ -1,4 +1,4 @@
-"""The ledger: a file outside of the run that records what the world saw, and survives a kill.
+"""The ledger: a file outside of the run that records every external effect, and survives a kill.
 
 Wrappers around model, user, journal and file system calls write it. The run never reads or writes it, so the run's own
 record can be checked against it.
