@@ -19,7 +19,7 @@ from reyn.errors import AnswersRejected, ApprovalExpired, CompactionFailed, Step
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.approvals import beginning, review_decision, sent_back
 from reyn.kernel.compaction import compact, plan_compaction
-from reyn.kernel.effects import CheckOutput, Pause, Restore, TurnInterrupted
+from reyn.kernel.effects import QUEUED, CheckOutput, Pause, Restore, TurnInterrupted
 from reyn.kernel.handoffs import hand_in, hand_over
 from reyn.kernel.limits import act_turns, limit_of, limit_reached, repeated_failure, within_limits
 from reyn.kernel.op_dispatch import OpLog, run_sub_skill
@@ -181,9 +181,16 @@ def _continues(phase: CompiledPhase, entry: Visit) -> bool:
 
 
 async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> Blob:
-    """Show the reply to the user, wait for what the user says next, and return it as a `user_message`."""
-    schema = {"type": "string", "minLength": 1, "maxLength": MAX_MESSAGE_CHARS}
-    text = await ask_person(f"{entry.step}.message", beginning(plain_text(reply)), schema, tape)
+    """Return the next message as a `user_message`: the oldest in the queue, or what the user says to the reply."""
+    text = None
+    if not tape.state.inbox.queued:
+        schema = {"type": "string", "minLength": 1, "maxLength": MAX_MESSAGE_CHARS}
+        shown = beginning(plain_text(reply))
+        text = await ask_person(f"{entry.step}.message", shown, schema, tape, reason=kinds.MESSAGE)
+    if text is None or text is QUEUED:
+        queued = tape.state.inbox.queued[0]
+        tape.emit(kinds.MessageTaken(entry.phase, entry.visit, queued.text))
+        text = tape.content(queued.text).decode()
     return Blob.of(canonical({"type": USER_MESSAGE.name, "data": {"text": text}}))
 
 

@@ -89,7 +89,8 @@ class SubRuns:
             skill, artifact = self._resolve(effect, tape)
         except ReynError as error:
             problem = f"{error.code}: {error.message}"
-            return kinds.SubRunStarted(effect.key, effect.skill, run, problem=problem), ()
+            failed = kinds.SubRunStarted(effect.key, effect.skill, run, problem=problem, background=effect.background)
+            return failed, ()
         copy, content = pin(skill), Blob.of(canonical(artifact))
         specs = None if effect.pinned else pin_ops(skill, self._ops.vocabulary)
         parent_started = tape.state.started
@@ -103,6 +104,7 @@ class SubRuns:
             effect.shares_workspace,
             "",
             specs.hash if specs else parent_started.ops,
+            effect.background,
         )
         return started, (copy, content, *((specs,) if specs else ()))
 
@@ -148,6 +150,20 @@ class SubRuns:
             phases = _phase_artifacts(self._journal.read(started.run))
             body = replace(body, changes=self._shared_changes(started, state), head=row.hash, phases=phases)
         return body, ()
+
+    async def execute_background(self, started: kinds.SubRunStarted, tape: Tape) -> RunState:
+        """Execute a background run until it ends or stops; continue it if it was started before.
+
+        Args:
+            started: The event with which the conversation started it.
+            tape: The tape of the conversation, which is only read.
+
+        Raises:
+            RunBusy: Another process executes it.
+            RunIdTaken: A run with its id exists that is not this one.
+        """
+        with self._journal.claim(started.run):
+            return await self._continue(started, tape, None)
 
     def tokens_left(self, tape: Tape) -> int | None:
         """Return the tokens that a run may still use; `None` if they are not limited."""
@@ -281,6 +297,7 @@ class SubRuns:
             (parent_started.parent.depth if parent_started.parent else 0) + 1,
             tape.state.models.answers + (parent_started.parent.answered if parent_started.parent else 0),
             f"{parent_started.parent.path}/{started.call}" if parent_started.parent else started.call,
+            started.background,
         )
         return new_tape(
             self._journal,

@@ -13,6 +13,8 @@ from reyn.journal.kinds.conversation import (
     ExperienceForgotten,
     ExperienceRemembered,
     MemoryChanged,
+    MessageQueued,
+    MessageTaken,
     PhaseAborted,
     TranscriptExtended,
     TurnAborted,
@@ -48,6 +50,7 @@ from reyn.journal.kinds.run import (
     WaitOpened,
 )
 from reyn.journal.kinds.shapes import (
+    MESSAGE,
     AnswerForm,
     ArtifactRef,
     AskRequest,
@@ -104,6 +107,7 @@ from reyn.journal.kinds.visit import (
 )
 
 __all__ = [
+    "MESSAGE",
     "AnswerForm",
     "AnswerUnwrapped",
     "ApprovalDecided",
@@ -138,6 +142,8 @@ __all__ = [
     "LlmRequested",
     "LlmResponded",
     "MemoryChanged",
+    "MessageQueued",
+    "MessageTaken",
     "MemoryRequest",
     "MessageRefused",
     "ModelRetried",
