@@ -218,6 +218,22 @@ class Pause(Effect[None]):
 
 
 @dataclass(frozen=True)
+class ReadOverviews(Effect[str | None]):
+    """Read what ops can act on; the result is the hash of a text. `query` is what the user said."""
+
+    key: str
+    op_kinds: tuple[str, ...]
+    query: str = field(default="", compare=False)
+
+    outcomes = (kinds.OverviewsRead,)
+    needs_intent = False
+
+    def result(self, outcome: Body, content: Content) -> str | None:
+        assert isinstance(outcome, kinds.OverviewsRead)
+        return outcome.text
+
+
+@dataclass(frozen=True)
 class PlanSubRun(Effect[kinds.SubRunStarted]):
     """Resolve the skill of a sub-run and validate its input. `pinned` is the run's own copy of the skill, if any.
 

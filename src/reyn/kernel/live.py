@@ -32,7 +32,17 @@ from reyn.jsonschema import compile_schema
 from reyn.kernel import versions
 from reyn.kernel.budget_log import BUDGET_LOG
 from reyn.kernel.conversations import changed, is_turn_open, memory_error, memory_of
-from reyn.kernel.effects import CallModel, CheckOutput, ExecuteSubRun, FitTokens, PerformOp, PlanOp, PlanSubRun, Restore
+from reyn.kernel.effects import (
+    CallModel,
+    CheckOutput,
+    ExecuteSubRun,
+    FitTokens,
+    PerformOp,
+    PlanOp,
+    PlanSubRun,
+    ReadOverviews,
+    Restore,
+)
 from reyn.kernel.llm_call_recorder import LlmCallRecorder
 from reyn.kernel.nesting import run_scope
 from reyn.kernel.ports import Later, NamedPeople
@@ -165,6 +175,8 @@ class LiveWorld:
                 return self._check_output(effect), ()
             case Restore():
                 return self._ops.restore(effect, tape)
+            case ReadOverviews():
+                return self._ops.read_overviews(effect, tape)
             case PlanSubRun():
                 return self._sub_runs.plan(effect, tape)
             case ExecuteSubRun():

@@ -172,7 +172,7 @@ class OSRuntime:
             self.mcp: Connections = base.mcp
             self._own_ops = base.ops.overlaid(*ops)
         else:
-            setup = OpSetup(config, self._secret_for, self.library, self._findings_of)
+            setup = OpSetup(config, self._secret_for, self.library, self._findings_of, self.load)
             self.mcp = Connections(root)
             self._own_ops = with_mcp_tools(standard_ops().with_ops(*ops).set_up(setup), self.mcp, setup, root)
         self.people: People = people or Unattended()

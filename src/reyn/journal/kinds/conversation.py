@@ -125,3 +125,16 @@ class MessageTaken(Body, frozen=True):
     phase: str
     visit: Count
     text: ContentName
+
+
+@event("overviews_read", v=1, origin="outcome")
+class OverviewsRead(Body, frozen=True):
+    """What the ops of a conversation can act on was read, such as the skills that it can run.
+
+    `text` is the section of the prompt; null if there is nothing to show. `failed` says which ops could not tell, and
+    why.
+    """
+
+    call: str
+    text: ContentName | None = None
+    failed: tuple[str, ...] = ()
