@@ -252,6 +252,13 @@ class SkillNotFound(SkillError):
     hint = "Use the name of a skill of the project, or the path of a folder with a `skill.md`."
 
 
+class AgentNotFound(SkillError):
+    """No agent has this name."""
+
+    code = "RYN105"
+    hint = "Use the name of a file in `reyn/agents/`, or `default`."
+
+
 class SkillInvalid(SkillError, FindingsError):
     """The skill's files have errors; each has a position and, if known, a fix."""
 
