@@ -152,19 +152,22 @@ class SubRuns:
             body = replace(body, changes=self._shared_changes(started, state), head=row.hash, phases=phases)
         return body, ()
 
-    async def execute_background(self, started: kinds.SubRunStarted, tape: Tape) -> RunState:
-        """Execute a background run until it ends or stops; continue it if it was started before.
+    def begin_background(self, started: kinds.SubRunStarted, tape: Tape) -> None:
+        """Record the start of a background run, if that has not happened yet. Its claim is held.
 
         Args:
             started: The event with which the conversation started it.
             tape: The tape of the conversation, which is only read.
 
         Raises:
-            RunBusy: Another process executes it.
             RunIdTaken: A run with its id exists that is not this one.
         """
-        with self._journal.claim(started.run):
-            return await self._continue(started, tape, None)
+        if self._journal.find(started.run) is not None:
+            self._check_own(started, tape)
+            return
+        assert tape.state.started is not None
+        settings = self._compile_skill(tape.state.started, tape.content).settings
+        self._new_tape(started, tape, sub_run_settings(tape.state, settings)).flush_now(self._journal)
 
     def tokens_left(self, tape: Tape) -> int | None:
         """Return the tokens that a run may still use; `None` if they are not limited."""

@@ -113,7 +113,7 @@ class RunSkillOp:
 def _line(skill: SkillSummary) -> str:
     """Describe a skill in one line: what it is for, and the fields of its input."""
     inputs = " or ".join(_fields(schema) for _, schema in skill.inputs)
-    return f"{skill.name}: {skill.description[:300] or 'no description'}. Input: {inputs}"
+    return f"{skill.name}: {skill.description.rstrip('. ')[:300] or 'no description'}. Input: {inputs}"
 
 
 def _fields(schema: object) -> str:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
     from reyn.secrets import Secrets
     from reyn.skills import Library, Skill
+    from reyn.skills.agents import Agents
 
 T = TypeVar("T")
 _IMPORT_LIMITS = ImportLimits()
@@ -194,6 +195,16 @@ class SyncRuntime:
             )
         )
 
+    def run_background(
+        self,
+        conversation: str,
+        run: str,
+        *,
+        listener: Listener | None = None,
+        on_delta: OnDelta | None = None,
+    ) -> RunResult:
+        return self._runner.run(self.runtime.run_background(conversation, run, listener=listener, on_delta=on_delta))
+
     def stream(
         self, skill: str | Skill, input: Any = None, *, run_id: str | None = None, on_delta: OnDelta | None = None
     ) -> SyncRunStream:
@@ -250,6 +261,9 @@ class SyncRuntime:
 
     def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
         return self.runtime.answer(run, wait, value, is_text=is_text, by=by)
+
+    def say(self, run: str, text: str, *, by: str = "") -> bool:
+        return self.runtime.say(run, text, by=by)
 
     def abort_turn(self, run: str, reason: str = "", *, partial: str = "") -> None:
         self.runtime.abort_turn(run, reason, partial=partial)
@@ -375,6 +389,17 @@ class SyncRuntime:
 
     def revoke_approval(self, approval_id: int) -> None:
         self.runtime.revoke_approval(approval_id)
+
+    @property
+    def agents(self) -> Agents:
+        """The agents of the project, by name."""
+        return self.runtime.agents
+
+    def agent_skill(self, agent: str) -> Skill:
+        return self.runtime.agent_skill(agent)
+
+    def new_run_id(self) -> str:
+        return self.runtime.new_run_id()
 
     def load(self, skill: str) -> Skill:
         return self.runtime.load(skill)

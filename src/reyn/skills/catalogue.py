@@ -75,6 +75,10 @@ class Catalogue:
         except (ReynError, OSError):
             summary = None  # it cannot be run either; `reyn lint` says why
         else:
+            phase = skill.phases.get(skill.entry)
+            if phase is not None and phase.conversation is not None:  # it would wait for messages of its own
+                self._known[name] = (stamp, None)
+                return None
             inputs = tuple((one.name, one.schema) for one in skill.entry_inputs)
             summary = SkillSummary(name, skill.description, inputs, skill.search_hints)
         self._known[name] = (stamp, summary)
