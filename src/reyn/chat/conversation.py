@@ -74,8 +74,11 @@ class Conversation:
         self._skill = skill
         self._by = by
         self._items: asyncio.Queue[ChatItem | None] = asyncio.Queue()
-        self._replies: deque[tuple[asyncio.Future[Reply] | None, str]] = deque()
-        """Messages without a reply, oldest first: who waits for it, and the background run that it reports."""
+        self._waiting: dict[int, asyncio.Future[Reply]] = {}
+        """Who waits for a reply, by the id of the message in the inbox; 0 is the first message of the run."""
+        self._queued: deque[kinds.MessageQueued] = deque()
+        self._answering: tuple[int, str] = (0, "")
+        """The message that is being answered, and the background run that it is about."""
         self._driving: asyncio.Task[None] | None = None
         self._usage = kinds.Usage()
         self._partial: list[str] = []
@@ -105,9 +108,7 @@ class Conversation:
             return
         state = self._runtime.state(self.run_id)
         self._usage = state.models.usage
-        if state.visit.is_open and row.wait is None:
-            self._replies.append((None, ""))  # the turn that was interrupted
-        self._replies.extend((None, one.run) for one in state.inbox.queued)
+        self._queued.extend(state.inbox.queued)
         self.runs.continue_all(state)
         self._drive(is_new=False)
 
@@ -147,9 +148,9 @@ class Conversation:
                 f"conversation `{self.run_id}` is {self._stopped.status}", hint="Start a new one, or fork it."
             )
         is_new = not self._runtime.is_recorded(self.run_id) and self._driving is None
-        if not is_new:
-            self._runtime.say(self.run_id, text, by=self._by)
-        self._replies.append((reply, ""))
+        message = 0 if is_new else self._runtime.say(self.run_id, text, by=self._by).message_id
+        if reply is not None:
+            self._waiting[message] = reply
         if self._driving is None or self._driving.done():
             self._drive(is_new=is_new, text=text)
 
@@ -212,10 +213,10 @@ class Conversation:
 
     def _fail(self, error: Exception, stopped: Stopped) -> None:
         self._stopped = stopped
-        while self._replies:
-            waiting, _ = self._replies.popleft()
-            if waiting is not None and not waiting.done():
-                waiting.set_exception(error)
+        waiting, self._waiting = self._waiting, {}
+        for reply in waiting.values():
+            if not reply.done():
+                reply.set_exception(error)
         self._put(stopped)
 
     def _put(self, item: ChatItem) -> None:
@@ -263,11 +264,15 @@ class Conversation:
                 self.runs.start(body.run, body.skill)
             case kinds.RunStarted():
                 self._put(MessageReceived(msgspec.json.decode(content(body.input.hash))["data"]["text"], self._by))
-            case kinds.MessageQueued(run=run) if run:
-                self._replies.append((None, run))
+            case kinds.MessageQueued():
+                self._queued.append(body)
             case kinds.MessageTaken():
-                run = self._replies[0][1] if self._replies else ""
-                self._put(MessageReceived(content(body.text).decode(), "" if run else self._by, run))
+                taken = self._queued.popleft()
+                self._answering = (taken.message, taken.run)
+                self._put(MessageReceived(content(body.text).decode(), taken.by, taken.run))
+            case kinds.WaitAnswered(wait=wait) if wait.endswith(".message"):
+                self._answering = (body.message, "")
+                self._put(MessageReceived(msgspec.json.decode(content(body.value)), body.by))
             case kinds.FrameBuilt(form=form):
                 self._is_plain, self._partial = form == "tools", []
             case kinds.LlmResponded(usage=usage) if usage:
@@ -297,9 +302,10 @@ class Conversation:
             self._put(Restarted(reason))
 
     def _reply(self, reply: Reply) -> None:
-        waiting, run = self._replies.popleft() if self._replies else (None, "")
+        message, run = self._answering
         reply = msgspec.structs.replace(reply, run=run)
         self._partial = []
         self._put(reply)
+        waiting = self._waiting.pop(message, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(reply)

@@ -5,7 +5,7 @@ They reach a run through its inbox, whether this process, another one or none ex
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from reyn.context import NormalizedMessage
 from reyn.context.transcript import check_message
@@ -19,6 +19,14 @@ from reyn.runtime.base import RuntimeBase
 
 if TYPE_CHECKING:
     from reyn.runs.questions import PostedReply
+
+
+class PostedMessage(NamedTuple):
+    """A message in the inbox of a conversation. `is_claimed` tells whether a process executes the conversation."""
+
+    run_id: str
+    message_id: int
+    is_claimed: bool
 
 
 class RunMessages(RuntimeBase):
@@ -49,7 +57,7 @@ class RunMessages(RuntimeBase):
         self._executor.polling.notify(posted.run_id)
         return posted
 
-    def say(self, run: str, text: str, *, by: str = "") -> bool:
+    def say(self, run: str, text: str, *, by: str = "") -> PostedMessage:
         """Say something in a conversation. It is the next message, or one after it if the conversation is busy.
 
         The message is durable when this method returns. A process that executes the conversation takes it; `resume`
@@ -59,9 +67,6 @@ class RunMessages(RuntimeBase):
             run: The conversation.
             text: The message.
             by: The name of the user who says it; it is recorded.
-
-        Returns:
-            Whether a process executes the conversation.
 
         Raises:
             InputInvalid: The text is blank or too long, or the run is not a conversation.
@@ -75,9 +80,9 @@ class RunMessages(RuntimeBase):
         if (row.wait is None or not row.wait.is_message) and not self._is_conversation(row.run_id):
             raise InputInvalid(f"run `{row.run_id}` is a run of `{row.skill}`, which is not a conversation")
         message = checked_message(self._project.scrub(text))
-        self._project.journal.post(row.run_id, Say(message, by))
+        posted = self._project.journal.post(row.run_id, Say(message, by))
         self._executor.polling.notify(row.run_id)
-        return self._project.journal.is_claimed(row.run_id)
+        return PostedMessage(row.run_id, posted, self._project.journal.is_claimed(row.run_id))
 
     def _is_conversation(self, run_id: str) -> bool:
         started = self._project.reader.state(run_id).started

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from reyn.runs.prune import PruneReport
     from reyn.runs.questions import PostedReply, Question
     from reyn.runs.undo import UndoReport
+    from reyn.runtime.messages import PostedMessage
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
     from reyn.secrets import Secrets
     from reyn.skills import Library, Skill
@@ -262,7 +263,7 @@ class SyncRuntime:
     def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
         return self.runtime.answer(run, wait, value, is_text=is_text, by=by)
 
-    def say(self, run: str, text: str, *, by: str = "") -> bool:
+    def say(self, run: str, text: str, *, by: str = "") -> PostedMessage:
         return self.runtime.say(run, text, by=by)
 
     def abort_turn(self, run: str, reason: str = "", *, partial: str = "") -> None:
