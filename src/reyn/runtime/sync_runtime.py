@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from reyn.journal import ENDED
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from reyn.chat.sync import SyncConversation
     from reyn.config import Config
     from reyn.context import ContextFrame, Experience, FrameSection, NormalizedMessageList
     from reyn.errors import NextAction
@@ -99,9 +101,10 @@ class SyncRuntime:
         ops: Iterable[Op] = (),
         model: Model | str | None = None,
         permissions: Mapping[str, Any] | None = None,
+        people: People | None = None,
         **settings: Any,
     ) -> Self:
-        derived = self.runtime.derive(ops=ops, model=model, permissions=permissions, **settings)
+        derived = self.runtime.derive(ops=ops, model=model, permissions=permissions, people=people, **settings)
         return type(self)(derived, runner=self._runner)
 
     @property
@@ -205,6 +208,11 @@ class SyncRuntime:
         on_delta: OnDelta | None = None,
     ) -> RunResult:
         return self._runner.run(self.runtime.run_background(conversation, run, listener=listener, on_delta=on_delta))
+
+    def chat(self, agent: str = "default", *, run_id: str | None = None, by: str = "") -> SyncConversation:
+        conversation = self.runtime.chat(agent, run_id=run_id, by=by)
+        opened: SyncConversation = import_module("reyn.chat.sync").SyncConversation(conversation, self._runner)
+        return opened
 
     def stream(
         self, skill: str | Skill, input: Any = None, *, run_id: str | None = None, on_delta: OnDelta | None = None
