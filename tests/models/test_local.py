@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import threading
 from pathlib import Path
@@ -173,25 +174,34 @@ TWO_STEP = msgspec.structs.replace(
     SHORT, choice_prompt=EXAMPLES, contract={"anyOf": [branch("end"), branch("go"), branch("abort")]}
 )
 CHOSEN = answer(piece("go", end=0.1, go=0.4), piece('"}'), usage=(30, 2, 20))
-WRITTEN = answer(piece('{"reason": "r", "choice": "go", "data": {}}'), usage=(50, 12, 40))
+DECIDED = '{"reason": "This is about r.", "choice": "go", "data": {}}'
+CONTINUED = answer(piece(' r.", "choice": "go", '), piece('"data": {}}'), usage=(50, 12, 40))
+WRITTEN = answer(piece(DECIDED), usage=(50, 12, 40))
 
 
 def test_a_small_model_chooses_first_and_its_answer_makes_that_choice(
     model: LocalModel, monkeypatch: pytest.MonkeyPatch
 ):
-    engine = load(model, monkeypatch, CHOSEN, WRITTEN)
+    engine = load(model, monkeypatch, CHOSEN, CONTINUED)
     monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
-    reply = asyncio.run(model.complete(TWO_STEP))
+    streamed: list[str] = []
+    reply = asyncio.run(model.complete(msgspec.structs.replace(TWO_STEP, on_delta=streamed.append)))
     choosing, writing = engine.requests
     assert [message["content"] for message in choosing["messages"]] == [
         *(message.text for message in EXAMPLES),
         '{"choice": "',
     ]
-    assert choosing["grammar"] == 'root ::= ("end" | "go") "\\"}"'
+    assert choosing["grammar"] == 'root ::= ("end" | "go" | "abort") "\\"}"'
     assert choosing["temperature"] == 0
     assert '"go"' in writing["grammar"]
     assert '"end"' not in writing["grammar"]
-    assert reply.text == '{"reason": "r", "choice": "go", "data": {}}'
+    assert [message["content"] for message in writing["messages"]] == [
+        REQUEST.messages[0].text,
+        "hello",
+        '{"reason": "This is about',
+    ]
+    assert (reply.text, reply.chose_first) == (DECIDED, True)
+    assert "".join(streamed) == DECIDED
     assert reply.choice_probability == pytest.approx(0.8)
     assert reply.usage is not None
     assert (reply.usage.input_tokens, reply.usage.output_tokens, reply.usage.cached_tokens) == (80, 14, 60)
@@ -206,7 +216,7 @@ def test_a_chat_template_that_rejects_a_begun_answer_is_asked_for_the_whole_choi
     monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
     assert asyncio.run(model.complete(TWO_STEP)).choice_probability == pytest.approx(0.8)
     assert engine.requests[1]["messages"][-1] == {"role": "user", "content": "hello"}
-    assert asyncio.run(model.complete(TWO_STEP)).text == '{"reason": "r", "choice": "go", "data": {}}'
+    assert asyncio.run(model.complete(TWO_STEP)).text == DECIDED
     assert len(engine.requests) == 5
 
 
@@ -225,11 +235,31 @@ def test_the_setting_and_the_size_of_the_model_decide_on_two_steps(
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
     settings = ModelSettings("local:m.gguf", two_step=two_step)
     model = LocalModel.locate("far", "m.gguf", settings, tmp_path)
-    engine = load(model, monkeypatch, *([CHOSEN] if calls == 2 else []), WRITTEN)
+    engine = load(model, monkeypatch, *([CHOSEN, CONTINUED] if calls == 2 else [WRITTEN]))
     monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
     local._engine(model.path, settings).parameters = parameters
-    assert asyncio.run(model.complete(TWO_STEP)).text == '{"reason": "r", "choice": "go", "data": {}}'
+    reply = asyncio.run(model.complete(TWO_STEP))
+    assert (reply.text, reply.chose_first) == (DECIDED, calls == 2)
     assert len(engine.requests) == calls
+
+
+def test_a_model_can_choose_to_abort_in_the_first_step(model: LocalModel, monkeypatch: pytest.MonkeyPatch):
+    chosen = answer(piece("abort", end=0.1, go=0.1, abort=0.2), piece('"}'))
+    engine = load(model, monkeypatch, chosen, answer(piece(' r.", "choice": "abort", "data": {}}')))
+    monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    reply = asyncio.run(model.complete(TWO_STEP))
+    assert json.loads(reply.text)["choice"] == "abort"
+    assert reply.choice_probability == pytest.approx(0.5)
+    assert '"abort' in engine.requests[1]["grammar"]
+    assert '"go' not in engine.requests[1]["grammar"]
+
+
+def test_a_small_model_is_not_offered_to_abort(model: LocalModel, monkeypatch: pytest.MonkeyPatch):
+    engine = load(model, monkeypatch, CHOSEN, CONTINUED)
+    monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    monkeypatch.setattr(model, "_is_small", True)
+    asyncio.run(model.complete(TWO_STEP))
+    assert "abort" not in engine.requests[0]["grammar"]
 
 
 def test_a_call_that_is_cancelled_between_the_steps_generates_no_answer(

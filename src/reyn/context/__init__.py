@@ -13,7 +13,7 @@ from reyn.context.budget import (
     apply_context_budget,
     assemble_sections,
 )
-from reyn.context.choice_prompt import choice_examples
+from reyn.context.choice_prompt import ChoiceMessage, choice_examples, choice_messages, without_closing
 from reyn.context.compile import (
     CompiledContext,
     CompiledTurnContext,
@@ -94,6 +94,7 @@ __all__ = [
     "CachingCounter",
     "CalibratedCounter",
     "CharCounter",
+    "ChoiceMessage",
     "CompileSource",
     "CompiledContext",
     "CompiledTurnContext",
@@ -140,6 +141,7 @@ __all__ = [
     "build_handoff_context",
     "build_phase_context",
     "choice_examples",
+    "choice_messages",
     "choose_context",
     "closing_text",
     "compile_context",
@@ -164,4 +166,5 @@ __all__ = [
     "truncate_to_token_budget",
     "turn_message",
     "turn_parts",
+    "without_closing",
 ]

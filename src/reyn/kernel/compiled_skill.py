@@ -110,7 +110,8 @@ class TurnSpec:
         self.closing = closing_text(self.frame, form, is_plain_text=is_plain)
         text = static_text(self.frame, form, asks_handoff=asks_handoff, is_plain_text=is_plain)
         self.stable = Blob.of(text.encode())
-        self.examples = choice_examples(self.frame) if form == "short" else ()
+        examples = choice_examples(self.frame) if form == "short" else None
+        self.choice_examples = Blob.of(examples) if examples is not None else None
         self.schema = Blob.of(ordered(self.contract.schema))
         self.tools = Blob.of(ordered(self.contract.tools)) if self.contract.tools else None
         self.system = kinds.FrameMessage("system", (kinds.Part(blob=self.stable.hash),))

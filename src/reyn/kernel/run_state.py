@@ -401,7 +401,7 @@ def on_llm_requested(state: RunState, body: kinds.LlmRequested) -> RunState:
 def on_llm_responded(state: RunState, body: kinds.LlmResponded) -> RunState:
     models = state.models
     usage = models.usage + body.usage if body.usage else models.usage
-    if body.usage and state.visit.prompt is not None:
+    if body.usage and state.visit.prompt is not None and not body.chose_first:  # the usage of one prompt
         models = _calibrate(models, *state.visit.prompt, body.usage.input_tokens)
     return replace(state, models=replace(models, answers=models.answers + 1, usage=usage), recovery=_SETTLED)
 

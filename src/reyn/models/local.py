@@ -53,6 +53,8 @@ _BATCH_TOKENS = 32
 REASON = "This is about "
 """How the grammar makes a reason begin. A small model that may begin as it likes copies the first choice that it has
 read; one that has to paraphrase the input then chooses by that."""
+REASON_BEGINS = '{"reason": "' + REASON.rstrip()
+"""How an answer begins whose choice is made. The blank belongs to the next token."""
 _TOP_TOKENS = 20
 """Token probabilities to ask for; more labels than this are not distinguished."""
 TWO_STEP_PARAMETERS = 1_000_000_000
@@ -137,32 +139,32 @@ class LocalModel:
             self._settings.mode == "free" or contract in self._rejected_contracts or request.contract == PLAIN_TEXT
         )
         mode: OutputMode = "free" if is_free else "grammar"
+        is_measured = mode == "grammar" and request.answer_form == "short"
+        labels = (*(candidate.label for candidate in request.candidates), *(() if self._is_small else ("abort",)))
+        choice = None
+        if is_measured and request.choice_prompt and self._has_two_steps(engine):
+            choice = engine.choose(_rendered(to_plain_text(request.choice_prompt, self.name)), labels, cancelled)
         body: dict[str, Any] = {
-            "messages": _rendered(to_plain_text(request.messages, self.name)),
+            "messages": _rendered(to_plain_text(request.decided_messages if choice else request.messages, self.name)),
             "max_tokens": self._settings.max_tokens,
         } | _STREAM
         if self._settings.temperature is not None:
             body["temperature"] = self._settings.temperature
-        labels = [candidate.label for candidate in request.candidates]
-        is_measured = mode == "grammar" and request.answer_form == "short"
-        choice = None
-        if is_measured and request.choice_prompt and self._has_two_steps(engine):
-            choice = engine.choose(_rendered(to_plain_text(request.choice_prompt, self.name)), labels, cancelled)
-        if mode == "grammar":
-            schema = decoding_schema(
-                request.contract,
-                is_small=self._is_small,
-                asks_confidence=not is_measured,
-                reason_begins=REASON,
-                choice=choice.label if choice else None,
-            )
-            body["grammar"] = _grammar(schema)
         if is_measured and choice is None:
             body |= {"logprobs": True, "top_logprobs": _TOP_TOKENS}
         try:
-            reply = engine.generate(
-                body, cancelled, mode, on_delta, (*labels, "abort") if is_measured and not choice else ()
-            )
+            if mode == "grammar":
+                schema = decoding_schema(
+                    request.contract,
+                    is_small=self._is_small,
+                    asks_confidence=not is_measured,
+                    reason_begins=REASON,
+                    choice=choice.label if choice else None,
+                )
+                body["grammar"] = _grammar(schema)
+                if choice is not None and (rest := _rest_grammar(schema)):
+                    return choice.added_to(engine.continue_answer(body, rest, cancelled, on_delta))
+            reply = engine.generate(body, cancelled, mode, on_delta, labels if is_measured and not choice else ())
             return choice.added_to(reply) if choice else reply
         except SchemaRejected as error:
             if self._settings.mode == "auto":
@@ -187,12 +189,8 @@ class _Choice(NamedTuple):
         """Return the reply of the second step with the probability of the choice and the usage of both steps."""
         usage = reply.usage
         if usage is not None and self.usage is not None:
-            usage = Usage(
-                usage.input_tokens + self.usage.input_tokens,
-                usage.output_tokens + self.usage.output_tokens,
-                usage.cached_tokens + self.usage.cached_tokens,
-            )
-        return msgspec.structs.replace(reply, usage=usage, choice_probability=self.probability)
+            usage += self.usage
+        return msgspec.structs.replace(reply, usage=usage, choice_probability=self.probability, chose_first=True)
 
 
 class _Engine:
@@ -233,26 +231,46 @@ class _Engine:
         body = {"messages": messages, "max_tokens": _MAX_LABEL_TOKENS, "temperature": 0} | _STREAM
         tokens_read = self._prepare(body, messages[:-1], cancelled)
         body |= {"logprobs": True, "top_logprobs": _TOP_TOKENS}
-        try:
-            answer = self._complete(body | self._choice_request(messages, names), cancelled)
-            reply = answer.reply("grammar", tokens_read, ())
-        except ModelBroken:
-            if not self._can_begin_answers:
-                raise
-            self._can_begin_answers = False  # some chat templates do not support it
-            answer = self._complete(body | self._choice_request(messages, names), cancelled)
-            reply = answer.reply("grammar", tokens_read, ())
+        body["grammar"] = f'root ::= {json.dumps(_CHOICE_BEGINS)} ({names}) "\\"}}"'
+        answer, reply = self._begun(body, _CHOICE_BEGINS, f'root ::= ({names}) "\\"}}"', tokens_read, cancelled)
         label = reply.text.removeprefix(_CHOICE_BEGINS).partition('"')[0]
         if label not in labels:
             raise ResponseIncomplete(f"the local model chose {label!r}, which is not on offer")
         return _Choice(label, answer.probability(labels), reply.usage)
 
-    def _choice_request(self, messages: list[dict[str, str]], names: str) -> dict[str, Any]:
-        """Return messages and grammar. Where the answer can be begun, the model generates the label alone."""
-        if not self._can_begin_answers:
-            return {"messages": messages, "grammar": f'root ::= {json.dumps(_CHOICE_BEGINS)} ({names}) "\\"}}"'}
-        begun = [*messages, {"role": "assistant", "content": _CHOICE_BEGINS}]
-        return {"messages": begun, "grammar": f'root ::= ({names}) "\\"}}"'}
+    def continue_answer(
+        self, body: dict[str, Any], rest: str, cancelled: threading.Event, on_delta: Callable[[str], None] | None
+    ) -> ModelAnswer:
+        """Generate an answer that begins with `REASON_BEGINS`, which costs no output tokens.
+
+        Args:
+            body: The request, with the grammar of the whole answer.
+            rest: The grammar of what follows the beginning.
+            cancelled: Set to stop.
+            on_delta: Receives the answer as it arrives.
+        """
+        tokens_read = self._prepare(body, body["messages"][:1], cancelled)
+        return self._begun(body, REASON_BEGINS, rest, tokens_read, cancelled, on_delta)[1]
+
+    def _begun(
+        self,
+        body: dict[str, Any],
+        beginning: str,
+        rest: str,
+        tokens_read: int,
+        cancelled: threading.Event,
+        on_delta: Callable[[str], None] | None = None,
+    ) -> tuple[_AnswerCollector, ModelAnswer]:
+        """Let the model continue an answer; where its chat template does not allow that, ask for the whole."""
+        if self._can_begin_answers:
+            begun = [*body["messages"], {"role": "assistant", "content": beginning}]
+            answer = self._complete(body | {"messages": begun, "grammar": rest}, cancelled, on_delta, beginning)
+            try:
+                return answer, answer.reply("grammar", tokens_read, ())
+            except ModelBroken:
+                self._can_begin_answers = False
+        answer = self._complete(body, cancelled, on_delta)
+        return answer, answer.reply("grammar", tokens_read, ())
 
     def generate(
         self,
@@ -267,11 +285,16 @@ class _Engine:
         return self._complete(body, cancelled, on_delta).reply(mode, tokens_read, labels)
 
     def _complete(
-        self, body: dict[str, Any], cancelled: threading.Event, on_delta: Callable[[str], None] | None = None
+        self,
+        body: dict[str, Any],
+        cancelled: threading.Event,
+        on_delta: Callable[[str], None] | None = None,
+        beginning: str = "",
     ) -> _AnswerCollector:
+        """Generate. `beginning` is the text of the answer that the request already contains."""
         if cancelled.is_set():
             raise ResponseIncomplete("the call was cancelled")
-        answer = _AnswerCollector(cancelled, on_delta)
+        answer = _AnswerCollector(cancelled, on_delta, beginning)
         try:
             self._server.handle_chat_completions(body, answer)
         except Exception as error:
@@ -350,10 +373,11 @@ class _Tokens(msgspec.Struct):
 class _AnswerCollector:
     """Collects the chunks of an answer. Called by llama.cpp for each; returns true to stop generating."""
 
-    def __init__(self, cancelled: threading.Event, on_delta: Callable[[str], None] | None) -> None:
+    def __init__(self, cancelled: threading.Event, on_delta: Callable[[str], None] | None, beginning: str = "") -> None:
         self._cancelled = cancelled
         self._on_delta = on_delta
         self._is_truncated = False
+        self._beginning = beginning
         self._parts: list[str] = []
         self._tokens: list[Token] = []
         self.usage: Usage | None = None
@@ -373,6 +397,8 @@ class _AnswerCollector:
             for token in (choice.get("logprobs") or {}).get("content") or ():
                 others = {other["token"]: other["logprob"] for other in token["top_logprobs"]}
                 self._tokens.append(Token(token["token"], others | {token["token"]: token["logprob"]}))
+            if text and not any(self._parts):
+                text = self._beginning + text
             self._parts.append(text)
             if text and self._on_delta is not None:
                 self._on_delta(text)
@@ -415,6 +441,9 @@ def _defuse(text: str) -> str:
     return _TEMPLATE_TOKENS.sub(lambda match: f"{match[0]}\u200b", text)
 
 
+_SEPARATORS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+
 def _grammar(schema: dict[str, Any]) -> str:
     """Return the grammar of a schema. It allows no white space but one blank after `:` and `,`.
 
@@ -428,8 +457,29 @@ def _grammar(schema: dict[str, Any]) -> str:
         raise _engine_error(f"no grammar for the schema of the answer: {error}") from error
     if not grammar.startswith("%llguidance"):
         return re.sub(r"(?m)^space ::= .*$", 'space ::= " "?', grammar)
-    separators = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-    return f"%llguidance {{}}\nstart: %json {json.dumps(schema | {'x-guidance': separators})}\n"
+    return f"%llguidance {{}}\nstart: %json {json.dumps(schema | {'x-guidance': _SEPARATORS})}\n"
+
+
+def _rest_grammar(schema: dict[str, Any]) -> str | None:
+    """Return the grammar of what follows `REASON_BEGINS` in an answer with one alternative; `None` if there is none.
+
+    Only llguidance can describe a part of a JSON object.
+    """
+    branches = schema.get("anyOf", ())
+    if len(branches) != 1 or not _grammar(schema).startswith("%llguidance"):
+        return None
+    [branch] = branches
+    (first, reason), *fields = branch["properties"].items()
+    if first != "reason" or not reason.get("pattern", "").startswith(f"^{REASON}"):
+        return None
+    shared = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+    words = reason["pattern"].removeprefix(f"^{REASON}").removesuffix("$")
+    parts, rules = ["REASON", r'"\""'], [f"REASON: / {words}/"]
+    for number, (name, field) in enumerate(fields):
+        key = json.dumps(f", {json.dumps(name)}: ")
+        parts.append(f"{key} field{number}" if name in branch["required"] else f"({key} field{number})?")
+        rules.append(f"field{number}: %json {json.dumps(field | shared | {'x-guidance': _SEPARATORS})}")
+    return "\n".join(("%llguidance {}", f'start: {" ".join(parts)} "}}"', *rules, ""))
 
 
 def _in_loop(on_delta: Callable[[str], None]) -> Callable[[str], None]:

@@ -125,7 +125,8 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
         answer_form: The form that `messages` and `contract` ask for.
         tools: The tools that the model may call natively.
         choice_prompt: Messages that ask for the choice alone, with each choice as an example; the last is the input.
-            Empty where the model may do something else than choose.
+            Empty where the model may do something else than choose. A model that is asked this first then gets
+            `messages` with this input as the second message, because it need not read the choices again.
     """
 
     messages: Sequence[Message]
@@ -141,6 +142,11 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
     answer_form: AnswerForm = "full"
     tools: tuple[ToolDefinition, ...] = ()
     choice_prompt: tuple[Message, ...] = ()
+
+    @property
+    def decided_messages(self) -> Sequence[Message]:
+        """The prompt for an answer whose choice is made: `messages` without the choices after the input."""
+        return (self.messages[0], self.choice_prompt[-1], *self.messages[2:])
 
     @cached_property
     def input(self) -> Any:
@@ -165,6 +171,8 @@ class ModelAnswer(msgspec.Struct, frozen=True):
         is_truncated: Whether the answer was truncated at the model's output limit.
         choice_probability: In the short form, the probability of the choice, if the engine reports token probabilities.
         tool_calls: The native tool calls, in the order of the answer.
+        chose_first: Whether the model was asked for the choice alone first, with the request's `choice_prompt`.
+            `usage` then covers both steps.
     """
 
     text: str
@@ -173,6 +181,7 @@ class ModelAnswer(msgspec.Struct, frozen=True):
     is_truncated: bool = False
     choice_probability: float | None = None
     tool_calls: tuple[ToolCall, ...] = ()
+    chose_first: bool = False
 
 
 class Delta(msgspec.Struct, frozen=True):

@@ -77,6 +77,13 @@ class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     reason: str = ""
 
 
+class ChoicePrompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The prompt that asks for the choice alone: `examples`, a JSON list of messages, and then `turn`, the input."""
+
+    examples: ContentName
+    turn: FrameMessage
+
+
 class HistoryPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A part of the history that a run starts with: `content` is a JSON list of `messages` messages."""
 
