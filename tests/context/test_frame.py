@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from reyn.config import RunSettings
 from reyn.context import (
+    ChoiceMessage,
     ContextFrame,
     Execution,
     Repetition,
@@ -161,7 +162,9 @@ def test_the_choices_are_repeated_in_short_at_the_end(tmp_path: Path):
 def test_the_choice_alone_is_asked_by_examples(tmp_path: Path):
     frame = stable(tmp_path)
     first, second = frame.candidate_outputs
-    system, *examples = choice_examples(frame)
+    stored = choice_examples(frame)
+    assert stored is not None
+    system, *examples = msgspec.json.decode(stored, type=tuple[ChoiceMessage, ...])
     assert (system.role, system.text) == ("system", "Your role: editor\nDo what check does.")
     assert [(message.role, message.text) for message in examples] == [
         ("user", first.description),
@@ -175,9 +178,9 @@ def test_there_are_no_examples_without_a_choice_between_different_texts(tmp_path
     frame = stable(tmp_path)
     first, second = frame.candidate_outputs
     same = msgspec.structs.replace(second, description=first.description.upper())
-    assert choice_examples(stable(tmp_path, "write")) == ()
-    assert choice_examples(msgspec.structs.replace(frame, candidate_outputs=(first, same))) == ()
-    assert choice_examples(msgspec.structs.replace(frame, available_control_ops=({"kind": "file"},))) == ()
+    assert choice_examples(stable(tmp_path, "write")) is None
+    assert choice_examples(msgspec.structs.replace(frame, candidate_outputs=(first, same))) is None
+    assert choice_examples(msgspec.structs.replace(frame, available_control_ops=({"kind": "file"},))) is None
 
 
 def test_what_else_the_model_sees_has_headings_and_ends_with_what_to_answer():
