@@ -100,8 +100,15 @@ def test_both_prompts_of_a_decision_in_two_steps_are_recorded_and_shown_as_they_
         for request, seq in zip((rejected, accepted), frames, strict=False):
             *messages, answer = rt.frame_at(run, seq)
             chosen = [(role.removeprefix("choice:"), text) for role, text in messages if role.startswith("choice:")]
-            decided = [(role, text) for role, text in messages if not role.startswith("choice:")]
-            assert chosen == as_pairs(request.choice_prompt)
+            named = [(role.removeprefix("topic:"), text) for role, text in messages if role.startswith("topic:")]
+            decided = messages[len(chosen) + len(named) :]
+            prompt = request.choice_prompt
+            assert chosen == as_pairs(prompt.messages)
+            assert named == [
+                ("system", prompt.topic),
+                ("choices", "\n".join(prompt.topic_texts)),
+                ("user", prompt.text),
+            ]
             assert decided == as_pairs(request.decided_messages)
             assert answer[0] == "answer"
         assert chosen[0] == ("system", "Do what write does.")
@@ -112,6 +119,7 @@ def test_both_prompts_of_a_decision_in_two_steps_are_recorded_and_shown_as_they_
             ("assistant", '{"choice": "end"}'),
             ("user", "in"),
         ]
+        assert named[1] == ("choices", "check: the text needs a review\nend: the text is short")
         assert decided[1] == ("user", "in")
         assert len(decided) == 4
         assert [section.name for section in rt.frame_sections(run, frames[0])] == ["choice", "system", "input"]

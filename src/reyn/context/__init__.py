@@ -13,7 +13,7 @@ from reyn.context.budget import (
     apply_context_budget,
     assemble_sections,
 )
-from reyn.context.choice_prompt import ChoiceMessage, choice_examples, choice_messages, without_closing
+from reyn.context.choice_prompt import StaticChoice, recorded_choice, static_choice, without_closing
 from reyn.context.compile import (
     CompiledContext,
     CompiledTurnContext,
@@ -94,7 +94,6 @@ __all__ = [
     "CachingCounter",
     "CalibratedCounter",
     "CharCounter",
-    "ChoiceMessage",
     "CompileSource",
     "CompiledContext",
     "CompiledTurnContext",
@@ -129,6 +128,7 @@ __all__ = [
     "SectionCost",
     "SelfRefMarker",
     "StableFrame",
+    "StaticChoice",
     "TokenCounter",
     "ToolCancelled",
     "ToolResult",
@@ -140,8 +140,6 @@ __all__ = [
     "assemble_sections",
     "build_handoff_context",
     "build_phase_context",
-    "choice_examples",
-    "choice_messages",
     "choose_context",
     "closing_text",
     "compile_context",
@@ -155,12 +153,14 @@ __all__ = [
     "next_digest",
     "normalize",
     "normalized",
+    "recorded_choice",
     "recorded_mutation",
     "rendered_message",
     "resolve_manifest",
     "result_images",
     "results_message",
     "stable_frame",
+    "static_choice",
     "static_text",
     "truncate",
     "truncate_to_token_budget",

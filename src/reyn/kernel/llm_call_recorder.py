@@ -16,9 +16,9 @@ import msgspec
 
 from reyn.context import (
     NormalizedMessageList,
-    choice_messages,
     message_text,
     normalized,
+    recorded_choice,
     rendered_message,
     result_images,
 )
@@ -26,7 +26,7 @@ from reyn.context.histories import HISTORIES
 from reyn.errors import ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.effects import CallModel, Reply
-from reyn.models import Delta, Message, ModelAnswer, ModelRequest
+from reyn.models import ChoicePrompt, Delta, Message, ModelAnswer, ModelRequest
 from reyn.models.native_reply import encode_reply
 from reyn.models.protocol import takes_time
 from reyn.models.text_tools import complete_with_text_tools
@@ -194,12 +194,14 @@ class LlmCallRecorder:
         rendered = self._transcript.render(call.transcript, tape.content, scrub, call.results, with_images=images)
         return rendered.with_system(system).append(*rest)
 
-    def _choice_prompt(self, call: CallModel, tape: Tape) -> tuple[Message, ...]:
-        """Return the messages that ask for the choice alone."""
+    def _choice_prompt(self, call: CallModel, tape: Tape) -> ChoicePrompt | None:
+        """Return the prompts that ask for the choice alone."""
         if call.choice is None:
-            return ()
-        messages = choice_messages(call.choice, tape.content, call.results)
-        return tuple(Message(one.role, self._roster.scrub(one.text)) for one in messages)
+            return None
+        scrub = self._roster.scrub
+        static, text = recorded_choice(call.choice, tape.content, call.results)
+        examples = tuple(Message(one.role, scrub(one.text)) for one in static.examples)
+        return ChoicePrompt(examples, scrub(static.topic), tuple(map(scrub, static.texts)), scrub(text))
 
     async def _try(
         self, name: str, settings: ModelSettings, request: ModelRequest, record: Record

@@ -286,9 +286,9 @@ async def execute_single_llm_phase(
         messages = tuple(map(frame_message, sent))
     reference = kinds.TranscriptRef(transcript.length, transcript.digest) if transcript is not None else None
     choice = None
-    if spec.choice_examples is not None and transcript is None:
-        choice = kinds.ChoicePrompt(spec.choice_examples.hash, without_closing(messages[1], spec.closing))
-        blobs.append(spec.choice_examples)
+    if spec.choice is not None and transcript is None:
+        choice = kinds.ChoicePrompt(spec.choice.hash, without_closing(messages[1], spec.closing))
+        blobs.append(spec.choice)
     budget = prompt.budget if prompt else None
     frame = tape.emit(kinds.FrameBuilt(messages, spec.form, budget, reference, choice), *blobs)
     reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript)

@@ -27,10 +27,11 @@ from reyn.config.values import LOCAL_WINDOW
 from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete, SchemaRejected
 from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import to_plain_text
-from reyn.models.choice_probability import Token, choice_probability, label_probability
+from reyn.models.choice_probability import Token, choice_probability, label_probabilities
 from reyn.models.decoding import decoding_schema
 from reyn.models.prompt_cache import PromptCache
 from reyn.models.protocol import PLAIN_TEXT, ModelAnswer
+from reyn.models.topics import Topic, similarity, topic, weighed
 from reyn.models.weights import DEFAULT_WEIGHTS, KNOWN_WEIGHTS, is_gguf, weights_path
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from reyn.config import ModelSettings
     from reyn.errors import ModelError
-    from reyn.models.protocol import ModelRequest, OutputMode
+    from reyn.models.protocol import ChoicePrompt, ModelRequest, OutputMode
 
 R = TypeVar("R")
 
@@ -60,6 +61,9 @@ _TOP_TOKENS = 20
 TWO_STEP_PARAMETERS = 1_000_000_000
 """By default, models with fewer parameters decide in two steps."""
 _CHOICE_BEGINS = '{"choice": "'
+_LABEL_TOKENS = 100
+_TOPIC_BEGINS = 'One word: "'
+_TOPIC_TOKENS = 500
 _MAX_LABEL_TOKENS = 64
 _STREAM = {"cache_prompt": True, "stream": True, "stream_options": {"include_usage": True}, "return_progress": True}
 _ANSWER_KEYS = ("grammar", "logprobs", "top_logprobs")
@@ -143,7 +147,7 @@ class LocalModel:
         labels = (*(candidate.label for candidate in request.candidates), *(() if self._is_small else ("abort",)))
         choice = None
         if is_measured and request.choice_prompt and self._has_two_steps(engine):
-            choice = engine.choose(_rendered(to_plain_text(request.choice_prompt, self.name)), labels, cancelled)
+            choice = engine.choose(request.choice_prompt, labels, cancelled)
         body: dict[str, Any] = {
             "messages": _rendered(to_plain_text(request.decided_messages if choice else request.messages, self.name)),
             "max_tokens": self._settings.max_tokens,
@@ -182,7 +186,7 @@ class _Choice(NamedTuple):
     """The result of the first step: a label, its probability among all labels, and what the call used."""
 
     label: str
-    probability: float | None
+    probability: float
     usage: Usage | None
 
     def added_to(self, reply: ModelAnswer) -> ModelAnswer:
@@ -223,20 +227,62 @@ class _Engine:
             raise ModelNotInstalled(f"cannot load `{path.name}`: {error}", hint=_LOAD_HINT) from error
         self._static_text = ""
         self._can_begin_answers = True
+        self._topics: dict[str, Topic] = {}
         self.parameters = self._count_parameters()
 
-    def choose(self, messages: list[dict[str, str]], labels: Sequence[str], cancelled: threading.Event) -> _Choice:
-        """Ask for one of the labels and nothing else. The result does not depend on the temperature."""
+    def choose(self, prompt: ChoicePrompt, labels: Sequence[str], cancelled: threading.Event) -> _Choice:
+        """Ask for one of the labels and nothing else, then weigh the labels by the topic of the input.
+
+        The result does not depend on the temperature.
+        """
+        asked, usage = self._ask_label(_rendered((one.role, one.text) for one in prompt.messages), labels, cancelled)
+        probabilities = label_probabilities(asked, labels)
+        if self._can_begin_answers:
+            known = [self._known_topic(prompt.topic, text, cancelled) for text in prompt.topic_texts]
+            own, used = self._topic(prompt.topic, prompt.text, cancelled)
+            probabilities = weighed(probabilities, [similarity(own, one) for one, _ in known])
+            usage = sum((one for _, one in known), usage + used)
+        best = max(range(len(labels)), key=probabilities.__getitem__)
+        return _Choice(labels[best], probabilities[best], usage)
+
+    def _known_topic(self, system: str, text: str, cancelled: threading.Event) -> tuple[Topic, Usage]:
+        """Return the topic of the text of a choice, which is read once and cached like the static part of a prompt."""
+        key = f"topic\0{system}\0{text}"
+        if key in self._topics:
+            return self._topics[key], Usage()
+        if (file := self._cache.find(key)) is not None:
+            with contextlib.suppress(OSError, msgspec.MsgspecError):
+                self._topics[key] = msgspec.json.decode((self._cache.folder / file).read_bytes(), type=Topic)
+                return self._topics[key], Usage()
+        self._topics[key], usage = self._topic(system, text, cancelled)
+        content = msgspec.json.encode(self._topics[key])
+        self._cache.store(key, lambda name: (self._cache.folder / name).write_bytes(content) > 0)
+        return self._topics[key], usage
+
+    def _topic(self, system: str, text: str, cancelled: threading.Event) -> tuple[Topic, Usage]:
+        """Return the words with which the model names the topic of a text, and what the call used."""
+        messages = _rendered([("system", system), ("user", text)])
+        body: dict[str, Any] = {"messages": messages, "max_tokens": 1, "temperature": 0} | _STREAM
+        tokens_read = self._prepare(body, messages[:1], cancelled)
+        body["messages"] = [*messages, {"role": "assistant", "content": _TOPIC_BEGINS}]
+        answer = self._complete(body | {"logprobs": True, "top_logprobs": _TOPIC_TOKENS}, cancelled)
+        reply = answer.reply("free", tokens_read, ())
+        return topic(answer.tokens[0].alternatives if answer.tokens else {}), reply.usage or Usage()
+
+    def _ask_label(
+        self, messages: list[dict[str, str]], labels: Sequence[str], cancelled: threading.Event
+    ) -> tuple[Sequence[Token], Usage]:
+        """Ask for a label. Returns its tokens and what the call used."""
         names = " | ".join(json.dumps(label, ensure_ascii=False) for label in labels)
         body = {"messages": messages, "max_tokens": _MAX_LABEL_TOKENS, "temperature": 0} | _STREAM
         tokens_read = self._prepare(body, messages[:-1], cancelled)
-        body |= {"logprobs": True, "top_logprobs": _TOP_TOKENS}
+        body |= {"logprobs": True, "top_logprobs": _LABEL_TOKENS}
         body["grammar"] = f'root ::= {json.dumps(_CHOICE_BEGINS)} ({names}) "\\"}}"'
         answer, reply = self._begun(body, _CHOICE_BEGINS, f'root ::= ({names}) "\\"}}"', tokens_read, cancelled)
         label = reply.text.removeprefix(_CHOICE_BEGINS).partition('"')[0]
         if label not in labels:
             raise ResponseIncomplete(f"the local model chose {label!r}, which is not on offer")
-        return _Choice(label, answer.probability(labels), reply.usage)
+        return answer.tokens_after(_CHOICE_BEGINS), reply.usage or Usage()
 
     def continue_answer(
         self, body: dict[str, Any], rest: str, cancelled: threading.Event, on_delta: Callable[[str], None] | None
@@ -379,7 +425,7 @@ class _AnswerCollector:
         self._is_truncated = False
         self._beginning = beginning
         self._parts: list[str] = []
-        self._tokens: list[Token] = []
+        self.tokens: list[Token] = []
         self.usage: Usage | None = None
         self._error: dict[str, Any] | None = None
         self.is_finished = False
@@ -396,7 +442,7 @@ class _AnswerCollector:
             text = choice.get("delta", {}).get("content") or ""
             for token in (choice.get("logprobs") or {}).get("content") or ():
                 others = {other["token"]: other["logprob"] for other in token["top_logprobs"]}
-                self._tokens.append(Token(token["token"], others | {token["token"]: token["logprob"]}))
+                self.tokens.append(Token(token["token"], others | {token["token"]: token["logprob"]}))
             if text and not any(self._parts):
                 text = self._beginning + text
             self._parts.append(text)
@@ -409,9 +455,16 @@ class _AnswerCollector:
             cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
             self.usage = Usage(usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0), cached)
 
-    def probability(self, labels: Sequence[str]) -> float | None:
-        """Return the probability of the label that the answer consists of, with or without its key."""
-        return choice_probability(self._tokens, labels) or label_probability(self._tokens, labels)
+    def tokens_after(self, text: str) -> list[Token]:
+        """Return the generated tokens, without those of a text with which they may begin."""
+        position, generated = 0, "".join(token.text for token in self.tokens)
+        end = len(text) if generated.startswith(text) else 0
+        rest: list[Token] = []
+        for token in self.tokens:
+            if position >= end:
+                rest.append(token)
+            position += len(token.text)
+        return rest
 
     def reply(self, mode: OutputMode, tokens_read: int, labels: tuple[str, ...]) -> ModelAnswer:
         """Return the reply. Tokens that `_prepare` read for this call do not count as cached."""
@@ -425,7 +478,7 @@ class _AnswerCollector:
         usage = self.usage
         if usage is not None:
             usage = Usage(usage.input_tokens, usage.output_tokens, max(0, usage.cached_tokens - tokens_read))
-        probability = choice_probability(self._tokens, labels) if labels else None
+        probability = choice_probability(self.tokens, labels) if labels else None
         return ModelAnswer("".join(self._parts), usage, mode, self._is_truncated, probability)
 
 

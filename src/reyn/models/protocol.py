@@ -104,6 +104,27 @@ class Candidate(msgspec.Struct, frozen=True):
     label: str = ""
 
 
+class ChoicePrompt(msgspec.Struct, frozen=True):
+    """Prompts that ask for the choice alone. A small model decides better if it chooses before it answers.
+
+    Attributes:
+        examples: Messages that show each choice as an example; the input follows them.
+        topic: A system message that asks for the topic of a text in one word.
+        topic_texts: Texts whose topic can be compared with that of the input, in the order of the candidates.
+        text: The input.
+    """
+
+    examples: tuple[Message, ...]
+    topic: str
+    topic_texts: tuple[str, ...]
+    text: str
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The examples and the input."""
+        return (*self.examples, Message("user", self.text))
+
+
 class ModelRequest(msgspec.Struct, frozen=True, dict=True):
     """One call of a model.
 
@@ -124,9 +145,7 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
         candidates: The exits that the model may choose.
         answer_form: The form that `messages` and `contract` ask for.
         tools: The tools that the model may call natively.
-        choice_prompt: Messages that ask for the choice alone, with each choice as an example; the last is the input.
-            Empty where the model may do something else than choose. A model that is asked this first then gets
-            `messages` with this input as the second message, because it need not read the choices again.
+        choice_prompt: Prompts that ask for the choice alone; `None` where the model may do something else than choose.
     """
 
     messages: Sequence[Message]
@@ -141,12 +160,14 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
     candidates: tuple[Candidate, ...] = ()
     answer_form: AnswerForm = "full"
     tools: tuple[ToolDefinition, ...] = ()
-    choice_prompt: tuple[Message, ...] = ()
+    choice_prompt: ChoicePrompt | None = None
 
     @property
     def decided_messages(self) -> Sequence[Message]:
         """The prompt for an answer whose choice is made: `messages` without the choices after the input."""
-        return (self.messages[0], self.choice_prompt[-1], *self.messages[2:])
+        if self.choice_prompt is None:
+            return self.messages
+        return (self.messages[0], Message("user", self.choice_prompt.text), *self.messages[2:])
 
     @cached_property
     def input(self) -> Any:

@@ -9,11 +9,11 @@ import msgspec
 from reyn.context import (
     FrameSection,
     SectionCost,
-    choice_messages,
     estimate_tokens,
     frame_message,
     message_text,
     normalized,
+    recorded_choice,
     rendered_message,
 )
 from reyn.errors import ReynError, RunNotFound
@@ -39,6 +39,8 @@ ANSWER = "answer"
 """The role under which `frame_at` returns the model's answer."""
 CHOICE = "choice:"
 """What precedes the roles of the prompt that asks for the choice alone."""
+TOPIC = "topic:"
+"""What precedes the roles of the prompt that asks for a topic: with the input (`user`), and with each of `choices`."""
 
 
 class RecordedFrame(NamedTuple):
@@ -74,8 +76,8 @@ def frame_at(
 ) -> list[tuple[str, str]]:
     """Return role and text of the messages of a frame, followed by the native tools and the answer if there are any.
 
-    If the model was asked for its choice first, the messages of that prompt come before the others; their roles begin
-    with `choice:`.
+    If the model was asked for its choice first, the messages of those prompts come before the others; their roles begin
+    with `choice:` and `topic:`.
 
     Args:
         run_id: The run.
@@ -99,9 +101,22 @@ def messages_of(frame: RecordedFrame, content: Callable[[str], bytes]) -> list[t
         for message in (*map(normalized, system), *frame.transcript, *map(normalized, rest))
     ]
     if frame.choice is not None:
-        asked = choice_messages(frame.choice, content, frame.results)
-        messages = [*((f"{CHOICE}{one.role}", one.text) for one in asked), *messages]
+        messages = [*_choice_messages(frame.choice, content, frame.results), *messages]
     return messages if frame.tools is None else [*messages, (TOOLS, _tool_lines(content(frame.tools)))]
+
+
+def _choice_messages(
+    choice: kinds.ChoicePrompt, content: Callable[[str], bytes], results: list[str]
+) -> list[tuple[str, str]]:
+    """Return role and text of the messages that asked for the choice, and for the topic of the input."""
+    static, text = recorded_choice(choice, content, results)
+    return [
+        *((f"{CHOICE}{one.role}", one.text) for one in static.examples),
+        (f"{CHOICE}user", text),
+        (f"{TOPIC}system", static.topic),
+        (f"{TOPIC}choices", "\n".join(static.texts)),
+        (f"{TOPIC}user", text),
+    ]
 
 
 def _tool_lines(tools: bytes) -> str:
@@ -194,8 +209,8 @@ def sections_of(frame: RecordedFrame, content: Callable[[str], bytes]) -> tuple[
     turn = next((number for number, one in enumerate(frame.messages) if _is_turn(one)), len(frame.messages))
     sections: list[FrameSection] = []
     if frame.choice is not None:
-        asked = choice_messages(frame.choice, content, frame.results)
-        tokens = sum(estimate_tokens(message.text) for message in asked)
+        asked = _choice_messages(frame.choice, content, frame.results)
+        tokens = sum(estimate_tokens(text) for role, text in asked if role != f"{TOPIC}choices")
         sections.append(FrameSection("choice", tokens, tokens))
     if frame.transcript:
         turn = 1

@@ -78,9 +78,13 @@ class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 
 class ChoicePrompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The prompt that asks for the choice alone: `examples`, a JSON list of messages, and then `turn`, the input."""
+    """The prompts that ask for the choice alone: what is the same on every visit of the phase, and the input, `turn`.
 
-    examples: ContentName
+    `static` is a JSON object: `examples` are the messages before the input, `topic` is the message that asks for the
+    topic of a text, `texts` are the texts with which the topic of the input is compared.
+    """
+
+    static: ContentName
     turn: FrameMessage
 
 

@@ -129,8 +129,8 @@ class FrameBuilt(Body, frozen=True):
 
     `form` is the form in which the model is asked to answer. `budget` is the token budget of the messages; null if they
     have none, or are so short that they need not be counted. With a `transcript`, the messages that
-    `transcript_extended` events added come after the system message. `choice` is the prompt for models that choose
-    before they answer; it is null if the phase has one candidate, or if the model may act instead.
+    `transcript_extended` events added come after the system message. `choice` has the prompts for models that
+    choose before they answer; it is null if the phase has one candidate, or if the model may act instead.
     """
 
     messages: Annotated[tuple[FrameMessage, ...], _Rendered]
@@ -145,7 +145,7 @@ class LlmRequested(Body, frozen=True):
     """The model is about to be called.
 
     `call` identifies the call, also after a crash. `contract` is the JSON Schema of the answer, `tools` the list of
-    native tools on offer, `request` the hash of messages, contract, tools and choice prompt.
+    native tools on offer, `request` the hash of messages, contract, tools and choice prompts.
     """
 
     call: str
@@ -163,7 +163,7 @@ class LlmResponded(Body, frozen=True):
     mode that the model used, if it reports one. `cut` is true if the answer ended at a length limit.
     `choice_probability` is the probability of the choice among those on offer, if the engine measured it; it is the
     confidence of an answer in the short form. `chose_first` is true if the model was asked for the choice alone first,
-    with the `choice` prompt of the frame; `usage` then covers both steps.
+    with the `choice` prompts of the frame; `usage` then covers both steps.
     """
 
     call: str
