@@ -125,6 +125,16 @@ class LocalModel:
             cancelled.set()
             raise
 
+    async def choose(self, request: ModelRequest) -> Choice:
+        """Return the first step of an answer, for a request that has a `choice_prompt`."""
+        assert request.choice_prompt is not None
+        prompt, labels = request.choice_prompt, self._labels(request)
+
+        def choose() -> Choice:
+            return _engine(self.path, self._settings).choose(prompt, labels, threading.Event())
+
+        return await asyncio.get_running_loop().run_in_executor(_THREAD, choose)
+
     async def with_tokenizer(self, work: Callable[[Callable[[str], int]], R]) -> R:
         """Call `work` with the tokenizer of the engine, in the thread of the engine."""
 
@@ -144,7 +154,7 @@ class LocalModel:
         )
         mode: OutputMode = "free" if is_free else "grammar"
         is_measured = mode == "grammar" and request.answer_form == "short"
-        labels = (*(candidate.label for candidate in request.candidates), *(() if self._is_small else ("abort",)))
+        labels = self._labels(request)
         choice = None
         if is_measured and request.choice_prompt and self._has_two_steps(engine):
             choice = engine.choose(request.choice_prompt, labels, cancelled)
@@ -176,23 +186,49 @@ class LocalModel:
                 error.instead = "free"
             raise
 
+    def _labels(self, request: ModelRequest) -> tuple[str, ...]:
+        """Return the choices on offer. A small model cannot judge that a task is impossible, and aborts at random."""
+        return (*(candidate.label for candidate in request.candidates), *(() if self._is_small else ("abort",)))
+
     def _has_two_steps(self, engine: _Engine) -> bool:
         if self._settings.two_step == "auto":
             return engine.parameters < TWO_STEP_PARAMETERS
         return self._settings.two_step == "always"
 
 
-class _Choice(NamedTuple):
-    """The result of the first step: a label, its probability among all labels, and what the call used."""
+class Choice(NamedTuple):
+    """The result of the first step.
 
-    label: str
-    probability: float
-    usage: Usage | None
+    Attributes:
+        labels: The choices on offer.
+        by_examples: The probability of each label after the examples.
+        similarities: The similarity of the input with the text of each choice; empty if it was not measured.
+        usage: What the step used.
+    """
+
+    labels: tuple[str, ...]
+    by_examples: list[float]
+    similarities: list[float]
+    usage: Usage
+
+    @property
+    def label(self) -> str:
+        """The choice."""
+        return self.labels[max(range(len(self.labels)), key=self._probabilities.__getitem__)]
+
+    @property
+    def probability(self) -> float:
+        """The probability of the choice among those on offer."""
+        return max(self._probabilities)
+
+    @property
+    def _probabilities(self) -> list[float]:
+        return weighed(self.by_examples, self.similarities) if self.similarities else self.by_examples
 
     def added_to(self, reply: ModelAnswer) -> ModelAnswer:
         """Return the reply of the second step with the probability of the choice and the usage of both steps."""
         usage = reply.usage
-        if usage is not None and self.usage is not None:
+        if usage is not None:
             usage += self.usage
         return msgspec.structs.replace(reply, usage=usage, choice_probability=self.probability, chose_first=True)
 
@@ -230,20 +266,19 @@ class _Engine:
         self._topics: dict[str, Topic] = {}
         self.parameters = self._count_parameters()
 
-    def choose(self, prompt: ChoicePrompt, labels: Sequence[str], cancelled: threading.Event) -> _Choice:
+    def choose(self, prompt: ChoicePrompt, labels: tuple[str, ...], cancelled: threading.Event) -> Choice:
         """Ask for one of the labels and nothing else, then weigh the labels by the topic of the input.
 
         The result does not depend on the temperature.
         """
         asked, usage = self._ask_label(_rendered((one.role, one.text) for one in prompt.messages), labels, cancelled)
-        probabilities = label_probabilities(asked, labels)
+        similarities: list[float] = []
         if self._can_begin_answers:
             known = [self._known_topic(prompt.topic, text, cancelled) for text in prompt.topic_texts]
             own, used = self._topic(prompt.topic, prompt.text, cancelled)
-            probabilities = weighed(probabilities, [similarity(own, one) for one, _ in known])
+            similarities = [similarity(own, one) for one, _ in known]
             usage = sum((one for _, one in known), usage + used)
-        best = max(range(len(labels)), key=probabilities.__getitem__)
-        return _Choice(labels[best], probabilities[best], usage)
+        return Choice(labels, label_probabilities(asked, labels), similarities, usage)
 
     def _known_topic(self, system: str, text: str, cancelled: threading.Event) -> tuple[Topic, Usage]:
         """Return the topic of the text of a choice, which is read once and cached like the static part of a prompt."""
