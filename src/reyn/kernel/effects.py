@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from reyn.config.values import CounterName
     from reyn.context import FittedText, NormalizedMessageList, TokenCounter
     from reyn.journal import Blob, Body
-    from reyn.models import Candidate, Message, ToolDefinition
+    from reyn.models import Candidate, ToolDefinition
     from reyn.skills import Skill
 
     Content = Callable[[str], bytes]
@@ -89,10 +89,7 @@ class CallModel(Effect[Reply]):
     transcript: NormalizedMessageList | None = None
     """Messages that come after the system message."""
     tools: tuple[ToolDefinition, ...] = ()
-    examples: tuple[Message, ...] = ()
-    """The static messages of the prompt that asks for the choice alone."""
-    closing: str = ""
-    """The end of the last message, which that prompt does without."""
+    choice: kinds.ChoicePrompt | None = None
 
     outcomes = (kinds.LlmResponded,)
     failures = (kinds.LlmFailed,)

@@ -30,6 +30,7 @@ from reyn.context import (
     message_text,
     results_message,
     turn_message,
+    without_closing,
 )
 from reyn.contract import Accepted
 from reyn.journal import Blob, kinds
@@ -296,7 +297,12 @@ async def execute_single_llm_phase(
     else:
         messages = tuple(map(frame_message, sent))
     reference = kinds.TranscriptRef(transcript.length, transcript.digest) if transcript is not None else None
-    frame = tape.emit(kinds.FrameBuilt(messages, spec.form, prompt.budget if prompt else None, reference), *blobs)
+    choice = None
+    if spec.choice is not None and transcript is None:
+        choice = kinds.ChoicePrompt(spec.choice.hash, without_closing(messages[1], spec.closing))
+        blobs.append(spec.choice)
+    budget = prompt.budget if prompt else None
+    frame = tape.emit(kinds.FrameBuilt(messages, spec.form, budget, reference, choice), *blobs)
     reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript)
     verdict = spec.contract.judge(reply.text, is_truncated=reply.is_truncated, probability=reply.probability)
     if verdict.dropped:

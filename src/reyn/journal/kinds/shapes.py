@@ -77,6 +77,17 @@ class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     reason: str = ""
 
 
+class ChoicePrompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The prompts that ask for the choice alone: what is the same on every visit of the phase, and the input, `turn`.
+
+    `static` is a JSON object: `examples` are the messages before the input, `topic` is the message that asks for the
+    topic of a text, `texts` are the texts with which the topic of the input is compared.
+    """
+
+    static: ContentName
+    turn: FrameMessage
+
+
 class HistoryPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A part of the history that a run starts with: `content` is a JSON list of `messages` messages."""
 
