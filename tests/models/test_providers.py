@@ -154,7 +154,7 @@ def test_an_answer_that_breaks_off_is_retried(far: ProviderCaller, dialect: Dial
     far.server.then(dialect.broken("{", then), dialect.good(finish()))
     assert far.run().status == "finished"
     if dialect.adapter == "litellm" and then == "end":  # LiteLLM ends such an answer as if it were complete
-        assert len(far.events("answer_rejected")) == 1
+        assert len(far.events("validation_error")) == 1
     else:
         assert set(far.codes()) <= {"RYN510", "RYN506"}
         assert len(far.codes()) == 1
