@@ -77,6 +77,17 @@ class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     reason: str = ""
 
 
+class ChoicePrompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The prompts that ask for the choice alone: what is the same on every visit of the phase, and the input, `turn`.
+
+    `static` is a JSON object: `examples` are the messages before the input, `topic` is the message that asks for the
+    topic of a text, `texts` are the texts with which the topic of the input is compared.
+    """
+
+    static: ContentName
+    turn: FrameMessage
+
+
 class HistoryPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A part of the history that a run starts with: `content` is a JSON list of `messages` messages."""
 
@@ -104,6 +115,14 @@ class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.cached_tokens + other.cached_tokens,
+        )
+
+    def __sub__(self, other: Usage) -> Usage:
+        """What was used since `other`; never negative."""
+        return Usage(
+            max(0, self.input_tokens - other.input_tokens),
+            max(0, self.output_tokens - other.output_tokens),
+            max(0, self.cached_tokens - other.cached_tokens),
         )
 
     @property
@@ -170,13 +189,17 @@ class RestoreVerdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     reason: str = ""
 
 
+MESSAGE = "message"
+"""The reason of a wait for the next message of a conversation."""
+
+
 class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An open question. The run waits for the reply.
 
     Attributes:
         id: Identifies the question in its run: `3.1.2` is the second op of the first turn in the third visit.
-        reason: `question`, `approval` (of an op), `decision` (approval of a phase's decision) or `unsafe` (the outcome
-            of an op is unknown after a crash).
+        reason: `question`, `message` (the next message of a conversation), `approval` (of an op), `decision` (approval
+            of a phase's decision) or `unsafe` (the outcome of an op is unknown after a crash).
         message: The text for the user.
         response_schema: The JSON Schema of the reply.
         expires_at: When an approval expires, in microseconds since 1970, UTC; null if the question does not expire.
@@ -191,6 +214,11 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expires_at: int | None = None
     run: str | None = None
     suggestions: tuple[str, ...] = ()
+
+    @property
+    def is_message(self) -> bool:
+        """Whether a conversation waits for its next message. Such a wait is no question."""
+        return self.reason == MESSAGE
 
     @property
     def is_approval(self) -> bool:
@@ -221,18 +249,24 @@ class MemoryRequest(
     text: str = ""
 
 
-class RunRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="run", tag_field="request"):
-    """A request of an op to run a skill. `input` is the hash of the JSON of its input."""
+class RunRequest(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="run", tag_field="request"
+):
+    """A request of an op to run a skill. `input` is the hash of the JSON of its input.
+
+    With `background`, the run of the op does not wait for it.
+    """
 
     skill: str
     input: ContentName
+    background: bool = False
 
 
 class ParentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The origin of a sub-run: the parent run, the call, and the nesting depth.
 
     `answered` is the number of earlier model answers in the parent and its ancestors; `path` lists the calls that lead
-    to it from the root run.
+    to it from the root run. A `background` run has the rights of a sub-run, but is a run of its own otherwise.
     """
 
     run: str
@@ -240,6 +274,7 @@ class ParentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     depth: Count
     answered: Count = 0
     path: str = ""
+    background: bool = False
 
 
 class ForkPoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
