@@ -47,7 +47,7 @@ COMMANDS = {
     "export": "Write a run to a file.",
     "import": "Import exported runs.",
     "permissions": "Explain what a skill may do; list and revoke standing approvals.",
-    "trust": "Review what a project wants, and trust it.",
+    "trust": "Review the settings of a project that grant access, and trust it.",
     "secret": "Store, list and remove secrets.",
     "models": "List models, or download one.",
     "mcp": "Add, list and test MCP servers.",

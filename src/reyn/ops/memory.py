@@ -56,13 +56,13 @@ class MemoryOp:
 REMEMBER = MemoryOp(
     "remember",
     "Remember a text for the rest of the conversation.",
-    ("text", text(MAX_EXPERIENCE_CHARS, least=1)),
+    ("text", text(MAX_EXPERIENCE_CHARS, min_length=1)),
     {"text": "The user prefers short answers."},
 )
 FORGET = MemoryOp(
     "forget",
     "Forget something that is remembered, by its id.",
-    ("id", text(40, least=1)),
+    ("id", text(40, min_length=1)),
     {"id": "exp_1"},
 )
 COMPACT = MemoryOp("compact", "Replace older messages of the conversation by a summary.", None, {})

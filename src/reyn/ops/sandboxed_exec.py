@@ -17,7 +17,7 @@ from reyn.ops.sandbox_limits import limits_of
 from reyn.ops.shell import program_result
 from reyn.permissions import Allowed, Denied, NeedsApproval, refusal
 from reyn.vocabulary import OpForm, OpSpec
-from reyn.vocabulary.schemas import arguments, flag, many, path, result, text, whole
+from reyn.vocabulary.schemas import arguments, array, boolean, integer, path, result, text
 from reyn.workspace import Location, locate
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ _FORM = OpForm(
         None,
         {"argv": {"type": "array", "items": text(8_000), "minItems": 1, "maxItems": 200}},
         {
-            "read_paths": many(path(), 50),
-            "write_paths": many(path(), 20),
-            "network": flag(default=False),
-            "allow_subprocess": flag(default=False),
-            "env_passthrough": many(text(64, least=1), 20),
-            "timeout_seconds": whole(1, 3_600, default=60),
+            "read_paths": array(path(), 50),
+            "write_paths": array(path(), 20),
+            "network": boolean(default=False),
+            "allow_subprocess": boolean(default=False),
+            "env_passthrough": array(text(64, min_length=1), 20),
+            "timeout_seconds": integer(1, 3_600, default=60),
         },
     ),
     "unsafe",

@@ -35,7 +35,7 @@ def list_servers(as_json: bool) -> None:
     """List the configured servers and the tools that were accepted. Connects to nothing."""
     with open_project() as runtime:
         rows = [_row(runtime, name) for name in runtime.config.mcp.servers]
-        ignored = [want.text for want in runtime.trust.ignored if want.key.startswith("mcp.servers.")]
+        ignored = [grant.text for grant in runtime.trust.ignored if grant.key.startswith("mcp.servers.")]
         if as_json:
             print_json({"servers": rows, "ignored": ignored})
             return

@@ -52,8 +52,8 @@ def _trust(root: Path, *, yes: bool, as_json: bool) -> None:
 
     loaded, journal = load_project(root), inspect_journal(root)
     if not as_json:
-        if not loaded.trust.wants and journal.is_own:
-            click.echo(f"{clean(str(root))} wants nothing that needs trust")
+        if not loaded.trust.grants and journal.is_own:
+            click.echo(f"{clean(str(root))} has no settings that need trust")
             return
         print_wants(loaded, journal, err=False)
         if not loaded.trust.ignored and journal.is_own:
@@ -63,11 +63,11 @@ def _trust(root: Path, *, yes: bool, as_json: bool) -> None:
             raise UsageError("cannot ask: this is not a terminal", hint="Review the list, then run `reyn trust --yes`.")
         decide(loaded, is_trusted=yes or click.confirm("Trust this project?", default=False, err=True), err=False)
         return
-    if yes and (loaded.trust.wants or not journal.is_own):
+    if yes and (loaded.trust.grants or not journal.is_own):
         decide(loaded, is_trusted=True)
         loaded, journal = load_project(root), inspect_journal(root)
     trust = loaded.trust
-    fields = {"path": trust.root, "state": trust.state, "wants": trust.wants, "ignored": trust.ignored}
+    fields = {"path": trust.root, "state": trust.state, "grants": trust.grants, "ignored": trust.ignored}
     print_json(fields | {"journal": journal, "digest": trust.digest})
 
 
@@ -106,4 +106,4 @@ def _list(*, as_json: bool) -> None:
     for one in listed:
         click.echo(f"{one['state']:<10}  {clean(one['path'])}")
     if not listed:
-        click.echo("no decisions; `reyn trust` in a project shows what it wants")
+        click.echo("no decisions; `reyn trust` in a project lists the settings that need trust")
