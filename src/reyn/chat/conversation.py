@@ -110,7 +110,7 @@ class Conversation:
         self._usage = state.models.usage
         self._queued.extend(state.inbox.queued)
         self.runs.continue_all(state)
-        self._drive(is_new=False)
+        self._start_task(is_new=False)
 
     async def close(self) -> None:
         """Leave the conversation. It and its runs are interrupted where they are, and can be continued."""
@@ -152,7 +152,7 @@ class Conversation:
         if reply is not None:
             self._waiting[message] = reply
         if self._driving is None or self._driving.done():
-            self._drive(is_new=is_new, text=text)
+            self._start_task(is_new=is_new, text=text)
 
     async def items(self) -> AsyncIterator[ChatItem]:
         """Yield what happens in the conversation until it is closed. There is one reader."""
@@ -176,7 +176,7 @@ class Conversation:
 
     # -- the run --------------------------------------------------------------------------------------
 
-    def _drive(self, *, is_new: bool, text: str = "") -> None:
+    def _start_task(self, *, is_new: bool, text: str = "") -> None:
         self._stopped = None
         self._driving = asyncio.ensure_future(self._execute(is_new=is_new, text=text))
 

@@ -242,6 +242,6 @@ def recent_tail(messages: NormalizedMessageList, keep: int) -> tuple[NormalizedM
     if any(message.role == "user" and not message.is_summary for message in kept):
         return tuple(message for message in kept if not message.is_summary)
     older = reversed(messages.tail(messages.length)[: messages.length - len(kept)])
-    said = next((message for message in older if message.role == "user" and not message.is_summary), None)
+    first = next((message for message in older if message.role == "user" and not message.is_summary), None)
     rest = tuple(message for message in kept if not message.is_summary)
-    return rest if said is None else (said, *rest)
+    return rest if first is None else (first, *rest)

@@ -186,9 +186,9 @@ class Tool(Generic[P, R]):
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         """Call the function with typed arguments; return its result, or an error that the model sees."""
-        given = {name: value for name, value in call.args.items() if name not in _RESERVED}
+        arguments = {name: value for name, value in call.args.items() if name not in _RESERVED}
         try:
-            values = self._signature.convert(given)
+            values = self._signature.convert(arguments)
         except ConversionError as error:
             return call.error(f"invalid arguments: {error}")
         token = _current.set(ToolCallInfo(self.name, call.key))

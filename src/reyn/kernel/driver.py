@@ -82,10 +82,10 @@ class Driver:
         self.compile_skill = compile_skill
         self.world = world
 
-    async def drive(self) -> RunState:
+    async def execute(self) -> RunState:
         """Execute the run until it ends or stops."""
         try:
-            state = await self._drive()
+            state = await self._execute()
             if self.world is not None:
                 await self.world.settle(is_finishing=state.status in ("waiting", "limited"))
             return state
@@ -93,7 +93,7 @@ class Driver:
             if self.world is not None:
                 await self.world.settle()
 
-    async def _drive(self) -> RunState:
+    async def _execute(self) -> RunState:
         try:
             self._take_external_events()
             while True:

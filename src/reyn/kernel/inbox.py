@@ -105,13 +105,13 @@ def to_event(
                 return kinds.MessageRefused(message.id, "change_memory", reason), ()
             return kinds.MemoryChanged(state.phase, action, text, message.id), ()
         case Say(text, by):
-            said = Blob.of(text.encode())
-            return kinds.MessageQueued(said.hash, message.id, by), (said,)
+            content = Blob.of(text.encode())
+            return kinds.MessageQueued(content.hash, message.id, by), (content,)
         case ReportRun(run, status, text, usage, answers):
             if reason := state.inbox.report_error(run, status):
                 return kinds.MessageRefused(message.id, "report_run", reason), ()
-            said = Blob.of(text.encode())
-            return kinds.MessageQueued(said.hash, message.id, "", run, status, usage, answers), (said,)
+            content = Blob.of(text.encode())
+            return kinds.MessageQueued(content.hash, message.id, "", run, status, usage, answers), (content,)
         case RaiseLimit(limit, value):
             return kinds.LimitRaised(limit, value, message.id), ()
         case Answer(asked, value, by):

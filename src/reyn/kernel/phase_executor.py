@@ -90,8 +90,8 @@ async def _take_turns(phase: CompiledPhase, entry: Visit, context: TurnContext, 
             verdict = await _check_output(verdict, call, spec)
         if isinstance(verdict, Rejected):
             error = tape.emit(kinds.ValidationError(call, verdict.rule, verdict.path, verdict.message, reply.hash))
-            shown = log.truncate(f"{call}.answer", reply.hash, phase.settings.sizes.input_bytes, tape)
-            context.correct(spec, answer, shown, error.path, error.message)
+            excerpt = log.truncate(f"{call}.answer", reply.hash, phase.settings.sizes.input_bytes, tape)
+            context.correct(spec, answer, excerpt, error.path, error.message)
             last_rejection, retries = verdict, retries + 1
             if retries > phase.max_retries and phase.used_up and verdict.rule == "candidate":
                 phase, retries = await _more_visits(phase, _failure_reason(phase, calls, verdict), tape), 0
@@ -139,8 +139,8 @@ async def _overviews(phase: CompiledPhase, entry: Visit, prepared: PreparedInput
     if not op_kinds:
         return None
     new = {blob.hash: blob.content for blob in prepared.blobs}
-    said = plain_text(new.get(prepared.input) or tape.content(prepared.input))
-    return await ReadOverviews(f"{entry.step}.overviews", op_kinds, said)
+    text = plain_text(new.get(prepared.input) or tape.content(prepared.input))
+    return await ReadOverviews(f"{entry.step}.overviews", op_kinds, text)
 
 
 def _unprocessed_input(phase: CompiledPhase, entry: Visit, tape: Tape) -> PreparedInput | None:
@@ -159,8 +159,8 @@ async def _prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: T
     """
     limit, back = phase.settings.sizes.input_bytes, entry.rollback
     content = Blob(entry.input.hash, tape.content(entry.input.hash))
-    said = _continues(phase, entry)
-    if said:
+    is_reply = _continues(phase, entry)
+    if is_reply:
         content = await _next_message(content.content, entry, tape)
     if phase.definition.preprocessor:
         artifact: dict[str, Any] = msgspec.json.decode(content.content)
@@ -175,9 +175,9 @@ async def _prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: T
         if entry.latest.get(name) not in (None, entry.input.hash)
     )
     if len(content.content) > limit:
-        shown = log.truncate_blob(f"{entry.step}.input", content, limit, tape)
-        return PreparedInput(content.hash, shown, (), rollback, reads)
-    blobs = (content,) if phase.definition.preprocessor or said else ()
+        excerpt = log.truncate_blob(f"{entry.step}.input", content, limit, tape)
+        return PreparedInput(content.hash, excerpt, (), rollback, reads)
+    blobs = (content,) if phase.definition.preprocessor or is_reply else ()
     return PreparedInput(content.hash, content.hash, blobs, rollback, reads)
 
 
@@ -197,8 +197,8 @@ async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> Blob:
     text = None
     if not tape.state.inbox.queued:
         schema = {"type": "string", "minLength": 1, "maxLength": MAX_MESSAGE_CHARS}
-        shown = beginning(plain_text(reply))
-        text = await ask_person(f"{entry.step}.message", shown, schema, tape, reason=kinds.MESSAGE)
+        excerpt = beginning(plain_text(reply))
+        text = await ask_person(f"{entry.step}.message", excerpt, schema, tape, reason=kinds.MESSAGE)
     if text is None or text is QUEUED:
         queued = tape.state.inbox.queued[0]
         tape.emit(kinds.MessageTaken(entry.phase, entry.visit, queued.text))

@@ -212,24 +212,24 @@ class TurnContext:
         if mutations:
             self._extend(mutations)
 
-    def correct(self, spec: TurnSpec, answer: LlmPhaseResult, shown: str, path: str, error: str) -> None:
+    def correct(self, spec: TurnSpec, answer: LlmPhaseResult, answer_hash: str, path: str, error: str) -> None:
         """Let the next turn show a rejected answer and the error.
 
         Args:
             spec: The turn.
             answer: The rejected answer.
-            shown: The hash of the answer, or of its beginning.
+            answer_hash: The hash of the answer, or of its beginning.
             path: Where the error is.
             error: What is wrong.
         """
-        said, told = correction(shown, path, error)
+        rejected, feedback = correction(answer_hash, path, error)
         if spec.form == "tools":
-            said = answer_message(spec, answer.reply)
-            if said.tool_calls:
-                results = (ToolResult(call.id, told.content) for call in said.tool_calls)
-                self.pending = (said, *results)
+            rejected = answer_message(spec, answer.reply)
+            if rejected.tool_calls:
+                results = (ToolResult(call.id, feedback.content) for call in rejected.tool_calls)
+                self.pending = (rejected, *results)
                 return
-        self.pending = (said, told)
+        self.pending = (rejected, feedback)
 
     def _extend(self, mutations: tuple[ContextMutation, ...], *blobs: Blob) -> None:
         """Record messages by reference. The pipeline validates them before they are recorded."""

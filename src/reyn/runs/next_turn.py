@@ -51,7 +51,7 @@ async def next_prompt(
     """
     loaded = load_run(journal, run_id)
     world = _Preview(run_id, loaded.state, answer, read_overviews)
-    await Driver(loaded.tape, compile_skill, world).drive()
+    await Driver(loaded.tape, compile_skill, world).execute()
     effect, tape = world.reached, loaded.tape
     if not isinstance(effect, CallModel):
         reason = "a step has side effects" if effect is not None else f"it is {tape.state.status}"

@@ -68,7 +68,7 @@ class Replayer:
             content=self._journal.blob,
             is_read_only=True,
         )
-        state = await Driver(tape, self._compile_skill, None).drive()
+        state = await Driver(tape, self._compile_skill, None).execute()
         if (extra := tape.upcoming or _beyond(self._journal, head)) is not None:
             message = f"event {extra.seq} `{extra.kind}` is recorded; the rules derive no event after {tape.seq}"
             raise ReplayMismatch(message, seq=extra.seq, kind=extra.kind)

@@ -340,7 +340,7 @@ class RunExecutor:
     def _sub_runs(self, model: str, observers: Observers) -> SubRuns:
         async def execute_run(tape: Tape, resumption: Resumption | None) -> RunState:
             try:
-                return await Driver(tape, self._compiler_for(tape), self.world(model, resumption, observers)).drive()
+                return await Driver(tape, self._compiler_for(tape), self.world(model, resumption, observers)).execute()
             finally:
                 self.polling.notify(tape.run_id)
                 if (started := tape.state.started) is not None and started.parent is not None:
@@ -361,7 +361,7 @@ class RunExecutor:
         """Execute a run whose claim is held, until it ends or stops."""
         try:
             async with self.commits.active_run():
-                state = await Driver(tape, self._compiler_for(tape), world).drive()
+                state = await Driver(tape, self._compiler_for(tape), world).execute()
         finally:
             self.polling.notify(tape.run_id)
         assert state.started is not None

@@ -81,8 +81,8 @@ def test_server(server: str, accept: bool, as_json: bool) -> None:
         is_accepted = not changes or _decide(runtime, found, changes, accept=accept, as_json=as_json)
         if as_json:
             tools = [{"name": tool.name, "description": tool.description} for tool in found.tools]
-            shown = {"tools": tools, "unusable": found.unusable, "changes": changes, "accepted": is_accepted}
-            print_json({"server": server} | shown)
+            report = {"tools": tools, "unusable": found.unusable, "changes": changes, "accepted": is_accepted}
+            print_json({"server": server} | report)
         elif not changes:
             click.echo(f"{server}: OK, {len(found.tools)} tools, none has changed")
     if not is_accepted:
@@ -138,9 +138,9 @@ def add(server: str, program: tuple[str, ...], url: str | None, env: tuple[str, 
     from reyn.config.values import McpSettings
 
     settings: dict[str, Any] = {"command": list(program)} if program else {"url": url}
-    for key, given in (("env", env), ("headers", headers)):
-        if given:
-            settings[key] = dict(_pair(text, key) for text in given)
+    for key, pairs in (("env", env), ("headers", headers)):
+        if pairs:
+            settings[key] = dict(_pair(text, key) for text in pairs)
     if bool(program) == bool(url):
         raise UsageError("give either a program after `--`, or --url", hint="Run: reyn mcp add --help")
     try:
