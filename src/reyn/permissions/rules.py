@@ -32,6 +32,8 @@ Target = Location | str
 
 ASKED = frozenset(entry.key for entry in PERMISSIONS if entry.is_asked)
 """Capabilities of which a person decides about each new target, unless a rule does."""
+GRANTED = frozenset(entry.key for entry in PERMISSIONS if entry.is_granted)
+"""Capabilities that every skill that requests them has, unless a rule denies them or asks."""
 PRIVATE = "private:"
 """Begins the target of a connection to a private or loopback address. Only a pattern that begins so grants it."""
 
