@@ -310,6 +310,16 @@ def test_keys_name_different_conversations(tmp_path: Path):
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("options", [{"run_id": 5}, {"template_params": 5}, {"listener": 5}, {"abort": 5}])
+def test_an_option_of_another_type_is_refused_when_it_is_set(options: dict):
+    @llm_chat
+    async def talk(message: str) -> None:
+        """Talk."""
+
+    with pytest.raises(CallImpossible, match=f"`{next(iter(options))}` is "):
+        talk.options(**options)
+
+
 def test_a_key_and_a_history_exclude_each_other(tmp_path: Path):
     world = World(tmp_path)
     with pytest.raises(CallImpossible, match="history of its own"):
