@@ -330,6 +330,20 @@ def message_text(
     return "".join([_part_text(part, content, results) for part in message.parts])
 
 
+def sent_text(
+    message: FrameMessage | NormalizedMessage, content: Callable[[str], bytes], results: Sequence[str] = ()
+) -> str:
+    """Return everything of a message that a provider counts: its text, and names and arguments of its tool calls."""
+    if isinstance(message, NormalizedMessage) and not message.parts:
+        calls: Sequence[ToolCall] = message.tool_calls
+        text = message.text
+    else:
+        text = message_text(message, content, results)
+        replies = [part.blob for part in message.parts if part.reply and part.blob]
+        calls = [call for name in replies for call in decode_reply(content(name)).tool_calls]
+    return text + "".join(f"{call.name}{call.arguments}" for call in calls)
+
+
 def _part_text(part: Part, content: Callable[[str], bytes], results: Sequence[str]) -> str:
     if part.results:
         return escape_line_ends(b"\n".join([content(name) for name in results[: part.results]]).decode())

@@ -16,7 +16,7 @@ from reyn.context import (
     compile_invocation_turn,
     estimate_tokens,
     frame_message,
-    message_text,
+    sent_text,
 )
 from reyn.context.mutation import recent_tail
 from reyn.contract.parsing import parse
@@ -55,6 +55,7 @@ class CompactionPlan(NamedTuple):
     older: NormalizedMessageList
     kept: int
     kept_tokens: int
+    kept_size: int
     tokens: int
     max_summary: int
     """The size of the summary in characters, at most."""
@@ -108,9 +109,10 @@ def plan_compaction(phase: CompiledPhase, context: TurnContext, tape: Tape) -> C
     older = messages.tail(messages.length)[: messages.length - kept]
     if len([message for message in older if not message.is_summary and message not in stay]) < 1:
         return None
-    kept_tokens = sum(_tokens(message, tape) for message in stay)
+    texts = [sent_text(message, tape.content) for message in stay]
+    kept_tokens, size = sum(map(estimate_tokens, texts)), sum(len(text.encode()) for text in texts)
     most = max(400, max_tokens * _CHARS_PER_TOKEN // TAIL_SHARE)
-    return CompactionPlan(NormalizedMessageList(older), kept, kept_tokens, conversation.tokens, most)
+    return CompactionPlan(NormalizedMessageList(older), kept, kept_tokens, size, conversation.tokens, most)
 
 
 def _max_tokens(phase: CompiledPhase, tape: Tape) -> int:
@@ -150,11 +152,12 @@ async def compact(plan: CompactionPlan, phase: CompiledPhase, before: str, tape:
         summary = _summary(reply.text, phase.settings.sizes, validator)
         if isinstance(summary, str):
             content = Blob.of(summary.encode())
-            size = estimate_tokens("".join(part.text for part in summary_parts(content.hash)) + summary)
-            dropped, after = plan.older.length, plan.kept_tokens + size
-            tape.emit(
-                kinds.ContextCompacted(phase.name, call, content.hash, plan.kept, dropped, plan.tokens, after), content
+            text = "".join(part.text for part in summary_parts(content.hash)) + summary
+            tokens, size = plan.kept_tokens + estimate_tokens(text), plan.kept_size + len(text.encode())
+            compacted = kinds.ContextCompacted(
+                phase.name, call, content.hash, plan.kept, plan.older.length, plan.tokens, tokens, size
             )
+            tape.emit(compacted, content)
             return Compaction(attempt)
         rejected = tape.emit(kinds.ValidationError(call, summary.rule, summary.path, summary.message, reply.hash))
         error = f"{rejected.path}: {rejected.message}"
@@ -176,4 +179,4 @@ def _summary(text: str, sizes: Sizes, validator: Any) -> str | Rejected:
 
 
 def _tokens(message: NormalizedMessage, tape: Tape) -> int:
-    return estimate_tokens(message_text(message, tape.content))
+    return estimate_tokens(sent_text(message, tape.content))

@@ -218,13 +218,21 @@ class CompiledPhase(RunContext):
 
         A limit that was raised holds whatever the model declares.
         """
-        model = self.settings.prompt_limits.get(self.model, _UNKNOWN) if self.model else state.models.prompt_limit
-        if "max_prompt_tokens" in state.raised:
-            return msgspec.structs.replace(model, tokens=state.raised["max_prompt_tokens"])
-        own = self._own_prompt_tokens
-        if own is None or (model.tokens is not None and model.tokens <= own):
+        model = self._model_limit(state)
+        if self.is_limited_by_window(state):
             return model
-        return msgspec.structs.replace(model, tokens=own)
+        tokens = state.raised.get("max_prompt_tokens", self._own_prompt_tokens)
+        return msgspec.structs.replace(model, tokens=tokens)
+
+    def is_limited_by_window(self, state: RunState) -> bool:
+        """Return whether the prompt limit is the window of the model, and not a lower one of the configuration."""
+        if "max_prompt_tokens" in state.raised:
+            return False
+        own, window = self._own_prompt_tokens, self._model_limit(state).tokens
+        return own is None or (window is not None and window <= own)
+
+    def _model_limit(self, state: RunState) -> PromptLimit:
+        return self.settings.prompt_limits.get(self.model, _UNKNOWN) if self.model else state.models.prompt_limit
 
     def handoff_counter(self, state: RunState) -> CounterName:
         """Return how the tokens of handoffs are counted: `chars`, unless the project wants exact counts."""

@@ -25,6 +25,7 @@ from reyn.kernel.limits import act_turns, limit_of, limit_reached, repeated_fail
 from reyn.kernel.op_dispatch import OpLog, run_sub_skill
 from reyn.kernel.prompt_budget import fit_prompt
 from reyn.kernel.steps import StepFault, run_steps
+from reyn.kernel.transcript_budget import fit_transcript
 from reyn.kernel.turn import PreparedInput, TurnContext, execute_single_llm_phase, schedule_tool_batch
 from reyn.kernel.waits import ask_person
 from reyn.skills import successors
@@ -80,10 +81,13 @@ async def _take_turns(phase: CompiledPhase, entry: Visit, context: TurnContext, 
         calls += 1
         call = f"{entry.step}.{calls}"
         prompt = None
-        if phase.prompt_limit(tape.state).tokens is not None and not context.grows(spec):
+        if phase.prompt_limit(tape.state).tokens is not None:
             contents = context.contents(f"{entry.step}.{calls - 1}")
-            prompt = await fit_prompt(draft, contents, phase, log, call, tape)
-            spec = prompt.spec
+            if context.grows(spec):
+                prompt = await fit_transcript(draft, context.transcript, contents, phase, log, call, tape)
+            else:
+                prompt = await fit_prompt(draft, contents, phase, log, call, tape)
+            spec = prompt.spec if prompt is not None else spec
         answer = await execute_single_llm_phase(spec, compiled, call, context, phase.model, tape, prompt)
         reply, verdict = answer
         if phase.skill.checks_output and isinstance(verdict, Accepted):

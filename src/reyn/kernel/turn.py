@@ -25,8 +25,8 @@ from reyn.context import (
     correction,
     estimate_tokens,
     frame_message,
-    message_text,
     results_message,
+    sent_text,
     turn_message,
 )
 from reyn.contract import Accepted
@@ -226,9 +226,10 @@ class TurnContext:
         def content(name: str) -> bytes:
             return new[name] if name in new else self._tape.content(name)
 
-        tokens = sum(estimate_tokens(message_text(message, content, self.results)) for message in messages)
+        texts = [sent_text(message, content, self.results) for message in messages]
+        tokens, size = sum(map(estimate_tokens, texts)), sum(len(text.encode()) for text in texts)
         recorded = tuple(frame_message(message) for message in messages)
-        self._tape.emit(kinds.TranscriptExtended(self._phase.name, recorded, tokens, self._visit), *blobs)
+        self._tape.emit(kinds.TranscriptExtended(self._phase.name, recorded, tokens, self._visit, size), *blobs)
 
     def _turn_frame(self, turns_left: int | None) -> TurnFrame:
         entry, prepared, log = self._entry, self.prepared, self._log
@@ -272,19 +273,21 @@ async def execute_single_llm_phase(
     prepared = context.prepared
     sent, transcript = compiled.llm_messages, None
     blobs = [spec.stable, *prepared.blobs]
-    if context.grows(spec):
+    if prompt is not None and prompt.messages:
+        messages = prompt.messages
+        blobs += prompt.blobs
+        context.note_truncation(prompt)
+    elif context.grows(spec):
         transcript = context.messages
         system, memory = _by_reference(sent.system)
         blobs += memory
         messages = (system, *map(frame_message, sent.tail(sent.length - transcript.length)))
-    elif prompt is not None:
-        messages = prompt.messages
-        blobs += prompt.blobs
-        context.note_truncation(prompt)
     else:
         messages = tuple(map(frame_message, sent))
     reference = kinds.TranscriptRef(transcript.length, transcript.digest) if transcript is not None else None
     frame = tape.emit(kinds.FrameBuilt(messages, spec.form, prompt.budget if prompt else None, reference), *blobs)
+    # A recorded frame of another wording may be truncated where this one is not, or the reverse.
+    transcript = context.messages if frame.transcript is not None else None
     reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript)
     verdict = spec.contract.judge(reply.text, is_truncated=reply.is_truncated, probability=reply.probability)
     if verdict.dropped:

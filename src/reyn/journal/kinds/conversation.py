@@ -17,13 +17,14 @@ class TranscriptExtended(Body, frozen=True):
     """Messages were added to the transcript of a phase: the input of a visit, or an answer with the results of its ops.
 
     `visit` is 0 for a conversation, whose transcript all visits of the phase share; otherwise the transcript belongs to
-    this visit. `tokens` estimates the size of the messages.
+    this visit. `tokens` estimates the size of the messages at four characters a token, `size` is their length in bytes.
     """
 
     phase: str
     messages: Annotated[tuple[FrameMessage, ...], _Rendered]
     tokens: Annotated[Count, _Rendered]
     visit: Count = 0
+    size: Annotated[Count, _Rendered] = 0
 
 
 @event("turn_aborted", v=1, origin="outside", enters="running")
@@ -88,7 +89,8 @@ class ContextCompacted(Body, frozen=True):
     """A summary replaced the older messages of a conversation.
 
     `call` is the model call that wrote the `summary`. The last `kept` messages stay, and so does the last message of
-    the user. `dropped` is the number of messages that were replaced; the tokens are estimates of the transcript.
+    the user. `dropped` is the number of messages that were replaced; the tokens are estimates of the transcript, and
+    `size_after` is its length in bytes.
     """
 
     phase: str
@@ -98,3 +100,4 @@ class ContextCompacted(Body, frozen=True):
     dropped: Count
     tokens_before: Annotated[Count, _Rendered]
     tokens_after: Annotated[Count, _Rendered]
+    size_after: Annotated[Count, _Rendered] = 0

@@ -77,12 +77,16 @@ class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     reason: str = ""
 
 
-class HistoryPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A part of the history that a run starts with: `content` is a JSON list of `messages` messages."""
+class HistoryPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A part of the history that a run starts with: `content` is a JSON list of `messages` messages.
+
+    `tokens` estimates the size of their texts, `size` is its length in bytes.
+    """
 
     content: ContentName
     messages: Count
     tokens: Count
+    size: Count = 0
 
 
 class TranscriptRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
