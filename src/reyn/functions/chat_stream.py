@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.context import NormalizedMessage, NormalizedMessageList, rendered_message
+from reyn.context.histories import HISTORIES
 from reyn.errors import CallImpossible, ChatStopped, RunNotResumable
 from reyn.functions.abort import AbortSignal
 from reyn.functions.chat_items import ChatItem, ChatReply, ChatRestart, ChatText, ChatToolCall, ChatToolResult
 from reyn.functions.definition import enclosing
 from reyn.journal import decode, kinds
-from reyn.kernel.histories import HISTORIES
 from reyn.kernel.nesting import current_scope
 from reyn.skills import USER_MESSAGE
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from reyn.functions.chat import ChatDefinition, ChatOptions
     from reyn.journal import Event
-    from reyn.kernel.run_state import RunState
+    from reyn.kernel.snapshot import RunState
     from reyn.models import Delta, Message
     from reyn.runtime import OSRuntime, RunResult
 

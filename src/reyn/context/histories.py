@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from reyn.context import NormalizedMessage, NormalizedMessageList, estimate_tokens, sent_text
-from reyn.context.transcript import check_closed
+from reyn.context.render import sent_text
+from reyn.context.tokens import estimate_tokens
+from reyn.context.transcript import NormalizedMessage, NormalizedMessageList, check_closed
 from reyn.errors import HistoryInvalid, ReynError
 from reyn.journal import Blob, canonical, kinds
 from reyn.models import ToolCall
