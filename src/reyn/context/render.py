@@ -233,8 +233,8 @@ def recorded_mutation(message: FrameMessage) -> ContextMutation:
     match message.role:
         case "assistant" if message.status == "truncated":
             return AssistantTruncated(message.parts, message.reason)
-        case "tool" if message.status == "cancelled":
-            return ToolCancelled(message.call_id, "", message.reason)
+        case "tool" if message.status in ("cancelled", "unknown"):
+            return ToolCancelled(message.call_id, "", message.reason, message.status == "unknown")
         case "assistant":
             return AssistantMessage(message.parts, tuple(ToolCall(call.id, call.name, "") for call in message.calls))
         case "tool":

@@ -50,14 +50,15 @@ class NormalizedMessage(Message, frozen=True, omit_defaults=True):
     Attributes:
         parts: References to the content, instead of `text`.
         is_summary: Whether it replaces older messages.
-        status: `truncated` for an answer that was aborted, `cancelled` for a tool call without a result.
+        status: `truncated` for an answer that was aborted, `cancelled` for a tool call without a result,
+            `unknown` for one that was interrupted and may have taken effect.
         reason: Why it was aborted.
         marker: On a system message, the memory of the conversation.
     """
 
     parts: tuple[Part, ...] = ()
     is_summary: bool = False
-    status: Literal["", "truncated", "cancelled"] = ""
+    status: Literal["", "truncated", "cancelled", "unknown"] = ""
     reason: str = ""
     marker: SelfRefMarker | None = None
 

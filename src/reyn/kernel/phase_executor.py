@@ -111,7 +111,7 @@ async def _take_turns(phase: CompiledPhase, entry: Visit, context: TurnContext, 
                 retries = 0
                 continue
         context.pending, last_rejection = (), None
-        context.begin_ops(spec, answer)
+        context.begin_ops(spec, answer, call)
         batch = await schedule_tool_batch(verdict, call, phase, log, tape) if verdict.ops else None
         context.add_turn(spec, answer, batch, max(0, left - 1))
         if isinstance(verdict, Accepted) and (batch is None or batch.deferral is None):

@@ -296,14 +296,16 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
 
 
 def on_turn_aborted(state: RunState, body: kinds.TurnAborted) -> RunState:
-    """Interrupt the visit. An op without an outcome is cancelled; nobody is asked about it."""
-    return replace(state, aborted=body, recovery=_SETTLED)
+    """Interrupt the visit. An op without an outcome is not resolved: its result says that it may have taken effect."""
+    unknown = state.recovery.open_intent or state.recovery.unknown_outcome
+    return replace(state, aborted=body, recovery=Recovery(unknown_outcome=unknown))
 
 
 def on_phase_aborted(state: RunState, body: kinds.PhaseAborted) -> RunState:
     """End the run, or visit the phase again: its next message is another turn."""
     ending = Ending("abort", body.reason) if body.ends else None
-    return replace(state, visit=replace(state.visit, is_open=False), ending=ending, aborted=None)
+    visit = replace(state.visit, is_open=False)
+    return replace(state, visit=visit, ending=ending, aborted=None, recovery=_SETTLED)
 
 
 def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:

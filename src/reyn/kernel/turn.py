@@ -29,7 +29,7 @@ from reyn.context import (
     sent_text,
     turn_message,
 )
-from reyn.contract import Accepted
+from reyn.contract import Accepted, Rejected
 from reyn.journal import Blob, kinds
 from reyn.kernel.conversations import transcript_of
 from reyn.kernel.llm_call_recorder import ask
@@ -40,7 +40,7 @@ from reyn.models.native_reply import decode_reply
 
 if TYPE_CHECKING:
     from reyn.context import CompiledTurnContext, ContextMutation, Rollback
-    from reyn.contract import Acting, Rejected
+    from reyn.contract import Acting
     from reyn.kernel.compiled_skill import CompiledPhase, TurnSpec
     from reyn.kernel.conversations import Conversation
     from reyn.kernel.effects import Reply
@@ -105,8 +105,8 @@ class TurnContext:
         """The results in the first message of a transcript that grows; `None` before there is one."""
         self.pending: tuple[ContextMutation, ...] = ()
         self.wants_compaction = False
-        self._executing: tuple[TurnSpec, LlmPhaseResult, int] | None = None
-        """The turn whose ops are being executed, and the number of results before it."""
+        self._executing: tuple[TurnSpec, LlmPhaseResult, str, int] | None = None
+        """The turn whose ops are being executed, its call, and the number of results before it."""
 
     def contents(self, last_call: str) -> Contents:
         """Return the contents of the next turn, with the names under which ops can read those that are truncated."""
@@ -184,20 +184,31 @@ class TurnContext:
             more = ()
         self._extend((message, *more))
 
-    def begin_ops(self, spec: TurnSpec, answer: LlmPhaseResult) -> None:
+    def begin_ops(self, spec: TurnSpec, answer: LlmPhaseResult, call: str) -> None:
         """Remember which answer's ops are executed next, in case the turn is aborted."""
-        self._executing = (spec, answer, len(self._log.results))
+        self._executing = (spec, answer, call, len(self._log.results))
 
     def abort(self, aborted: kinds.TurnAborted) -> None:
         """Complete the transcript of an aborted turn: every tool call has exactly one result, completed ones stay."""
         mutations: tuple[ContextMutation, ...] = ()
         if self._executing is not None:
-            spec, answer, first = self._executing
-            mutations = _aborted_batch(answer_message(spec, answer.reply), self._log.results[first:], aborted.reason)
+            spec, answer, call, first = self._executing
+            results = self._log.results[first:]
+            interrupted = self._interrupted(answer, call, len(results))
+            mutations = _aborted_batch(answer_message(spec, answer.reply), results, aborted.reason, interrupted)
         elif aborted.partial is not None:
             mutations = (AssistantTruncated((kinds.Part(blob=aborted.partial),), aborted.reason),)
         if mutations:
             self._extend(mutations)
+
+    def _interrupted(self, answer: LlmPhaseResult, call: str, done: int) -> str:
+        """Return the kind of the op that had begun and may have taken effect; empty if there is none."""
+        ops = () if isinstance(answer.verdict, Rejected) else answer.verdict.ops
+        if done >= len(ops) or self._tape.state.recovery.unknown_outcome != f"{call}.{done + 1}":
+            return ""
+        form = self._phase.vocabulary.form_of(ops[done])
+        is_pure = form is not None and form.effect_of(ops[done]) == "pure"
+        return "" if is_pure else str(ops[done]["kind"])
 
     def correct(self, spec: TurnSpec, answer: LlmPhaseResult, shown: str, path: str, error: str) -> None:
         """Let the next turn show a rejected answer and the error.
@@ -309,15 +320,28 @@ def answer_message(spec: TurnSpec, reply: Reply) -> AssistantMessage:
     return AssistantMessage((kinds.Part(blob=reply.hash, reply=True),), calls)
 
 
-def _aborted_batch(message: AssistantMessage, results: list[str], reason: str) -> tuple[ContextMutation, ...]:
-    """Return the mutations for an answer of whose ops only the first ones have a result."""
+def _aborted_batch(
+    message: AssistantMessage, results: list[str], reason: str, interrupted: str
+) -> tuple[ContextMutation, ...]:
+    """Return the mutations for an answer of whose ops only the first ones have a result.
+
+    `interrupted` is the kind of the next op, if it had begun and may have taken effect.
+    """
     if not message.tool_calls:
         note = "The user aborted the turn; the other ops were not executed."
+        if interrupted:
+            note = (
+                f"The user aborted the turn. `{interrupted}` was interrupted and may have taken effect: check before "
+                "you repeat it. The ops after it were not executed."
+            )
         return (message, UserMessage(results_message(results, note)))
     done = [
         ToolResult(call.id, (kinds.Part(blob=name),)) for call, name in zip(message.tool_calls, results, strict=False)
     ]
-    cancelled = [ToolCancelled(call.id, call.name, reason) for call in message.tool_calls[len(results) :]]
+    cancelled = [
+        ToolCancelled(call.id, call.name, reason, is_outcome_unknown=bool(interrupted) and number == 0)
+        for number, call in enumerate(message.tool_calls[len(results) :])
+    ]
     return (message, *done, *cancelled)
 
 
