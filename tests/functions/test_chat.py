@@ -398,7 +398,9 @@ def test_an_interrupted_turn_is_resumed_with_its_reply(tmp_path: Path):
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(("effect", "status"), [("unsafe", "unknown"), ("idempotent", "unknown"), ("pure", "cancelled")])
+@pytest.mark.parametrize(
+    ("effect", "status"), [("unsafe", "unknown"), ("idempotent", "unknown"), ("pure", "cancelled")]
+)
 def test_a_message_after_a_killed_tool_says_that_the_tool_may_have_taken_effect(
     tmp_path: Path, effect: Any, status: str
 ):

@@ -19,6 +19,7 @@ from tests.support import write_skill
 
 IN = {"text": "in"}
 END = {"reason": "it is good", "choice": "end", "confidence": 1, "data": {"text": "done"}}
+WIDE = "敏捷的棕色狐狸跳过懒狗。"
 LINES = "The quick brown fox jumps over the lazy dog.\n"
 
 
@@ -204,17 +205,17 @@ def test_a_long_message_of_a_conversation_is_truncated_to_the_window(tmp_path: P
     )
     model = NativeModel(["Hello."], limit=1000)
     history = [
-        {"role": "user", "content": "first " + LINES * 10},
+        {"role": "user", "content": "first " + WIDE * 40},
         {
             "role": "assistant",
             "content": "",
             "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"x":1}'}}],
         },
-        {"role": "tool", "tool_call_id": "c", "content": LINES * 10},
+        {"role": "tool", "tool_call_id": "c", "content": WIDE * 40},
         {"role": "assistant", "content": "a reply"},
     ]
     with SyncRuntime.open(tmp_path, model=model, journal=MemoryJournal()) as rt:
-        result = rt.run("talk", "second " + LINES * 40, run_id="k", history=history)
+        result = rt.run("talk", "second " + WIDE * 60, run_id="k", history=history)
         assert result.status == "waiting", result.reason
         [request] = model.requests
         assert size_of(request) * 1.25 <= 1000

@@ -243,9 +243,9 @@ def recent_tail(messages: NormalizedMessageList, keep: int) -> tuple[NormalizedM
     kept = messages.tail(keep)
     while kept and kept[0].role == "tool" and len(kept) < messages.length:
         kept = messages.tail(len(kept) + 1)
-    if any(message.role == "user" and not message.is_summary for message in kept):
+    if any(message.is_said for message in kept):
         return tuple(message for message in kept if not message.is_summary)
     older = reversed(messages.tail(messages.length)[: messages.length - len(kept)])
-    said = next((message for message in older if message.role == "user" and not message.is_summary), None)
+    said = next((message for message in older if message.is_said), None)
     rest = tuple(message for message in kept if not message.is_summary)
     return rest if said is None else (said, *rest)

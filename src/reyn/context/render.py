@@ -23,7 +23,7 @@ from reyn.context.mutation import (
     ToolResult,
     UserMessage,
 )
-from reyn.context.transcript import NormalizedMessage
+from reyn.context.transcript import RESULTS_HEADING, NormalizedMessage
 from reyn.context.words import escape_line_ends, one_line, plain_text
 from reyn.journal import digest
 from reyn.journal.kinds import CallRef, FrameMessage, Part
@@ -206,9 +206,6 @@ def results_message(results: Sequence[str], notes: str = "") -> tuple[Part, ...]
     for name in results:
         parts += [Part(blob=name), Part(text="\n")]
     return (*parts, Part(text=f"\n{notes}\n")) if notes else tuple(parts)
-
-
-RESULTS_HEADING = "# Results\n"
 
 
 def frame_message(message: NormalizedMessage) -> FrameMessage:

@@ -21,6 +21,9 @@ from reyn.models import Image, Message, Role, ToolCall
 ROLES: tuple[str, ...] = get_args(Role)
 Content = str | tuple[Part, ...]
 """The content of a message: its text, or references to stored content that are rendered when a model is called."""
+RESULTS_HEADING = "# Results\n"
+"""The first part of a message with op results."""
+_RESULTS = (Part(text=RESULTS_HEADING),)
 _BLOCK = 64
 _EMPTY_DIGEST = digest(b"")
 
@@ -66,6 +69,11 @@ class NormalizedMessage(Message, frozen=True, omit_defaults=True):
     def content(self) -> Content:
         """The text, or the references to it."""
         return self.parts or self.text
+
+    @property
+    def is_said(self) -> bool:
+        """Whether a user says it: not a summary, and not op results."""
+        return self.role == "user" and not self.is_summary and self.parts[:1] != _RESULTS
 
 
 def message_of(role: Role, content: Content, **fields: Any) -> NormalizedMessage:

@@ -49,10 +49,10 @@ class AbortTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ChangeMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Change what a conversation remembers. `text` is what to remember, or the id to forget."""
+    """Change what a conversation remembers. `text` is what to remember, or the id to forget; empty to compact it."""
 
-    action: Literal["remember", "forget"]
-    text: str
+    action: Literal["remember", "forget", "compact"]
+    text: str = ""
 
 
 class RaiseLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,7 +1,7 @@
 """Compact a conversation: a recorded model call summarises the older messages, and the summary replaces them.
 
-A conversation is compacted when its transcript exceeds the phase's `max_tokens`, or when the model asks for it. A
-recent tail and the last message of the user stay as they are.
+A conversation is compacted when its transcript exceeds the phase's `max_tokens`, or when the model or the program asks
+for it. A recent tail and the last message of the user stay as they are.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from reyn.models import Candidate, Message, ToolDefinition
 
 TAIL_SHARE = 4
-"""The recent tail takes at most this fraction of the budget."""
+"""The recent tail takes at most this fraction of the budget, or of the transcript if that is shorter."""
 MAX_TAIL = 200
 """Messages that a recent tail has at most."""
 _CHARS_PER_TOKEN = 4
@@ -92,14 +92,15 @@ class SummaryRequest:
 def plan_compaction(phase: CompiledPhase, context: TurnContext, tape: Tape) -> CompactionPlan | None:
     """Return what to compact before the next turn; `None` if the conversation fits, or has nothing to summarise."""
     max_tokens, conversation = _max_tokens(phase, tape), context.transcript
-    is_asked, context.wants_compaction = context.wants_compaction, False
+    is_asked, context.wants_compaction = context.wants_compaction or conversation.wants_compaction, False
     if conversation.tokens <= max_tokens and not is_asked:
         return None
+    most_kept = min(max_tokens, conversation.tokens) // TAIL_SHARE
     messages = context.messages
     kept = kept_tokens = 0
     for message in reversed(messages.tail(MAX_TAIL)):
         size = _tokens(message, tape)
-        if kept and kept_tokens + size > max_tokens // TAIL_SHARE:
+        if kept and kept_tokens + size > most_kept:
             break
         kept, kept_tokens = kept + 1, kept_tokens + size
     if conversation.history:  # it is replaced as a whole
@@ -117,7 +118,7 @@ def plan_compaction(phase: CompiledPhase, context: TurnContext, tape: Tape) -> C
 
 def _max_tokens(phase: CompiledPhase, tape: Tape) -> int:
     """Return how long a transcript may be: as the phase says, within what a prompt for the model may have."""
-    settings, limit = phase.definition.conversation, phase.prompt_limit(tape.state).tokens
+    settings, limit = phase.definition.conversation, phase.estimated_tokens(tape.state)
     assert settings is not None
     # The rest is for the instructions, the choices and what the conversation remembers.
     return settings.max_tokens if limit is None else min(settings.max_tokens, limit * 3 // 4)

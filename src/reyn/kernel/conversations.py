@@ -49,6 +49,7 @@ class Conversation(msgspec.Struct, frozen=True):
         tokens: The estimated size of the messages, those of the history included, at four characters a token.
         size: Their length in bytes.
         history: What came before the messages, until it is compacted.
+        wants_compaction: Whether a program asked for a compaction.
     """
 
     visit: int = 0
@@ -57,6 +58,7 @@ class Conversation(msgspec.Struct, frozen=True):
     tokens: int = 0
     history: tuple[kinds.HistoryPart, ...] = ()
     size: int = 0
+    wants_compaction: bool = False
 
     def mutated(self, mutations: Sequence[ContextMutation], tokens: int = 0, size: int = 0) -> Conversation:
         """Return the conversation with mutations applied, which add to its tokens and bytes."""
@@ -68,6 +70,7 @@ class Conversation(msgspec.Struct, frozen=True):
             self.tokens + tokens,
             self.history,
             self.size + size,
+            self.wants_compaction,
         )
 
     @property
@@ -133,9 +136,11 @@ def _changed(conversation: Conversation, body: Change) -> Conversation:
             return conversation.mutated([recorded_mutation(message) for message in messages], tokens, size)
         case kinds.ExperienceRemembered(text=text) | kinds.MemoryChanged(action="remember", text=text):
             return conversation.mutated([ExperienceRemember(text)])
+        case kinds.MemoryChanged(action="compact"):
+            return msgspec.structs.replace(conversation, wants_compaction=True)
         case kinds.ExperienceForgotten(id=name) | kinds.MemoryChanged(text=name):
             return conversation.mutated([ExperienceForget(name)])
-    conversation = msgspec.structs.replace(conversation, history=(), tokens=0, size=0)
+    conversation = msgspec.structs.replace(conversation, history=(), tokens=0, size=0, wants_compaction=False)
     summary = ContextSummary(summary_parts(body.summary), body.kept)
     return conversation.mutated([summary], body.tokens_after, body.size_after)
 
@@ -167,6 +172,8 @@ def memory_of(state: RunState, phase: str) -> SelfRefMarker:
 
 def memory_error(memory: SelfRefMarker, action: str, text: str) -> str:
     """Return why a memory cannot be changed; empty if it can."""
+    if action == "compact":
+        return ""
     try:
         if action == "forget":
             forget(memory, text)

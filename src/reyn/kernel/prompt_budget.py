@@ -30,7 +30,6 @@ from reyn.kernel.effects import FitTokens, Pause
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from reyn.config.values import PromptLimit
     from reyn.context import CompiledTurnContext, TokenCounter
     from reyn.kernel.compiled_skill import CompiledPhase, TurnSpec
     from reyn.kernel.op_dispatch import OpLog
@@ -113,7 +112,7 @@ async def fit_prompt(
         tight_spec, tight_compiled = draft(is_truncated=True)
         tight_messages = tuple(map(frame_message, tight_compiled.llm_messages))
         tight = PromptLayout(tight_messages, log, contents.including(tight_spec.stable), is_truncated=True)
-        factor = counter_factor(limit, calibrated, is_window=phase.is_limited_by_window(tape.state))
+        factor = phase.counter_factor(tape.state)
         fitting = _Fitting(whole, tight, tokens, factor)
         if estimate := ESTIMATES.get(limit.counter):
             fitted = fitting(estimate)
@@ -157,25 +156,6 @@ def _surely_fits(
             if size > tokens:
                 return False
     return True
-
-
-UNCALIBRATED = 1250
-"""The factor of an estimate against the window of a model, before the model has reported a usage. Prose
-has about one token in four bytes, code and other scripts often one in three."""
-
-
-def counter_factor(limit: PromptLimit, calibrated: int | None, *, is_window: bool) -> int:
-    """Return the factor that calibrates the counter, per mille. It never lowers an exact count.
-
-    A limit of the configuration is one under the counter in use; the window of a model is one under its own tokenizer,
-    so that an estimate leaves a margin until it is calibrated.
-    """
-    is_estimate = limit.counter in ESTIMATES
-    if calibrated is None:
-        return UNCALIBRATED if is_estimate and is_window else NEUTRAL
-    if limit.counter == "model":
-        return NEUTRAL
-    return calibrated if is_estimate else max(NEUTRAL, calibrated)
 
 
 class Piece(NamedTuple):

@@ -21,8 +21,8 @@ from reyn.context import (
     message_text,
     sent_text,
 )
-from reyn.context.render import RESULTS_HEADING
 from reyn.context.tokens import BYTES, NEUTRAL
+from reyn.context.transcript import RESULTS_HEADING
 from reyn.errors import RunBlocked
 from reyn.journal import Blob, kinds
 from reyn.kernel import versions
@@ -37,7 +37,6 @@ from reyn.kernel.prompt_budget import (
     Prompt,
     PromptLayout,
     content_section,
-    counter_factor,
     recall_fitted,
     stop_at_limit,
 )
@@ -72,7 +71,7 @@ async def fit_transcript(
             return None
         spec, compiled = draft(is_truncated=False)
         calibrated = tape.state.models.calibration.get(model)
-        factor = counter_factor(limit, calibrated, is_window=phase.is_limited_by_window(tape.state))
+        factor = phase.counter_factor(tape.state)
         size = _Size.of(transcript, compiled, contents.including(spec.stable))
         # A recorded turn of another wording is executed again as it was, whatever the new wording would take.
         recorded = tape.upcoming.kind if tape.upcoming and tape.state.wording != versions.WORDING else None
@@ -226,14 +225,7 @@ class TranscriptLayout(PromptLayout):
 
 def _last_said(messages: Sequence[NormalizedMessage]) -> int:
     """Return the number of the last message of the user, which began the turn of a conversation."""
-    return next(
-        (
-            number
-            for number in range(len(messages) - 1, 0, -1)
-            if messages[number].role == "user" and messages[number].parts[:1] != (kinds.Part(text=RESULTS_HEADING),)
-        ),
-        1,
-    )
+    return next((number for number in range(len(messages) - 1, 0, -1) if messages[number].is_said), 1)
 
 
 def _recorded(message: NormalizedMessage, blobs: list[Blob]) -> kinds.FrameMessage:

@@ -101,7 +101,18 @@ class RunMessages(RuntimeBase):
         """
         self._change_memory(run, "forget", experience)
 
-    def _change_memory(self, run: str, action: Literal["remember", "forget"], text: str) -> None:
+    def compact(self, run: str) -> None:
+        """Let a conversation replace its older messages by a summary, before its next model call.
+
+        The summary is a recorded model call, which counts towards the run's limits. The last message of the user and
+        a recent tail stay. If there is nothing older yet, the conversation is compacted as soon as there is.
+
+        Raises:
+            MutationInvalid: The run has no conversation.
+        """
+        self._change_memory(run, "compact", "")
+
+    def _change_memory(self, run: str, action: Literal["remember", "forget", "compact"], text: str) -> None:
         row = self._project.reader.find(run)
         check_not_imported(row, "changed: it is never executed here")
         if row.status in ENDED:

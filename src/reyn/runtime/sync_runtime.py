@@ -317,6 +317,9 @@ class SyncRuntime:
     def forget(self, run: str, experience: str) -> None:
         self.runtime.forget(run, experience)
 
+    def compact(self, run: str) -> None:
+        self.runtime.compact(run)
+
     def experiences(self, run: str) -> tuple[Experience, ...]:
         return self.runtime.experiences(run)
 

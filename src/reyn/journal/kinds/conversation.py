@@ -75,11 +75,12 @@ class ExperienceForgotten(Body, frozen=True):
 class MemoryChanged(Body, frozen=True):
     """A program changed what a conversation remembers. `message` is the id of its request in the inbox.
 
-    `text` is what was remembered, or the id of the experience that was forgotten.
+    `text` is what was remembered, or the id of the experience that was forgotten. After `compact`, a summary replaces
+    the older messages before the next model call.
     """
 
     phase: str
-    action: Literal["remember", "forget"]
+    action: Literal["remember", "forget", "compact"]
     text: str
     message: Count
 

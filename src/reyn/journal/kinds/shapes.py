@@ -66,8 +66,8 @@ class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     """One message to the model: the concatenation of its parts.
 
     `calls` are the native tool calls of an answer, `call_id` is the call that a message with role `tool` answers.
-    `status` is `truncated` for an answer that was aborted, `cancelled` for a call without a result, and `unknown` for one
-    that was interrupted and may have taken effect.
+    `status` is `truncated` for an answer that was aborted, `cancelled` for a call without a result, and `unknown` for
+    one that was interrupted and may have taken effect.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
