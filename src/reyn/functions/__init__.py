@@ -12,6 +12,7 @@ from reyn.functions.function import AsyncLLMFunction, CallResult, LLMFunction, l
 from reyn.functions.images import load_image
 from reyn.functions.interface import ChatChunk, OpenAICompatible
 from reyn.functions.tools import Tool, ToolCallInfo, current_call, tool
+from reyn.kernel.hooks import Hook, HookTurn
 from reyn.models.protocol import Image
 
 __all__ = [
@@ -26,6 +27,8 @@ __all__ = [
     "ChatText",
     "ChatToolCall",
     "ChatToolResult",
+    "Hook",
+    "HookTurn",
     "Image",
     "LLMChat",
     "LLMFunction",

@@ -29,6 +29,7 @@ from reyn.skills.values import END, MIN_TOKENS, ArtifactType, ConversationSettin
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from reyn.kernel.hooks import Hook
     from reyn.kernel.live import Listener
     from reyn.models import Model
     from reyn.ops import Op
@@ -178,11 +179,6 @@ class LLMChat(Decorated, Generic[P]):
                 f"{self._definition.what}: the conversation `{options.key}` has a history of its own",
                 hint="Pass `history`, or a `key`, not both.",
             )
-        if options.key is not None and message.images:
-            raise CallImpossible(
-                f"{self._definition.what}: a message of a conversation with a key cannot have images",
-                hint="Call it without a key, or let a tool return the image.",
-            )
         return ChatStream(ChatCall(self._definition, options, message, history))
 
     def resume(self) -> ChatStream:
@@ -266,6 +262,7 @@ def llm_chat(
     max_tokens: int = ConversationSettings().max_tokens,
     max_act_turns: int = DEFAULT_ACT_TURNS,
     max_retries: int | None = None,
+    hooks: Sequence[Hook] = (),
 ) -> _Decorator: ...
 
 
@@ -281,6 +278,7 @@ def llm_chat(
     max_tokens: int = ConversationSettings().max_tokens,
     max_act_turns: int = DEFAULT_ACT_TURNS,
     max_retries: int | None = None,
+    hooks: Sequence[Hook] = (),
 ) -> Any:
     """Make a Python function a conversation with a model. Its body is never executed.
 
@@ -298,12 +296,13 @@ def llm_chat(
         max_tokens: The size above which older messages of a conversation with a key are replaced by a summary.
         max_act_turns: In how many turns of a call the model may use tools.
         max_retries: How often a rejected answer is asked for again; by default `max_phase_retries` of the project.
+        hooks: Functions that are called before each model call, and return mutations of what the model sees.
 
     Raises:
         FunctionInvalid: The function cannot be a conversation.
     """
     decoration = ChatDecoration(
-        llm_interface, toolkit, runtime, template_params, max_act_turns, max_retries, memory, max_tokens
+        llm_interface, toolkit, runtime, template_params, max_act_turns, max_retries, hooks, memory, max_tokens
     )
     decorator = _Decorator(decoration)
     return decorator if function is None else decorator(function)

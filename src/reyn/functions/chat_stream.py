@@ -131,13 +131,13 @@ class ChatCall:
             if options.run_id is None:
                 raise CallImpossible(f"{self._definition.what}: `resume` needs a key or a run id")
             return await self._resume(options.run_id)
+        return await self._start(options.run_id)
+
+    async def _start(self, run_id: str | None) -> RunResult:
+        assert self._message is not None
         history = self._history
         if self._message.images:  # a run's input is text; the images come right before it
             history = history.append(NormalizedMessage("user", "", self._message.images))
-        return await self._start(options.run_id, history)
-
-    async def _start(self, run_id: str | None, history: NormalizedMessageList) -> RunResult:
-        assert self._message is not None
         system = history.system.text if history.system is not None else None
         self._run_id = run_id or ""
         return await self._runtime.run(
@@ -156,7 +156,7 @@ class ChatCall:
         if not runtime.is_recorded(run_id):
             if self._message is None:
                 raise CallImpossible(f"{self._definition.what}: the conversation `{self._options.key}` does not exist")
-            return await self._start(run_id, self._history)
+            return await self._start(run_id)
         row = runtime.find(run_id)
         if self._message is None:
             return await self._resume(run_id)
@@ -169,7 +169,7 @@ class ChatCall:
             row = runtime.find(run_id)
         if row.wait is None or not row.wait.id.endswith(".message"):
             raise self._stopped(run_id, str(row.status), row.reason)
-        runtime.answer(run_id, row.wait.id, self._message.text)
+        runtime.answer(run_id, row.wait.id, self._message.text, images=self._message.images)
         return await self._resume(run_id)
 
     async def _resume(self, run_id: str) -> RunResult:
@@ -278,7 +278,7 @@ class ChatCall:
 
 def _rendered(message: NormalizedMessage, content: Callable[[str], bytes]) -> NormalizedMessage:
     """Return a message with its text. Of a reply that was recorded as JSON, this is what the user saw."""
-    rendered = rendered_message(message, content)
+    rendered = rendered_message(message, content, with_images=True)
     is_json = message.role == "assistant" and not message.status and not any(part.reply for part in message.parts)
     try:
         answer = msgspec.json.decode(rendered.text) if is_json else None

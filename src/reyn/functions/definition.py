@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from reyn.errors import CallImpossible, FunctionInvalid
+from reyn.errors import CallImpossible, FunctionInvalid, HookFailed
 from reyn.functions import ambient
 from reyn.functions.options import (
     check_callback,
@@ -26,11 +26,13 @@ from reyn.functions.options import (
     check_values,
 )
 from reyn.functions.skill import Template, permission_requests, skill_name
+from reyn.kernel.hooks import check_hooks
 from reyn.runtime import SyncRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from reyn.kernel.hooks import Hook
     from reyn.kernel.live import Listener, OnDelta
     from reyn.kernel.nesting import RunScope
     from reyn.models import Model
@@ -51,6 +53,7 @@ class Decoration:
     template_params: Mapping[str, Any] | Sequence[str] | None = None
     max_act_turns: int = DEFAULT_ACT_TURNS
     max_retries: int | None = None
+    hooks: Sequence[Hook] = ()
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,10 @@ class Definition:
         check_count(decoration.max_act_turns, "max_act_turns", 0, self.what)
         check_count(decoration.max_retries, "max_retries", 0, self.what)
         check_model(decoration.llm_interface, self.what)
+        try:
+            check_hooks(decoration.hooks)
+        except HookFailed as error:
+            raise FunctionInvalid(f"{self.what}: {error.message}", hint=error.own_hint) from error
         self.template = Template(text, params, self.what)
         self.decoration = replace(decoration, toolkit=check_toolkit(decoration.toolkit, self.what))
         self._views: list[tuple[Any, Any]] = []
@@ -136,7 +143,9 @@ class Definition:
         settings = dict(self.settings)
         if decoration.max_retries is not None:
             settings["max_phase_retries"] = decoration.max_retries
-        return runtime.derive(ops=decoration.toolkit, model=model, permissions=grants, **settings)
+        return runtime.derive(
+            ops=decoration.toolkit, model=model, permissions=grants, hooks=decoration.hooks, **settings
+        )
 
     async def async_runtime(self, scope: RunScope | None) -> OSRuntime:
         """Return the runtime of an `async` call: the decorator's, the calling op's, the one in use, or the project's.

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from reyn.journal.kinds import Usage
+    from reyn.kernel.hooks import Hook
     from reyn.kernel.live import Listener, OnDelta
     from reyn.kernel.nesting import RunScope
     from reyn.models import Model
@@ -350,6 +351,7 @@ def llm_function(
     template_params: Mapping[str, Any] | Sequence[str] | None = None,
     max_act_turns: int = DEFAULT_ACT_TURNS,
     max_retries: int | None = None,
+    hooks: Sequence[Hook] = (),
 ) -> _Decorator: ...
 
 
@@ -363,6 +365,7 @@ def llm_function(
     template_params: Mapping[str, Any] | Sequence[str] | None = None,
     max_act_turns: int = DEFAULT_ACT_TURNS,
     max_retries: int | None = None,
+    hooks: Sequence[Hook] = (),
 ) -> Any:
     """Make a Python function one that a model executes. Its body is never executed.
 
@@ -379,12 +382,13 @@ def llm_function(
             by name. Without, every brace is text.
         max_act_turns: In how many turns the model may call tools.
         max_retries: How often a rejected answer is asked for again; by default `max_phase_retries` of the project.
+        hooks: Functions that are called before each model call, and return mutations of what the model sees.
 
     Raises:
         FunctionInvalid: The function cannot become a skill.
         TemplateInvalid: The docstring does not use a declared template parameter.
     """
-    decoration = Decoration(llm_interface, toolkit, runtime, template_params, max_act_turns, max_retries)
+    decoration = Decoration(llm_interface, toolkit, runtime, template_params, max_act_turns, max_retries, hooks)
     names = sys._getframe(1).f_locals  # noqa: SLF001 - annotations may name local classes of the caller
     decorator = _Decorator(decoration, names)
     return decorator if function is None else decorator(function)

@@ -62,12 +62,21 @@ class RaiseLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     value: int | None
 
 
+class AttachedImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An image of an answer: its content in base64 with its media type, or its address."""
+
+    media_type: str = ""
+    data: str = ""
+    url: str = ""
+
+
 class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Answer the open question with the id `wait`."""
+    """Answer the open question with the id `wait`. What a user says in a conversation may have images."""
 
     wait: str
     value: Any
     by: str = ""
+    images: tuple[AttachedImage, ...] = ()
 
 
 InboxPayload = Cancel | AbortTurn | ChangeMemory | RaiseLimit | Answer

@@ -257,6 +257,10 @@ class CompiledPhase(RunContext):
     def _model_limit(self, state: RunState) -> PromptLimit:
         return self.settings.prompt_limits.get(self.model, _UNKNOWN) if self.model else state.models.prompt_limit
 
+    def calls_hooks(self, state: RunState) -> bool:
+        """Return whether hooks of the program are called before each model call."""
+        return state.started is not None and bool(state.started.hooks)
+
     def handoff_counter(self, state: RunState) -> CounterName:
         """Return how the tokens of handoffs are counted: `chars`, unless the project wants exact counts."""
         return self.prompt_limit(state).counter if self.settings.counter == "exact" else "chars"

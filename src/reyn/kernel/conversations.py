@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.context import (
+    ContextReplace,
     ContextState,
     ContextSummary,
     DataFromSelfRef,
@@ -22,6 +23,7 @@ from reyn.context import (
     recorded_mutation,
 )
 from reyn.context.histories import HISTORIES
+from reyn.context.records import mutation_of
 from reyn.context.selfref import forget, remember
 from reyn.errors import MutationInvalid
 from reyn.journal import kinds
@@ -73,6 +75,11 @@ class Conversation(msgspec.Struct, frozen=True):
             self.wants_compaction,
         )
 
+    def without_history(self) -> Conversation:
+        """Return the conversation without the messages that came before it, and without their size."""
+        tokens, size = sum(part.tokens for part in self.history), sum(part.size for part in self.history)
+        return msgspec.structs.replace(self, history=(), tokens=self.tokens - tokens, size=self.size - size)
+
     @property
     def length(self) -> int:
         """The number of messages, those of the history included."""
@@ -120,13 +127,14 @@ Change = (
     | kinds.ExperienceRemembered
     | kinds.ExperienceForgotten
     | kinds.MemoryChanged
+    | kinds.ContextMutated
     | kinds.ContextCompacted
 )
 
 
 def changed(conversations: Mapping[str, Conversation], body: Change) -> dict[str, Conversation]:
     """Return the transcripts of a run after an event."""
-    visit = body.visit if isinstance(body, kinds.TranscriptExtended) else 0
+    visit = (body.visit or 0) if isinstance(body, kinds.TranscriptExtended | kinds.ContextMutated) else 0
     return {**conversations, body.phase: _changed(_begun(conversations, body.phase, visit), body)}
 
 
@@ -136,6 +144,12 @@ def _changed(conversation: Conversation, body: Change) -> Conversation:
             return conversation.mutated([recorded_mutation(message) for message in messages], tokens, size)
         case kinds.ExperienceRemembered(text=text) | kinds.MemoryChanged(action="remember", text=text):
             return conversation.mutated([ExperienceRemember(text)])
+        case kinds.ContextMutated(mutations=records, tokens_after=tokens, size_after=size):
+            mutations = [mutation_of(record) for record in records]
+            if any(isinstance(mutation, ContextReplace | ContextSummary) for mutation in mutations):
+                conversation = conversation.without_history()
+            patched = conversation.mutated(mutations)
+            return msgspec.structs.replace(patched, tokens=tokens, size=size)
         case kinds.MemoryChanged(action="compact"):
             return msgspec.structs.replace(conversation, wants_compaction=True)
         case kinds.ExperienceForgotten(id=name) | kinds.MemoryChanged(text=name):

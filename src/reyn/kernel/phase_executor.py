@@ -20,6 +20,7 @@ from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.compaction import compact, plan_compaction
 from reyn.kernel.effects import CheckOutput, Pause, Restore, TurnInterrupted
 from reyn.kernel.handoffs import hand_in, hand_over
+from reyn.kernel.inbox import MESSAGE
 from reyn.kernel.limits import act_turns, limit_of, limit_reached, repeated_failure, within_limits
 from reyn.kernel.op_dispatch import OpLog, run_sub_skill
 from reyn.kernel.prompt_budget import fit_prompt
@@ -71,6 +72,8 @@ async def _take_turns(phase: CompiledPhase, entry: Visit, context: TurnContext, 
         left = 0 if phase.skips_limit_checks and not tape.state.raised else await _turns_left(phase, turns, tape)
         draft = partial(_draft, phase, context, log, left, MAX_TRUNCATED_READS - reads, tape)
         spec, compiled = draft()
+        if phase.calls_hooks(tape.state) and await context.call_hooks(spec, compiled, f"{entry.step}.{calls + 1}"):
+            spec, compiled = draft()
         if context.is_conversation and (plan := plan_compaction(phase, context, tape)) is not None:
             compaction = await compact(plan, phase, f"{entry.step}.{calls}", tape)
             calls += compaction.calls
@@ -150,9 +153,10 @@ async def _prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: T
     """
     limit, back = phase.settings.sizes.input_bytes, entry.rollback
     content = Blob(entry.input.hash, tape.content(entry.input.hash))
+    images: tuple[kinds.Part, ...] = ()
     said = _continues(phase, entry)
     if said:
-        content = await _next_message(content.content, entry, tape)
+        content, images = await _next_message(content.content, entry, tape)
     if phase.definition.preprocessor:
         artifact: dict[str, Any] = msgspec.json.decode(content.content)
         enriched = await run_steps(phase.definition.preprocessor, artifact, f"{entry.step}.pre", phase, log, tape)
@@ -167,9 +171,9 @@ async def _prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: T
     )
     if len(content.content) > limit:
         shown = log.truncate_blob(f"{entry.step}.input", content, limit, tape)
-        return PreparedInput(content.hash, shown, (), rollback, reads)
+        return PreparedInput(content.hash, shown, (), rollback, reads, images)
     blobs = (content,) if phase.definition.preprocessor or said else ()
-    return PreparedInput(content.hash, content.hash, blobs, rollback, reads)
+    return PreparedInput(content.hash, content.hash, blobs, rollback, reads, images)
 
 
 def _continues(phase: CompiledPhase, entry: Visit) -> bool:
@@ -183,11 +187,13 @@ def _continues(phase: CompiledPhase, entry: Visit) -> bool:
     return follows_itself and (not entry.reply or entry.reply == entry.input.hash)
 
 
-async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> Blob:
-    """Show the reply to the user, wait for what the user says next, and return it as a `user_message`."""
+async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> tuple[Blob, tuple[kinds.Part, ...]]:
+    """Show the reply to the user, wait for what the user says next, and return it as a `user_message`, with images."""
     schema = {"type": "string", "minLength": 1, "maxLength": MAX_MESSAGE_CHARS}
-    text = await ask_person(f"{entry.step}.message", beginning(plain_text(reply)), schema, tape)
-    return Blob.of(canonical({"type": USER_MESSAGE.name, "data": {"text": text}}))
+    text = await ask_person(f"{entry.step}{MESSAGE}", beginning(plain_text(reply)), schema, tape)
+    answer = tape.state.last_answer
+    images = tuple(kinds.Part(image=image) for image in answer.images) if answer is not None else ()
+    return Blob.of(canonical({"type": USER_MESSAGE.name, "data": {"text": text}})), images
 
 
 MAX_MESSAGE_CHARS = 10_000_000

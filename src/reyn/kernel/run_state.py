@@ -143,6 +143,8 @@ def on_run_resumed(state: RunState, body: kinds.RunResumed) -> RunState:
     if body.skill_hash is not None:
         skill = body.skill or started.skill
         started = replace(started, skill=skill, skill_hash=body.skill_hash, ops=body.ops or started.ops)
+    if body.hooks is not None:
+        started = replace(started, hooks=body.hooks)
     history = replace(state.history, trail=()) if body.skill_hash else state.history
     if body.skill_hash or body.model:
         history = history.without_decisions()
@@ -359,6 +361,14 @@ def on_transcript_change(state: RunState, body: Any) -> RunState:
         raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}`: {error.message}") from error
 
 
+def on_context_mutated(state: RunState, body: kinds.ContextMutated) -> RunState:
+    """Apply the mutations of hooks to a transcript that grows; a fresh frame is patched by its own turn."""
+    missing = "the hooks of the run were not called: it was resumed without the program that has them"
+    if not body.called and missing not in state.warnings:
+        state = state.with_warning(missing)
+    return state if body.visit is None or not body.mutations else on_transcript_change(state, body)
+
+
 # -- effects ------------------------------------------------------------------------------------------
 
 
@@ -446,6 +456,7 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.ExperienceForgotten: on_transcript_change,
     kinds.ContextCompacted: on_transcript_change,
     kinds.MemoryChanged: on_transcript_change,
+    kinds.ContextMutated: on_context_mutated,
     kinds.OpStarted: on_op_started,
     kinds.RequestFulfilled: on_intent,
     kinds.OpCompleted: on_op_completed,

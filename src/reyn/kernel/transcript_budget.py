@@ -17,10 +17,10 @@ from reyn.context import (
     Section,
     SectionCost,
     assemble_sections,
-    frame_message,
     message_text,
     sent_text,
 )
+from reyn.context.records import stored_message
 from reyn.context.tokens import BYTES, NEUTRAL
 from reyn.context.transcript import RESULTS_HEADING
 from reyn.errors import RunBlocked
@@ -40,8 +40,6 @@ from reyn.kernel.prompt_budget import (
     recall_fitted,
     stop_at_limit,
 )
-from reyn.models import ModelAnswer
-from reyn.models.native_reply import encode_reply
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -174,7 +172,7 @@ class TranscriptLayout(PromptLayout):
         """Lay out what a turn would send. Messages of a caller's history are stored to be referred to."""
         sent = compiled.llm_messages
         blobs: list[Blob] = []
-        messages = tuple(_recorded(message, blobs) for message in sent)
+        messages = tuple(stored_message(message, blobs) for message in sent)
         for blob in blobs:
             contents = contents.including(blob)
         added = sent.length - transcript.length
@@ -226,22 +224,6 @@ class TranscriptLayout(PromptLayout):
 def _last_said(messages: Sequence[NormalizedMessage]) -> int:
     """Return the number of the last message of the user, which began the turn of a conversation."""
     return next((number for number in range(len(messages) - 1, 0, -1) if messages[number].is_said), 1)
-
-
-def _recorded(message: NormalizedMessage, blobs: list[Blob]) -> kinds.FrameMessage:
-    """Return a message as a frame records it. What is not stored yet is added to the blobs."""
-    if message.parts or message.role == "system":
-        return frame_message(message)
-    if message.tool_calls:
-        reply = Blob.of(encode_reply(ModelAnswer(message.text, tool_calls=message.tool_calls), str))
-        blobs.append(reply)
-        calls = tuple(kinds.CallRef(call.id, call.name) for call in message.tool_calls)
-        return kinds.FrameMessage("assistant", (kinds.Part(blob=reply.hash, reply=True),), calls)
-    recorded, text = frame_message(message), Blob.of(message.text.encode())
-    blobs.append(text)
-    return kinds.FrameMessage(
-        recorded.role, (kinds.Part(blob=text.hash),), (), recorded.call_id, recorded.status, recorded.reason
-    )
 
 
 class _Fitting:

@@ -14,6 +14,7 @@ from reyn.context import (
     AssistantMessage,
     AssistantTruncated,
     Execution,
+    MultimodalToolResult,
     NormalizedMessage,
     NormalizedMessageList,
     ToolCancelled,
@@ -29,9 +30,13 @@ from reyn.context import (
     sent_text,
     turn_message,
 )
+from reyn.context.records import mutation_of
+from reyn.context.render import image_parts
 from reyn.contract import Accepted, Rejected
 from reyn.journal import Blob, kinds
 from reyn.kernel.conversations import transcript_of
+from reyn.kernel.effects import CallHooks
+from reyn.kernel.hooks import HOOKS
 from reyn.kernel.llm_call_recorder import ask
 from reyn.kernel.op_dispatch import run_op
 from reyn.kernel.prompt_budget import Contents
@@ -61,6 +66,8 @@ class PreparedInput(NamedTuple):
     blobs: tuple[Blob, ...] = ()
     rollback: Rollback | None = None
     reads: tuple[tuple[str, str], ...] = ()
+    images: tuple[kinds.Part, ...] = ()
+    """The images of what a user says."""
 
 
 class LlmPhaseResult(NamedTuple):
@@ -104,6 +111,8 @@ class TurnContext:
         self._first_results: tuple[str, ...] | None = None
         """The results in the first message of a transcript that grows; `None` before there is one."""
         self.pending: tuple[ContextMutation, ...] = ()
+        self._hooked: tuple[ContextMutation, ...] = ()
+        """The mutations of hooks for the next turn, if it has a fresh frame."""
         self.wants_compaction = False
         self._executing: tuple[TurnSpec, LlmPhaseResult, str, int] | None = None
         """The turn whose ops are being executed, its call, and the number of results before it."""
@@ -151,10 +160,26 @@ class TurnContext:
         if not self.grows(spec):
             message = turn_message(self._turn_frame(turns_left), spec.closing, has_choices=len(spec.candidates) > 1)
             base = _NO_MESSAGES.append(NormalizedMessage("user", "", parts=message.parts))
-            return compile_invocation_turn(spec.invocation, base, self.pending)
+            return compile_invocation_turn(spec.invocation, base, (*self._hooked, *self.pending))
         if self._first_results is None:
             self._begin(spec, turns_left)
         return compile_invocation_turn(spec.invocation, self.messages, self.pending, self.transcript.selfref)
+
+    async def call_hooks(self, spec: TurnSpec, compiled: CompiledTurnContext, call: str) -> bool:
+        """Call the hooks of the program before a turn; return whether they patched it.
+
+        They patch a transcript that grows for good. A turn with a fresh frame is patched alone.
+        """
+        name = call + HOOKS
+        if self.grows(spec):
+            effect = CallHooks(name, self._phase.name, self.messages, self._visit, self.transcript, self.results)
+        else:
+            effect = CallHooks(name, self._phase.name, compiled.transcript, results=self.results)
+        self._hooked = ()
+        mutated = await effect
+        if mutated.visit is None:
+            self._hooked = tuple(mutation_of(record) for record in mutated.mutations)
+        return bool(mutated.mutations)
 
     def _begin(self, spec: TurnSpec, turns_left: int | None) -> None:
         """Add the input of the visit to the transcript. In a conversation, it is what the user says."""
@@ -162,7 +187,7 @@ class TurnContext:
         frame = self._turn_frame(None if self.is_conversation else turns_left)
         has_choices = not self.is_conversation and len(spec.candidates) > 1
         message = turn_message(frame, spec.closing, has_choices=has_choices)
-        self._extend((UserMessage(message.parts),), *self.prepared.blobs)
+        self._extend((UserMessage((*message.parts, *self.prepared.images)),), *self.prepared.blobs)
 
     def add_turn(self, spec: TurnSpec, answer: LlmPhaseResult, batch: ToolBatchResult | None, turns_left: int) -> None:
         """Add an answer and the results of its ops to the transcript, if it grows. Corrections are not part of it."""
@@ -175,14 +200,21 @@ class TurnContext:
         message = answer_message(spec, answer.reply)
         more: tuple[ContextMutation, ...]
         if message.tool_calls:
-            parts = ((kinds.Part(blob=name),) for name in results)
-            more = tuple(ToolResult(call.id, part) for call, part in zip(message.tool_calls, parts, strict=True))
+            more = tuple(
+                self._tool_result(call.id, name) for call, name in zip(message.tool_calls, results, strict=True)
+            )
         elif results:
             notes = "" if is_final else f"Turns with ops left: {turns_left}."
             more = (UserMessage(results_message(results, notes)),)
         else:
             more = ()
         self._extend((message, *more))
+
+    def _tool_result(self, call: str, result: str) -> ContextMutation:
+        """Return the mutation for the result of a call: its content, and the images that it names."""
+        content = kinds.Part(blob=result)
+        images = image_parts(self._tape.content(result))
+        return MultimodalToolResult(call, (content, *images), ()) if images else ToolResult(call, (content,))
 
     def begin_ops(self, spec: TurnSpec, answer: LlmPhaseResult, call: str) -> None:
         """Remember which answer's ops are executed next, in case the turn is aborted."""
@@ -195,7 +227,9 @@ class TurnContext:
             spec, answer, call, first = self._executing
             results = self._log.results[first:]
             interrupted = self._interrupted(answer, call, len(results))
-            mutations = _aborted_batch(answer_message(spec, answer.reply), results, aborted.reason, interrupted)
+            message = answer_message(spec, answer.reply)
+            done = [self._tool_result(one.id, name) for one, name in zip(message.tool_calls, results, strict=False)]
+            mutations = _aborted_batch(message, results, done, aborted.reason, interrupted)
         elif aborted.partial is not None:
             mutations = (AssistantTruncated((kinds.Part(blob=aborted.partial),), aborted.reason),)
         if mutations:
@@ -321,11 +355,12 @@ def answer_message(spec: TurnSpec, reply: Reply) -> AssistantMessage:
 
 
 def _aborted_batch(
-    message: AssistantMessage, results: list[str], reason: str, interrupted: str
+    message: AssistantMessage, results: list[str], done: list[ContextMutation], reason: str, interrupted: str
 ) -> tuple[ContextMutation, ...]:
     """Return the mutations for an answer of whose ops only the first ones have a result.
 
-    `interrupted` is the kind of the next op, if it had begun and may have taken effect.
+    `done` has the results of native tool calls. `interrupted` is the kind of the next op, if it had begun and may have
+    taken effect.
     """
     if not message.tool_calls:
         note = "The user aborted the turn; the other ops were not executed."
@@ -335,9 +370,6 @@ def _aborted_batch(
                 "you repeat it. The ops after it were not executed."
             )
         return (message, UserMessage(results_message(results, note)))
-    done = [
-        ToolResult(call.id, (kinds.Part(blob=name),)) for call, name in zip(message.tool_calls, results, strict=False)
-    ]
     cancelled = [
         ToolCancelled(call.id, call.name, reason, is_outcome_unknown=bool(interrupted) and number == 0)
         for number, call in enumerate(message.tool_calls[len(results) :])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from reyn.errors import MutationInvalid, RunNotResumable
-from reyn.journal import ENDED, AbortTurn, Cancel, ChangeMemory
+from reyn.journal import ENDED, AbortTurn, AttachedImage, Cancel, ChangeMemory
 from reyn.kernel.conversations import memory_error, memory_of
 from reyn.runs.family import descendants
 from reyn.runs.importing import check_not_imported
@@ -16,13 +16,18 @@ from reyn.runs.questions import post_reply
 from reyn.runtime.base import RuntimeBase
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reyn.models import Image
     from reyn.runs.questions import PostedReply
 
 
 class RunMessages(RuntimeBase):
     """Messages to runs."""
 
-    def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
+    def answer(
+        self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "", images: Sequence[Image] = ()
+    ) -> PostedReply:
         """Post a reply to an open question of a run or of its descendants.
 
         If a process executes the run, it continues with the reply. `resume_answered` resumes the run otherwise.
@@ -33,6 +38,7 @@ class RunMessages(RuntimeBase):
             value: The reply, a JSON value.
             is_text: Whether `value` is text as a user typed it: taken as text if the question takes text, else as JSON.
             by: The name of the user who replies; it is recorded.
+            images: The images of what a user says in a conversation.
 
         Raises:
             QuestionUnknown: The question is not open, has a reply already, or has expired.
@@ -42,7 +48,14 @@ class RunMessages(RuntimeBase):
         check_not_imported(row, "answered")
         value = self._project.scrub(value)
         posted = post_reply(
-            self._project.journal, row, wait, value, now=self._project.clock.now(), is_text=is_text, by=by
+            self._project.journal,
+            row,
+            wait,
+            value,
+            now=self._project.clock.now(),
+            is_text=is_text,
+            by=by,
+            images=tuple(AttachedImage(image.media_type, image.data, image.url) for image in images),
         )
         self._executor.polling.notify(posted.run_id)
         return posted

@@ -85,6 +85,51 @@ class MemoryChanged(Body, frozen=True):
     message: Count
 
 
+MutationName = Literal[
+    "AssistantMessage",
+    "ToolResult",
+    "MultimodalToolResult",
+    "UserMessage",
+    "ContextReplace",
+    "ContextSummary",
+    "ExperienceRemember",
+    "ExperienceForget",
+    "AssistantTruncated",
+    "ToolCancelled",
+]
+
+
+class MutationRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A patch of a transcript. `messages` are those that it adds, or that replace the transcript.
+
+    `keep` is the number of messages that a summary leaves, `texts` are texts to remember, or the id to forget.
+    """
+
+    mutation: MutationName
+    messages: tuple[FrameMessage, ...] = ()
+    keep: Count = 0
+    texts: tuple[str, ...] = ()
+
+
+@event("context_mutated", v=1, origin="outcome")
+class ContextMutated(Body, frozen=True):
+    """The hooks of a program were called before a model call, and patched what the model sees.
+
+    `visit` is 0 if they patched the transcript of a conversation, the number of the visit if they patched that of a
+    visit with native tool calls, and null if they patched the prompt of this turn alone. The tokens and the size are
+    those of the transcript after it. `called` is false if the run was resumed without the program's hooks.
+    """
+
+    call: str
+    phase: str
+    hooks: tuple[str, ...]
+    mutations: tuple[MutationRecord, ...] = ()
+    visit: Count | None = None
+    tokens_after: Count = 0
+    size_after: Count = 0
+    called: bool = True
+
+
 @event("context_compacted", v=1, origin="derived")
 class ContextCompacted(Body, frozen=True):
     """A summary replaced the older messages of a conversation.

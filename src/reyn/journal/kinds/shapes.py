@@ -40,8 +40,16 @@ class PhaseArtifact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     artifact: ArtifactRef
 
 
+class ImageRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An image in a message: its stored content with its media type, or the address that the provider fetches."""
+
+    media_type: str = ""
+    content: ContentName | None = None
+    url: str = ""
+
+
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A piece of a message: a blob, a short text, or the first `results` op results of the visit, one per line.
+    """A piece of a message: a blob, a short text, an image, or the first `results` op results, one per line.
 
     `digest` covers the hashes of these results. `plain` is true if the blob is an artifact that appears in words
     instead of JSON. `reply` is true if it is a recorded answer with native tool calls, of which the text appears.
@@ -53,6 +61,7 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     text: str = ""
     results: Count = 0
     digest: Hash | None = None
+    image: ImageRef | None = None
 
 
 class CallRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
