@@ -167,7 +167,7 @@ class ChatCall:
                 runtime.abort_turn(run_id, "a new message came before the reply")
             await runtime.resume(run_id, retry=True)
             row = runtime.find(run_id)
-        if row.wait is None or not row.wait.id.endswith(".message"):
+        if row.wait is None or row.wait.reason != kinds.MESSAGE:
             raise self._stopped(run_id, str(row.status), row.reason)
         runtime.answer(run_id, row.wait.id, self._message.text, images=self._message.images)
         return await self._resume(run_id)
@@ -239,7 +239,7 @@ class ChatCall:
     def _end(self, result: RunResult) -> ChatReply:
         state = self._runtime.state(result.run_id)
         history = self._history_after(state)
-        goes_on = self._options.key is not None and result.wait is not None and result.wait.id.endswith(".message")
+        goes_on = self._options.key is not None and result.wait is not None and result.wait.reason == kinds.MESSAGE
         if self._is_aborted:
             return ChatReply("", history, result.run_id, "aborted", result.usage)
         if not goes_on and result.status != "finished":
@@ -271,7 +271,7 @@ class ChatCall:
         message = f"{self._definition.what}: run `{run_id}` is {status}: {reason}"
         row = self._runtime.find(run_id)
         action = self._runtime.next_action(row)
-        if row.wait is not None and not row.wait.id.endswith(".message"):
+        if row.wait is not None and row.wait.reason != kinds.MESSAGE:
             hint = hint or _QUESTION
         return ChatStopped(message, run_id=run_id, status=status, history=history, hint=hint or None, action=action)
 

@@ -31,6 +31,7 @@ from reyn.kernel.effects import (
     PerformOp,
     PlanOp,
     PlanSubRun,
+    ReadOverviews,
     Restore,
 )
 from reyn.kernel.hooks import HookCaller
@@ -145,6 +146,8 @@ class LiveWorld:
                 return self._check_output(effect), ()
             case Restore():
                 return self._ops.restore(effect, tape)
+            case ReadOverviews():
+                return self._ops.read_overviews(effect, tape)
             case PlanSubRun():
                 return self._sub_runs.plan(effect, tape)
             case ExecuteSubRun():

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace
+
 from reyn.context import (
     AssistantMessage,
     AssistantTruncated,
@@ -29,6 +31,7 @@ from reyn.context import (
     results_message,
     sent_text,
     turn_message,
+    without_closing,
 )
 from reyn.context.records import mutation_of
 from reyn.context.render import image_parts
@@ -44,7 +47,7 @@ from reyn.models import ToolCall
 from reyn.models.native_reply import decode_reply
 
 if TYPE_CHECKING:
-    from reyn.context import CompiledTurnContext, ContextMutation, Rollback
+    from reyn.context import CompiledTurnContext, ContextMutation, InvocationSpec, Rollback
     from reyn.contract import Acting
     from reyn.kernel.compiled_skill import CompiledPhase, TurnSpec
     from reyn.kernel.conversations import Conversation
@@ -98,8 +101,17 @@ class TurnContext:
     """
 
     def __init__(
-        self, phase: CompiledPhase, entry: Visit, prepared: PreparedInput, handoff: str | None, log: OpLog, tape: Tape
+        self,
+        phase: CompiledPhase,
+        entry: Visit,
+        prepared: PreparedInput,
+        handoff: str | None,
+        log: OpLog,
+        tape: Tape,
+        overviews: str | None = None,
     ) -> None:
+        """Start a visit. `overviews` is the hash of the list of what ops can act on."""
+        self._overviews = overviews
         self._phase = phase
         self._entry = entry
         self.prepared = prepared
@@ -163,7 +175,8 @@ class TurnContext:
             return compile_invocation_turn(spec.invocation, base, (*self._hooked, *self.pending))
         if self._first_results is None:
             self._begin(spec, turns_left)
-        return compile_invocation_turn(spec.invocation, self.messages, self.pending, self.transcript.selfref)
+        invocation = with_overviews(spec.invocation, self._overviews)
+        return compile_invocation_turn(invocation, self.messages, self.pending, self.transcript.selfref)
 
     async def call_hooks(self, spec: TurnSpec, compiled: CompiledTurnContext, call: str) -> bool:
         """Call the hooks of the program before a turn; return whether they patched it.
@@ -330,7 +343,12 @@ async def execute_single_llm_phase(
     else:
         messages = tuple(map(frame_message, sent))
     reference = kinds.TranscriptRef(transcript.length, transcript.digest) if transcript is not None else None
-    frame = tape.emit(kinds.FrameBuilt(messages, spec.form, prompt.budget if prompt else None, reference), *blobs)
+    choice = None
+    if spec.choice is not None and transcript is None:
+        choice = kinds.ChoicePrompt(spec.choice.hash, without_closing(messages[1], spec.closing))
+        blobs.append(spec.choice)
+    budget = prompt.budget if prompt else None
+    frame = tape.emit(kinds.FrameBuilt(messages, spec.form, budget, reference, choice), *blobs)
     # A recorded frame of another wording may be truncated where this one is not, or the reverse.
     transcript = context.messages if frame.transcript is not None else None
     reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript)
@@ -338,6 +356,16 @@ async def execute_single_llm_phase(
     if verdict.dropped:
         tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))
     return LlmPhaseResult(reply, verdict)
+
+
+def with_overviews(invocation: InvocationSpec, overviews: str | None) -> InvocationSpec:
+    """Return an invocation whose system prompt ends with the list of what ops can act on."""
+    if overviews is None:
+        return invocation
+    contract = invocation.prompt_contract
+    prompt = contract.system_prompt or ()
+    parts = (kinds.Part(text=prompt),) if isinstance(prompt, str) else prompt
+    return replace(invocation, prompt_contract=replace(contract, system_prompt=(*parts, kinds.Part(blob=overviews))))
 
 
 def answer_message(spec: TurnSpec, reply: Reply) -> AssistantMessage:

@@ -14,7 +14,10 @@ from reyn.journal.kinds.conversation import (
     ExperienceForgotten,
     ExperienceRemembered,
     MemoryChanged,
+    MessageQueued,
+    MessageTaken,
     MutationRecord,
+    OverviewsRead,
     PhaseAborted,
     TranscriptExtended,
     TurnAborted,
@@ -50,11 +53,13 @@ from reyn.journal.kinds.run import (
     WaitOpened,
 )
 from reyn.journal.kinds.shapes import (
+    MESSAGE,
     AnswerForm,
     ArtifactRef,
     AskRequest,
     CallRef,
     Change,
+    ChoicePrompt,
     ContentName,
     Count,
     FittedSection,
@@ -107,6 +112,7 @@ from reyn.journal.kinds.visit import (
 )
 
 __all__ = [
+    "MESSAGE",
     "AnswerForm",
     "AnswerUnwrapped",
     "ApprovalDecided",
@@ -116,6 +122,7 @@ __all__ = [
     "AskRequest",
     "CallRef",
     "Change",
+    "ChoicePrompt",
     "ContentName",
     "ContentTruncated",
     "ContextBudgetApplied",
@@ -144,7 +151,9 @@ __all__ = [
     "LlmResponded",
     "MemoryChanged",
     "MemoryRequest",
+    "MessageQueued",
     "MessageRefused",
+    "MessageTaken",
     "ModelRetried",
     "ModelSwitched",
     "MutationRecord",
@@ -153,6 +162,7 @@ __all__ = [
     "OpStarted",
     "OpStatus",
     "OutputChecked",
+    "OverviewsRead",
     "ParentRef",
     "Part",
     "PermissionDenied",
