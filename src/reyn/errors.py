@@ -74,7 +74,8 @@ code is never reused.
     │   ├── SchemaRejected         RYN514
     │   ├── PullFailed             RYN515
     │   ├── ImageInvalid           RYN530
-    │   └── ChatStopped            RYN531
+    │   ├── ChatStopped            RYN531
+    │   └── HookFailed             RYN540
     ├── LimitError                 RYN6xx  limits
     │   └── LimitUnknown           RYN601
     ├── ConfigError                RYN7xx  configuration, secrets, installed ops
@@ -818,6 +819,13 @@ class ChatStopped(ModelError):
         self.run_id = run_id
         self.status = status
         self.history = history
+
+
+class HookFailed(ModelError):
+    """A hook raised an exception, or returned something that cannot change the transcript."""
+
+    code = "RYN540"
+    hint = "Fix the hook, then continue the run with a retry; the hook is called again."
 
 
 # -- RYN3xx: permissions and trust ---------------------------------------------------------------------

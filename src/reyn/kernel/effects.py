@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from reyn.config.values import CounterName
     from reyn.context import FittedText, NormalizedMessageList, TokenCounter
     from reyn.journal import Blob, Body
+    from reyn.kernel.conversations import Conversation
     from reyn.models import Candidate, ToolDefinition
     from reyn.skills import Skill
 
@@ -111,6 +112,25 @@ class FitTokens(Effect[kinds.TokensCounted]):
 
     outcomes = (kinds.TokensCounted,)
     failures = (kinds.LlmFailed,)
+
+
+@dataclass(frozen=True)
+class CallHooks(Effect[kinds.ContextMutated]):
+    """Call the hooks of the program before a model call.
+
+    `visit` is that of the transcript which they patch, 0 for a conversation; `None` if each turn has a fresh frame.
+    """
+
+    key: str
+    phase: str
+    messages: NormalizedMessageList
+    visit: int | None = None
+    conversation: Conversation | None = None
+    results: tuple[str, ...] = ()
+
+    outcomes = (kinds.ContextMutated,)
+    failures = (kinds.LlmFailed,)
+    needs_intent = False
 
 
 @dataclass(frozen=True)

@@ -146,6 +146,15 @@ def _load(entry: Any) -> Any:
         raise OpInvalid(f"it cannot be loaded: {type(error).__name__}: {error}") from error
 
 
+def check_op(op: Any) -> None:
+    """Check that an object is an op that can be registered besides the built-in ones.
+
+    Raises:
+        OpInvalid: It is not.
+    """
+    _check(op, {built_in.spec.kind: built_in for built_in in BUILT_IN})
+
+
 def _check(op: Any, table: dict[str, Op]) -> None:
     try:
         is_op = isinstance(op, Op) and isinstance(op.spec, OpSpec)

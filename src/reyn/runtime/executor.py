@@ -335,6 +335,7 @@ class RunExecutor:
             on_delta=observers.on_delta,
             check=observers.check,
             owner=self._owner,
+            hooks=project.hooks,
         )
 
     def _sub_runs(self, model: str, observers: Observers) -> SubRuns:
@@ -355,6 +356,7 @@ class RunExecutor:
             project.load,
             project.reader.compile_skill,
             execute_run,
+            project.hook_names,
         )
 
     async def execute(self, tape: Tape, world: LiveWorld) -> RunResult:

@@ -32,13 +32,14 @@ from reyn.skills import check_pinned
 from reyn.skills.inputs import check_supported, to_artifact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
     from typing import Self
 
     from reyn.chat import Conversation
     from reyn.journal import Journal, kinds
+    from reyn.kernel.hooks import Hook
     from reyn.kernel.live import Listener, OnDelta, OutputCheck
     from reyn.kernel.nesting import RunScope
     from reyn.kernel.ports import Clock, Ids, People
@@ -81,6 +82,7 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
         trust: bool | None = None,
         allow_shell: bool = False,
         allow_unsafe_python: bool = False,
+        hooks: Sequence[Hook] = (),
         **settings: Any,
     ) -> Self:
         """Open a project.
@@ -101,6 +103,7 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
             allow_shell: Whether skills that a rule grants `shell` may run shell commands.
             allow_unsafe_python: Whether python steps with `mode: unsafe` may run, with all rights of this process's
                 user.
+            hooks: Functions that are called before each model call and return mutations of what the model sees.
             **settings: Keys of the configuration to override.
         """
         project = Project.open(
@@ -115,6 +118,7 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
             trust=trust,
             allow_shell=allow_shell,
             allow_unsafe_python=allow_unsafe_python,
+            hooks=hooks,
         )
         return cls(project)
 
@@ -124,6 +128,7 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
         ops: Iterable[Op] = (),
         model: Model | str | None = None,
         permissions: Mapping[str, Any] | None = None,
+        hooks: Sequence[Hook] = (),
         people: People | None = None,
         **settings: Any,
     ) -> Self:
@@ -136,13 +141,16 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
             ops: Ops to add; they replace ops of the same kind that are not built in.
             model: A model, or the name of one; by default that of this runtime.
             permissions: Rules to add to those of the configuration.
+            hooks: Hooks to call after those of this runtime.
             people: Replies to the questions of its runs; by default those of this runtime.
             **settings: Keys of the configuration to override.
 
         Raises:
             OpInvalid: An object is not an op, or its kind cannot be registered.
         """
-        project = self._project.derive(settings, ops=ops, model=model, permissions=permissions, people=people)
+        project = self._project.derive(
+            settings, ops=ops, model=model, permissions=permissions, hooks=hooks, people=people
+        )
         return type(self)(project, base=self)
 
     async def run(
@@ -213,6 +221,7 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
                 source=self._project.source_of(skill),
                 summaries=self._project.summaries(loaded, settings),
                 history=self._project.store_history(earlier),
+                hooks=self._project.hook_names,
             )
             return await self._executor.start(first, model, observers)
 
@@ -473,6 +482,7 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
                 requests=started.requests,
                 summaries=summaries,
                 history=(started.history if _is_conversation(skill) else (), ()),
+                hooks=self._project.hook_names,
             )
             return await self._executor.start((first, blobs), opened, observers)
 
