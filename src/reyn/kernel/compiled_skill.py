@@ -197,7 +197,7 @@ class CompiledPhase(RunContext):
     def ops(self) -> tuple[OpSpec, ...]:
         return offered_ops(self.vocabulary, self.definition.allowed_ops) if self.definition.max_act_turns else ()
 
-    @property
+    @cached_property
     def model(self) -> str:
         """The model that the operator configured for the phase's class; empty for the run's own model."""
         return self.settings.classes.get(self.definition.model_class or "", "")

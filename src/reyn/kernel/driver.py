@@ -78,7 +78,9 @@ class Driver:
 
     def __init__(self, tape: Tape, compile_skill: SkillCompiler, world: World | None) -> None:
         self.tape = tape
-        self.compile_skill = compile_skill
+        self._compile_skill = compile_skill
+        self._started: kinds.RunStarted | None = None
+        self._skill: CompiledSkill | None = None
         self.world = world
 
     async def drive(self) -> RunState:
@@ -120,9 +122,7 @@ class Driver:
         raise InternalError(reason) from error
 
     async def _step(self) -> None:
-        tape = self.tape
-        assert tape.state.started is not None
-        skill = self.compile_skill(tape.state.started)
+        tape, skill = self.tape, self._compiled_skill()
         move = next_move(tape.state, skill.skill, skill.settings)
         match move:
             case Visit():
@@ -134,6 +134,14 @@ class Driver:
                 await self._advance(postprocess(skill, move, tape))
             case _:
                 tape.emit(move)
+
+    def _compiled_skill(self) -> CompiledSkill:
+        """Return the compiled skill of the run. A resume or a fork may replace it."""
+        started = self.tape.state.started
+        assert started is not None
+        if self._skill is None or started is not self._started:
+            self._started, self._skill = started, self._compile_skill(started)
+        return self._skill
 
     async def _advance(self, coroutine: Coroutine[Effect[Any], Any, None]) -> None:
         """Step a coroutine through its effects to its end."""

@@ -6,7 +6,7 @@ A visit awaits effects and nothing else, so it can always be executed again from
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from reyn.config.values import CounterName
     from reyn.context import FittedText, NormalizedMessageList, TokenCounter
-    from reyn.journal import Body
+    from reyn.journal import Blob, Body
     from reyn.models import Candidate, Message, ToolDefinition
     from reyn.skills import Skill
 
@@ -57,8 +57,35 @@ class Effect(Generic[R]):
         return ""
 
 
-@dataclass(frozen=True)
-class Reply:
+class AnswerSpec(Protocol):
+    """What the model may answer.
+
+    Attributes:
+        phase: The phase that asks.
+        form: The form of the answer.
+        candidates: The exits that the model may choose.
+        schema: The JSON Schema of every allowed answer, as it is recorded.
+        tools: The native tools, as they are recorded.
+        examples: The static messages of the prompt that asks for the choice alone.
+        closing: The end of the last message, which that prompt does without.
+    """
+
+    phase: str
+    form: kinds.AnswerForm
+    candidates: tuple[Candidate, ...]
+    schema: Blob
+    tools: Blob | None
+    examples: tuple[Message, ...]
+    closing: str
+
+    @property
+    def answer_schema(self) -> dict[str, Any]: ...
+
+    @property
+    def tool_definitions(self) -> tuple[ToolDefinition, ...]: ...
+
+
+class Reply(msgspec.Struct, frozen=True):
     """A model's answer: its text, the hash of the text, whether it was truncated, and the probability of its choice.
 
     In the form `tools`, the text is the JSON of content and tool calls (`reyn.models.native_reply`).
@@ -77,21 +104,13 @@ class CallModel(Effect[Reply]):
     key: str
     model: str
     messages: tuple[kinds.FrameMessage, ...]
-    contract: dict[str, Any]
+    spec: AnswerSpec
     request_hash: str
     results: tuple[str, ...] = ()
-    phase: str = ""
     input: str = ""
     """Hash of the input artifact."""
-    candidates: tuple[Candidate, ...] = ()
-    form: kinds.AnswerForm = "full"
     transcript: NormalizedMessageList | None = None
     """Messages that come after the system message."""
-    tools: tuple[ToolDefinition, ...] = ()
-    examples: tuple[Message, ...] = ()
-    """The static messages of the prompt that asks for the choice alone."""
-    closing: str = ""
-    """The end of the last message, which that prompt does without."""
 
     outcomes = (kinds.LlmResponded,)
     failures = (kinds.LlmFailed,)

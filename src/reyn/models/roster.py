@@ -63,6 +63,8 @@ class Roster:
         self._override_takes_time = override is not None and takes_time(override)
         self._override_form: AnswerForm = "full" if override is None else _declared_form(override)
         self._override_reads_images = override is not None and reads_images(override)
+        declaring: object = override
+        self._declares_settings = declaring if isinstance(declaring, DeclaresSettings) else None
         self._opened: dict[str, Model] = {}
         self._takes_time: dict[str, bool] = {}
 
@@ -106,8 +108,7 @@ class Roster:
     @property
     def override_settings(self) -> ModelSettings | None:
         """Return the settings that the model of the caller declares, if it does."""
-        override: object = self._override
-        return override.settings if isinstance(override, DeclaresSettings) else None
+        return self._declares_settings.settings if self._declares_settings is not None else None
 
     def settings(self, name: str) -> ModelSettings:
         """Return the settings of a model; defaults for an unknown name, which fails when it is opened."""
