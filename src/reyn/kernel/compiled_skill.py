@@ -272,10 +272,11 @@ class CompiledSkill(RunContext):
         if left is None:
             left = visits_left(state, self.skill, self.settings, name)
         used_up = frozenset([successor for successor, count in left.items() if count <= 0])
-        key = (name, cap, used_up)
-        if key not in self._phases:
-            self._phases[key] = CompiledPhase(self.skill, self.settings, self.vocabulary, name, cap, used_up)
-        return self._phases[key]
+        phase = self._phases.get((name, cap, used_up))
+        if phase is None:
+            phase = CompiledPhase(self.skill, self.settings, self.vocabulary, name, cap, used_up)
+            self._phases[name, cap, used_up] = phase
+        return phase
 
     def has_node(self, name: str) -> bool:
         return name in self.skill.phases or (is_skill_node(name) and name in self.skill.graph)

@@ -164,21 +164,21 @@ class Driver:
 
     async def _resolve(self, effect: Effect[Any]) -> Any:
         """Return the result of an effect. A failure stops the run; when the run is resumed, the effect is retried."""
+        tape = self.tape
         while True:
             self._take_external_events()
             self._ensure_running()
             self._check_abort(effect)
             if isinstance(effect, Pause):
                 return None
-            if effect.is_unsafe and self.tape.state.recovery.unknown_outcome == effect.key:
+            if effect.is_unsafe and tape.state.recovery.unknown_outcome == effect.key:
                 return UNKNOWN_OUTCOME
-            known = effect.outcomes + effect.failures
-            outcome = self.tape.recall(known, effect) or await self._perform(effect)
+            outcome = tape.recall(effect) if tape.upcoming is not None else await self._perform(effect)
             if outcome is None:
                 continue
             if isinstance(outcome, effect.outcomes):
-                return effect.result(outcome, self.tape.content)
-            self.tape.emit(stop_for(outcome, self.tape.state))
+                return effect.result(outcome, tape.content)
+            tape.emit(stop_for(outcome, tape.state))
 
     async def _perform(self, effect: Effect[Any]) -> Body | None:
         """Perform an effect and record its outcome; `None` if it was abandoned because of a message to the run."""
@@ -227,10 +227,12 @@ class Driver:
 
     def _take_external_events(self) -> None:
         """Take events from outside the run: recorded ones first, then new ones from the world."""
-        self.tape.take_external()
-        if self.world is not None and self.tape.upcoming is None:
-            for body, blobs in self.world.external_events(self.tape.state):
-                self.tape.record(body, self.world.now(), *blobs)
+        tape = self.tape
+        if tape.upcoming is not None:
+            tape.take_external()
+        if self.world is not None and tape.upcoming is None:
+            for body, blobs in self.world.external_events(tape.state):
+                tape.record(body, self.world.now(), *blobs)
 
     def _ensure_running(self) -> None:
         """Unwind unless the run is running; a stopped run continues only if the recording continues it."""

@@ -1,6 +1,7 @@
 """Effects: everything a visit may ask of the outside world.
 
-A visit awaits effects and nothing else, so it can always be executed again from its record.
+A visit awaits effects and nothing else, so it can always be executed again from its record. Effects are not frozen
+dataclasses, which cost several times as much to create: an effect lives as long as its visit awaits it.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class Reply(msgspec.Struct, frozen=True):
     probability: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class CallModel(Effect[Reply]):
     """Ask the model. Messages consist of parts, which are joined when the call is made."""
 
@@ -120,7 +121,7 @@ class CallModel(Effect[Reply]):
         return Reply(content(outcome.text).decode(), outcome.text, outcome.cut, outcome.choice_probability)
 
 
-@dataclass(frozen=True)
+@dataclass
 class FitTokens(Effect[kinds.TokensCounted]):
     """Count a text with an exact counter, and truncate it. `work` does both with the counter, in any thread."""
 
@@ -134,7 +135,7 @@ class FitTokens(Effect[kinds.TokensCounted]):
     failures = (kinds.LlmFailed,)
 
 
-@dataclass(frozen=True)
+@dataclass
 class PlanOp(Effect[kinds.OpStarted | kinds.PermissionDenied | kinds.ApprovalRequired]):
     """Check permissions and plan an op. `approved` is the digest of the action that a person approved."""
 
@@ -155,7 +156,7 @@ class PlanOp(Effect[kinds.OpStarted | kinds.PermissionDenied | kinds.ApprovalReq
         return ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class CheckOutput(Effect[kinds.OutputChecked]):
     """Have the program that started the run check the final output, which fits its schema."""
 
@@ -180,7 +181,7 @@ class UnknownOutcome:
 UNKNOWN_OUTCOME = UnknownOutcome()
 
 
-@dataclass(frozen=True)
+@dataclass
 class PerformOp(Effect[kinds.OpCompleted | kinds.PermissionDenied | UnknownOutcome]):
     """Execute a planned op.
 
@@ -199,7 +200,7 @@ class PerformOp(Effect[kinds.OpCompleted | kinds.PermissionDenied | UnknownOutco
     outcomes = (kinds.OpCompleted, kinds.PermissionDenied)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Restore(Effect[kinds.WorkspaceRestored]):
     """Restore files to their content before the changes, newest change first."""
 
@@ -209,7 +210,7 @@ class Restore(Effect[kinds.WorkspaceRestored]):
     outcomes = (kinds.WorkspaceRestored,)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Ask(Effect[Any]):
     """Wait for the reply to a question, and return its JSON value. A `wait_opened` with the same id precedes it.
 
@@ -220,14 +221,14 @@ class Ask(Effect[Any]):
     is_deferred: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass
 class Pause(Effect[None]):
     """Continue only while the run is running: after an event that stopped it, when it is resumed."""
 
     key: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class PlanSubRun(Effect[kinds.SubRunStarted]):
     """Resolve the skill of a sub-run and validate its input. `pinned` is the run's own copy of the skill, if any."""
 
@@ -241,7 +242,7 @@ class PlanSubRun(Effect[kinds.SubRunStarted]):
     needs_intent = False
 
 
-@dataclass(frozen=True)
+@dataclass
 class ExecuteSubRun(Effect[kinds.SubRunCompleted]):
     """Execute a sub-run to its end. Its id derives from run and call, so that starting it twice starts it once."""
 

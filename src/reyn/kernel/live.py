@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     """Returns the JSON path and the message of an error in a final output; both are empty if it is valid."""
     EventWithBlobs = tuple[Body, tuple[Blob, ...]]
 
+_APPROVAL_DECIDED = kinds.ApprovalDecided.kind
 _POLL_SECONDS = 0.02
 """Interval for reading the inbox between effects."""
 _WAIT_POLL_SECONDS = 0.05
@@ -360,7 +361,7 @@ class LiveWorld:
         A standing approval is stored before its event, so that a crash cannot lose it: the reply is durable already.
         """
         for event in tape.pending:
-            if event.kind == kinds.ApprovalDecided.kind:
+            if event.kind == _APPROVAL_DECIDED:
                 self._keep_standing(event, tape.state)
         events = await tape.flush(self._commits.append)
         if self._listener is not None:

@@ -143,12 +143,14 @@ class LlmCallRecorder:
         images = self._roster.reads_images(_current(call.model or tape.state.models.name, tape.state))
         if call.transcript is None:
             return tuple(
-                Message(
-                    m.role,
-                    scrub(message_text(m, tape.content, call.results)),
-                    result_images(m, tape.content, call.results) if images else (),
-                )
-                for m in call.messages
+                [
+                    Message(
+                        m.role,
+                        scrub(message_text(m, tape.content, call.results)),
+                        result_images(m, tape.content, call.results) if images else (),
+                    )
+                    for m in call.messages
+                ]
             )
         system, *rest = (
             rendered_message(normalized(message), tape.content, scrub, call.results, with_images=images)
