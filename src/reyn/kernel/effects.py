@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from reyn.skills import Skill
 
     Content = Callable[[str], bytes]
+    EventWithBlobs = tuple[Body, tuple[Blob, ...]]
 
 R = TypeVar("R")
 
