@@ -18,7 +18,7 @@ import msgspec
 from reyn.errors import ResponseIncomplete
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
 _MAX_BYTES = 32_000_000
 """Larger than any valid answer."""
@@ -88,32 +88,84 @@ async def read_chunks(response: Any) -> AsyncIterator[Chunk]:
     Raises:
         ResponseIncomplete: If the response exceeds the size limit.
     """
+    contents = response.aiter_raw()  # `limit_body` has decoded it
     if content_type(response).startswith("application/json"):
-        yield _decode(await _read_all(response.aiter_bytes()))
+        yield _decode(await _read_all(contents))
         return
-    contents = response.aiter_bytes()
-    pending: list[bytes] = []  # data lines of an event whose JSON spans several lines
-    async for line in _lines(contents):
+    events = _EventReader()
+    async for content in contents:
+        for chunk in events.add(content):
+            yield chunk
+        if events.is_done:
+            break
+    for chunk in events.finish():
+        yield chunk
+    await _drain(contents)
+
+
+class _EventReader:
+    """Decodes the chunks in a stream of server-sent events. `is_done` is set after the event that ends the answer."""
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self._length = 0
+        self._partial: list[bytes] = []
+        """The pieces of a line that has not ended."""
+        self._carriage_return = b""
+        """A CR at the end of the last piece: the LF of a CRLF may be in the next one."""
+        self._pending: list[bytes] = []
+        """The data lines of an event whose JSON spans several lines."""
+
+    def add(self, content: bytes) -> Iterator[Chunk]:
+        """Yield the chunks that a piece of the stream completes."""
+        self._length += len(content)
+        _check_length(self._length)
+        for line in self._lines(content):
+            if self.is_done:
+                return
+            yield from self._chunks(line)
+
+    def finish(self) -> Iterator[Chunk]:
+        """Yield the chunks that only the end of the stream completes."""
+        if not self.is_done:
+            yield from self._chunks(b"".join(self._partial))
+        if self._pending:
+            yield _decode(b"\n".join(self._pending))
+
+    def _lines(self, content: bytes) -> list[bytes]:
+        """Return the lines that a piece completes: they end with LF, CRLF or CR."""
+        if self._carriage_return or b"\r" in content:
+            content, self._carriage_return = self._carriage_return + content, b""
+            if content.endswith(b"\r"):
+                content, self._carriage_return = content[:-1], b"\r"
+            content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *lines, rest = content.split(b"\n")
+        if lines and self._partial:
+            lines[0] = b"".join((*self._partial, lines[0]))
+            self._partial.clear()
+        if rest:
+            self._partial.append(rest)
+        return lines
+
+    def _chunks(self, line: bytes) -> Iterator[Chunk]:
+        pending = self._pending
         if not line.startswith(b"data:"):
             line = line.removeprefix(codecs.BOM_UTF8)  # a stream may start with a byte-order mark
             if pending and not line.strip():
                 yield _decode(b"\n".join(pending))
-                pending = []
+                pending.clear()
             if not line.startswith(b"data:"):
-                continue  # a comment or another field
+                return  # a comment or another field
         content = line[5:].strip()
         if content == b"[DONE]":
-            break
-        if pending:
+            self.is_done = True
+        elif pending:
             pending.append(content)
         elif content:
             try:
                 yield _decode(content)
             except (UnicodeDecodeError, json.JSONDecodeError):
                 pending.append(content)
-    if pending:
-        yield _decode(b"\n".join(pending))
-    await _drain(contents)
 
 
 async def _read_all(contents: AsyncIterator[bytes]) -> bytes:
@@ -192,28 +244,6 @@ async def _decoded(stream: AsyncIterator[bytes], encoding: str) -> AsyncIterator
                 raise _Undecodable(f"not valid {encoding}: {error}") from error
             content = decoder.unconsumed_tail
     yield decoder.flush()
-
-
-async def _lines(contents: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Split a stream at LF, CRLF and CR, as the format of server-sent events requires."""
-    partial: list[bytes] = []
-    length, carriage_return = 0, b""
-    async for content in contents:
-        length += len(content)
-        _check_length(length)
-        if carriage_return or b"\r" in content:
-            content, carriage_return = carriage_return + content, b""
-            if content.endswith(b"\r"):  # the LF of a CRLF may be in the next piece
-                content, carriage_return = content[:-1], b"\r"
-            content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        first, *others = content.split(b"\n")
-        partial.append(first)
-        if others:
-            yield b"".join(partial)
-            for line in others[:-1]:
-                yield line
-            partial = [others[-1]]
-    yield b"".join(partial)
 
 
 async def _drain(contents: AsyncIterator[bytes]) -> None:
