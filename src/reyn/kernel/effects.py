@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from reyn.config.values import CounterName
     from reyn.context import FittedText, NormalizedMessageList, TokenCounter
     from reyn.journal import Blob, Body
-    from reyn.models import Candidate, Message, ToolDefinition
+    from reyn.models import Candidate, ToolDefinition
     from reyn.skills import Skill
 
     Content = Callable[[str], bytes]
@@ -68,8 +68,6 @@ class AnswerSpec(Protocol):
         candidates: The exits that the model may choose.
         schema: The JSON Schema of every allowed answer, as it is recorded.
         tools: The native tools, as they are recorded.
-        examples: The static messages of the prompt that asks for the choice alone.
-        closing: The end of the last message, which that prompt does without.
     """
 
     phase: str
@@ -77,8 +75,6 @@ class AnswerSpec(Protocol):
     candidates: tuple[Candidate, ...]
     schema: Blob
     tools: Blob | None
-    examples: tuple[Message, ...]
-    closing: str
 
     @property
     def answer_schema(self) -> dict[str, Any]: ...
@@ -113,6 +109,7 @@ class CallModel(Effect[Reply]):
     """Hash of the input artifact."""
     transcript: NormalizedMessageList | None = None
     """Messages that come after the system message."""
+    choice: kinds.ChoicePrompt | None = None
 
     outcomes = (kinds.LlmResponded,)
     failures = (kinds.LlmFailed,)
@@ -175,6 +172,13 @@ class Expired:
 EXPIRED = Expired()
 
 
+class Queued:
+    """Returned instead of a reply: a message for the conversation is queued."""
+
+
+QUEUED = Queued()
+
+
 class UnknownOutcome:
     """Returned instead of an outcome: a driver that died left an unsafe intent, which may have taken effect."""
 
@@ -216,10 +220,12 @@ class Ask(Effect[Any]):
     """Wait for the reply to a question, and return its JSON value. A `wait_opened` with the same id precedes it.
 
     `is_deferred` means that a person has just postponed the question: the run stops and waits instead of asking again.
+    `takes_messages` means that a conversation waits for its next message, so that a queued one ends the wait.
     """
 
     key: str
     is_deferred: bool = False
+    takes_messages: bool = False
 
 
 @dataclass
@@ -230,14 +236,34 @@ class Pause(Effect[None]):
 
 
 @dataclass
+class ReadOverviews(Effect[str | None]):
+    """Read what ops can act on; the result is the hash of a text. `query` is what the user said."""
+
+    key: str
+    op_kinds: tuple[str, ...]
+    query: str = field(default="", compare=False)
+
+    outcomes = (kinds.OverviewsRead,)
+    needs_intent = False
+
+    def result(self, outcome: Body, content: Content) -> str | None:
+        assert isinstance(outcome, kinds.OverviewsRead)
+        return outcome.text
+
+
+@dataclass
 class PlanSubRun(Effect[kinds.SubRunStarted]):
-    """Resolve the skill of a sub-run and validate its input. `pinned` is the run's own copy of the skill, if any."""
+    """Resolve the skill of a sub-run and validate its input. `pinned` is the run's own copy of the skill, if any.
+
+    With `background`, the run does not wait for the sub-run.
+    """
 
     key: str
     skill: str
     input: Any
     pinned: Skill | None = field(default=None, compare=False)
     shares_workspace: bool = False
+    background: bool = False
 
     outcomes = (kinds.SubRunStarted,)
     needs_intent = False

@@ -14,12 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.context import NormalizedMessageList, message_text, normalized, rendered_message, result_images
+from reyn.context import (
+    NormalizedMessageList,
+    message_text,
+    normalized,
+    recorded_choice,
+    rendered_message,
+    result_images,
+)
 from reyn.context.histories import HISTORIES
 from reyn.errors import ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.effects import CallModel, Reply
-from reyn.models import Delta, Message, ModelAnswer, ModelRequest
+from reyn.models import ChoicePrompt, Delta, Message, ModelAnswer, ModelRequest
 from reyn.models.native_reply import encode_reply
 from reyn.models.protocol import takes_time
 from reyn.models.text_tools import complete_with_text_tools
@@ -71,14 +78,15 @@ async def ask(
         input_hash: Hash of the input artifact.
         transcript: The messages after the system message, if the frame refers to a transcript.
     """
-    schema, tools, refers = spec.schema, spec.tools, frame.transcript
-    hashed = [frame.messages, schema.hash, *((refers,) if refers else ()), *((tools.hash,) if tools else ())]
-    request = digest(canonical(hashed))
+    schema, tools = spec.schema, (spec.tools,) if spec.tools is not None else ()
+    refers = (frame.transcript,) if frame.transcript is not None else ()
+    choice = (frame.choice,) if frame.choice is not None else ()
+    request = digest(canonical([frame.messages, schema.hash, *refers, *[blob.hash for blob in tools], *choice]))
     intent = kinds.LlmRequested(
-        call, model or tape.state.models.name, schema.hash, request, tools.hash if tools else None
+        call, model or tape.state.models.name, schema.hash, request, spec.tools.hash if spec.tools else None
     )
-    request = tape.emit(intent, schema, *((tools,) if tools else ())).request
-    return await CallModel(call, model, frame.messages, spec, request, results, input_hash, transcript)
+    request = tape.emit(intent, schema, *tools).request
+    return await CallModel(call, model, frame.messages, spec, request, results, input_hash, transcript, frame.choice)
 
 
 def _count_answers(state: RunState) -> int:
@@ -159,14 +167,14 @@ class LlmCallRecorder:
         rendered = self._transcript.render(call.transcript, tape.content, scrub, call.results, with_images=images)
         return rendered.with_system(system).append(*rest)
 
-    def _choice_prompt(self, call: CallModel, tape: Tape) -> tuple[Message, ...]:
-        """Return the messages that ask for the choice alone; their last one is the turn without its closing."""
-        examples = call.spec.examples
-        if not examples or call.transcript is not None:
-            return ()
-        turn = message_text(call.messages[1], tape.content, call.results).removesuffix(call.spec.closing)
+    def _choice_prompt(self, call: CallModel, tape: Tape) -> ChoicePrompt | None:
+        """Return the prompts that ask for the choice alone."""
+        if call.choice is None:
+            return None
         scrub = self._roster.scrub
-        return tuple(Message(one.role, scrub(one.text)) for one in (*examples, Message("user", turn)))
+        static, text = recorded_choice(call.choice, tape.content, call.results)
+        examples = tuple(Message(one.role, scrub(one.text)) for one in static.examples)
+        return ChoicePrompt(examples, scrub(static.topic), tuple(map(scrub, static.texts)), scrub(text))
 
     async def _try(
         self, name: str, settings: ModelSettings, request: ModelRequest, record: Record
@@ -244,9 +252,16 @@ class LlmCallRecorder:
         if probability is not None and not 0 <= probability <= 1:
             self.warnings.append(f"model `{name}` reported an invalid probability: {probability!r:.200}")
             probability = None
-        return kinds.LlmResponded(call.key, text.hash, usage, reply.mode, bool(reply.is_truncated), probability), (
-            text,
+        responded = kinds.LlmResponded(
+            call.key,
+            text.hash,
+            usage,
+            reply.mode,
+            bool(reply.is_truncated),
+            probability,
+            bool(reply.chose_first) and call.choice is not None,
         )
+        return responded, (text,)
 
     def _usage(self, name: str, reply: ModelAnswer) -> kinds.Usage | None:
         """Return the usage that an adapter reports; ignore a malformed one with a warning."""

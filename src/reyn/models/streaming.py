@@ -1,7 +1,7 @@
-"""Read a chat completion as it arrives: server-sent events, or one JSON document from servers that do not stream.
+"""Read an answer as it arrives: server-sent events, or one JSON document from servers that do not stream.
 
-The SDK's own reader is several times slower and, in most versions, does not return the connection to the pool. The
-interpretation of chunks belongs to `openai`.
+The readers of the SDKs are several times slower and, in most versions, do not return the connection to the pool. The
+interpretation of chunks and events belongs to the adapters.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import codecs
 import json
 import zlib
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
 from reyn.errors import ResponseIncomplete
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
+S = TypeVar("S", bound=msgspec.Struct)
 _MAX_BYTES = 32_000_000
 """Larger than any valid answer."""
 _MAX_ERROR_BYTES = 65_536
@@ -74,7 +76,6 @@ class Chunk(msgspec.Struct):
 
 
 EMPTY_DELTA = Delta()
-_DECODER = msgspec.json.Decoder(Chunk)
 
 
 def content_type(response: Any) -> str:
@@ -82,31 +83,42 @@ def content_type(response: Any) -> str:
     return str(response.headers.get("content-type", "none"))
 
 
-async def read_chunks(response: Any) -> AsyncIterator[Chunk]:
-    """Yield the chunks of a response.
+def read_chunks(response: Any) -> AsyncIterator[Chunk]:
+    """Yield the chunks of a chat completion; see `read_events`."""
+    return read_events(response, Chunk)
+
+
+async def read_events(response: Any, shape: type[S]) -> AsyncIterator[S]:
+    """Yield the events of a response, decoded.
+
+    Args:
+        response: The response.
+        shape: The struct of an event, and of a whole document.
 
     Raises:
         ResponseIncomplete: If the response exceeds the size limit.
     """
+    decode = _decoder(shape)
     contents = response.aiter_raw()  # `limit_body` has decoded it
     if content_type(response).startswith("application/json"):
-        yield _decode(await _read_all(contents))
+        yield decode(await _read_all(contents))
         return
-    events = _EventReader()
+    events = _EventReader(decode)
     async for content in contents:
-        for chunk in events.add(content):
-            yield chunk
+        for event in events.add(content):
+            yield event
         if events.is_done:
             break
-    for chunk in events.finish():
-        yield chunk
+    for event in events.finish():
+        yield event
     await _drain(contents)
 
 
-class _EventReader:
-    """Decodes the chunks in a stream of server-sent events. `is_done` is set after the event that ends the answer."""
+class _EventReader(Generic[S]):
+    """Decodes a stream of server-sent events. `is_done` is set after the event that ends the answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, decode: Callable[[bytes], S]) -> None:
+        self._decode = decode
         self.is_done = False
         self._length = 0
         self._partial: list[bytes] = []
@@ -116,21 +128,22 @@ class _EventReader:
         self._pending: list[bytes] = []
         """The data lines of an event whose JSON spans several lines."""
 
-    def add(self, content: bytes) -> Iterator[Chunk]:
-        """Yield the chunks that a piece of the stream completes."""
+    def add(self, content: bytes) -> Iterator[S]:
+        """Yield the events that a piece of the stream completes."""
         self._length += len(content)
         _check_length(self._length)
         for line in self._lines(content):
             if self.is_done:
                 return
-            yield from self._chunks(line)
+            if line or self._pending:
+                yield from self._events(line)
 
-    def finish(self) -> Iterator[Chunk]:
-        """Yield the chunks that only the end of the stream completes."""
+    def finish(self) -> Iterator[S]:
+        """Yield the events that only the end of the stream completes."""
         if not self.is_done:
-            yield from self._chunks(b"".join(self._partial))
+            yield from self._events(b"".join(self._partial))
         if self._pending:
-            yield _decode(b"\n".join(self._pending))
+            yield self._decode(b"\n".join(self._pending))
 
     def _lines(self, content: bytes) -> list[bytes]:
         """Return the lines that a piece completes: they end with LF, CRLF or CR."""
@@ -147,12 +160,12 @@ class _EventReader:
             self._partial.append(rest)
         return lines
 
-    def _chunks(self, line: bytes) -> Iterator[Chunk]:
+    def _events(self, line: bytes) -> Iterator[S]:
         pending = self._pending
         if not line.startswith(b"data:"):
             line = line.removeprefix(codecs.BOM_UTF8)  # a stream may start with a byte-order mark
             if pending and not line.strip():
-                yield _decode(b"\n".join(pending))
+                yield self._decode(b"\n".join(pending))
                 pending.clear()
             if not line.startswith(b"data:"):
                 return  # a comment or another field
@@ -163,7 +176,7 @@ class _EventReader:
             pending.append(content)
         elif content:
             try:
-                yield _decode(content)
+                yield self._decode(content)
             except (UnicodeDecodeError, json.JSONDecodeError):
                 pending.append(content)
 
@@ -193,10 +206,20 @@ async def limit_body(response: Any) -> None:
     The client decodes a chunk as a whole and any number of encodings in turn, so that a few kilobytes can become
     gigabytes. Here one encoding is decoded in steps, up to the limit; a body in any other encoding is not read.
     """
+    await _limit(response, is_read_elsewhere=True)
+
+
+async def limit_stream(response: Any) -> None:
+    """Limit a response as `limit_body` does, including a stream that an SDK reads by itself."""
+    await _limit(response, is_read_elsewhere=False)
+
+
+async def _limit(response: Any, *, is_read_elsewhere: bool) -> None:
     is_error = response.status_code >= 400
     encoding = response.headers.get("content-encoding", "identity").strip().lower() or "identity"
-    if not is_error and encoding == "identity" and content_type(response).startswith("text/event-stream"):
-        return  # `read_chunks` limits it, and this is what costs time
+    is_plain_stream = encoding == "identity" and content_type(response).startswith("text/event-stream")
+    if is_plain_stream and is_read_elsewhere and not is_error:
+        return  # `read_events` limits it, and this is what costs time
     stream = response.stream
     [base_class] = [base for base in type(stream).__mro__ if base.__name__ == "AsyncByteStream"]
     if "content-encoding" in response.headers:
@@ -254,9 +277,15 @@ async def _drain(contents: AsyncIterator[bytes]) -> None:
                 pass
 
 
-def _decode(content: bytes) -> Chunk:
-    try:
-        return _DECODER.decode(content)
-    except msgspec.DecodeError:
-        # Servers that split text between surrogates send escapes that msgspec rejects and `json` accepts.
-        return msgspec.convert(json.loads(content), Chunk)
+@cache
+def _decoder(shape: type[S]) -> Callable[[bytes], S]:
+    decoder = msgspec.json.Decoder(shape)
+
+    def decode(content: bytes) -> S:
+        try:
+            return decoder.decode(content)
+        except msgspec.DecodeError:
+            # Servers that split text between surrogates send escapes that msgspec rejects and `json` accepts.
+            return msgspec.convert(json.loads(content), shape)
+
+    return decode

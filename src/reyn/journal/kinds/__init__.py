@@ -13,6 +13,9 @@ from reyn.journal.kinds.conversation import (
     ExperienceForgotten,
     ExperienceRemembered,
     MemoryChanged,
+    MessageQueued,
+    MessageTaken,
+    OverviewsRead,
     PhaseAborted,
     TranscriptExtended,
     TurnAborted,
@@ -48,11 +51,13 @@ from reyn.journal.kinds.run import (
     WaitOpened,
 )
 from reyn.journal.kinds.shapes import (
+    MESSAGE,
     AnswerForm,
     ArtifactRef,
     AskRequest,
     CallRef,
     Change,
+    ChoicePrompt,
     ContentName,
     Count,
     FittedSection,
@@ -104,6 +109,7 @@ from reyn.journal.kinds.visit import (
 )
 
 __all__ = [
+    "MESSAGE",
     "AnswerForm",
     "AnswerUnwrapped",
     "ApprovalDecided",
@@ -113,6 +119,7 @@ __all__ = [
     "AskRequest",
     "CallRef",
     "Change",
+    "ChoicePrompt",
     "ContentName",
     "ContentTruncated",
     "ContextBudgetApplied",
@@ -139,7 +146,9 @@ __all__ = [
     "LlmResponded",
     "MemoryChanged",
     "MemoryRequest",
+    "MessageQueued",
     "MessageRefused",
+    "MessageTaken",
     "ModelRetried",
     "ModelSwitched",
     "NestedRunEnded",
@@ -147,6 +156,7 @@ __all__ = [
     "OpStarted",
     "OpStatus",
     "OutputChecked",
+    "OverviewsRead",
     "ParentRef",
     "Part",
     "PermissionDenied",
