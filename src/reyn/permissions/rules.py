@@ -114,6 +114,8 @@ class Policy(msgspec.Struct, frozen=True):
 
     def decide(self, capability: str, skill: str, target: Target) -> Rule | None:
         """Return the rule that decides, or `None` if no rule matches."""
+        if not self.rules:
+            return None
         matching = [rule for rule in self.rules if rule.applies(capability, skill, target)]
         return min(matching, key=lambda rule: EFFECTS.index(rule.effect), default=None)
 
