@@ -19,6 +19,8 @@ from reyn.journal.port import (
     InboxMessage,
     Journal,
     RaiseLimit,
+    ReportRun,
+    Say,
 )
 from reyn.journal.projections import RunRow
 from reyn.journal.registry import Body, Status, decode, encode
@@ -40,7 +42,9 @@ __all__ = [
     "Journal",
     "MemoryJournal",
     "RaiseLimit",
+    "ReportRun",
     "RunRow",
+    "Say",
     "Status",
     "canonical",
     "check_json",

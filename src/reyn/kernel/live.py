@@ -22,7 +22,17 @@ from reyn.journal import (
 )
 from reyn.kernel import versions
 from reyn.kernel.conversations import is_turn_open
-from reyn.kernel.effects import CallModel, CheckOutput, ExecuteSubRun, FitTokens, PerformOp, PlanOp, PlanSubRun, Restore
+from reyn.kernel.effects import (
+    CallModel,
+    CheckOutput,
+    ExecuteSubRun,
+    FitTokens,
+    PerformOp,
+    PlanOp,
+    PlanSubRun,
+    ReadOverviews,
+    Restore,
+)
 from reyn.kernel.inbox import answer_error, inbox_events
 from reyn.kernel.llm_call_recorder import LlmCallRecorder
 from reyn.kernel.nesting import run_scope
@@ -129,6 +139,8 @@ class LiveWorld:
                 return self._check_output(effect), ()
             case Restore():
                 return self._ops.restore(effect, tape)
+            case ReadOverviews():
+                return self._ops.read_overviews(effect, tape)
             case PlanSubRun():
                 return self._sub_runs.plan(effect, tape)
             case ExecuteSubRun():

@@ -13,6 +13,9 @@ from reyn.journal.kinds.conversation import (
     ExperienceForgotten,
     ExperienceRemembered,
     MemoryChanged,
+    MessageQueued,
+    MessageTaken,
+    OverviewsRead,
     PhaseAborted,
     TranscriptExtended,
     TurnAborted,
@@ -48,6 +51,7 @@ from reyn.journal.kinds.run import (
     WaitOpened,
 )
 from reyn.journal.kinds.shapes import (
+    MESSAGE,
     AnswerForm,
     ArtifactRef,
     AskRequest,
@@ -105,6 +109,7 @@ from reyn.journal.kinds.visit import (
 )
 
 __all__ = [
+    "MESSAGE",
     "AnswerForm",
     "AnswerUnwrapped",
     "ApprovalDecided",
@@ -141,7 +146,9 @@ __all__ = [
     "LlmResponded",
     "MemoryChanged",
     "MemoryRequest",
+    "MessageQueued",
     "MessageRefused",
+    "MessageTaken",
     "ModelRetried",
     "ModelSwitched",
     "NestedRunEnded",
@@ -149,6 +156,7 @@ __all__ = [
     "OpStarted",
     "OpStatus",
     "OutputChecked",
+    "OverviewsRead",
     "ParentRef",
     "Part",
     "PermissionDenied",

@@ -117,6 +117,14 @@ class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             self.cached_tokens + other.cached_tokens,
         )
 
+    def __sub__(self, other: Usage) -> Usage:
+        """What was used since `other`; never negative."""
+        return Usage(
+            max(0, self.input_tokens - other.input_tokens),
+            max(0, self.output_tokens - other.output_tokens),
+            max(0, self.cached_tokens - other.cached_tokens),
+        )
+
     @property
     def total(self) -> int:
         """Input plus output tokens."""
@@ -181,11 +189,16 @@ class RestoreVerdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     reason: str = ""
 
 
+MESSAGE = "message"
+"""The reason of a wait for the next message of a conversation."""
+
+
 class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An open question, for which a run waits.
 
     `id` is unique in the run: `3.1.2` is the second op of the first turn in the third visit. `reason` is `question`,
-    `approval` (of an op), `decision` (of a phase) or `unsafe` (an op whose outcome is unknown). `message` is the text
+    `message` (the next one of a conversation), `approval` (of an op), `decision` (of a phase) or `unsafe` (an op whose
+    outcome is unknown). `message` is the text
     for the user, `response_schema` the JSON Schema of the reply, `suggestions` are suggested replies. `expires_at` is
     the time when an approval expires, in microseconds since 1970, UTC; null if the question does not expire. `run` is
     the sub-run that asks, if it is not the run itself.
@@ -198,6 +211,11 @@ class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expires_at: int | None = None
     run: str | None = None
     suggestions: tuple[str, ...] = ()
+
+    @property
+    def is_message(self) -> bool:
+        """Whether a conversation waits for its next message. Such a wait is no question."""
+        return self.reason == MESSAGE
 
     @property
     def is_approval(self) -> bool:
@@ -228,18 +246,24 @@ class MemoryRequest(
     text: str = ""
 
 
-class RunRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="run", tag_field="request"):
-    """A request of an op to run a skill. `input` is the hash of the JSON of its input."""
+class RunRequest(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="run", tag_field="request"
+):
+    """A request of an op to run a skill. `input` is the hash of the JSON of its input.
+
+    With `background`, the run of the op does not wait for it.
+    """
 
     skill: str
     input: ContentName
+    background: bool = False
 
 
 class ParentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The origin of a sub-run: the parent run, the call, and the nesting depth.
 
     `answered` is the number of earlier model answers in the parent and its ancestors; `path` lists the calls that lead
-    to it from the root run.
+    to it from the root run. A `background` run has the rights of a sub-run, but is a run of its own otherwise.
     """
 
     run: str
@@ -247,6 +271,7 @@ class ParentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     depth: Count
     answered: Count = 0
     path: str = ""
+    background: bool = False
 
 
 class ForkPoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
