@@ -1,7 +1,7 @@
 """The adapter `echo`: finish every phase with a value that its contract accepts, and repeat the input in its texts.
 
-A complete adapter in one module. The entry point in `pyproject.toml` registers it as `echo:NAME`; an adapter for a server
-would send `request.messages` there, with `setup.key(url)` as its key.
+A complete adapter in one module. The entry point in `pyproject.toml` registers it as `echo:NAME`. An adapter for a
+server would send `request.messages` there, with `setup.key(url)` as its key.
 """
 
 from __future__ import annotations

@@ -19,12 +19,14 @@ from reyn.models.roster import Roster
 from reyn.permissions.trust import load_project
 from reyn.secrets import MemoryStore, Secrets
 from reyn.testing import ModelConformance
-from tests.support import write_skill
+from tests.support import finish, write_skill
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "echo-model"
-ORACLE = """
+ORACLE = f"""
 from reyn import ModelAnswer
 from reyn.models import ModelSetup
+
+ANSWER = {json.dumps(json.dumps(finish()))}
 
 class Oracle:
     name = "oracle"
@@ -32,8 +34,7 @@ class Oracle:
     def __init__(self, setup: ModelSetup) -> None:
         self.setup = setup
     async def complete(self, request):
-        return ModelAnswer('{"type":"decide","control":{"type":"finish","decision":"finish"},'
-                           '"artifact":{"type":"note","data":{"text":"done"}}}')
+        return ModelAnswer(ANSWER)
 
 class Plain(Oracle):
     def __init__(self) -> None:
