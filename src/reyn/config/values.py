@@ -57,6 +57,8 @@ ADAPTERS = {
     "litellm": Adapter("", "", "`litellm`"),
 }
 """The adapters for model servers."""
+BUILT_IN_ADAPTERS = frozenset(("local", "scripted", "recorded", *ADAPTERS))
+"""The adapters that are part of the package."""
 
 
 class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

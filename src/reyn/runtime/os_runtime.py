@@ -375,7 +375,7 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
         if self._is_imported(point):
             model = model or self._project.config.model
         forked, blobs = self._forked(name, row.run_id, point, model, self._project.scrub(input), skill)
-        opened = self._project.roster.ready(model or point.state.models.name)
+        opened = self._project.roster.ready(model, point.state.models.name)
         if forked.model is not None:
             form, limit = self._project.roster.answer_form(opened), self._project.roster.prompt_limit(opened)
             forked = msgspec.structs.replace(forked, model=opened, answer_form=form, prompt_limit=limit)
@@ -461,7 +461,8 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
         if upgrade or is_imported:
             to_artifact(msgspec.json.decode(artifact.content), skill, strict=settings.strict)
         check_ops(name, skill, self._project.ops)
-        opened = self._project.roster.ready(model or (self._project.config.model if is_imported else started.model))
+        default = self._project.config.model if is_imported else None
+        opened = self._project.roster.ready(model or default, "" if is_imported else started.model)
         summaries = (
             Blob(started.summaries, self._project.journal.blob(started.summaries)) if started.summaries else None
         )
