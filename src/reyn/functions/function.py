@@ -379,16 +379,19 @@ def llm_function(
 
     Args:
         function: The function, if the decorator is used without arguments.
-        llm_interface: The model to call, or the name of one; by default the project's.
-        toolkit: Tools that the model may call. The program grants them by passing them; a rule of the operator that
-            denies or asks still holds.
-        runtime: Where calls are executed and recorded: a `SyncRuntime` for a plain function, an `OSRuntime` for an
-            `async` one; by default the project around the current folder.
-        template_params: The parameters of the docstring, which are written `{name}` there: names, or default values
-            by name. Without, every brace is text.
-        max_act_turns: In how many turns the model may call tools.
-        max_retries: How often a rejected answer is asked for again; by default `max_phase_retries` of the project.
-        hooks: Functions that are called before each model call, and return mutations of what the model sees.
+        llm_interface: A model, or the name of one; default: the `model` of the project.
+        toolkit: Tools that the model may call. The function needs no further permission for them, but the operator's
+            rules can still deny a tool or ask.
+        runtime: The runtime that executes and records calls: a `SyncRuntime` for a plain function, an `OSRuntime` for
+            an `async` function. Default: the project of the current folder.
+        template_params: Names of parameters that the docstring contains as `{name}`, or a mapping of names to default
+            values. Without this argument, braces in the docstring are plain text.
+        max_act_turns: Maximum number of turns in which the model calls tools.
+        max_retries: Maximum number of retries after rejected answers; default: `max_phase_retries` of the project.
+        hooks: Functions that Reyn calls before each model call; they return mutations of the transcript.
+
+    Returns:
+        A function with the same parameters that returns the typed value (an `LLMFunction` or `AsyncLLMFunction`).
 
     Raises:
         FunctionInvalid: The signature, a type or the docstring cannot be converted to a skill.
