@@ -9,6 +9,7 @@ code is never reused.
     │   ├── SkillInvalid           RYN102  lists all findings
     │   ├── SkillUnsupported       RYN103
     │   ├── FixImpossible          RYN104
+    │   ├── AgentNotFound          RYN105
     │   ├── ManifestInvalid        RYN150
     │   ├── FunctionInvalid        RYN160
     │   ├── FunctionNotFound       RYN161
@@ -75,7 +76,8 @@ code is never reused.
     │   ├── ImageInvalid           RYN530
     │   ├── ChatStopped            RYN531
     │   ├── AdapterInvalid         RYN532
-    │   └── CircuitOpen            RYN533  transient
+    │   ├── CircuitOpen            RYN533  transient
+    │   └── HookFailed             RYN540
     ├── LimitError                 RYN6xx  limits
     │   └── LimitUnknown           RYN601
     ├── ConfigError                RYN7xx  configuration, secrets, installed ops
@@ -252,6 +254,13 @@ class SkillNotFound(SkillError):
 
     code = "RYN101"
     hint = "Use the name of a skill of the project, or the path of a folder with a `skill.md`."
+
+
+class AgentNotFound(SkillError):
+    """No agent has this name."""
+
+    code = "RYN105"
+    hint = "Use the name of a file in `reyn/agents/`, or `default`."
 
 
 class SkillInvalid(SkillError, FindingsError):
@@ -828,6 +837,13 @@ class CircuitOpen(ModelError):
     code = "RYN533"
     hint = "Check the provider's status, wait and try again, or configure a `fallback` for the model."
     is_transient = True
+
+
+class HookFailed(ModelError):
+    """A hook raised an exception, or returned something that cannot change the transcript."""
+
+    code = "RYN540"
+    hint = "Fix the hook, then continue the run with a retry; the hook is called again."
 
 
 # -- RYN3xx: permissions and trust ---------------------------------------------------------------------

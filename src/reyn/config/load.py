@@ -15,7 +15,7 @@ import msgspec
 from reyn.config.checks import CODE, check_document
 from reyn.config.user import user_config
 from reyn.config.values import ADAPTERS_OF_SETTING, MODES, Config
-from reyn.documents import Document, DocumentError, nearest, parse_yaml, read_text
+from reyn.documents import Document, DocumentError, fields_of, nearest, parse_yaml, read_text
 from reyn.errors import ConfigInvalid, Finding
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _read_documents(root: Path, environ: Mapping[str, str] | None, findings: lis
                 continue
             if document.value is not None:  # an empty file
                 documents.append(document)
-    keys = {field.name.upper(): field.name for field in msgspec.structs.fields(Config)}
+    keys = {field.name.upper(): field.name for field in fields_of(Config)}
     for variable, text in sorted(environ.items()):
         if variable.startswith(PREFIX) and not variable.startswith(SECRET_PREFIX) and text:
             suffix = variable.removeprefix(PREFIX)

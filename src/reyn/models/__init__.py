@@ -6,6 +6,7 @@ Adapters are imported on first use.
 from reyn.models.plugins import ModelSetup
 from reyn.models.protocol import (
     Candidate,
+    ChoicePrompt,
     ClosableModel,
     DeclaresLatency,
     DeclaresPromptLimit,
@@ -24,6 +25,7 @@ from reyn.models.protocol import (
 
 __all__ = [
     "Candidate",
+    "ChoicePrompt",
     "ClosableModel",
     "DeclaresLatency",
     "DeclaresPromptLimit",

@@ -66,6 +66,11 @@ class Roster:
         self._override_takes_time = override is not None and takes_time(override)
         self._override_form: AnswerForm = "full" if override is None else _declared_form(override)
         self._override_reads_images = override is not None and reads_images(override)
+        # Protocols are checked once: that takes longer than the rest of a call's preparation.
+        declaring: object = override
+        self._declares_settings = declaring if isinstance(declaring, DeclaresSettings) else None
+        self._declares_limit = declaring if isinstance(declaring, DeclaresPromptLimit) else None
+        self._override_has_tokenizer = isinstance(declaring, TokenizingModel)
         self._opened: dict[str, Model] = {}
         self._named = {entry for entry in names.values() if isinstance(entry, str)}
         self._named |= {one for entry in names.values() if isinstance(entry, ModelSettings) for one in entry.fallback}
@@ -122,8 +127,7 @@ class Roster:
     @property
     def override_settings(self) -> ModelSettings | None:
         """Return the settings that the model of the caller declares, if it does."""
-        override: object = self._override
-        return override.settings if isinstance(override, DeclaresSettings) else None
+        return self._declares_settings.settings if self._declares_settings is not None else None
 
     def settings(self, name: str) -> ModelSettings:
         """Return the settings of a model; defaults for an unknown name, which fails when it is opened."""
@@ -185,8 +189,8 @@ class Roster:
     def prompt_limit(self, name: str) -> PromptLimit:
         """Return how many tokens a prompt for a model and its fallbacks may have, and how to count them."""
         if self._override is not None:
-            declared = self._override.max_prompt_tokens if isinstance(self._override, DeclaresPromptLimit) else None
-            limits, has_tokenizer = [declared], isinstance(self._override, TokenizingModel)
+            declared = self._declares_limit.max_prompt_tokens if self._declares_limit is not None else None
+            limits, has_tokenizer = [declared], self._override_has_tokenizer
         else:
             models = [self.settings(one) for one in self.fallbacks(name)]
             limits = [one.max_prompt_tokens for one in models]
