@@ -57,6 +57,14 @@ ADAPTERS = {
     "litellm": Adapter("", "", "`litellm`"),
 }
 """The adapters for model servers."""
+ADAPTER_PACKAGES = {
+    "local": "xllamacpp",
+    "openai": "openai",
+    "anthropic": "anthropic",
+    "gemini": "google-genai",
+    "litellm": "litellm",
+}
+"""The package that an adapter needs; its extra has the name of the adapter."""
 BUILT_IN_ADAPTERS = frozenset(("local", "scripted", "recorded", *ADAPTERS))
 """The adapters that are part of the package."""
 
@@ -320,8 +328,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The configuration of a project."""
 
     model: str = ""
-    """The default model: `local`, `local:FILE.gguf`, `openai:NAME`, `scripted:FILE`, `recorded:RUN`, or a name from
-    `models`."""
+    """The default model: a name from `models`, `local`, `local:FILE.gguf`, `openai:NAME`, `anthropic:NAME`,
+    `gemini:NAME`, `litellm:PROVIDER/NAME`, `scripted:FILE`, `recorded:RUN`, `ADAPTER:NAME` for an adapter of an
+    installed package, or `package.module:Class`, which needs trust."""
     models: dict[str, ModelEntry] = {}
     """Names for models: the classes `light`, `standard` and `strong`, or names of your own. Each is an alias of a model
     or a mapping of settings: `model`, `base_url`, `key` (`secret://NAME` or `env://VARIABLE`), `mode` (`auto`,
