@@ -74,7 +74,10 @@ code is never reused.
     │   ├── SchemaRejected         RYN514
     │   ├── PullFailed             RYN515
     │   ├── ImageInvalid           RYN530
-    │   └── ChatStopped            RYN531
+    │   ├── ChatStopped            RYN531
+    │   ├── AdapterInvalid         RYN532
+    │   ├── CircuitOpen            RYN533  transient
+    │   └── HookFailed             RYN540
     ├── LimitError                 RYN6xx  limits
     │   └── LimitUnknown           RYN601
     ├── ConfigError                RYN7xx  configuration, secrets, installed ops
@@ -818,6 +821,29 @@ class ChatStopped(ModelError):
         self.run_id = run_id
         self.status = status
         self.history = history
+
+
+class AdapterInvalid(ModelError):
+    """An adapter of an installed package, or a class named `package.module:Class`, cannot be loaded or is no model."""
+
+    code = "RYN532"
+    hint = "Fix the package or the class, or use another model."
+    exit_code = 2
+
+
+class CircuitOpen(ModelError):
+    """Calls of an endpoint have failed several times in a row, so Reyn does not call it for a while."""
+
+    code = "RYN533"
+    hint = "Check the provider's status, wait and try again, or configure a `fallback` for the model."
+    is_transient = True
+
+
+class HookFailed(ModelError):
+    """A hook raised an exception, or returned something that cannot change the transcript."""
+
+    code = "RYN540"
+    hint = "Fix the hook, then continue the run with a retry; the hook is called again."
 
 
 # -- RYN3xx: permissions and trust ---------------------------------------------------------------------

@@ -165,6 +165,9 @@ def _model_faults(name: str, settings: dict[str, Any], models: dict[str, Any]) -
     if mode not in MODES.get(adapter, (mode,)):
         choices = " or ".join(f"`{choice}`" for choice in MODES[adapter])
         yield _ModelFault((*path, "mode"), f"`{adapter}` models have no mode `{mode}`", f"Use {choices}.")
+    if adapter == "litellm" and settings.get("key") is not None and settings.get("base_url") is None:
+        message = "a `litellm` model with a `key` needs a `base_url`"
+        yield _ModelFault((*path, "key"), message, "Add the URL of the server that may receive the key.")
     for other in settings.get("fallback", ()):
         if other not in models and ":" not in other and other != "local":
             message = f"`models.{name}.fallback` names an unknown model `{other}`"

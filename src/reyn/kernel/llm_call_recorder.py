@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import traceback
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 
     from reyn.config import ModelSettings
     from reyn.journal import Body
+    from reyn.kernel.effects import AnswerSpec
     from reyn.kernel.snapshot import RunState
     from reyn.kernel.tape import Tape
-    from reyn.models import Candidate, Model, ToolDefinition
+    from reyn.models import Model
     from reyn.models.roster import Roster
 
     Recorded = tuple[Body, tuple[Blob, ...]]
@@ -53,22 +54,6 @@ _MAX_MODE_CHANGES = 8
 """More than the number of output modes; bounds the attempts that change the mode."""
 _sleep = asyncio.sleep
 _logger = logging.getLogger("reyn.models")
-
-
-class AnswerSpec(Protocol):
-    """What the model may answer."""
-
-    phase: str
-    form: kinds.AnswerForm
-    candidates: tuple[Candidate, ...]
-    schema: Blob
-    tools: Blob | None
-
-    @property
-    def answer_schema(self) -> dict[str, Any]: ...
-
-    @property
-    def tool_definitions(self) -> tuple[ToolDefinition, ...]: ...
 
 
 async def ask(
@@ -93,29 +78,15 @@ async def ask(
         input_hash: Hash of the input artifact.
         transcript: The messages after the system message, if the frame refers to a transcript.
     """
+    schema, tools = spec.schema, (spec.tools,) if spec.tools is not None else ()
     refers = (frame.transcript,) if frame.transcript is not None else ()
-    tools = (spec.tools,) if spec.tools is not None else ()
     choice = (frame.choice,) if frame.choice is not None else ()
-    request = digest(canonical((frame.messages, spec.schema.hash, *refers, *(blob.hash for blob in tools), *choice)))
+    request = digest(canonical([frame.messages, schema.hash, *refers, *[blob.hash for blob in tools], *choice]))
     intent = kinds.LlmRequested(
-        call, model or tape.state.models.name, spec.schema.hash, request, spec.tools.hash if spec.tools else None
+        call, model or tape.state.models.name, schema.hash, request, spec.tools.hash if spec.tools else None
     )
-    request = tape.emit(intent, spec.schema, *tools).request
-    return await CallModel(
-        call,
-        model,
-        frame.messages,
-        spec.answer_schema,
-        request,
-        results,
-        spec.phase,
-        input_hash,
-        spec.candidates,
-        spec.form,
-        transcript,
-        spec.tool_definitions,
-        frame.choice,
-    )
+    request = tape.emit(intent, schema, *tools).request
+    return await CallModel(call, model, frame.messages, spec, request, results, input_hash, transcript, frame.choice)
 
 
 def _count_answers(state: RunState) -> int:
@@ -139,20 +110,20 @@ class LlmCallRecorder:
 
     async def perform(self, call: CallModel, tape: Tape, record: Record) -> Recorded:
         """Call the model; return the outcome. `record` makes retries and switches durable before they happen."""
-        on_delta = self._on_delta
+        on_delta, spec = self._on_delta, call.spec
         request = ModelRequest(
             messages=self._messages(call, tape),
-            contract=call.contract,
+            contract=spec.answer_schema,
             run_id=tape.run_id,
             call=call.key,
             request_hash=call.request_hash,
             answered=_count_answers(tape.state),
             on_delta=RedactingStream(on_delta, self._roster, tape.run_id, call.key) if on_delta else None,
-            phase=call.phase,
+            phase=spec.phase,
             input_json=tape.content(call.input) if call.input else b"",
-            candidates=call.candidates,
-            answer_form=call.form,
-            tools=call.tools,
+            candidates=spec.candidates,
+            answer_form=spec.form,
+            tools=spec.tool_definitions,
             choice_prompt=self._choice_prompt(call, tape),
         )
         if self._roster.is_overridden:
@@ -178,14 +149,21 @@ class LlmCallRecorder:
         """Return the messages of a request. Of a transcript, only those that are new since the last call are read."""
         scrub = self._roster.scrub
         images = self._roster.reads_images(_current(call.model or tape.state.models.name, tape.state))
+        if call.transcript is None and call.form == "tools":
+            return tuple(
+                rendered_message(normalized(message), tape.content, scrub, call.results, with_images=images)
+                for message in call.messages
+            )
         if call.transcript is None:
             return tuple(
-                Message(
-                    m.role,
-                    scrub(message_text(m, tape.content, call.results)),
-                    result_images(m, tape.content, call.results) if images else (),
-                )
-                for m in call.messages
+                [
+                    Message(
+                        m.role,
+                        scrub(message_text(m, tape.content, call.results)),
+                        result_images(m, tape.content, call.results) if images else (),
+                    )
+                    for m in call.messages
+                ]
             )
         system, *rest = (
             rendered_message(normalized(message), tape.content, scrub, call.results, with_images=images)
@@ -270,7 +248,7 @@ class LlmCallRecorder:
         scrub = self._roster.scrub
         if isinstance(reply, ModelError):
             return kinds.LlmFailed(call.key, reply.code, scrub(reply.message), scrub(reply.own_hint)), ()
-        if call.form == "tools":
+        if call.spec.form == "tools":
             text = Blob.of(encode_reply(reply, scrub))
         else:
             text = Blob.of(scrub(reply.text).encode("utf-8", "backslashreplace"))

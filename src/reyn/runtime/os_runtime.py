@@ -32,13 +32,14 @@ from reyn.skills import check_pinned
 from reyn.skills.inputs import check_supported, to_artifact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
     from typing import Self
 
     from reyn.chat import Conversation
     from reyn.journal import Journal, kinds
+    from reyn.kernel.hooks import Hook
     from reyn.kernel.live import Listener, OnDelta, OutputCheck
     from reyn.kernel.nesting import RunScope
     from reyn.kernel.ports import Clock, Ids, People
@@ -81,6 +82,7 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
         trust: bool | None = None,
         allow_shell: bool = False,
         allow_unsafe_python: bool = False,
+        hooks: Sequence[Hook] = (),
         **settings: Any,
     ) -> Self:
         """Open a project.
@@ -101,6 +103,7 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
             allow_shell: Whether skills that a rule grants `shell` may run shell commands.
             allow_unsafe_python: Whether python steps with `mode: unsafe` may run, with all rights of this process's
                 user.
+            hooks: Functions that are called before each model call and return mutations of what the model sees.
             **settings: Keys of the configuration to override.
         """
         project = Project.open(
@@ -115,6 +118,7 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
             trust=trust,
             allow_shell=allow_shell,
             allow_unsafe_python=allow_unsafe_python,
+            hooks=hooks,
         )
         return cls(project)
 
@@ -124,6 +128,7 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
         ops: Iterable[Op] = (),
         model: Model | str | None = None,
         permissions: Mapping[str, Any] | None = None,
+        hooks: Sequence[Hook] = (),
         people: People | None = None,
         **settings: Any,
     ) -> Self:
@@ -136,13 +141,16 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
             ops: Ops to add; they replace ops of the same kind that are not built in.
             model: A model, or the name of one; by default that of this runtime.
             permissions: Rules to add to those of the configuration.
+            hooks: Hooks to call after those of this runtime.
             people: Replies to the questions of its runs; by default those of this runtime.
             **settings: Keys of the configuration to override.
 
         Raises:
             OpInvalid: An object is not an op, or its kind cannot be registered.
         """
-        project = self._project.derive(settings, ops=ops, model=model, permissions=permissions, people=people)
+        project = self._project.derive(
+            settings, ops=ops, model=model, permissions=permissions, hooks=hooks, people=people
+        )
         return type(self)(project, base=self)
 
     async def run(
@@ -213,6 +221,7 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
                 source=self._project.source_of(skill),
                 summaries=self._project.summaries(loaded, settings),
                 history=self._project.store_history(earlier),
+                hooks=self._project.hook_names,
             )
             return await self._executor.start(first, model, observers)
 
@@ -366,7 +375,7 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
         if self._is_imported(point):
             model = model or self._project.config.model
         forked, blobs = self._forked(name, row.run_id, point, model, self._project.scrub(input), skill)
-        opened = self._project.roster.ready(model or point.state.models.name)
+        opened = self._project.roster.ready(model, point.state.models.name)
         if forked.model is not None:
             form, limit = self._project.roster.answer_form(opened), self._project.roster.prompt_limit(opened)
             forked = msgspec.structs.replace(forked, model=opened, answer_form=form, prompt_limit=limit)
@@ -452,7 +461,8 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
         if upgrade or is_imported:
             to_artifact(msgspec.json.decode(artifact.content), skill, strict=settings.strict)
         check_ops(name, skill, self._project.ops)
-        opened = self._project.roster.ready(model or (self._project.config.model if is_imported else started.model))
+        default = self._project.config.model if is_imported else None
+        opened = self._project.roster.ready(model or default, "" if is_imported else started.model)
         summaries = (
             Blob(started.summaries, self._project.journal.blob(started.summaries)) if started.summaries else None
         )
@@ -473,6 +483,7 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
                 requests=started.requests,
                 summaries=summaries,
                 history=(started.history if _is_conversation(skill) else (), ()),
+                hooks=self._project.hook_names,
             )
             return await self._executor.start((first, blobs), opened, observers)
 
