@@ -396,13 +396,13 @@ def test_without_a_terminal_rich_is_not_imported(asks: Path):
 # -- answers without a wait id ------------------------------------------------------------------------------
 
 
-def test_answer_needs_no_wait_id_while_a_question_is_open(asks: Path, reyn):
+def test_answer_needs_no_question_id_while_a_question_is_open(asks: Path, reyn):
     reyn("run", "asking", IN, "--run-id", "r")
     assert reyn("answer", "r", "plain").code == 0
     assert "reply: plain" in reyn("show", "r").out
 
 
-def test_answer_without_a_wait_id_finds_the_question_of_a_sub_run(asks_below: Path, reyn):
+def test_answer_without_a_question_id_finds_the_question_of_a_sub_run(asks_below: Path, reyn):
     reyn("run", "above", IN, "--run-id", "r")
     assert reyn("answer", "r", "plain").code == 0
     assert reyn("show", "r", "--json").json["status"] == "finished"
@@ -416,7 +416,7 @@ def test_answer_without_an_open_question_is_an_error(asks: Path, reyn):
     assert "error RYN414: run `r` has no open question; its status is finished" in output.err
 
 
-def test_answer_with_only_the_wait_id_is_an_error(asks: Path, reyn):
+def test_answer_with_only_the_question_id_is_an_error(asks: Path, reyn):
     reyn("run", "asking", IN, "--run-id", "r")
     output = reyn("answer", "r", "1.1.1")
     assert (output.code, "VALUE is missing" in output.err) == (2, True)
@@ -429,7 +429,7 @@ def test_answer_with_too_many_arguments_is_a_usage_error(asks: Path, reyn):
     assert reyn("answer", "r", "--json").json["error"]["code"] == "RYN710"
 
 
-def test_answer_without_a_wait_id_refuses_a_second_answer(asks: Path, reyn):
+def test_answer_without_a_question_id_refuses_a_second_answer(asks: Path, reyn):
     reyn("run", "asking", IN, "--run-id", "r")
     reyn("answer", "r", "plain", "--no-resume")
     output = reyn("answer", "r", "formal")
