@@ -16,7 +16,7 @@ from reyn.context import NormalizedMessage, NormalizedMessageList, normalize
 from reyn.context.transcript import check_message
 from reyn.errors import CallImpossible, FunctionInvalid
 from reyn.functions.abort import AbortSignal
-from reyn.functions.chat_stream import ChatCall, ChatStream
+from reyn.functions.chat_stream import ChatCall, ChatStream, RenderedHistories
 from reyn.functions.definition import DEFAULT_ACT_TURNS, CallOptions, Decorated, Decoration, Definition
 from reyn.functions.images import check_image
 from reyn.functions.options import check_count
@@ -73,6 +73,7 @@ class ChatDefinition(Definition):
         super().__init__(function, decoration)
         self._memory, self._max_tokens = decoration.memory, decoration.max_tokens
         self._skills: dict[tuple[str, bool], Skill] = {}
+        self.rendered = RenderedHistories()
         self._signature = inspect.signature(function)
         names = list(self._signature.parameters)
         self.history_name = next((name for name in names if name in _HISTORY_NAMES), None)
