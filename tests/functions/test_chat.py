@@ -846,8 +846,6 @@ def test_images_of_a_message_are_sent_and_kept(tmp_path: Path):
         assert reply.history[0].images == (image,)
         await world.agent("And now?", reply.history)
         assert any(message.images for message in world.model.requests[1].messages)
-        with pytest.raises(CallImpossible, match="images"):
-            world.agent.options(key="a")(Message("user", "What is this?", (image,)))
         await world.check()
 
     asyncio.run(scenario())
