@@ -75,6 +75,8 @@ code is never reused.
     │   ├── PullFailed             RYN515
     │   ├── ImageInvalid           RYN530
     │   ├── ChatStopped            RYN531
+    │   ├── AdapterInvalid         RYN532
+    │   ├── CircuitOpen            RYN533  transient
     │   └── HookFailed             RYN540
     ├── LimitError                 RYN6xx  limits
     │   └── LimitUnknown           RYN601
@@ -677,7 +679,7 @@ class ModelUnknown(ModelError):
     """No adapter matches the name of the model, or no model is configured."""
 
     code = "RYN501"
-    hint = "Set `model:` in reyn.yaml to `local`, `openai:NAME` or a name under `models`."
+    hint = "Set `model:` in reyn.yaml to a name under `models`, `local`, or `ADAPTER:NAME`, such as `openai:NAME`."
     exit_code = 2
 
 
@@ -819,6 +821,22 @@ class ChatStopped(ModelError):
         self.run_id = run_id
         self.status = status
         self.history = history
+
+
+class AdapterInvalid(ModelError):
+    """An adapter of an installed package, or a class named `package.module:Class`, cannot be loaded or is no model."""
+
+    code = "RYN532"
+    hint = "Fix the package or the class, or use another model."
+    exit_code = 2
+
+
+class CircuitOpen(ModelError):
+    """Calls of an endpoint have failed several times in a row, so Reyn does not call it for a while."""
+
+    code = "RYN533"
+    hint = "Check the provider's status, wait and try again, or configure a `fallback` for the model."
+    is_transient = True
 
 
 class HookFailed(ModelError):

@@ -278,6 +278,8 @@ def normalize(messages: Iterable[Message | dict[str, Any]]) -> NormalizedMessage
     """
     if isinstance(messages, NormalizedMessageList):
         return messages
+    if isinstance(messages, list | tuple) and not messages:
+        return EMPTY
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
         raise MessageInvalid(f"the history is a {type(messages).__name__}; pass a list of messages")
     normalized = NormalizedMessageList(_normalized(message, number) for number, message in enumerate(messages))

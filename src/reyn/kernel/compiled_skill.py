@@ -202,7 +202,7 @@ class CompiledPhase(RunContext):
     def ops(self) -> tuple[OpSpec, ...]:
         return offered_ops(self.vocabulary, self.definition.allowed_ops) if self.definition.max_act_turns else ()
 
-    @property
+    @cached_property
     def model(self) -> str:
         """The model that the operator configured for the phase's class; empty for the run's own model."""
         return self.settings.classes.get(self.definition.model_class or "", "")
@@ -308,10 +308,11 @@ class CompiledSkill(RunContext):
         if left is None:
             left = visits_left(state, self.skill, self.settings, name)
         used_up = frozenset([successor for successor, count in left.items() if count <= 0])
-        key = (name, cap, used_up)
-        if key not in self._phases:
-            self._phases[key] = CompiledPhase(self.skill, self.settings, self.vocabulary, name, cap, used_up)
-        return self._phases[key]
+        phase = self._phases.get((name, cap, used_up))
+        if phase is None:
+            phase = CompiledPhase(self.skill, self.settings, self.vocabulary, name, cap, used_up)
+            self._phases[name, cap, used_up] = phase
+        return phase
 
     def has_node(self, name: str) -> bool:
         return name in self.skill.phases or (is_skill_node(name) and name in self.skill.graph)

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     OutputCheck = Callable[[Any], tuple[str, str]]
     """Returns the JSON path and the message of an error in a final output; both are empty if it is valid."""
 
+_APPROVAL_DECIDED = kinds.ApprovalDecided.kind
 _WAIT_POLL_SECONDS = 0.05
 """Interval for reading the inbox while a user is asked."""
 _ABANDON_SECONDS = 5.0
@@ -346,7 +347,7 @@ class LiveWorld:
         A standing approval is stored before its event, so that a crash cannot lose it: the reply is durable already.
         """
         for event in tape.pending:
-            if event.kind == kinds.ApprovalDecided.kind:
+            if event.kind == _APPROVAL_DECIDED:
                 self._keep_standing(event, tape.state)
         events = await tape.flush(self._commits.append)
         if self._listener is not None:

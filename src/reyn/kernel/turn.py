@@ -303,7 +303,7 @@ class TurnContext:
             log.digest,
             turns_left,
             prepared.reads,
-            tuple(one for one in (entry.repeated, failure) if one is not None),
+            tuple([one for one in (entry.repeated, failure) if one is not None]),
             self._handoff,
         )
 

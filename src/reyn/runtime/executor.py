@@ -226,7 +226,7 @@ class RunExecutor:
         is_attended = not isinstance(project.people, Unattended) or self._is_expired(loaded.state.wait)
         check_resume(project.journal, loaded.state, settings, retry=retry, raised=raised, is_attended=is_attended)
         upgraded = self._upgraded(loaded) if upgrade else None
-        project.roster.ready(model or loaded.state.models.name)
+        project.roster.ready(model, loaded.state.models.name)
         for limit, value in raised.items():
             project.journal.post(run_id, RaiseLimit(limit, value))
         return await self._continue(loaded, observers, retry=retry, model=model, upgraded=upgraded)
@@ -256,7 +256,7 @@ class RunExecutor:
     ) -> RunResult:
         project = self._project
         check_ops(loaded.state.run_id, upgraded or project.reader.compile_skill(loaded.started).skill, project.ops)
-        opened = project.roster.ready(model or loaded.state.models.name)
+        opened = project.roster.ready(model, loaded.state.models.name)
         resumption = Resumption(
             project.ids.new(),
             retry=retry,
@@ -280,7 +280,7 @@ class RunExecutor:
             max_phase_retries=project.config.max_phase_retries,
         )
         artifact = to_artifact(value, skill, strict=settings.strict)
-        model = project.roster.ready(project.config.model or parent.models.name)
+        model = project.roster.ready(project.config.model, parent.models.name)
         form = project.roster.answer_form(model)
         earlier = project.store_history(history)
         state = await self._sub_runs(model, observers).call(scope, skill, artifact, settings, model, form, earlier)
