@@ -355,7 +355,8 @@ class LiveWorld:
                 self.notify_listener(event)
         if self._completes_log:
             self._completes_log = False
-            failure = self._budget_log.complete(tape.run_id, self._journal.read(tape.run_id))
+            has_budgets = tape.state.has_handoffs
+            failure = self._budget_log.complete(tape.run_id, self._journal.read(tape.run_id) if has_budgets else ())
         else:
             failure = self._budget_log.append(events)
         if failure and failure != self._log_failure and tape.upcoming is None:
