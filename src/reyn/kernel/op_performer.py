@@ -23,6 +23,7 @@ from reyn.ops.execution import apply_changes, perform_op, plan_op
 from reyn.ops.op import no_credentials
 from reyn.ops.preview import preview
 from reyn.permissions import Gate, Policy, recorded_requests
+from reyn.permissions.rules import BOUND_TO_ARGUMENTS
 from reyn.private_files import user_folder
 from reyn.secrets import handle_of
 from reyn.workspace import Roots
@@ -50,6 +51,8 @@ _MAX_BUDGETS = 1_000
 """Number of runs whose budgets are counted. The counts of older runs are dropped."""
 _APPROVED = " (approved)"
 """Ends the rule of an op that a person approved."""
+_ARGUMENTS_DIGITS = 32
+"""Digits of the hash of the arguments in a rule that is bound to them."""
 _SECRETS = "default: no secret in an op"
 ALL_CREDENTIALS = "*"
 """In `required_credentials`: every secret that the run above may use."""
@@ -170,11 +173,12 @@ class OpPerformer:
             return denied, (result, args)
         if plan.approval is not None:
             action = _digest(call, plan)
-            standing = self._standing(call, plan.approval, tape)
+            rule = self._standing_rule(call, plan.approval, args)
+            standing = self._standing(call, rule, tape)
             if standing is None and effect.approved != action:
                 text = Blob.of(preview(call, plan, tape.content).encode())
                 required = kinds.ApprovalRequired(
-                    effect.key, call.kind, call.op or "", args.hash, plan.approval, action, text.hash
+                    effect.key, call.kind, call.op or "", args.hash, rule, action, text.hash
                 )
                 return required, (args, text, *plan.blobs)
         known = None if plan.result is None else Blob.of(canonical(plan.result))
@@ -214,6 +218,13 @@ class OpPerformer:
     def _settings(self, tape: Tape) -> RunSettings:
         assert tape.state.started is not None
         return self._compile_skill(tape.state.started, tape.content).settings
+
+    def _standing_rule(self, call: Call, rule: str, args: Blob) -> str:
+        """Return the rule that a person is asked about, as a standing approval stores it."""
+        op = self._ops.get(call.kind)
+        if op is None or BOUND_TO_ARGUMENTS.isdisjoint((op.spec.permission, *op.spec.optional_permissions)):
+            return rule
+        return f"{rule}, arguments {args.hash[:_ARGUMENTS_DIGITS]}"
 
     def _standing(self, call: Call, rule: str, tape: Tape) -> Approval | None:
         """Return the standing approval that covers an action."""

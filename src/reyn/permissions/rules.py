@@ -32,6 +32,8 @@ Target = Location | str
 
 ASKED = frozenset(entry.key for entry in PERMISSIONS if entry.is_asked)
 """Capabilities of which a person decides about each new target, unless a rule does."""
+BOUND_TO_ARGUMENTS = frozenset(entry.key for entry in PERMISSIONS if entry.binds_arguments)
+"""Capabilities whose standing approvals cover only the arguments that the person saw."""
 PRIVATE = "private:"
 """Begins the target of a connection to a private or loopback address. Only a pattern that begins so grants it."""
 

@@ -148,12 +148,14 @@ class PermissionKey(msgspec.Struct, frozen=True):
     """A capability that a skill may request and an operator may grant.
 
     `is_asked` means that a person decides about each new target of a request that no rule of the operator covers;
-    other requests without a rule are denied.
+    other requests without a rule are denied. `binds_arguments` means that a standing approval covers only the arguments
+    that the person saw: those of a program decide what it does.
     """
 
     key: str
     summary: str
     is_asked: bool = False
+    binds_arguments: bool = False
 
 
 class Vocabulary(msgspec.Struct, frozen=True):
