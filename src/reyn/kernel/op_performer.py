@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from reyn.kernel.effects import PerformOp, PlanOp, Restore
     from reyn.kernel.run_state import RunState
     from reyn.kernel.tape import Tape
-    from reyn.ops import Op, OpTable, Result
+    from reyn.ops import OpSpec, OpTable, Result
     from reyn.secrets import Scrubber
     from reyn.skills import Skill
     from reyn.workspace import Location
@@ -240,22 +240,22 @@ class OpPerformer:
         op = self._ops.get(kind)
         if op is None:
             return Plan(result=call.error(f"the op kind `{kind}` is not installed"))
-        offered = self._offered(op, kind, tape)
-        if not offered.is_unchanged and (wrong := _rejected_now(op, call)):
+        offered = self._offered(op.spec, tape)
+        if not offered.is_unchanged and (wrong := _rejected_now(op.spec, call)):
             return Plan(result=call.error(wrong))
         is_foreign = self._ops.is_foreign(kind)
         return plan_op(op, call, self._env(tape), permissions=offered.permissions, is_foreign=is_foreign)
 
-    def _offered(self, op: Op, kind: str, tape: Tape) -> _Offered:
+    def _offered(self, now: OpSpec, tape: Tape) -> _Offered:
         """Compare an op with its specification when the run started."""
         started = tape.state.started
         assert started is not None
-        key = (started.ops, kind)
+        key = (started.ops, now.kind)
         found = self._offers.get(key)
         if found is None:
-            spec = self._compile_skill(started, tape.content).vocabulary.op(kind)
+            spec = self._compile_skill(started, tape.content).vocabulary.op(now.kind)
             permissions = (spec.permission,) if spec is not None and spec.permission else ()
-            found = self._offers[key] = _Offered(spec is None or spec == op.spec, permissions)
+            found = self._offers[key] = _Offered(spec is None or spec == now, permissions)
         return found
 
     # -- performing -----------------------------------------------------------------------------------
@@ -282,12 +282,12 @@ class OpPerformer:
             status = msgspec.json.decode(known.content, type=_Status).status
             return _outcome(effect, call, status, known), ()
         plan = Plan(started.rule, (), None, (), started.request, effect.answer, approved=approved)
-        op = self._ops.get(call.kind)
+        op = self._ops.performed(call.kind)
         if op is None:
             return _completed(effect, call, call.error(f"the op kind `{call.kind}` is not installed"))
         is_foreign = self._ops.is_foreign(call.kind)
         env = self._env(tape)
-        needed = self._offered(op, call.kind, tape).permissions
+        needed = self._offered(op.spec, tape).permissions
         result = await perform_op(op, call, plan, env, permissions=needed, is_foreign=is_foreign)
         content = Blob.of(canonical(result))
         attached = tuple(env.attachments.blobs.values()) if result["status"] == "ok" else ()
@@ -386,9 +386,9 @@ class _Offered(NamedTuple):
     permissions: tuple[str, ...]
 
 
-def _rejected_now(op: Op, call: Call) -> str:
+def _rejected_now(spec: OpSpec, call: Call) -> str:
     """Return why the current version of an op does not accept these arguments."""
-    form = op.spec.form(call.op) or op.spec.form(None)
+    form = spec.form(call.op) or spec.form(None)
     wrong = compile_schema(form.arguments).first_error(call.args) if form else None
     if form is not None and wrong is None:
         return ""

@@ -180,6 +180,12 @@ class Plan(msgspec.Struct, frozen=True):
     """Identifies what the op reads, if it needs approval: an approval does not cover other content."""
 
 
+class Complete(Plan, frozen=True, kw_only=True):
+    """The plan of a `Query`: it has the result."""
+
+    result: Result
+
+
 class RunOutcome(msgspec.Struct, frozen=True):
     """The outcome of a `RunRequest`: the final artifact of the sub-run, or the error.
 
@@ -215,6 +221,17 @@ class Op(Protocol):
         ...
 
 
+class Query(Protocol):
+    """A kind of op that is complete when it is planned, because it only looks something up. Built-in kinds only."""
+
+    @property
+    def spec(self) -> OpSpec: ...
+
+    def plan(self, call: Call, env: Env) -> Complete | Denied:
+        """Return the result."""
+        ...
+
+
 @dataclass(frozen=True)
 class OpSetup:
     """What a runtime gives to its ops when it opens a project.
@@ -236,7 +253,7 @@ class OpSetup:
 class NeedsSetup(Protocol):
     """An op that needs the configuration of a project, or its skills."""
 
-    def set_up(self, setup: OpSetup) -> Op:
+    def set_up(self, setup: OpSetup) -> Op | Query:
         """Return the op of one project."""
         ...
 
