@@ -34,11 +34,25 @@ async def stdio(
         on_close: Called with what the server did wrong when the connection ends; empty if it closed the connection.
     """
     import anyio
-    from mcp.shared.message import SessionMessage
-    from mcp_types import jsonrpc_message_adapter
 
+    process = await _start(command, env, cwd)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    inbound, received = anyio.create_memory_object_stream[Any](0)
+    sent, outbound = anyio.create_memory_object_stream[Any](0)
+    work = (_read(process.stdout, inbound, on_close), _write(outbound, process.stdin))
+    tasks = [asyncio.create_task(_until_closed(one, on_close)) for one in work]
+    try:
+        yield received, sent
+    finally:
+        await _stop(process, tasks)
+        for stream in (inbound, received, sent, outbound):
+            stream.close()
+
+
+async def _start(command: Sequence[str], env: Mapping[str, str], cwd: str) -> asyncio.subprocess.Process:
     base = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-    process = await asyncio.create_subprocess_exec(
+    return await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -47,52 +61,58 @@ async def stdio(
         cwd=cwd,
         start_new_session=True,
     )
-    inbound, received = anyio.create_memory_object_stream[Any](0)
-    sent, outbound = anyio.create_memory_object_stream[Any](0)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    stdin, stdout = process.stdin, process.stdout
 
-    async def read() -> None:
-        buffer = bytearray()
-        async with inbound:
-            while chunk := await stdout.read(_CHUNK):
-                buffer += chunk
-                # Only the new part can hold the end of a line: searching all of it would be quadratic.
-                if b"\n" not in chunk:
-                    if len(buffer) > MAX_MESSAGE_BYTES:
-                        on_close(_TOO_LARGE)
-                        return
-                    continue
-                *lines, rest = bytes(buffer).split(b"\n")
-                buffer = bytearray(rest)
-                for line in lines:
-                    if len(line) > MAX_MESSAGE_BYTES:
-                        on_close(_TOO_LARGE)
-                        return
-                    try:
-                        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-                    except ValueError:
-                        if b'"jsonrpc"' in line:  # servers print other lines, too
-                            on_close("it sent a message that is not valid JSON-RPC")
-                            return
-                        continue
+
+class _ServerFault(Exception):
+    """What the server did wrong."""
+
+
+async def _read(stdout: asyncio.StreamReader, inbound: Any, on_close: Callable[[str], None]) -> None:
+    """Pass the messages of a server on, until it ends or does something wrong."""
+    from mcp.shared.message import SessionMessage
+
+    async with inbound:
+        try:
+            async for line in _lines(stdout):
+                if (message := _message(line)) is not None:
                     await inbound.send(SessionMessage(message))
+        except _ServerFault as fault:
+            on_close(str(fault))
 
-    async def write() -> None:
-        async with outbound:
-            async for message in outbound:
-                text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-                stdin.write(text.encode("utf-8", "backslashreplace") + b"\n")
-                await stdin.drain()
 
-    tasks = [asyncio.create_task(_until_closed(work, on_close)) for work in (read(), write())]
+async def _lines(stdout: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    """Yield complete lines, each at most as long as a message may be."""
+    buffer = bytearray()
+    while chunk := await stdout.read(_CHUNK):
+        buffer += chunk
+        # Only the new part can hold the end of a line: searching all of it would be quadratic.
+        *lines, rest = bytes(buffer).split(b"\n") if b"\n" in chunk else (buffer,)
+        buffer = bytearray(rest) if lines else buffer
+        if max(map(len, (*lines, buffer))) > MAX_MESSAGE_BYTES:
+            raise _ServerFault(_TOO_LARGE)
+        for line in lines:
+            yield line
+
+
+def _message(line: bytes) -> Any:
+    """Return the message on a line; `None` for other lines, which servers print, too."""
+    from mcp_types import jsonrpc_message_adapter
+
     try:
-        yield received, sent
-    finally:
-        await _stop(process, tasks)
-        for stream in (inbound, received, sent, outbound):
-            stream.close()
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError as error:
+        if b'"jsonrpc"' not in line:
+            return None
+        raise _ServerFault("it sent a message that is not valid JSON-RPC") from error
+
+
+async def _write(outbound: Any, stdin: asyncio.StreamWriter) -> None:
+    """Send messages to a server."""
+    async with outbound:
+        async for message in outbound:
+            text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+            stdin.write(text.encode("utf-8", "backslashreplace") + b"\n")
+            await stdin.drain()
 
 
 async def _until_closed(work: Coroutine[Any, Any, None], on_close: Callable[[str], None]) -> None:
