@@ -15,7 +15,7 @@ from reyn.errors import InternalError
 from reyn.journal import Blob, canonical, kinds
 from reyn.jsonschema import compile_schema
 from reyn.kernel.approvals import beginning
-from reyn.kernel.effects import ExecuteSubRun, PlanSubRun
+from reyn.kernel.effects import ExecuteSubRun, PlanSubRun, StartSubRuns
 from reyn.kernel.limits import within_limits
 from reyn.kernel.op_dispatch import run_op, run_sub_skill
 from reyn.kernel.waits import ask_person, printable
@@ -255,15 +255,22 @@ class _Window:
 
     async def result(self, index: int) -> Any:
         """Return the result of an item. Raises `StepFault`."""
-        while self._next < min(len(self._items), index + _WINDOW * self._step.concurrency):
+        concurrency = self._step.concurrency
+        while self._next < min(len(self._items), index + _WINDOW * concurrency):
             await self._plan(self._next)
             self._next += 1
+            if self._next == concurrency == len(self._ahead):  # they execute while the others are planned
+                await StartSubRuns(f"{self._call}.start", self._ahead, concurrency)
         started = self._planned.pop(index)
         if isinstance(started, StepFault):
             raise started
-        ahead = tuple(one for one in self._planned.values() if isinstance(one, kinds.SubRunStarted))
-        sub_run = await ExecuteSubRun(started.call, started, ahead, self._step.concurrency)
+        sub_run = await ExecuteSubRun(started.call, started, self._ahead, concurrency)
         return _skill_result(self._apply, sub_run, self._context)
+
+    @property
+    def _ahead(self) -> tuple[kinds.SubRunStarted, ...]:
+        """The sub-runs that are planned and not awaited yet."""
+        return tuple(one for one in self._planned.values() if isinstance(one, kinds.SubRunStarted))
 
     async def _plan(self, index: int) -> None:
         context, name = self._context, f"{self._call}.{index + 1}"
