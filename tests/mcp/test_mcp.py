@@ -68,7 +68,7 @@ def tools(tmp_path: Path) -> Tools:
 
 
 def test_an_accepted_tool_is_an_op(tools: Tools):
-    assert [tool.name for tool in tools.accept().tools] == ["echo", "do"]
+    assert [tool.name for tool in tools.accept().tools] == ["echo", "do", "look", "put"]
     [found] = tools.run("", {"kind": "mcp:desk/echo", "args": {"text": "hello"}})
     assert found == {"kind": "mcp:desk/echo", "status": "ok", "content": "hello"}
     assert {"mcp:desk/echo_started", "mcp:desk/echo_completed"} <= {event.kind for event in tools.events}
@@ -109,8 +109,8 @@ def test_a_changed_definition_is_not_called_until_it_is_accepted(tools: Tools):
 def test_a_definition_is_compared_with_the_accepted_one(tools: Tools):
     before, after = tools.accept(), tools.accept("changed")
     assert after.changes(before) == ["~ do"]
-    assert after.changes(None) == ["+ echo", "+ do"]
-    assert ToolDefinitions("desk", ()).changes(after) == ["- echo", "- do"]
+    assert after.changes(None) == ["+ echo", "+ do", "+ look", "+ put"]
+    assert ToolDefinitions("desk", ()).changes(after) == ["- echo", "- do", "- look", "- put"]
 
 
 # -- permissions ----------------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
+import shutil
 import signal
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -35,32 +37,75 @@ async def stdio(
     """
     import anyio
 
-    process = await _start(command, env, cwd)
-    assert process.stdin is not None
-    assert process.stdout is not None
+    server = await _start(command, env, cwd)
     inbound, received = anyio.create_memory_object_stream[Any](0)
     sent, outbound = anyio.create_memory_object_stream[Any](0)
-    work = (_read(process.stdout, inbound, on_close), _write(outbound, process.stdin))
+    work = (_read(server.stdout, inbound, on_close), _write(outbound, server.stdin))
     tasks = [asyncio.create_task(_until_closed(one, on_close)) for one in work]
     try:
         yield received, sent
     finally:
-        await _stop(process, tasks)
+        await _stop(server, tasks)
         for stream in (inbound, received, sent, outbound):
             stream.close()
 
 
-async def _start(command: Sequence[str], env: Mapping[str, str], cwd: str) -> asyncio.subprocess.Process:
-    base = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-    return await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env=base | dict(env),
-        cwd=cwd,
-        start_new_session=True,
-    )
+class _Server:
+    """A process, and the descriptor that ends it and everything that it started when it is closed.
+
+    Without a reaper, which needs Linux, a server that ignores the end of its input outlives a killed Reyn.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process, control: int | None) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.process, self.stdin, self.stdout = process, process.stdin, process.stdout
+        self._control = control
+
+    def terminate(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        if self._control is not None:
+            control, self._control = self._control, None
+            os.close(control)
+        elif platform.system() != "Linux":
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+
+
+async def _start(command: Sequence[str], env: Mapping[str, str], cwd: str) -> _Server:
+    from reyn.sandbox.unconfined import reaped
+
+    variables = {name: os.environ[name] for name in _INHERITED if name in os.environ} | dict(env)
+    if shutil.which(command[0], path=variables.get("PATH")) is None and not _is_file(command[0], cwd):
+        raise FileNotFoundError(command[0])
+    control, held = os.pipe() if platform.system() == "Linux" else (None, None)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(command if control is None else reaped(command, control)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=variables,
+            cwd=cwd,
+            start_new_session=True,
+            pass_fds=() if control is None else (control,),
+        )
+    except BaseException:
+        if held is not None:
+            os.close(held)
+        raise
+    finally:
+        if control is not None:
+            os.close(control)
+    return _Server(process, held)
+
+
+def _is_file(program: str, cwd: str) -> bool:
+    """Whether a program is named by a path in the server's working directory."""
+    return "/" in program and os.access(os.path.join(cwd, program), os.X_OK)  # noqa: PTH118 - a text, as `command` is
 
 
 class _ServerFault(Exception):
@@ -124,26 +169,23 @@ async def _until_closed(work: Coroutine[Any, Any, None], on_close: Callable[[str
         on_close("")
 
 
-async def _stop(process: asyncio.subprocess.Process, tasks: list[asyncio.Task[None]]) -> None:
+async def _stop(server: _Server, tasks: list[asyncio.Task[None]]) -> None:
     """Close the server's input, then end it with everything that it started."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    assert process.stdin is not None
     with suppress(OSError):
-        process.stdin.close()
-    for number, seconds in ((None, _GRACE_SECONDS), (signal.SIGTERM, _GRACE_SECONDS), (signal.SIGKILL, _GRACE_SECONDS)):
-        if number is not None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, number)
+        server.stdin.close()
+    for end in (None, server.terminate, server.kill):
+        if end is not None:
+            end()
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await process.wait()
+            async with asyncio.timeout(_GRACE_SECONDS):
+                await server.process.wait()
                 break
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)  # what it started may outlive it
+    server.kill()  # what it started may outlive it
     # asyncio has no other way to close a pipe that still holds data.
-    process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
+    server.process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def http_client(headers: Mapping[str, str], seconds: float) -> Any:
