@@ -18,7 +18,7 @@ from reyn.skills.dialect import FILE_PERMISSIONS, module_path
 from reyn.skills.front_matter import PhaseFrontMatter, SkillFrontMatter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 Calls = frozenset[tuple[str, str]]
 """Modules and functions of python steps."""
@@ -64,6 +64,20 @@ def write_edge_texts(text: str, texts: dict[str, dict[str, str]]) -> str:
     return rewriter.edited()
 
 
+def add_requests(text: str, keys: Iterable[str]) -> str:
+    """Return the front matter of skill.md with more entries under `permissions`."""
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    permissions = _entries(root).get("permissions")
+    rewriter = _Rewriter(text)
+    lines = [f"{key}: true" for key in keys]
+    if lines and permissions and isinstance(permissions[1], MappingNode) and permissions[1].value:
+        for line in lines:
+            rewriter.insert_entry(permissions[1], line)
+    elif lines and permissions is None:
+        rewriter.insert_entry(root, f"permissions: {{{', '.join(lines)}}}")
+    return rewriter.edited()
+
+
 class _Rewriter:
     """Collects edits as ranges of characters with their replacements."""
 
@@ -78,9 +92,9 @@ class _Rewriter:
         if not is_skill and "input" not in keys:
             raise ValueError("it has no `input`, which the documented form requires")
         if "type" not in keys:
-            self._insert_entry(root, f"type: {'skill' if is_skill else 'phase'}")
+            self.insert_entry(root, f"type: {'skill' if is_skill else 'phase'}")
         if "name" not in keys:
-            self._insert_entry(root, f"name: {PurePath(file).stem}")
+            self.insert_entry(root, f"name: {PurePath(file).stem}")
         for node in _values(root):
             if isinstance(node, ScalarNode) and node.style is None and node.value in _BOOLEANS:
                 self._replace(node, _BOOLEANS[node.value])
@@ -210,7 +224,7 @@ class _Rewriter:
             text = yaml.safe_dump(words, default_flow_style=True, allow_unicode=True, width=10_000)
             self._replace(node, text if node.style in ("|", ">") else text.rstrip("\n"))
 
-    def _insert_entry(self, mapping: MappingNode, text: str) -> None:
+    def insert_entry(self, mapping: MappingNode, text: str) -> None:
         if mapping.flow_style:
             self._insert(mapping.start_mark.index + 1, f"{text}, ")
         else:

@@ -2,7 +2,8 @@
 
 A skill is in the older form if a step has a `type:` key or an artifact has a `schema:` wrapper. There,
 `max_act_turns: 0` means the default, unquoted `yes`, `no`, `on`, `off` are booleans, a word stands for a list of one,
-and unknown keys are warnings. Values keep their positions; `reyn.lint.fix` rewrites the files themselves.
+ops on the web request `web` by themselves, and unknown keys are warnings. Values keep their positions; `reyn.lint.fix`
+rewrites the files themselves.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 FILE_PERMISSIONS = ("read", "write")
 """Keys of the older, nested form `permissions: {file: {read: …}}`."""
+
+
+IMPLIED_PERMISSIONS = ("web",)
+"""Permissions that a skill in the older form did not have to request. The operator still decides about each host."""
 
 
 def is_older_form(front_matter: Iterable[Document], artifacts: Iterable[Document]) -> bool:
