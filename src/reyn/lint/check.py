@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reyn.lint import handoffs, instructions, requests, structure
+from reyn.lint import handoffs, instructions, requests, step_ops, structure
 from reyn.ops import standard_ops
 from reyn.skills import read_skill
 
@@ -27,6 +27,8 @@ RULES = (
     structure.edge_texts,
     structure.unproduced_reads,
     structure.schema_typos,
+    step_ops.step_arguments,
+    step_ops.ignored_arguments,
     handoffs.unproduced_handoff_fields,
     handoffs.oversized_instructions,
     requests.unknown_permissions,

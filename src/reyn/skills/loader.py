@@ -167,17 +167,18 @@ class _Loader:
             }
         )
         self._check_sub_skill_types(document, skill)
-        return self._with_implied_requests(document, skill) if self.folder.is_older else skill
+        return self._with_known_requests(document, skill) if self.folder.is_older else skill
 
-    def _with_implied_requests(self, document: Document, skill: Skill) -> Skill:
-        """Add the requests that the older form did not ask for."""
+    def _with_known_requests(self, document: Document, skill: Skill) -> Skill:
+        """Add the requests that the older form did not ask for, and drop those that have no meaning here."""
         needed = {spec.permission: kind for kind in sorted(_used_kinds(skill)) if (spec := self.vocabulary.op(kind))}
         implied = [key for key in IMPLIED_PERMISSIONS if key in needed and key not in skill.permissions]
         for key in implied:
             message = f"older form: `{needed[key]}` without a request for `{key}`"
             fix = f"add `{key}: true` under `permissions`"
             self._report(document, codes.OLDER_FORM, message, "permissions", fix=fix, severity="warning")
-        return msgspec.structs.replace(skill, permissions={**skill.permissions, **dict.fromkeys(implied, True)})
+        known = {key: value for key, value in skill.permissions.items() if key in self.vocabulary.permission_keys}
+        return msgspec.structs.replace(skill, permissions={**dict.fromkeys(implied, True), **known})
 
     def _all_skills(self) -> dict[str, Skill]:
         """Return every sub-skill, direct or indirect, in one flat table."""
