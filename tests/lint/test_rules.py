@@ -62,9 +62,9 @@ def test_a_valid_skill_has_no_findings(tmp_path: Path):
             [("phases/a.md", 9, "RYN124")],
         ),
         (
-            "preprocessor:\n  - iterate:\n      over: data.text\n      apply: {run_op: {op: {kind: file, op: read, path: a.txt}}}\n",
+            "preprocessor:\n  - iterate: {over: data.text, apply: {run_op: {op: {kind: lint, skill_path: a}}}}\n",
             "",
-            [("phases/a.md", 8, "RYN124")],
+            [("phases/a.md", 7, "RYN124")],
         ),
         (
             "preprocessor:\n  - iterate:\n      over: data\n      apply: {validate: {schema: {}}}\n",

@@ -20,7 +20,7 @@ from reyn.jsonschema import compile_schema
 from reyn.ops import Call, Denied, Env, Plan
 from reyn.ops.budget import Budget, BudgetExceeded, Budgets
 from reyn.ops.execution import apply_changes, perform_op, plan_op
-from reyn.ops.op import no_credentials
+from reyn.ops.op import Attachments, no_credentials
 from reyn.ops.preview import preview
 from reyn.permissions import Gate, Policy, recorded_requests
 from reyn.permissions.rules import BOUND_TO_ARGUMENTS
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from reyn.secrets import Scrubber
     from reyn.skills import Skill
     from reyn.workspace import Location
+    from reyn.workspace.observation import Observed
 
     SkillCompiler = Callable[[kinds.RunStarted, Callable[[str], bytes]], CompiledSkill]
     OutcomeEvent = tuple[Body, tuple[Blob, ...]]
@@ -53,6 +54,8 @@ _APPROVED = " (approved)"
 """Ends the rule of an op that a person approved."""
 _ARGUMENTS_DIGITS = 32
 """Digits of the hash of the arguments in a rule that is bound to them."""
+_MAX_UNRECORDED = 100
+"""Files that an event names without their contents."""
 _SECRETS = "default: no secret in an op"
 ALL_CREDENTIALS = "*"
 """In `required_credentials`: every secret that the run above may use."""
@@ -190,8 +193,16 @@ class OpPerformer:
             plan.changes,
             known.hash if known else None,
             plan.request,
+            is_untracked=self._is_untracked(call, plan),
         )
         return started, (args, *((known,) if known else ()), *plan.blobs)
+
+    def _is_untracked(self, call: Call, plan: Plan) -> bool:
+        """Return whether an op may change files without an event: a program, a tool, or a step that is not safe."""
+        op = self._ops.get(call.kind)
+        form = (op.spec.form(call.op) or op.spec.form(None)) if op is not None else None
+        is_open = not plan.changes and plan.result is None and plan.request is None
+        return is_open and form is not None and form.effect_of(call.args) == "unsafe"
 
     def _within_budget(self, plan: Plan | Denied, call: Call, tape: Tape) -> Plan | Denied:
         """Return a plan whose contents may be recorded, or one that is complete with an error result."""
@@ -286,7 +297,7 @@ class OpPerformer:
         if op is None:
             return _completed(effect, call, call.error(f"the op kind `{call.kind}` is not installed"))
         is_foreign = self._ops.is_foreign(call.kind)
-        env = self._env(tape)
+        env = msgspec.structs.replace(self._env(tape), attachments=Attachments())
         needed = self._offered(op.spec, tape).permissions
         result = await perform_op(op, call, plan, env, permissions=needed, is_foreign=is_foreign)
         content = Blob.of(canonical(result))
@@ -299,7 +310,27 @@ class OpPerformer:
         completed = _outcome(effect, call, result["status"], content)
         if attached:
             completed = msgspec.structs.replace(completed, attachments=tuple(blob.hash for blob in attached))
-        return completed, (content, *attached)
+        if env.attachments.observed is None:
+            return completed, (content, *attached)
+        changes, unrecorded, blobs = self._recordable(env.attachments.observed, env)
+        completed = msgspec.structs.replace(completed, changes=changes, unrecorded=unrecorded)
+        return completed, (content, *attached, *blobs)
+
+    def _recordable(
+        self, observed: Observed, env: Env
+    ) -> tuple[tuple[kinds.Change, ...], tuple[str, ...], tuple[Blob, ...]]:
+        """Split what an op changed into changes that are recorded, with their contents, and names of other files."""
+        known = self._secrets()
+        changes: list[kinds.Change] = []
+        contents: list[Blob] = []
+        unrecorded = list(observed.unrecorded)
+        for change, blobs in observed.changes:
+            if any(known.find(blob.content) for blob in blobs) or not env.budget.has_room_for(blobs):
+                unrecorded.append(change.path)
+            else:
+                changes.append(change)
+                contents += blobs
+        return tuple(changes), tuple(unrecorded[:_MAX_UNRECORDED]), tuple(contents)
 
     def _changed(self, effect: PerformOp, call: Call, known: Blob | None, *, approved: str, tape: Tape) -> OutcomeEvent:
         """Apply the planned changes. Record each change that is in its file, even if the result is an error."""

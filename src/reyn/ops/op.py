@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from reyn.errors import Finding
     from reyn.skills import Library
     from reyn.vocabulary import OpSpec
+    from reyn.workspace.observation import Observed
 
 Result = dict[str, Any]
 """The result envelope: `kind`, `op` if the kind has several forms, `status`, and the fields of the form."""
@@ -104,10 +105,14 @@ _MAX_ERROR_CHARS = 500
 
 
 class Attachments:
-    """Content that an op records beside its result, such as images. The result names it by its hash."""
+    """What an op records beside its result: content such as images, which the result names by its hash, and files.
+
+    `observed` is set by an op that finds out which files it changed while it was performed.
+    """
 
     def __init__(self) -> None:
         self.blobs: dict[str, Blob] = {}
+        self.observed: Observed | None = None
 
     def add(self, content: bytes) -> str:
         """Record content with the result of the op; return its hash."""
