@@ -52,4 +52,4 @@ def _described(op: UntrackedOp) -> str:
     if op.paths:
         return f"{clean(', '.join(op.paths))}: changed by `{clean(op.op)}`, content not recorded"
     args = op.args if len(op.args) <= _MAX_ARGUMENTS else f"{op.args[:_MAX_ARGUMENTS]}…"
-    return f"whatever `{clean(op.op)}` changed: {clean(args)}"
+    return f"`{clean(op.op)}` {clean(args)}: Reyn does not record what it changes"
