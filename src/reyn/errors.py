@@ -9,6 +9,7 @@ code is never reused.
     │   ├── SkillInvalid           RYN102  lists all findings
     │   ├── SkillUnsupported       RYN103
     │   ├── FixImpossible          RYN104
+    │   ├── AgentNotFound          RYN105
     │   ├── ManifestInvalid        RYN150
     │   ├── FunctionInvalid        RYN160
     │   ├── FunctionNotFound       RYN161
@@ -73,7 +74,10 @@ code is never reused.
     │   ├── SchemaRejected         RYN514
     │   ├── PullFailed             RYN515
     │   ├── ImageInvalid           RYN530
-    │   └── ChatStopped            RYN531
+    │   ├── ChatStopped            RYN531
+    │   ├── AdapterInvalid         RYN532
+    │   ├── CircuitOpen            RYN533  transient
+    │   └── HookFailed             RYN540
     ├── LimitError                 RYN6xx  limits
     │   └── LimitUnknown           RYN601
     ├── ConfigError                RYN7xx  configuration, secrets, installed ops
@@ -250,6 +254,13 @@ class SkillNotFound(SkillError):
 
     code = "RYN101"
     hint = "Use the name of a skill of the project, or the path of a folder with a `skill.md`."
+
+
+class AgentNotFound(SkillError):
+    """No agent has this name."""
+
+    code = "RYN105"
+    hint = "Use the name of a file in `reyn/agents/`, or `default`."
 
 
 class SkillInvalid(SkillError, FindingsError):
@@ -810,6 +821,29 @@ class ChatStopped(ModelError):
         self.run_id = run_id
         self.status = status
         self.history = history
+
+
+class AdapterInvalid(ModelError):
+    """An adapter of an installed package, or a class named `package.module:Class`, cannot be loaded or is no model."""
+
+    code = "RYN532"
+    hint = "Fix the package or the class, or use another model."
+    exit_code = 2
+
+
+class CircuitOpen(ModelError):
+    """Calls of an endpoint have failed several times in a row, so Reyn does not call it for a while."""
+
+    code = "RYN533"
+    hint = "Check the provider's status, wait and try again, or configure a `fallback` for the model."
+    is_transient = True
+
+
+class HookFailed(ModelError):
+    """A hook raised an exception, or returned something that cannot change the transcript."""
+
+    code = "RYN540"
+    hint = "Fix the hook, then continue the run with a retry; the hook is called again."
 
 
 # -- RYN3xx: permissions and trust ---------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 
 import msgspec
 
-from reyn.documents import nearest
+from reyn.documents import fields_of, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,7 +92,7 @@ def _check(document: Document, kind: Any, path: tuple[str | int, ...]) -> Iterat
 def _check_struct(
     document: Document, struct: type[msgspec.Struct], path: tuple[str | int, ...], value: dict[str, Any]
 ) -> Iterator[Finding]:
-    fields = {field.name: field.type for field in msgspec.structs.fields(struct)}
+    fields = {field.name: field.type for field in fields_of(struct)}
     for key in value:
         if key in fields:
             yield from _check(document, fields[key], (*path, key))

@@ -31,8 +31,34 @@ Url = Annotated[
     ),
 ]
 
-OPENAI_URL = "https://api.openai.com/v1"
-"""The server of `openai` models without a `base_url`."""
+
+class Adapter(msgspec.Struct, frozen=True):
+    """Facts about an adapter for model servers.
+
+    Attributes:
+        url: The server of models without a `base_url`; empty if there is no such server.
+        variable: The environment variable that usually has the key.
+        packages: The packages that it uses, as text.
+        url_hint: What the URL usually looks like, as the continuation of a sentence.
+    """
+
+    url: str
+    variable: str
+    packages: str
+    url_hint: str = ""
+
+
+ADAPTERS = {
+    "openai": Adapter(
+        "https://api.openai.com/v1", "OPENAI_API_KEY", "`openai` and `httpx`", ", which usually ends in `/v1`"
+    ),
+    "anthropic": Adapter("https://api.anthropic.com", "ANTHROPIC_API_KEY", "`anthropic` and `httpx2`"),
+    "gemini": Adapter("https://generativelanguage.googleapis.com", "GEMINI_API_KEY", "`google-genai` and `httpx2`"),
+    "litellm": Adapter("", "", "`litellm`"),
+}
+"""The adapters for model servers."""
+BUILT_IN_ADAPTERS = frozenset(("local", "scripted", "recorded", *ADAPTERS))
+"""The adapters that are part of the package."""
 
 
 class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,16 +89,19 @@ class LimitKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 MODES = {
     "local": ("auto", "grammar", "free"),
     "openai": ("auto", "json_schema", "json_object", "free"),
+    "anthropic": ("auto", "json_schema", "free"),
+    "gemini": ("auto", "json_schema", "json_object", "free"),
+    "litellm": ("auto", "json_schema", "json_object", "free"),
 }
 """The output modes of each adapter."""
-ADAPTER_OF_SETTING = {
-    "threads": "local",
-    "two_step": "local",
-    "base_url": "openai",
-    "key": "openai",
-    "images": "openai",
+ADAPTERS_OF_SETTING = {
+    "threads": ("local",),
+    "two_step": ("local",),
+    "base_url": tuple(ADAPTERS),
+    "key": tuple(ADAPTERS),
+    "images": tuple(ADAPTERS),
 }
-"""Settings that only one adapter reads."""
+"""Settings that only some adapters read."""
 
 
 LOCAL_WINDOW = 8192
@@ -136,6 +165,8 @@ ModelEntry = Annotated[
 ]
 
 
+ManifestName = Literal["all", "default", "none"]
+"""The manifests that have a name."""
 HandoffField = Literal["goal", "epic_id", "verdicts", "artifacts_produced", "decisions_made", "open_risks", "narrative"]
 HANDOFF_FIELDS: tuple[str, ...] = get_args(HandoffField)
 """The fields of a handoff that a phase can select."""
@@ -145,8 +176,10 @@ class HandoffSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     """The handoffs that a phase receives, whether the model is asked to add one, and the size of the whole prompt.
 
     A key that is not set is inherited from the level above: a phase from its skill, a skill from the project.
+    `manifest` is what the word alone would mean; the other keys change it.
     """
 
+    manifest: ManifestName | None = None
     handoff_fields: tuple[HandoffField, ...] | None = None
     narrative_cap: NotNegative | None = None
     max_tokens: NotNegative | None = None
@@ -154,8 +187,8 @@ class HandoffSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     max_prompt_tokens: Positive | None = None
 
     @property
-    def selects_handoffs(self) -> bool:
-        """Whether a key about handoffs is set; a mapping with `max_prompt_tokens` alone does not ask for handoffs."""
+    def changes_manifest(self) -> bool:
+        """Whether a key about handoffs is set, besides `manifest`; `max_prompt_tokens` alone asks for no handoffs."""
         keys = (self.handoff_fields, self.narrative_cap, self.max_tokens, self.ask_handoff)
         return any(key is not None for key in keys)
 
@@ -171,17 +204,17 @@ class ProjectContext(HandoffSettings, frozen=True, forbid_unknown_fields=True, o
 
 
 ContextChoice = Annotated[
-    Literal["all", "default", "none"] | HandoffSettings,
+    ManifestName | HandoffSettings,
     msgspec.Meta(
-        description="`all`, `default`, `none`, or a mapping with `handoff_fields`, `narrative_cap`, `max_tokens`, "
-        "`ask_handoff` and `max_prompt_tokens`"
+        description="`all`, `default`, `none`, or a mapping with `manifest`, `handoff_fields`, `narrative_cap`, "
+        "`max_tokens`, `ask_handoff` and `max_prompt_tokens`"
     ),
 ]
 ProjectContextChoice = Annotated[
-    Literal["all", "default", "none"] | ProjectContext,
+    ManifestName | ProjectContext,
     msgspec.Meta(
-        description="`all`, `default`, `none`, or a mapping with `handoff_fields`, `narrative_cap`, `max_tokens`, "
-        "`ask_handoff`, `max_prompt_tokens` and `counter`"
+        description="`all`, `default`, `none`, or a mapping with `manifest`, `handoff_fields`, `narrative_cap`, "
+        "`max_tokens`, `ask_handoff`, `max_prompt_tokens` and `counter`"
     ),
 ]
 CounterName = Literal["chars", "bytes", "o200k_base", "model"]
@@ -305,10 +338,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `processes` at the same time (1: it may not start any), `file_bytes` of a file that it writes."""
     context: ProjectContextChoice | None = None
     """The handoffs that phases receive, unless a skill or a phase has a `context` of its own: `all`, `default`,
-    `none`, or a mapping with `handoff_fields`, `narrative_cap`, `max_tokens` and `ask_handoff`. `null` means none.
-    `max_prompt_tokens` limits the whole prompt of a phase, at most to the model's `context_tokens` less its
+    `none`, or a mapping with `manifest`, `handoff_fields`, `narrative_cap`, `max_tokens` and `ask_handoff`. `null`
+    means none. `max_prompt_tokens` limits the whole prompt of a phase, at most to the model's `context_tokens` less its
     `max_tokens`. `counter` is how the tokens of prompts are counted. `chars` and `bytes` estimate four characters or
-    bytes a token, calibrated by the usage that a provider reports. `exact` is the tokenizer of a `local` model, and
+    bytes a token, calibrated by the usage that a provider reports; until then, a prompt takes at most four fifths of
+    the model's window. `exact` is the tokenizer of a `local` model, and
     `o200k_base` for others (needs the extra `tokens`); it also counts handoffs. `auto` is the tokenizer of a `local`
     model, and `bytes` for others."""
     mcp: McpSettings = McpSettings()

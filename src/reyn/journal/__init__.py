@@ -12,6 +12,7 @@ from reyn.journal.port import (
     AbortTurn,
     Answer,
     Approval,
+    AttachedImage,
     Batch,
     Cancel,
     ChangeMemory,
@@ -19,6 +20,8 @@ from reyn.journal.port import (
     InboxMessage,
     Journal,
     RaiseLimit,
+    ReportRun,
+    Say,
 )
 from reyn.journal.projections import RunRow
 from reyn.journal.registry import Body, Status, decode, encode
@@ -29,6 +32,7 @@ __all__ = [
     "AbortTurn",
     "Answer",
     "Approval",
+    "AttachedImage",
     "Batch",
     "Blob",
     "Body",
@@ -40,7 +44,9 @@ __all__ = [
     "Journal",
     "MemoryJournal",
     "RaiseLimit",
+    "ReportRun",
     "RunRow",
+    "Say",
     "Status",
     "canonical",
     "check_json",

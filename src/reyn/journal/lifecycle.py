@@ -6,7 +6,7 @@ disagree.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -48,7 +48,8 @@ def advance(life: L, body: Body) -> L:
     """Return the lifecycle after one more event. Every event is valid in every state."""
     rule = _RULES.get(type(body))
     if rule is not None:
-        return cast("L", rule(life, body))
+        after: L = rule(life, body)
+        return after
     if body.enters is None or life.status in ENDED:
         return life
     return replace(life, status=body.enters, reason=body.reason)  # type: ignore[attr-defined]  # every other kind that enters a status has a reason
@@ -95,6 +96,14 @@ def _take_message(life: L, body: kinds.LimitRaised | kinds.MessageRefused | kind
     return replace(life, messages_taken=body.message)
 
 
+def _queue_message(life: L, body: kinds.MessageQueued) -> L:
+    """Continue a conversation that waits for a message. A question stays open."""
+    life = replace(life, messages_taken=body.message)
+    if life.status in ENDED or life.wait is None or not life.wait.is_message or life.wait.run is not None:
+        return life
+    return replace(life, wait=None, status="running", reason="")
+
+
 def _abort_turn(life: L, body: kinds.TurnAborted) -> L:
     """Continue running, to complete the transcript. A question that the turn asked is closed."""
     life = replace(life, wait=None, messages_taken=body.message)
@@ -128,6 +137,7 @@ _RULES: dict[type[Body], Callable[[Any, Any], Any]] = {
     kinds.LimitRaised: _take_message,
     kinds.MessageRefused: _take_message,
     kinds.MemoryChanged: _take_message,
+    kinds.MessageQueued: _queue_message,
     kinds.TurnAborted: _abort_turn,
     kinds.PhaseStarted: _enter_phase,
     kinds.PhaseCompleted: _leave_phase,

@@ -49,10 +49,10 @@ class AbortTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ChangeMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Change what a conversation remembers. `text` is what to remember, or the id to forget."""
+    """Change what a conversation remembers. `text` is what to remember, or the id to forget; empty to compact it."""
 
-    action: Literal["remember", "forget"]
-    text: str
+    action: Literal["remember", "forget", "compact"]
+    text: str = ""
 
 
 class RaiseLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,15 +62,41 @@ class RaiseLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     value: int | None
 
 
+class AttachedImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An image of an answer: its content in base64 with its media type, or its address."""
+
+    media_type: str = ""
+    data: str = ""
+    url: str = ""
+
+
 class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Answer the open question with the id `wait`."""
+    """Answer the open question with the id `wait`. What a user says in a conversation may have images."""
 
     wait: str
     value: Any
     by: str = ""
+    images: tuple[AttachedImage, ...] = ()
 
 
-InboxPayload = Cancel | AbortTurn | ChangeMemory | RaiseLimit | Answer
+class Say(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Say something in a conversation. It is the next message, whether the conversation waits for one or is busy."""
+
+    text: str
+    by: str = ""
+
+
+class ReportRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Report to a conversation that a background run which it started has ended. `text` is the message about it."""
+
+    run: str
+    status: str
+    text: str
+    usage: kinds.Usage = kinds.Usage()
+    answers: int = 0
+
+
+InboxPayload = Cancel | AbortTurn | ChangeMemory | RaiseLimit | Answer | Say | ReportRun
 
 PAYLOADS: dict[str, type[InboxPayload]] = {
     "cancel": Cancel,
@@ -78,6 +104,8 @@ PAYLOADS: dict[str, type[InboxPayload]] = {
     "change_memory": ChangeMemory,
     "raise_limit": RaiseLimit,
     "answer": Answer,
+    "say": Say,
+    "report_run": ReportRun,
 }
 """Payload types by the name under which they are stored."""
 

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import time
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from reyn.journal import AbortTurn, Answer, Blob, Cancel, ChangeMemory, RaiseLimit, canonical, check_json, kinds
+from reyn.journal import (
+    AbortTurn,
+    Answer,
+    Blob,
+    Cancel,
+    ChangeMemory,
+    RaiseLimit,
+    ReportRun,
+    Say,
+    canonical,
+    check_json,
+    kinds,
+)
 from reyn.jsonschema import compile_schema
 from reyn.kernel.conversations import changed, is_turn_open, memory_error, memory_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reyn.journal import InboxMessage
+    from reyn.journal import AttachedImage, InboxMessage
     from reyn.kernel.effects import EventWithBlobs
     from reyn.kernel.snapshot import RunState
 
@@ -66,6 +80,9 @@ def inbox_events(messages: Sequence[InboxMessage], state: RunState, now: int) ->
         is_cancelled = isinstance(body, kinds.RunCancelled)
         if isinstance(body, kinds.MemoryChanged):  # several changes apply one after the other
             state = replace(state, conversations=changed(state.conversations, body))
+        if isinstance(body, kinds.MessageQueued):
+            state = replace(state, inbox=state.inbox.with_message(body))
+            wait = None if wait is not None and wait.is_message else wait
         can_abort = can_abort and not isinstance(body, kinds.TurnAborted)
         wait = None if isinstance(body, kinds.WaitAnswered | kinds.TurnAborted) else wait
     return events
@@ -89,16 +106,44 @@ def to_event(
             if reason:
                 return kinds.MessageRefused(message.id, "change_memory", reason), ()
             return kinds.MemoryChanged(state.phase, action, text, message.id), ()
+        case Say(text, by):
+            said = Blob.of(text.encode())
+            return kinds.MessageQueued(said.hash, message.id, by), (said,)
+        case ReportRun(run, status, text, usage, answers):
+            if reason := state.inbox.report_error(run, status):
+                return kinds.MessageRefused(message.id, "report_run", reason), ()
+            said = Blob.of(text.encode())
+            return kinds.MessageQueued(said.hash, message.id, "", run, status, usage, answers), (said,)
         case RaiseLimit(limit, value):
             return kinds.LimitRaised(limit, value, message.id), ()
-        case Answer(asked, value, by):
-            reason = answer_error(wait, asked, value)
+        case Answer(asked, value, by, images):
+            reason = answer_error(wait, asked, value) or images_error(wait, images)
             if not reason and wait is not None and wait.is_expired(now):
                 reason = f"the question `{asked}` has expired"
             if reason:
                 return kinds.MessageRefused(message.id, "answer", reason), ()
             content = Blob.of(canonical(value))
-            return kinds.WaitAnswered(asked, content.hash, message.id, by), (content,)
+            pictures = [Blob.of(base64.b64decode(image.data)) if image.data else None for image in images]
+            attached = tuple(
+                kinds.ImageRef(image.media_type, picture.hash if picture else None, image.url)
+                for image, picture in zip(images, pictures, strict=True)
+            )
+            blobs = (content, *(picture for picture in pictures if picture is not None))
+            return kinds.WaitAnswered(asked, content.hash, message.id, by, attached), blobs
+
+
+def images_error(wait: kinds.Wait | None, images: Sequence[AttachedImage]) -> str:
+    """Return why the images of a reply are invalid; empty if they are valid."""
+    if images and (wait is None or wait.reason != kinds.MESSAGE):
+        return "the question takes no images; only what is said in a conversation has some"
+    for image in images:
+        try:
+            content = base64.b64decode(image.data, validate=True)
+        except (binascii.Error, ValueError) as error:
+            return f"the data of an image is not base64: {error}"
+        if not content and not image.url:
+            return "an image has neither data nor an address"
+    return ""
 
 
 def answer_error(wait: kinds.Wait | None, asked: str, value: Any) -> str:

@@ -10,16 +10,23 @@ import asyncio
 import logging
 import random
 import traceback
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.context import NormalizedMessageList, message_text, normalized, rendered_message, result_images
+from reyn.context import (
+    NormalizedMessageList,
+    message_text,
+    normalized,
+    recorded_choice,
+    rendered_message,
+    result_images,
+)
 from reyn.context.histories import HISTORIES
 from reyn.errors import ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.effects import CallModel, Reply
-from reyn.models import Delta, Message, ModelAnswer, ModelRequest
+from reyn.models import ChoicePrompt, Delta, Message, ModelAnswer, ModelRequest
 from reyn.models.native_reply import encode_reply
 from reyn.models.protocol import takes_time
 from reyn.models.text_tools import complete_with_text_tools
@@ -29,9 +36,10 @@ if TYPE_CHECKING:
 
     from reyn.config import ModelSettings
     from reyn.journal import Body
+    from reyn.kernel.effects import AnswerSpec
     from reyn.kernel.snapshot import RunState
     from reyn.kernel.tape import Tape
-    from reyn.models import Candidate, Model, ToolDefinition
+    from reyn.models import Model
     from reyn.models.roster import Roster
 
     Recorded = tuple[Body, tuple[Blob, ...]]
@@ -46,24 +54,6 @@ _MAX_MODE_CHANGES = 8
 """More than the number of output modes; bounds the attempts that change the mode."""
 _sleep = asyncio.sleep
 _logger = logging.getLogger("reyn.models")
-
-
-class AnswerSpec(Protocol):
-    """What the model may answer."""
-
-    phase: str
-    form: kinds.AnswerForm
-    candidates: tuple[Candidate, ...]
-    schema: Blob
-    tools: Blob | None
-    examples: tuple[Message, ...]
-    closing: str
-
-    @property
-    def answer_schema(self) -> dict[str, Any]: ...
-
-    @property
-    def tool_definitions(self) -> tuple[ToolDefinition, ...]: ...
 
 
 async def ask(
@@ -88,29 +78,15 @@ async def ask(
         input_hash: Hash of the input artifact.
         transcript: The messages after the system message, if the frame refers to a transcript.
     """
+    schema, tools = spec.schema, (spec.tools,) if spec.tools is not None else ()
     refers = (frame.transcript,) if frame.transcript is not None else ()
-    tools = (spec.tools,) if spec.tools is not None else ()
-    request = digest(canonical((frame.messages, spec.schema.hash, *refers, *(blob.hash for blob in tools))))
+    choice = (frame.choice,) if frame.choice is not None else ()
+    request = digest(canonical([frame.messages, schema.hash, *refers, *[blob.hash for blob in tools], *choice]))
     intent = kinds.LlmRequested(
-        call, model or tape.state.models.name, spec.schema.hash, request, spec.tools.hash if spec.tools else None
+        call, model or tape.state.models.name, schema.hash, request, spec.tools.hash if spec.tools else None
     )
-    request = tape.emit(intent, spec.schema, *tools).request
-    return await CallModel(
-        call,
-        model,
-        frame.messages,
-        spec.answer_schema,
-        request,
-        results,
-        spec.phase,
-        input_hash,
-        spec.candidates,
-        spec.form,
-        transcript,
-        spec.tool_definitions,
-        spec.examples,
-        spec.closing,
-    )
+    request = tape.emit(intent, schema, *tools).request
+    return await CallModel(call, model, frame.messages, spec, request, results, input_hash, transcript, frame.choice)
 
 
 def _count_answers(state: RunState) -> int:
@@ -134,20 +110,20 @@ class LlmCallRecorder:
 
     async def perform(self, call: CallModel, tape: Tape, record: Record) -> Recorded:
         """Call the model; return the outcome. `record` makes retries and switches durable before they happen."""
-        on_delta = self._on_delta
+        on_delta, spec = self._on_delta, call.spec
         request = ModelRequest(
             messages=self._messages(call, tape),
-            contract=call.contract,
+            contract=spec.answer_schema,
             run_id=tape.run_id,
             call=call.key,
             request_hash=call.request_hash,
             answered=_count_answers(tape.state),
             on_delta=RedactingStream(on_delta, self._roster, tape.run_id, call.key) if on_delta else None,
-            phase=call.phase,
+            phase=spec.phase,
             input_json=tape.content(call.input) if call.input else b"",
-            candidates=call.candidates,
-            answer_form=call.form,
-            tools=call.tools,
+            candidates=spec.candidates,
+            answer_form=spec.form,
+            tools=spec.tool_definitions,
             choice_prompt=self._choice_prompt(call, tape),
         )
         if self._roster.is_overridden:
@@ -173,14 +149,21 @@ class LlmCallRecorder:
         """Return the messages of a request. Of a transcript, only those that are new since the last call are read."""
         scrub = self._roster.scrub
         images = self._roster.reads_images(_current(call.model or tape.state.models.name, tape.state))
+        if call.transcript is None and call.form == "tools":
+            return tuple(
+                rendered_message(normalized(message), tape.content, scrub, call.results, with_images=images)
+                for message in call.messages
+            )
         if call.transcript is None:
             return tuple(
-                Message(
-                    m.role,
-                    scrub(message_text(m, tape.content, call.results)),
-                    result_images(m, tape.content, call.results) if images else (),
-                )
-                for m in call.messages
+                [
+                    Message(
+                        m.role,
+                        scrub(message_text(m, tape.content, call.results)),
+                        result_images(m, tape.content, call.results) if images else (),
+                    )
+                    for m in call.messages
+                ]
             )
         system, *rest = (
             rendered_message(normalized(message), tape.content, scrub, call.results, with_images=images)
@@ -189,13 +172,14 @@ class LlmCallRecorder:
         rendered = self._transcript.render(call.transcript, tape.content, scrub, call.results, with_images=images)
         return rendered.with_system(system).append(*rest)
 
-    def _choice_prompt(self, call: CallModel, tape: Tape) -> tuple[Message, ...]:
-        """Return the messages that ask for the choice alone; their last one is the turn without its closing."""
-        if not call.examples or call.transcript is not None:
-            return ()
-        turn = message_text(call.messages[1], tape.content, call.results).removesuffix(call.closing)
+    def _choice_prompt(self, call: CallModel, tape: Tape) -> ChoicePrompt | None:
+        """Return the prompts that ask for the choice alone."""
+        if call.choice is None:
+            return None
         scrub = self._roster.scrub
-        return tuple(Message(one.role, scrub(one.text)) for one in (*call.examples, Message("user", turn)))
+        static, text = recorded_choice(call.choice, tape.content, call.results)
+        examples = tuple(Message(one.role, scrub(one.text)) for one in static.examples)
+        return ChoicePrompt(examples, scrub(static.topic), tuple(map(scrub, static.texts)), scrub(text))
 
     async def _try(
         self, name: str, settings: ModelSettings, request: ModelRequest, record: Record
@@ -264,7 +248,7 @@ class LlmCallRecorder:
         scrub = self._roster.scrub
         if isinstance(reply, ModelError):
             return kinds.LlmFailed(call.key, reply.code, scrub(reply.message), scrub(reply.own_hint)), ()
-        if call.form == "tools":
+        if call.spec.form == "tools":
             text = Blob.of(encode_reply(reply, scrub))
         else:
             text = Blob.of(scrub(reply.text).encode("utf-8", "backslashreplace"))
@@ -273,9 +257,16 @@ class LlmCallRecorder:
         if probability is not None and not 0 <= probability <= 1:
             self.warnings.append(f"model `{name}` reported an invalid probability: {probability!r:.200}")
             probability = None
-        return kinds.LlmResponded(call.key, text.hash, usage, reply.mode, bool(reply.is_truncated), probability), (
-            text,
+        responded = kinds.LlmResponded(
+            call.key,
+            text.hash,
+            usage,
+            reply.mode,
+            bool(reply.is_truncated),
+            probability,
+            bool(reply.chose_first) and call.choice is not None,
         )
+        return responded, (text,)
 
     def _usage(self, name: str, reply: ModelAnswer) -> kinds.Usage | None:
         """Return the usage that an adapter reports; ignore a malformed one with a warning."""

@@ -74,7 +74,9 @@ class SubRuns:
         load: Callable[[str], Skill],
         compile_skill: SkillCompiler,
         execute_run: ExecuteRun,
+        hooks: tuple[str, ...] = (),
     ) -> None:
+        self._hooks = hooks
         self._journal = journal
         self._clock = clock
         self._ids = ids
@@ -90,7 +92,8 @@ class SubRuns:
             skill, artifact = self._resolve(effect, tape)
         except ReynError as error:
             problem = f"{error.code}: {error.message}"
-            return kinds.SubRunStarted(effect.key, effect.skill, run, problem=problem), ()
+            failed = kinds.SubRunStarted(effect.key, effect.skill, run, problem=problem, background=effect.background)
+            return failed, ()
         copy, content = pin(skill), Blob.of(canonical(artifact))
         specs = None if effect.pinned else pin_ops(skill, self._ops.vocabulary)
         parent_started = tape.state.started
@@ -104,6 +107,7 @@ class SubRuns:
             effect.shares_workspace,
             "",
             specs.hash if specs else parent_started.ops,
+            effect.background,
         )
         return started, (copy, content, *((specs,) if specs else ()))
 
@@ -149,6 +153,23 @@ class SubRuns:
             phases = _phase_artifacts(self._journal.read(started.run))
             body = replace(body, changes=self._shared_changes(started, state), head=row.hash, phases=phases)
         return body, ()
+
+    def begin_background(self, started: kinds.SubRunStarted, tape: Tape) -> None:
+        """Record the start of a background run, if that has not happened yet. Its claim is held.
+
+        Args:
+            started: The event with which the conversation started it.
+            tape: The tape of the conversation, which is only read.
+
+        Raises:
+            RunIdTaken: A run with its id exists that is not this one.
+        """
+        if self._journal.find(started.run) is not None:
+            self._check_own(started, tape)
+            return
+        assert tape.state.started is not None
+        settings = self._compile_skill(tape.state.started, tape.content).settings
+        self._new_tape(started, tape, sub_run_settings(tape.state, settings)).flush_now(self._journal)
 
     def tokens_left(self, tape: Tape) -> int | None:
         """Return the tokens that a run may still use; `None` if they are not limited."""
@@ -282,6 +303,7 @@ class SubRuns:
             (parent_started.parent.depth if parent_started.parent else 0) + 1,
             tape.state.models.answers + (parent_started.parent.answered if parent_started.parent else 0),
             f"{parent_started.parent.path}/{started.call}" if parent_started.parent else started.call,
+            started.background,
         )
         return new_tape(
             self._journal,
@@ -305,6 +327,7 @@ class SubRuns:
                     self._compile_skill(parent_started, tape.content).skill, parent_started.credentials
                 ),
                 history=history,
+                hooks=self._hooks,
             ),
             (pinned, requests, *blobs),
             now=self._clock.now(),

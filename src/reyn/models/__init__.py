@@ -3,8 +3,10 @@
 Adapters are imported on first use.
 """
 
+from reyn.models.plugins import ModelSetup
 from reyn.models.protocol import (
     Candidate,
+    ChoicePrompt,
     ClosableModel,
     DeclaresLatency,
     DeclaresPromptLimit,
@@ -23,6 +25,7 @@ from reyn.models.protocol import (
 
 __all__ = [
     "Candidate",
+    "ChoicePrompt",
     "ClosableModel",
     "DeclaresLatency",
     "DeclaresPromptLimit",
@@ -32,6 +35,7 @@ __all__ = [
     "Model",
     "ModelAnswer",
     "ModelRequest",
+    "ModelSetup",
     "OutputMode",
     "Role",
     "TokenizingModel",

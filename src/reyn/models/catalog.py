@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reyn.config.values import BUILT_IN_ADAPTERS
 from reyn.errors import ModelUnknown
 
 if TYPE_CHECKING:
@@ -13,12 +14,11 @@ if TYPE_CHECKING:
     from reyn.config import ModelSettings
     from reyn.journal import Journal
     from reyn.models.protocol import Model
+    from reyn.models.remote import RemoteModel
     from reyn.secrets import Secrets
 
 INSTANT_ADAPTERS = ("scripted", "recorded")
 """Adapters whose models declare `takes_time = False`; known here so that their modules need not be imported."""
-
-_ADAPTERS = ("local", "openai", *INSTANT_ADAPTERS)
 
 
 def check_adapter(model: str) -> None:
@@ -28,7 +28,13 @@ def check_adapter(model: str) -> None:
         ModelUnknown: None does.
     """
     adapter, _, rest = model.partition(":")
-    if adapter not in _ADAPTERS or not (rest or adapter == "local"):
+    if adapter in BUILT_IN_ADAPTERS:
+        is_known = bool(rest) or adapter == "local"
+    else:
+        from reyn.models.plugins import is_installed, is_reference
+
+        is_known = is_installed(model) or is_reference(model)
+    if not is_known:
         if not model:
             raise ModelUnknown("no model is configured")
         prefix = "" if ":" in model else f"For a model of a server with OpenAI's API, write `openai:{model}`. "
@@ -45,7 +51,9 @@ def open_model(
 ) -> Model:
     """Open the model that `settings.model` names.
 
-    It is `scripted:FILE` (relative to the project), `recorded:RUN`, `local`, `local:FILE.gguf` or `openai:NAME`.
+    It is `scripted:FILE` (relative to the project), `recorded:RUN`, `local`, `local:FILE.gguf`, or a model of a server:
+    `openai:NAME`, `anthropic:NAME`, `gemini:NAME` or `litellm:PROVIDER/NAME`. Other names are adapters of installed
+    packages (`ADAPTER:NAME`), or classes (`package.module:Class`).
 
     Args:
         name: The name that the journal records.
@@ -74,8 +82,31 @@ def open_model(
             from reyn.models.local import LocalModel
 
             return LocalModel.locate(name, rest, settings, root)
+        case _ if adapter in BUILT_IN_ADAPTERS:
+            return remote_class(adapter)(name, rest, settings, secrets, may_bind)
+        case _:
+            from reyn.models.plugins import ModelSetup, open_plugin
+
+            return open_plugin(ModelSetup(name, "", settings, root, secrets, may_bind))
+
+
+def remote_class(adapter: str) -> type[RemoteModel]:
+    """Return the class of an adapter for model servers."""
+    match adapter:
         case "openai":
             from reyn.models.openai import OpenAIModel
 
-            return OpenAIModel(name, rest, settings, secrets, may_bind)
+            return OpenAIModel
+        case "anthropic":
+            from reyn.models.anthropic import AnthropicModel
+
+            return AnthropicModel
+        case "gemini":
+            from reyn.models.gemini import GeminiModel
+
+            return GeminiModel
+        case "litellm":
+            from reyn.models.litellm import LiteLLMModel
+
+            return LiteLLMModel
     raise AssertionError(f"`{adapter}` has no implementation")

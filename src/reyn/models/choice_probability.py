@@ -30,9 +30,38 @@ def choice_probability(tokens: Sequence[Token], labels: Sequence[str]) -> float 
     return _probability(tokens, found.end(), labels) if found is not None else None
 
 
-def label_probability(tokens: Sequence[Token], labels: Sequence[str]) -> float | None:
-    """Return the probability of the label with which a text begins; `None` if it begins with none of them."""
-    return _probability(tokens, 0, labels)
+def label_probabilities(tokens: Sequence[Token], labels: Sequence[str]) -> list[float]:
+    """Return the probability of each label, given the tokens of a text that consists of one of them.
+
+    Labels that begin with the same token are told apart where they differ from the generated one; those that differ
+    from it in the same token share the probability of that token equally.
+    """
+    probabilities = dict.fromkeys(labels, 1.0)
+    rivals, prefix = tuple(labels), ""
+    for token in tokens:
+        if len(rivals) < 2:
+            break
+        groups: dict[frozenset[str], list[str]] = {}
+        for rival in rivals:
+            fitting = frozenset(text for text in token.alternatives if _continues(prefix + text, rival))
+            groups.setdefault(fitting, []).append(rival)
+        masses = {fitting: _mass(token, fitting) for fitting in groups}
+        prefix += token.text
+        going_on = tuple(rival for rival in rivals if _continues(prefix, rival))
+        for fitting, members in groups.items():
+            shared = 1 if members[0] in going_on else len(members)
+            for rival in members:
+                probabilities[rival] *= masses[fitting] / shared
+        rivals = going_on
+    total = sum(probabilities.values())
+    return [probabilities[label] / total for label in labels]
+
+
+def _mass(token: Token, fitting: frozenset[str]) -> float:
+    """Return the probability of some of the alternatives; without any, that of the least likely one."""
+    if not fitting:
+        return math.exp(min(token.alternatives.values()))
+    return sum(math.exp(token.alternatives[text]) for text in fitting)
 
 
 def _probability(tokens: Sequence[Token], start: int, labels: Sequence[str]) -> float | None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from reyn.config import ModelSettings
-from reyn.config.values import PromptLimit
+from reyn.config.values import BUILT_IN_ADAPTERS, PromptLimit
 from reyn.documents import nearest
-from reyn.errors import ModelUnknown, ReynError
+from reyn.errors import AdapterInvalid, ModelUnknown, ReynError
 from reyn.models.protocol import (
     ClosableModel,
     DeclaresAnswerForm,
@@ -63,7 +63,15 @@ class Roster:
         self._override_takes_time = override is not None and takes_time(override)
         self._override_form: AnswerForm = "full" if override is None else _declared_form(override)
         self._override_reads_images = override is not None and reads_images(override)
+        # Protocols are checked once: that takes longer than the rest of a call's preparation.
+        declaring: object = override
+        self._declares_settings = declaring if isinstance(declaring, DeclaresSettings) else None
+        self._declares_limit = declaring if isinstance(declaring, DeclaresPromptLimit) else None
+        self._override_has_tokenizer = isinstance(declaring, TokenizingModel)
         self._opened: dict[str, Model] = {}
+        self._named = {entry for entry in names.values() if isinstance(entry, str)}
+        self._named |= {one for entry in names.values() if isinstance(entry, ModelSettings) for one in entry.fallback}
+        """Models that may be loaded as code: those of the configuration, and those that the caller names."""
         self._takes_time: dict[str, bool] = {}
 
     def resolve(self, name: str) -> tuple[str, ModelSettings]:
@@ -90,6 +98,8 @@ class Roster:
         if key not in self._opened:
             from reyn.models.catalog import open_model
 
+            self._check_code(key, settings)
+
             try:
                 self._opened[key] = open_model(
                     key, settings, self._root, self._open_journal(), self.secrets, self._may_bind
@@ -97,6 +107,14 @@ class Roster:
             except ModelUnknown as error:
                 raise ModelUnknown(error.message, hint=nearest(name, self._names) or error.hint) from error
         return self._opened[key]
+
+    def _check_code(self, key: str, settings: ModelSettings) -> None:
+        """Check that the configuration or the caller names a model that is code. A journal may not."""
+        from reyn.models.plugins import is_reference
+
+        if key not in self._names and key not in self._named and is_reference(settings.model):
+            hint = "Name the model again, or add it under `models` in reyn.yaml."
+            raise AdapterInvalid(f"model `{key}` is code, which a recorded run alone may not load", hint=hint)
 
     @property
     def is_overridden(self) -> bool:
@@ -106,8 +124,7 @@ class Roster:
     @property
     def override_settings(self) -> ModelSettings | None:
         """Return the settings that the model of the caller declares, if it does."""
-        override: object = self._override
-        return override.settings if isinstance(override, DeclaresSettings) else None
+        return self._declares_settings.settings if self._declares_settings is not None else None
 
     def settings(self, name: str) -> ModelSettings:
         """Return the settings of a model; defaults for an unknown name, which fails when it is opened."""
@@ -123,11 +140,18 @@ class Roster:
             names.extend(other for other in dict.fromkeys(self.settings(one).fallback) if other not in names)
         return names
 
-    def ready(self, name: str) -> str:
-        """Check that a model or one of its fallbacks can be opened; return the name that a run records."""
+    def ready(self, named: str | None, recorded: str = "") -> str:
+        """Check that a model or one of its fallbacks can be opened; return the name that a run records.
+
+        Args:
+            named: The model that the caller or the configuration names, if they do.
+            recorded: The model of the recorded run otherwise.
+        """
         if self._override is not None:
             return self._override.name
-        key, _ = self.resolve(name)
+        if named:
+            self._named.add(named)
+        key, _ = self.resolve(named or recorded)
         errors: list[ReynError] = []
         for one in self.fallbacks(key):
             try:
@@ -150,9 +174,9 @@ class Roster:
         from reyn.models.catalog import INSTANT_ADAPTERS
 
         adapter = settings.model.partition(":")[0]
-        if adapter == "openai" and settings.base_url is None:
-            return "tools"  # every chat model of OpenAI has native tools; of other servers, Reyn cannot know
-        if adapter not in INSTANT_ADAPTERS:
+        if adapter in ("anthropic", "gemini") or (adapter == "openai" and settings.base_url is None):
+            return "tools"  # every chat model there has native tools; of other servers, Reyn cannot know
+        if adapter in BUILT_IN_ADAPTERS and adapter not in INSTANT_ADAPTERS:
             return "short"
         try:
             return _declared_form(self.open(name))
@@ -162,8 +186,8 @@ class Roster:
     def prompt_limit(self, name: str) -> PromptLimit:
         """Return how many tokens a prompt for a model and its fallbacks may have, and how to count them."""
         if self._override is not None:
-            declared = self._override.max_prompt_tokens if isinstance(self._override, DeclaresPromptLimit) else None
-            limits, has_tokenizer = [declared], isinstance(self._override, TokenizingModel)
+            declared = self._declares_limit.max_prompt_tokens if self._declares_limit is not None else None
+            limits, has_tokenizer = [declared], self._override_has_tokenizer
         else:
             models = [self.settings(one) for one in self.fallbacks(name)]
             limits = [one.max_prompt_tokens for one in models]

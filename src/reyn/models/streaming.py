@@ -1,7 +1,7 @@
-"""Read a chat completion as it arrives: server-sent events, or one JSON document from servers that do not stream.
+"""Read an answer as it arrives: server-sent events, or one JSON document from servers that do not stream.
 
-The SDK's own reader is several times slower and, in most versions, does not return the connection to the pool. The
-interpretation of chunks belongs to `openai`.
+The readers of the SDKs are several times slower and, in most versions, do not return the connection to the pool. The
+interpretation of chunks and events belongs to the adapters.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import codecs
 import json
 import zlib
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
 from reyn.errors import ResponseIncomplete
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
+S = TypeVar("S", bound=msgspec.Struct)
 _MAX_BYTES = 32_000_000
 """Larger than any valid answer."""
 _MAX_ERROR_BYTES = 65_536
@@ -74,7 +76,6 @@ class Chunk(msgspec.Struct):
 
 
 EMPTY_DELTA = Delta()
-_DECODER = msgspec.json.Decoder(Chunk)
 
 
 def content_type(response: Any) -> str:
@@ -82,38 +83,102 @@ def content_type(response: Any) -> str:
     return str(response.headers.get("content-type", "none"))
 
 
-async def read_chunks(response: Any) -> AsyncIterator[Chunk]:
-    """Yield the chunks of a response.
+def read_chunks(response: Any) -> AsyncIterator[Chunk]:
+    """Yield the chunks of a chat completion; see `read_events`."""
+    return read_events(response, Chunk)
+
+
+async def read_events(response: Any, shape: type[S]) -> AsyncIterator[S]:
+    """Yield the events of a response, decoded.
+
+    Args:
+        response: The response.
+        shape: The struct of an event, and of a whole document.
 
     Raises:
         ResponseIncomplete: If the response exceeds the size limit.
     """
+    decode = _decoder(shape)
+    contents = response.aiter_raw()  # `limit_body` has decoded it
     if content_type(response).startswith("application/json"):
-        yield _decode(await _read_all(response.aiter_bytes()))
+        yield decode(await _read_all(contents))
         return
-    contents = response.aiter_bytes()
-    pending: list[bytes] = []  # data lines of an event whose JSON spans several lines
-    async for line in _lines(contents):
+    events = _EventReader(decode)
+    async for content in contents:
+        for event in events.add(content):
+            yield event
+        if events.is_done:
+            break
+    for event in events.finish():
+        yield event
+    await _drain(contents)
+
+
+class _EventReader(Generic[S]):
+    """Decodes a stream of server-sent events. `is_done` is set after the event that ends the answer."""
+
+    def __init__(self, decode: Callable[[bytes], S]) -> None:
+        self._decode = decode
+        self.is_done = False
+        self._length = 0
+        self._partial: list[bytes] = []
+        """The pieces of a line that has not ended."""
+        self._carriage_return = b""
+        """A CR at the end of the last piece: the LF of a CRLF may be in the next one."""
+        self._pending: list[bytes] = []
+        """The data lines of an event whose JSON spans several lines."""
+
+    def add(self, content: bytes) -> Iterator[S]:
+        """Yield the events that a piece of the stream completes."""
+        self._length += len(content)
+        _check_length(self._length)
+        for line in self._lines(content):
+            if self.is_done:
+                return
+            if line or self._pending:
+                yield from self._events(line)
+
+    def finish(self) -> Iterator[S]:
+        """Yield the events that only the end of the stream completes."""
+        if not self.is_done:
+            yield from self._events(b"".join(self._partial))
+        if self._pending:
+            yield self._decode(b"\n".join(self._pending))
+
+    def _lines(self, content: bytes) -> list[bytes]:
+        """Return the lines that a piece completes: they end with LF, CRLF or CR."""
+        if self._carriage_return or b"\r" in content:
+            content, self._carriage_return = self._carriage_return + content, b""
+            if content.endswith(b"\r"):
+                content, self._carriage_return = content[:-1], b"\r"
+            content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *lines, rest = content.split(b"\n")
+        if lines and self._partial:
+            lines[0] = b"".join((*self._partial, lines[0]))
+            self._partial.clear()
+        if rest:
+            self._partial.append(rest)
+        return lines
+
+    def _events(self, line: bytes) -> Iterator[S]:
+        pending = self._pending
         if not line.startswith(b"data:"):
             line = line.removeprefix(codecs.BOM_UTF8)  # a stream may start with a byte-order mark
             if pending and not line.strip():
-                yield _decode(b"\n".join(pending))
-                pending = []
+                yield self._decode(b"\n".join(pending))
+                pending.clear()
             if not line.startswith(b"data:"):
-                continue  # a comment or another field
+                return  # a comment or another field
         content = line[5:].strip()
         if content == b"[DONE]":
-            break
-        if pending:
+            self.is_done = True
+        elif pending:
             pending.append(content)
         elif content:
             try:
-                yield _decode(content)
+                yield self._decode(content)
             except (UnicodeDecodeError, json.JSONDecodeError):
                 pending.append(content)
-    if pending:
-        yield _decode(b"\n".join(pending))
-    await _drain(contents)
 
 
 async def _read_all(contents: AsyncIterator[bytes]) -> bytes:
@@ -141,10 +206,20 @@ async def limit_body(response: Any) -> None:
     The client decodes a chunk as a whole and any number of encodings in turn, so that a few kilobytes can become
     gigabytes. Here one encoding is decoded in steps, up to the limit; a body in any other encoding is not read.
     """
+    await _limit(response, is_read_elsewhere=True)
+
+
+async def limit_stream(response: Any) -> None:
+    """Limit a response as `limit_body` does, including a stream that an SDK reads by itself."""
+    await _limit(response, is_read_elsewhere=False)
+
+
+async def _limit(response: Any, *, is_read_elsewhere: bool) -> None:
     is_error = response.status_code >= 400
     encoding = response.headers.get("content-encoding", "identity").strip().lower() or "identity"
-    if not is_error and encoding == "identity" and content_type(response).startswith("text/event-stream"):
-        return  # `read_chunks` limits it, and this is what costs time
+    is_plain_stream = encoding == "identity" and content_type(response).startswith("text/event-stream")
+    if is_plain_stream and is_read_elsewhere and not is_error:
+        return  # `read_events` limits it, and this is what costs time
     stream = response.stream
     [base_class] = [base for base in type(stream).__mro__ if base.__name__ == "AsyncByteStream"]
     if "content-encoding" in response.headers:
@@ -194,28 +269,6 @@ async def _decoded(stream: AsyncIterator[bytes], encoding: str) -> AsyncIterator
     yield decoder.flush()
 
 
-async def _lines(contents: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Split a stream at LF, CRLF and CR, as the format of server-sent events requires."""
-    partial: list[bytes] = []
-    length, carriage_return = 0, b""
-    async for content in contents:
-        length += len(content)
-        _check_length(length)
-        if carriage_return or b"\r" in content:
-            content, carriage_return = carriage_return + content, b""
-            if content.endswith(b"\r"):  # the LF of a CRLF may be in the next piece
-                content, carriage_return = content[:-1], b"\r"
-            content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        first, *others = content.split(b"\n")
-        partial.append(first)
-        if others:
-            yield b"".join(partial)
-            for line in others[:-1]:
-                yield line
-            partial = [others[-1]]
-    yield b"".join(partial)
-
-
 async def _drain(contents: AsyncIterator[bytes]) -> None:
     """Read the rest briefly: only a connection without unread data can be reused."""
     with suppress(TimeoutError):
@@ -224,9 +277,15 @@ async def _drain(contents: AsyncIterator[bytes]) -> None:
                 pass
 
 
-def _decode(content: bytes) -> Chunk:
-    try:
-        return _DECODER.decode(content)
-    except msgspec.DecodeError:
-        # Servers that split text between surrogates send escapes that msgspec rejects and `json` accepts.
-        return msgspec.convert(json.loads(content), Chunk)
+@cache
+def _decoder(shape: type[S]) -> Callable[[bytes], S]:
+    decoder = msgspec.json.Decoder(shape)
+
+    def decode(content: bytes) -> S:
+        try:
+            return decoder.decode(content)
+        except msgspec.DecodeError:
+            # Servers that split text between surrogates send escapes that msgspec rejects and `json` accepts.
+            return msgspec.convert(json.loads(content), shape)
+
+    return decode

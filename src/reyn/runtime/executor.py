@@ -32,6 +32,7 @@ from reyn.runs.family import descendants
 from reyn.runs.importing import check_not_imported
 from reyn.runs.questions import pending_message
 from reyn.runs.resume import check_fit, check_resume, has_ended
+from reyn.runtime.background import conversation_of, find_intent, report_of
 from reyn.skills import pin, unpin
 from reyn.skills.inputs import missing_class_warnings, to_artifact
 from reyn.skills.resolve import is_path
@@ -163,6 +164,7 @@ class RunExecutor:
             result = self._project.reader.result(run_id)
         if result.status == "cancelled":
             self._cancel_descendants(run_id, result.reason)
+        self._report(result)
         return result
 
     async def start(
@@ -224,7 +226,7 @@ class RunExecutor:
         is_attended = not isinstance(project.people, Unattended) or self._is_expired(loaded.state.wait)
         check_resume(project.journal, loaded.state, settings, retry=retry, raised=raised, is_attended=is_attended)
         upgraded = self._upgraded(loaded) if upgrade else None
-        project.roster.ready(model or loaded.state.models.name)
+        project.roster.ready(model, loaded.state.models.name)
         for limit, value in raised.items():
             project.journal.post(run_id, RaiseLimit(limit, value))
         return await self._continue(loaded, observers, retry=retry, model=model, upgraded=upgraded)
@@ -254,7 +256,7 @@ class RunExecutor:
     ) -> RunResult:
         project = self._project
         check_ops(loaded.state.run_id, upgraded or project.reader.compile_skill(loaded.started).skill, project.ops)
-        opened = project.roster.ready(model or loaded.state.models.name)
+        opened = project.roster.ready(model, loaded.state.models.name)
         resumption = Resumption(
             project.ids.new(),
             retry=retry,
@@ -278,11 +280,37 @@ class RunExecutor:
             max_phase_retries=project.config.max_phase_retries,
         )
         artifact = to_artifact(value, skill, strict=settings.strict)
-        model = project.roster.ready(project.config.model or parent.models.name)
+        model = project.roster.ready(project.config.model, parent.models.name)
         form = project.roster.answer_form(model)
         earlier = project.store_history(history)
         state = await self._sub_runs(model, observers).call(scope, skill, artifact, settings, model, form, earlier)
         return project.reader.to_result(state)
+
+    async def run_background(self, conversation: str, run_id: str, observers: Observers) -> RunResult:
+        """Execute a background run of a conversation; `OSRuntime.run_background` documents it."""
+        journal = self._project.journal
+        intent = find_intent(journal, conversation, run_id)
+
+        async def attempt() -> RunResult:
+            state, tape = load_head(journal, conversation)
+            self._sub_runs(state.models.name, observers).begin_background(intent, tape)
+            return await self.resume(run_id, observers)
+
+        return await self.claim_and_execute(run_id, attempt, observers)
+
+    def _report(self, result: RunResult) -> None:
+        """Tell the conversation that started a run in the background that it has ended or stopped."""
+        journal = self._project.journal
+        conversation = conversation_of(journal, result.run_id)
+        row = journal.find(conversation) if conversation else None
+        if row is None or row.status in ENDED:
+            return
+        state = self._project.reader.state(result.run_id)
+        assert state.started is not None
+        report = report_of(result, state.started.skill, state.models.answers)
+        if report is not None:
+            journal.post(conversation, report)
+            self.polling.notify(conversation)
 
     # -- executing ------------------------------------------------------------------------------------
 
@@ -307,6 +335,7 @@ class RunExecutor:
             on_delta=observers.on_delta,
             check=observers.check,
             owner=self._owner,
+            hooks=project.hooks,
         )
 
     def _sub_runs(self, model: str, observers: Observers) -> SubRuns:
@@ -327,6 +356,7 @@ class RunExecutor:
             project.load,
             project.reader.compile_skill,
             execute_run,
+            project.hook_names,
         )
 
     async def execute(self, tape: Tape, world: LiveWorld) -> RunResult:

@@ -9,6 +9,7 @@ own; this one starts and continues runs.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -31,12 +32,14 @@ from reyn.skills import check_pinned
 from reyn.skills.inputs import check_supported, to_artifact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
     from typing import Self
 
+    from reyn.chat import Conversation
     from reyn.journal import Journal, kinds
+    from reyn.kernel.hooks import Hook
     from reyn.kernel.live import Listener, OnDelta, OutputCheck
     from reyn.kernel.nesting import RunScope
     from reyn.kernel.ports import Clock, Ids, People
@@ -79,6 +82,7 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
         trust: bool | None = None,
         allow_shell: bool = False,
         allow_unsafe_python: bool = False,
+        hooks: Sequence[Hook] = (),
         **settings: Any,
     ) -> Self:
         """Open a project.
@@ -99,6 +103,7 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
             allow_shell: Whether skills that a rule grants `shell` may run shell commands.
             allow_unsafe_python: Whether python steps with `mode: unsafe` may run, with all rights of this process's
                 user.
+            hooks: Functions that are called before each model call and return mutations of what the model sees.
             **settings: Keys of the configuration to override.
         """
         project = Project.open(
@@ -113,6 +118,7 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
             trust=trust,
             allow_shell=allow_shell,
             allow_unsafe_python=allow_unsafe_python,
+            hooks=hooks,
         )
         return cls(project)
 
@@ -122,23 +128,29 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
         ops: Iterable[Op] = (),
         model: Model | str | None = None,
         permissions: Mapping[str, Any] | None = None,
+        hooks: Sequence[Hook] = (),
+        people: People | None = None,
         **settings: Any,
     ) -> Self:
         """Return a runtime of the same project with other ops, model or settings.
 
-        It shares journal, people and commits with this one and is closed with it. Runs that it starts are runs of the
+        It shares journal and commits with this one and is closed with it. Runs that it starts are runs of the
         project like any other. The ops of another derived runtime are not inherited.
 
         Args:
             ops: Ops to add; they replace ops of the same kind that are not built in.
             model: A model, or the name of one; by default that of this runtime.
             permissions: Rules to add to those of the configuration.
+            hooks: Hooks to call after those of this runtime.
+            people: Replies to the questions of its runs; by default those of this runtime.
             **settings: Keys of the configuration to override.
 
         Raises:
             OpInvalid: An object is not an op, or its kind cannot be registered.
         """
-        project = self._project.derive(settings, ops=ops, model=model, permissions=permissions)
+        project = self._project.derive(
+            settings, ops=ops, model=model, permissions=permissions, hooks=hooks, people=people
+        )
         return type(self)(project, base=self)
 
     async def run(
@@ -209,6 +221,7 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
                 source=self._project.source_of(skill),
                 summaries=self._project.summaries(loaded, settings),
                 history=self._project.store_history(earlier),
+                hooks=self._project.hook_names,
             )
             return await self._executor.start(first, model, observers)
 
@@ -251,6 +264,47 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
             ),
             observers,
         )
+
+    async def run_background(
+        self,
+        conversation: str,
+        run: str,
+        *,
+        listener: Listener | None = None,
+        on_delta: OnDelta | None = None,
+    ) -> RunResult:
+        """Execute a run that a conversation started in the background, until it ends or stops.
+
+        If it has begun before, it continues. Its end is reported to the conversation as a message.
+
+        Args:
+            conversation: The conversation.
+            run: The id of the background run.
+            listener: Called with every event once it is durable.
+            on_delta: Called with every piece of a model's answer as it arrives.
+
+        Raises:
+            RunNotFound: The conversation did not start this run.
+            RunBusy: Another process executes it.
+        """
+        found = self._project.reader.find(conversation).run_id
+        return await self._executor.run_background(found, run, Observers(listener, on_delta))
+
+    def chat(self, agent: str = "default", *, run_id: str | None = None, by: str = "") -> Conversation:
+        """Open a conversation with an agent: `async with rt.chat() as chat: reply = await chat.say("hello")`.
+
+        Args:
+            agent: The agent; its file is `reyn/agents/NAME.md`. An existing conversation keeps the agent that it has.
+            run_id: The conversation to continue, or the id of a new one; generated by default.
+            by: The name of the user, recorded with the messages.
+
+        Raises:
+            AgentNotFound: There is no such agent.
+            InputInvalid: The run is not a conversation with an agent.
+        """
+        # `reyn.chat` is built on this package.
+        opened: Conversation = import_module("reyn.chat.opening").open_conversation(self, agent, run_id, by)
+        return opened
 
     def stream(
         self, skill: str | Skill, input: Any = None, *, run_id: str | None = None, on_delta: OnDelta | None = None
@@ -321,7 +375,7 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
         if self._is_imported(point):
             model = model or self._project.config.model
         forked, blobs = self._forked(name, row.run_id, point, model, self._project.scrub(input), skill)
-        opened = self._project.roster.ready(model or point.state.models.name)
+        opened = self._project.roster.ready(model, point.state.models.name)
         if forked.model is not None:
             form, limit = self._project.roster.answer_form(opened), self._project.roster.prompt_limit(opened)
             forked = msgspec.structs.replace(forked, model=opened, answer_form=form, prompt_limit=limit)
@@ -407,7 +461,8 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
         if upgrade or is_imported:
             to_artifact(msgspec.json.decode(artifact.content), skill, strict=settings.strict)
         check_ops(name, skill, self._project.ops)
-        opened = self._project.roster.ready(model or (self._project.config.model if is_imported else started.model))
+        default = self._project.config.model if is_imported else None
+        opened = self._project.roster.ready(model or default, "" if is_imported else started.model)
         summaries = (
             Blob(started.summaries, self._project.journal.blob(started.summaries)) if started.summaries else None
         )
@@ -428,6 +483,7 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
                 requests=started.requests,
                 summaries=summaries,
                 history=(started.history if _is_conversation(skill) else (), ()),
+                hooks=self._project.hook_names,
             )
             return await self._executor.start((first, blobs), opened, observers)
 

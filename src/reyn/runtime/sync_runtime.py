@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from reyn.journal import ENDED
@@ -11,22 +12,24 @@ from reyn.runtime.os_runtime import OSRuntime
 from reyn.runtime.stream import SyncRunStream
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
     from datetime import timedelta
     from pathlib import Path
     from types import TracebackType
     from typing import Self
 
+    from reyn.chat.sync import SyncConversation
     from reyn.config import Config
     from reyn.context import ContextFrame, Experience, FrameSection, NormalizedMessageList
     from reyn.errors import NextAction
     from reyn.journal import Approval, Event, Journal, RunRow, Status
+    from reyn.kernel.hooks import Hook
     from reyn.kernel.live import Listener, OnDelta, OutputCheck
     from reyn.kernel.nesting import RunScope
     from reyn.kernel.ports import Clock, Ids, People
     from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
     from reyn.kernel.snapshot import RunState
-    from reyn.models import Message, Model
+    from reyn.models import Image, Message, Model
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable
     from reyn.ops.mcp import Connections, ToolDefinitions
@@ -37,9 +40,11 @@ if TYPE_CHECKING:
     from reyn.runs.prune import PruneReport
     from reyn.runs.questions import PostedReply, Question
     from reyn.runs.undo import UndoReport
+    from reyn.runtime.messages import PostedMessage
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
     from reyn.secrets import Secrets
     from reyn.skills import Library, Skill
+    from reyn.skills.agents import Agents
 
 T = TypeVar("T")
 _IMPORT_LIMITS = ImportLimits()
@@ -72,6 +77,7 @@ class SyncRuntime:
         trust: bool | None = None,
         allow_shell: bool = False,
         allow_unsafe_python: bool = False,
+        hooks: Sequence[Hook] = (),
         **settings: Any,
     ) -> Self:
         """Open a project; see `OSRuntime.open`."""
@@ -87,6 +93,7 @@ class SyncRuntime:
                 trust=trust,
                 allow_shell=allow_shell,
                 allow_unsafe_python=allow_unsafe_python,
+                hooks=hooks,
                 **settings,
             )
         )
@@ -97,9 +104,13 @@ class SyncRuntime:
         ops: Iterable[Op] = (),
         model: Model | str | None = None,
         permissions: Mapping[str, Any] | None = None,
+        hooks: Sequence[Hook] = (),
+        people: People | None = None,
         **settings: Any,
     ) -> Self:
-        derived = self.runtime.derive(ops=ops, model=model, permissions=permissions, **settings)
+        derived = self.runtime.derive(
+            ops=ops, model=model, permissions=permissions, hooks=hooks, people=people, **settings
+        )
         return type(self)(derived, runner=self._runner)
 
     @property
@@ -194,6 +205,21 @@ class SyncRuntime:
             )
         )
 
+    def run_background(
+        self,
+        conversation: str,
+        run: str,
+        *,
+        listener: Listener | None = None,
+        on_delta: OnDelta | None = None,
+    ) -> RunResult:
+        return self._runner.run(self.runtime.run_background(conversation, run, listener=listener, on_delta=on_delta))
+
+    def chat(self, agent: str = "default", *, run_id: str | None = None, by: str = "") -> SyncConversation:
+        conversation = self.runtime.chat(agent, run_id=run_id, by=by)
+        opened: SyncConversation = import_module("reyn.chat.sync").SyncConversation(conversation, self._runner)
+        return opened
+
     def stream(
         self, skill: str | Skill, input: Any = None, *, run_id: str | None = None, on_delta: OnDelta | None = None
     ) -> SyncRunStream:
@@ -248,8 +274,13 @@ class SyncRuntime:
 
     # -- messages, files, archives --------------------------------------------------------------------
 
-    def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
-        return self.runtime.answer(run, wait, value, is_text=is_text, by=by)
+    def answer(
+        self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "", images: Sequence[Image] = ()
+    ) -> PostedReply:
+        return self.runtime.answer(run, wait, value, is_text=is_text, by=by, images=images)
+
+    def say(self, run: str, text: str, *, by: str = "") -> PostedMessage:
+        return self.runtime.say(run, text, by=by)
 
     def abort_turn(self, run: str, reason: str = "", *, partial: str = "") -> None:
         self.runtime.abort_turn(run, reason, partial=partial)
@@ -317,6 +348,9 @@ class SyncRuntime:
     def forget(self, run: str, experience: str) -> None:
         self.runtime.forget(run, experience)
 
+    def compact(self, run: str) -> None:
+        self.runtime.compact(run)
+
     def experiences(self, run: str) -> tuple[Experience, ...]:
         return self.runtime.experiences(run)
 
@@ -375,6 +409,17 @@ class SyncRuntime:
 
     def revoke_approval(self, approval_id: int) -> None:
         self.runtime.revoke_approval(approval_id)
+
+    @property
+    def agents(self) -> Agents:
+        """The agents of the project, by name."""
+        return self.runtime.agents
+
+    def agent_skill(self, agent: str) -> Skill:
+        return self.runtime.agent_skill(agent)
+
+    def new_run_id(self) -> str:
+        return self.runtime.new_run_id()
 
     def load(self, skill: str) -> Skill:
         return self.runtime.load(skill)

@@ -90,6 +90,8 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether it may take long: it is then abandoned when the run is cancelled."""
     is_for_conversations: bool = False
     """Whether only phases with `conversation` may use it."""
+    has_overview: bool = False
+    """Whether the prompt of a conversation lists what the op can act on, such as the skills that it can run."""
 
     @property
     def is_available(self) -> bool:
@@ -147,14 +149,15 @@ class StepSpec(msgspec.Struct, frozen=True):
 class PermissionKey(msgspec.Struct, frozen=True):
     """A capability that a skill may request and an operator may grant.
 
-    `is_asked` means that a person decides about each new target of a request that no rule of the operator covers;
-    other requests without a rule are denied. `binds_arguments` means that a standing approval covers only the arguments
-    that the person saw: those of a program decide what it does.
+    What happens to a request that no rule of the operator covers: `is_asked` means that a person decides about each new
+    target, `is_granted` that it is allowed; other requests are denied. `binds_arguments` means that a
+    standing approval covers only the arguments that the person saw: those of a program decide what it does.
     """
 
     key: str
     summary: str
     is_asked: bool = False
+    is_granted: bool = False
     binds_arguments: bool = False
 
 
