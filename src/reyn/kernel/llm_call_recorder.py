@@ -149,7 +149,7 @@ class LlmCallRecorder:
         """Return the messages of a request. Of a transcript, only those that are new since the last call are read."""
         scrub = self._roster.scrub
         images = self._roster.reads_images(_current(call.model or tape.state.models.name, tape.state))
-        if call.transcript is None and call.form == "tools":
+        if call.transcript is None and call.spec.form == "tools":
             return tuple(
                 rendered_message(normalized(message), tape.content, scrub, call.results, with_images=images)
                 for message in call.messages
