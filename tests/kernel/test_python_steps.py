@@ -10,6 +10,7 @@ import pytest
 
 from reyn.errors import SandboxUnavailable
 from reyn.journal import decode, kinds
+from reyn.lint import lint_skill
 from reyn.sandbox import Limits, PythonFailed, PythonStep, monty, python_steps, run_safe
 from reyn.sandbox.backends import BACKENDS
 from tests.kernel.support import Project
@@ -233,6 +234,42 @@ def test_with_monty_alone_its_error_is_the_reason(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(PythonFailed, match="ValueError: x") as failed:
         run_safe(step, Limits())
     assert isinstance(failed.value.__cause__, SandboxUnavailable)
+
+
+# -- the operator's choice ----------------------------------------------------------------------------
+
+
+@needs_processes
+def test_the_operator_can_choose_cpython_for_every_step(tmp_path: Path):
+    project = make(tmp_path, "def f(artifact):\n    return 1\n")
+    assert project.run("s", [finish()], python={"sandbox": "process"}).ok
+    assert outcome(project)["sandbox"] in [backend.name for backend in BACKENDS]
+    assert outcome(project)["note"] == "`python.sandbox` is `process`"
+    [finding] = [one for one in lint_skill(tmp_path / "reyn/project/s", python="process") if one.code == "RYN170"]
+    assert finding.message.endswith("in CPython inside the process sandbox, because `python.sandbox` is `process`")
+
+
+@pytest.mark.parametrize(("head", "ok"), [("", True), (IN_CPYTHON, False)])
+def test_the_operator_can_exclude_cpython(tmp_path: Path, head: str, ok: bool):
+    project = make(tmp_path, f"{head}def f(artifact):\n    return 1\n")
+    result = project.run("s", [finish()], python={"sandbox": "monty"})
+    assert result.ok == ok
+    assert ok or "because it imports `statistics`; `python.sandbox` is `monty`" in result.reason
+    findings = lint_skill(tmp_path / "reyn/project/s", python="monty")
+    assert [one.severity for one in findings if one.code == "RYN170"] == ["info" if ok else "error"]
+
+
+def test_a_step_that_fails_in_monty_is_not_repeated_if_cpython_is_excluded(tmp_path: Path):
+    project = make(tmp_path, "def f(artifact):\n    raise ValueError('x')\n")
+    assert "ValueError: x" in project.run("s", [finish()], python={"sandbox": "monty"}).reason
+    assert outcome(project)["sandbox"] == "monty"
+
+
+@needs_processes
+def test_the_time_of_a_step_is_configured(tmp_path: Path):
+    project = make(tmp_path, f"{IN_CPYTHON}def f(artifact):\n    while True: pass\n")
+    result = project.run("s", [finish()], python={"seconds": 1})
+    assert (result.status, outcome(project)["status"]) == ("failed", "timeout")
 
 
 # -- permissions --------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from reyn.config import RunSettings, SandboxSettings
+    from reyn.config import PythonSettings, RunSettings, SandboxSettings
     from reyn.journal import Approval, Body
     from reyn.kernel.compiled_skill import CompiledSkill
     from reyn.kernel.effects import PerformOp, PlanOp, ReadOverviews, Restore
@@ -128,10 +128,12 @@ class OpPerformer:
         compile_skill: SkillCompiler,
         secrets: Callable[[], Scrubber],
         sandbox: SandboxSettings,
+        python: PythonSettings,
         resolve_secret: Callable[[str], str],
     ) -> None:
         self._secrets = secrets
         self._sandbox = sandbox
+        self._python = python
         self._resolve_secret = resolve_secret
         self._root = root
         self._state = state
@@ -406,6 +408,7 @@ class OpPerformer:
             compiled.skill.modules,
             self._sandbox,
             partial(self._credential, credentials_of(compiled.skill, state.started.credentials)),
+            self._python,
             skills=phase.allowed_skills if (phase := compiled.skill.phases.get(state.phase)) is not None else None,
         )
         self._last_env = parts, env

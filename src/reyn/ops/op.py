@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
-from reyn.config import SandboxSettings
+from reyn.config import PythonSettings, SandboxSettings
 from reyn.journal import Blob
 from reyn.journal.kinds import AskRequest, MemoryRequest, RunRequest
 from reyn.ops.budget import Budget, OpFailed
@@ -139,6 +139,7 @@ class Env(msgspec.Struct, frozen=True):
         budget: What the ops of the visit may still read and search.
         modules: The sources of the modules of the skill's python steps, by path.
         sandbox: The limits of programs and python steps.
+        python: The sandbox and the default time of python steps.
         credential: Returns the value of a secret that the skill and the skills above it require, by its name.
         attachments: Content to record beside the result.
         skills: Patterns of the names of the skills that the phase may run; `None` allows all.
@@ -153,6 +154,7 @@ class Env(msgspec.Struct, frozen=True):
     modules: Mapping[str, str] = {}
     sandbox: SandboxSettings = SandboxSettings()
     credential: Callable[[str], str] = no_credentials
+    python: PythonSettings = PythonSettings()
     attachments: Attachments = msgspec.field(default_factory=Attachments)
     skills: tuple[str, ...] | None = None
 
