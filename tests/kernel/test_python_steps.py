@@ -329,6 +329,25 @@ class TestUnsafe:
         assert (tmp_path / "output/log").read_text() == "x"
         assert outcome(project)["sandbox"] == "none"
 
+    @pytest.mark.parametrize(
+        ("own", "above", "seen"),
+        [("[TOKEN]", "[TOKEN]", True), ("['*']", "[TOKEN]", True), ("[TOKEN]", "[]", False), ("['*']", "[]", False)],
+    )
+    def test_it_has_the_credentials_that_all_skills_require(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, above: str, seen: bool
+    ):
+        monkeypatch.setenv("REYN_SECRET_TOKEN", "long-value-of-a-token")
+        source = "import os\n\n\ndef f(artifact):\n    return len(os.environ.get('TOKEN', ''))\n"
+        project = make(
+            tmp_path, source, keys=", mode: unsafe", entry=", mode: unsafe", more=f"required_credentials: {own}\n"
+        )
+        keys = (
+            f"permissions:\n  python: [{{module: ./m.py, function: f, mode: unsafe}}]\nrequired_credentials: {above}\n"
+        )
+        write_skill(tmp_path, "top", {"@s": ["end"]}, artifacts={"note": OPEN}, skill_keys=keys)
+        assert project.run("top", [finish()], allow_unsafe_python=True).ok
+        assert found(project) == (len("long-value-of-a-token") if seen else 0)
+
     def test_a_skill_above_has_to_list_it_as_well(self, tmp_path: Path):
         self.make(tmp_path)
         write_skill(tmp_path, "top", {"@s": ["end"]}, artifacts={"note": OPEN})

@@ -181,6 +181,23 @@ def test_a_server_gets_no_environment_and_only_required_secrets(tools: Tools, mo
     assert tools.run("", {"kind": "mcp:desk/do"})[0]["status"] == "ok"
 
 
+@pytest.mark.parametrize(("required", "status"), [("[]", "error"), ("[OTHER]", "error"), ("[DESK_KEY]", "ok")])
+def test_a_sub_run_passes_a_server_what_all_skills_require(tools: Tools, monkeypatch, required: str, status: str):
+    monkeypatch.setenv("REYN_SECRET_DESK_KEY", "sk-desk-0123456789abcdef")
+    tools.server = {"env": {"KEY": "secret://DESK_KEY"}}
+    tools.skill_keys += "required_credentials: ['*']\n"
+    tools.accept()
+    keys = f"permissions: {{mcp: [desk]}}\nrequired_credentials: {required}\n"
+    write_skill(tools.root, "caller", {"a": ["end"]}, ops={"a": tools.allowed}, skill_keys=tools.skill_keys)
+    write_skill(tools.root, "outer", {"@caller": ["end"]}, skill_keys=keys)
+    model = ScriptedModel([act({"kind": "mcp:desk/do"}), finish()])
+    with SyncRuntime.open(tools.root, model=model, **tools.configured("")) as runtime:
+        assert runtime.run("outer", {"text": "x"}, run_id="k").ok
+        [child] = [row.run_id for row in runtime.runs() if row.run_id != "k"]
+        [event] = [event for event in runtime.events(child) if event.kind == "mcp:desk/do_completed"]
+    assert event.data["status"] == status
+
+
 def test_a_result_that_holds_a_secret_is_not_recorded(tools: Tools, monkeypatch):
     monkeypatch.setenv("REYN_SECRET_DESK_KEY", "sk-desk-0123456789abcdef")
     tools.server = {"env": {"KEY": "secret://DESK_KEY"}}

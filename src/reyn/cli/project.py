@@ -50,7 +50,7 @@ def print_assumed_project() -> None:
 @contextmanager
 def open_project(**settings: Any) -> Iterator[SyncRuntime]:
     """Open the project; a run creates its state folder."""
-    from reyn.runtime import OSRuntime, SyncRuntime
+    from reyn.runtime import SyncRuntime
 
     flags = click.get_current_context().obj
     switches = {name: flags.get(name, False) for name in ("allow_shell", "allow_unsafe_python")}

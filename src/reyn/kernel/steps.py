@@ -17,6 +17,7 @@ from reyn.jsonschema import compile_schema
 from reyn.kernel.effects import ExecuteSubRun, PlanSubRun, StartSubRuns
 from reyn.kernel.limits import within_limits
 from reyn.kernel.op_dispatch import run_op, run_sub_skill
+from reyn.kernel.op_performer import ALL_CREDENTIALS, credentials_of
 from reyn.kernel.waits import ask_person, beginning, printable
 from reyn.lint.plans import plan_issues
 from reyn.skills.flow import is_path
@@ -139,7 +140,9 @@ async def _python(step: PythonCall, artifact: dict[str, Any], call: str, context
     if isinstance(seconds, int) and seconds > 0:
         args["seconds"] = min(seconds, 86_400)
     if step.mode == "unsafe" and skill.required_credentials:
-        args["credentials"] = [name for name in skill.required_credentials if name != "*"][:100]
+        started = context.tape.state.started
+        allowed = credentials_of(skill, started.credentials if started is not None else None)
+        args["credentials"] = [name for name in allowed if name != ALL_CREDENTIALS][:100]
     outcome = await run_op(args, call, context.run, context.tape)
     result = msgspec.json.decode(context.tape.content(outcome.result))
     if outcome.status != "ok":
