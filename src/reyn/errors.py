@@ -679,7 +679,7 @@ class ModelUnknown(ModelError):
     """No adapter matches the name of the model, or no model is configured."""
 
     code = "RYN501"
-    hint = "Set `model:` in reyn.yaml to `local`, `openai:NAME` or a name under `models`."
+    hint = "Set `model:` in reyn.yaml to a name under `models`, `local`, or `ADAPTER:NAME`, such as `openai:NAME`."
     exit_code = 2
 
 

@@ -57,6 +57,14 @@ ADAPTERS = {
     "litellm": Adapter("", "", "`litellm`"),
 }
 """The adapters for model servers."""
+ADAPTER_PACKAGES = {
+    "local": "xllamacpp",
+    "openai": "openai",
+    "anthropic": "anthropic",
+    "gemini": "google-genai",
+    "litellm": "litellm",
+}
+"""The package that an adapter needs; its extra has the name of the adapter."""
 BUILT_IN_ADAPTERS = frozenset(("local", "scripted", "recorded", *ADAPTERS))
 """The adapters that are part of the package."""
 
@@ -140,6 +148,25 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def timeout_seconds(self) -> int:
         """Maximum time for one answer. A local model may read its prompt for minutes, and its calls run in turn."""
         return self.timeout or (600 if self.model.partition(":")[0] == "local" else 120)
+
+
+class EndpointSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Limits of a model endpoint that all runs of a process share."""
+
+    concurrency: Positive | None = None
+    requests_per_minute: Positive | None = None
+    tokens_per_minute: Positive | None = None
+    failures: Positive | None = 10
+    cooldown: Positive = 30
+
+
+EndpointName = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(default|[a-z][a-z0-9_.:-]{0,79}|https?://[^\s/?#@]+)\Z",
+        description="the origin of a server, the name of an adapter, or `default`",
+    ),
+]
 
 
 class SandboxSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -311,8 +338,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The configuration of a project."""
 
     model: str = ""
-    """The default model: `local`, `local:FILE.gguf`, `openai:NAME`, `scripted:FILE`, `recorded:RUN`, or a name from
-    `models`."""
+    """The default model: a name from `models`, `local`, `local:FILE.gguf`, `openai:NAME`, `anthropic:NAME`,
+    `gemini:NAME`, `litellm:PROVIDER/NAME`, `scripted:FILE`, `recorded:RUN`, `ADAPTER:NAME` for an adapter of an
+    installed package, or `package.module:Class`, which needs trust."""
     models: dict[str, ModelEntry] = {}
     """Names for models: the classes `light`, `standard` and `strong`, or names of your own. Each is an alias of a model
     or a mapping of settings: `model`, `base_url`, `key` (`secret://NAME` or `env://VARIABLE`), `mode` (`auto`,
@@ -320,6 +348,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     (`auto`, `always` or `never`), `images` (whether it reads the images that tools return), `timeout` in seconds,
     `retries`, `fallback` (models to try next, in order), `max_tokens`, `temperature` (`null` uses the server's
     default), `threads`, `context_tokens` (the window of the model; 8192 for `local` models, unknown for others)."""
+    endpoints: dict[EndpointName, EndpointSettings] = {}
+    """Limits of model endpoints, shared by all runs of a process: `{https://api.openai.com: {concurrency: 8}}`. A key
+    is the origin of a server, the name of an adapter (`anthropic`), or `default`. `concurrency` is the number of calls
+    at the same time; `requests_per_minute` and `tokens_per_minute` limit any 60 seconds; calls wait in order. After
+    `failures` failed calls in a row (10; `null` switches it off), the endpoint is not called for `cooldown` seconds
+    (30), then tested with one call."""
     max_phase_visits: Positive | None = 25
     """Maximum number of visits of one phase in a run; `null` means no limit."""
     max_phase_retries: NotNegative = 2

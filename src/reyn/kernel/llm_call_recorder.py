@@ -23,7 +23,7 @@ from reyn.context import (
     result_images,
 )
 from reyn.context.histories import HISTORIES
-from reyn.errors import ModelBroken, ModelError, ModelTimeout, SchemaRejected
+from reyn.errors import CircuitOpen, ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.effects import CallModel, Reply
 from reyn.models import ChoicePrompt, Delta, Message, ModelAnswer, ModelRequest
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from reyn.kernel.snapshot import RunState
     from reyn.kernel.tape import Tape
     from reyn.models import Model
+    from reyn.models.endpoints import Endpoint, Wait
     from reyn.models.roster import Roster
 
     Recorded = tuple[Body, tuple[Blob, ...]]
@@ -129,7 +130,7 @@ class LlmCallRecorder:
         if self._roster.is_overridden:
             name, settings = tape.state.models.name, self._roster.override_settings
             if settings is None:
-                return self._outcome(name, call, await self._once(name, None, request))
+                return self._outcome(name, call, await self._once(name, None, request, record))
             return self._outcome(name, call, await self._try(name, settings, request, record))
         # After `resume --model`, the new model also answers calls that were recorded for the old one.
         first = call.model or tape.state.models.name
@@ -137,7 +138,7 @@ class LlmCallRecorder:
         name = _current(first, tape.state)
         rest = models[models.index(name) + 1 :] if name in models else models
         while True:
-            answer = await self._try(name, self._roster.settings(name), request, record)
+            answer = await self._try(name, self._roster.settings(name), request, record, has_fallback=bool(rest))
             if isinstance(answer, ModelAnswer) or not rest:
                 return self._outcome(name, call, answer)
             fallback = rest.pop(0)
@@ -182,14 +183,23 @@ class LlmCallRecorder:
         return ChoicePrompt(examples, scrub(static.topic), tuple(map(scrub, static.texts)), scrub(text))
 
     async def _try(
-        self, name: str, settings: ModelSettings, request: ModelRequest, record: Record
+        self,
+        name: str,
+        settings: ModelSettings,
+        request: ModelRequest,
+        record: Record,
+        *,
+        has_fallback: bool = False,
     ) -> ModelAnswer | ModelError:
-        """Call one model, with as many retries as its settings allow."""
+        """Call one model, with as many retries as its settings allow.
+
+        An endpoint whose circuit is open is retried only if there is no fallback.
+        """
         attempt, failures = 0, 0
         while True:
             attempt += 1
-            answer = await self._once(name, settings, request)
-            if isinstance(answer, ModelAnswer):
+            answer = await self._once(name, settings, request, record)
+            if isinstance(answer, ModelAnswer) or (has_fallback and isinstance(answer, CircuitOpen)):
                 return answer
             mode = (
                 answer.instead if isinstance(answer, SchemaRejected) and attempt - failures < _MAX_MODE_CHANGES else ""
@@ -202,16 +212,28 @@ class LlmCallRecorder:
             await record(kinds.ModelRetried(request.call, name, attempt, answer.code, message, int(delay * 1000), mode))
             await _sleep(delay)
 
-    async def _once(self, name: str, settings: ModelSettings | None, request: ModelRequest) -> ModelAnswer | ModelError:
-        """Call a model once. Without settings (a model that the caller passed in) there is no timeout."""
+    async def _once(
+        self, name: str, settings: ModelSettings | None, request: ModelRequest, record: Record
+    ) -> ModelAnswer | ModelError:
+        """Call a model once, when its endpoint has a slot for it.
+
+        Without settings (a model that the caller passed in) there is no timeout. A wait for a slot does not count
+        against the timeout.
+        """
+
+        async def on_wait(wait: Wait) -> None:
+            assert endpoint is not None
+            await record(kinds.ModelQueued(request.call, name, endpoint.name, wait.reason, wait.ahead))
+
         try:
             model = self._roster.open(name)
-            if settings is None or not takes_time(model):
-                reply = await self._complete(model, name, request)
+            endpoint = self._roster.endpoint(settings) if settings is not None and takes_time(model) else None
+            if settings is None or endpoint is None:
+                reply = await self._timed(model, name, settings, request)
             else:
-                async with asyncio.timeout(settings.timeout_seconds):
-                    reply = await self._complete(model, name, request)
-            _check_reply(reply, request)
+                async with endpoint.slot(_estimate(request, settings, endpoint), on_wait) as slot:
+                    reply = await self._timed(model, name, settings, request)
+                    slot.settle(reply.usage)
         except ModelError as error:
             return error
         except TimeoutError:
@@ -225,6 +247,18 @@ class LlmCallRecorder:
         finally:
             if isinstance(request.on_delta, RedactingStream):
                 request.on_delta.finish()
+        return reply
+
+    async def _timed(
+        self, model: Model, name: str, settings: ModelSettings | None, request: ModelRequest
+    ) -> ModelAnswer:
+        """Call a model within its timeout."""
+        if settings is None or not takes_time(model):
+            reply = await self._complete(model, name, request)
+        else:
+            async with asyncio.timeout(settings.timeout_seconds):
+                reply = await self._complete(model, name, request)
+        _check_reply(reply, request)
         return reply
 
     async def _complete(self, model: Model, name: str, request: ModelRequest) -> ModelAnswer:
@@ -349,6 +383,13 @@ class RedactingStream:
                 self._on_delta(Delta(self._run_id, self._call, text))
             except Exception:  # noqa: BLE001 - the callback is the caller's code
                 self._on_delta = None
+
+
+def _estimate(request: ModelRequest, settings: ModelSettings, endpoint: Endpoint) -> int:
+    """Return the tokens that a call may use: its prompt, at four characters a token, and the longest answer."""
+    if endpoint.settings.tokens_per_minute is None:
+        return 0
+    return sum(len(message.text) for message in request.messages) // 4 + settings.max_tokens
 
 
 def _check_reply(reply: ModelAnswer, request: ModelRequest) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ import msgspec
 
 from reyn.config import ModelSettings
 from reyn.config.references import REFERENCE, load_attribute
-from reyn.config.values import BUILT_IN_ADAPTERS
+from reyn.config.values import ADAPTER_PACKAGES, BUILT_IN_ADAPTERS
 from reyn.documents import nearest
 from reyn.errors import AdapterInvalid, ConfigError, KeyRejected, ModelError, ReynError
 from reyn.secrets import Secrets, origin_of
@@ -68,6 +68,18 @@ def installed_adapters() -> Mapping[str, EntryPoint]:
     """Return the adapters of installed packages by name. Loads none; built-in adapters cannot be replaced."""
     found = sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: (entry.name, entry.value))
     return {entry.name: entry for entry in reversed(found) if entry.name not in BUILT_IN_ADAPTERS}
+
+
+def adapter_versions() -> dict[str, str]:
+    """Return the adapters that need a package, with its version; empty if it is not installed. Imports none."""
+    versions = {}
+    for adapter, package in ADAPTER_PACKAGES.items():
+        try:
+            versions[adapter] = version(package)
+        except PackageNotFoundError:
+            versions[adapter] = ""
+    others = {name: entry.dist for name, entry in installed_adapters().items()}
+    return versions | {name: f"{dist.name} {dist.version}" if dist else "unknown" for name, dist in others.items()}
 
 
 def is_installed(model: str) -> bool:

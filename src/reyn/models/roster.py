@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from reyn.config.values import CounterChoice, CounterName
+    from reyn.config.values import CounterChoice, CounterName, EndpointSettings
     from reyn.journal import Journal
     from reyn.journal.kinds import AnswerForm
+    from reyn.models.endpoints import Endpoint
     from reyn.models.protocol import Model
     from reyn.secrets import Secrets
 
@@ -39,7 +40,7 @@ class Roster:
     """The configured models, or one `override` that answers for every name.
 
     `may_bind` decides whether the first use of a secret (a handle) may bind it to an origin. `counter` is how the
-    project counts tokens.
+    project counts tokens; `endpoints` are the limits of endpoints.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Roster:
         override: Model | None = None,
         may_bind: MayBind = lambda *_: True,
         counter: CounterChoice = "auto",
+        endpoints: Mapping[str, EndpointSettings] | None = None,
     ) -> None:
         self._names = names
         self._root = root
@@ -58,6 +60,7 @@ class Roster:
         self._open_secrets = secrets
         self._may_bind = may_bind
         self._counter = counter
+        self._endpoints = endpoints or {}
         self._secrets: Secrets | None = None
         self._override = override
         self._override_takes_time = override is not None and takes_time(override)
@@ -201,6 +204,15 @@ class Roster:
         if has_tokenizer:
             return "model"
         return "o200k_base" if self._counter == "exact" else "bytes"
+
+    def endpoint(self, settings: ModelSettings) -> Endpoint | None:
+        """Return the endpoint of a model with its limits; `None` if the model has none."""
+        from reyn.models.endpoints import ENDPOINTS, endpoint_name, endpoint_settings
+
+        name = endpoint_name(settings)
+        if not name:
+            return None
+        return ENDPOINTS.get(name, endpoint_settings(name, settings.model.partition(":")[0], self._endpoints))
 
     def reads_images(self, name: str) -> bool:
         """Return whether a model is sent the images that tools return; others get their description."""

@@ -397,6 +397,7 @@ class Project:
             self.model,
             self.trust.may_bind,
             RunSettings.of(self.config).counter,
+            self.config.endpoints,
         )
 
     def run_settings(self) -> RunSettings:
