@@ -99,6 +99,7 @@ class RunExecutor:
             project.reader.compile_skill,
             project.all_secrets,
             project.config.sandbox,
+            project.config.python,
             lambda handle: project.roster.secrets().resolve(handle),
         )
 
