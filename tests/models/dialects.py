@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
+import pytest
+
 from tests.models.fake_server import Behavior, Connection, Request, Text, chunk, event, stream, to_text, whole
+
+
+def require(package: str) -> None:
+    """Skip a test if a package is not installed. Does not import it: LiteLLM connects to a server when imported."""
+    try:
+        found = importlib.util.find_spec(package)
+    except ModuleNotFoundError:
+        found = None
+    if found is None:
+        pytest.skip(f"`{package}` is not installed")
+
 
 Call = tuple[str, dict[str, Any]]
 """A tool call: its name and its arguments."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,19 +11,12 @@ import pytest
 
 from reyn.models.native_reply import decode_reply
 from tests.models.calling import KEY, ONE, Caller, until
-from tests.models.dialects import DIALECTS, AnthropicDialect, Dialect
+from tests.models.dialects import DIALECTS, AnthropicDialect, Dialect, require
 from tests.models.fake_server import FakeServer, hang_up, silence, stream
 from tests.support import finish, write_skill
 
 pytestmark = pytest.mark.sockets
 TALLY = {"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}
-
-
-def is_installed(package: str) -> bool:
-    try:
-        return importlib.util.find_spec(package) is not None
-    except ModuleNotFoundError:
-        return False
 
 
 class ProviderCaller(Caller):
@@ -58,8 +50,7 @@ FOREIGN_WARNINGS = {"litellm": pytest.mark.filterwarnings("ignore")}
     ]
 )
 def dialect(request: pytest.FixtureRequest) -> Dialect:
-    if not is_installed(request.param.package):
-        pytest.skip(f"`{request.param.package}` is not installed")
+    require(request.param.package)
     return request.param
 
 
