@@ -10,31 +10,13 @@ from typing import Any
 import pytest
 
 from reyn.models.native_reply import decode_reply
-from tests.models.calling import KEY, ONE, Caller, until
-from tests.models.dialects import DIALECTS, AnthropicDialect, Dialect, require
+from tests.models.calling import KEY, ONE, until
+from tests.models.dialects import DIALECTS, Dialect, ProviderCaller, require
 from tests.models.fake_server import FakeServer, hang_up, silence, stream
 from tests.support import finish, write_skill
 
 pytestmark = pytest.mark.sockets
 TALLY = {"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}
-
-
-class ProviderCaller(Caller):
-    """Runs skills on the fake server in the dialect of a provider."""
-
-    def __init__(self, root: Path, server: FakeServer, dialect: Dialect) -> None:
-        self.dialect = dialect
-        self.key_header = dialect.key_header[0]
-        super().__init__(root, server)
-
-    def configure(self, others: dict[str, Any] | None = None, **settings: Any) -> None:
-        name = "openai/m" if self.dialect.adapter == "litellm" else "m"
-        own = {"model": f"{self.dialect.adapter}:{name}", "base_url": self.dialect.url(self.server.url)}
-        super().configure(others, **(own | {"answer_form": "full", "retries": 1} | settings))
-
-    def key_headers(self) -> set[str]:
-        name, before = self.dialect.key_header
-        return {value.removeprefix(before) for request in self.server.requests for value in request.all(name)}
 
 
 FOREIGN_WARNINGS = {"litellm": pytest.mark.filterwarnings("ignore")}
@@ -258,18 +240,3 @@ def test_native_tool_calls_are_executed_and_their_results_sent_back(calling: Pro
     reply = decode_reply(calling.texts()[0])
     assert [(call.name, json.loads(call.arguments)) for call in reply.tool_calls] == [read, read]
     assert len({call.id for call in reply.tool_calls}) == 2
-
-
-# -- what only one API has -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dialect", [AnthropicDialect()], ids=["anthropic"], indirect=True)
-class TestAnthropic:
-    def test_the_static_part_of_the_prompt_is_marked_for_the_cache(self, far: ProviderCaller, dialect: Dialect):
-        far.server.then(dialect.good(finish()))
-        far.run()
-        body = far.server.requests[0].body
-        [system] = body["system"]
-        assert system["cache_control"] == {"type": "ephemeral"}
-        assert "cache_control" not in json.dumps(body["messages"])
-        assert "temperature" not in body
