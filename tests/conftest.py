@@ -11,6 +11,7 @@ from reyn.models.endpoints import ENDPOINTS
 from tests.support import two_phases
 
 settings.register_profile("ci", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+settings.register_profile("quick", settings.get_profile("ci"), max_examples=15)
 settings.load_profile("ci")
 
 

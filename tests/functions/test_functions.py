@@ -457,6 +457,7 @@ def test_the_runtime_of_an_event_loop_is_closed_with_the_loop(tmp_path: Path, mo
     assert closed == [tmp_path.resolve()]
 
 
+@pytest.mark.slow
 def test_a_thousand_concurrent_calls_share_commits(tmp_path: Path):
     commits = []
 

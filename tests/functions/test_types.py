@@ -314,6 +314,7 @@ def test_a_value_without_a_json_form_is_refused():
     assert math.isnan(to_json(math.nan))  # refused with the whole input
 
 
+@pytest.mark.slow
 def test_pydantic_is_not_imported_for_other_types():
     code = """
 import sys
