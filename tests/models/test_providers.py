@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from reyn.models.native_reply import decode_reply
-from tests.models.calling import KEY, ONE, until
+from tests.models.calling import IN, KEY, ONE, until
 from tests.models.dialects import DIALECTS, Dialect, ProviderCaller, require
 from tests.models.fake_server import FakeServer, hang_up, silence, stream
 from tests.support import finish, write_skill
@@ -179,27 +180,22 @@ def test_a_server_without_a_key_gets_no_key_of_the_environment(
 
 
 def test_a_replaced_key_is_used_without_a_restart(far: ProviderCaller, dialect: Dialect):
-    from reyn import SyncRuntime
-    from reyn.secrets import MemoryStore, Secrets
-
     far.server.then(dialect.status(401), dialect.good(finish()))
-    with SyncRuntime(far.runtime()) as rt:
-        store = MemoryStore({"FAR_KEY": "another-key"})
-        rt.runtime._project.secrets = Secrets([store])
-        assert rt.run(ONE, {"text": "in"}, run_id="k").status == "failed"
-        store.set("FAR_KEY", KEY)
-        rt.runtime.secrets.scrubber.scrub("")
-        assert rt.resume("k", retry=True).status == "finished"
-    assert far.key_headers() == {"another-key", KEY}
+
+    async def main() -> None:
+        async with far.runtime() as rt:
+            assert (await rt.run(ONE, IN, run_id="k")).status == "failed"
+            far.secrets.set("FAR_KEY", "another-key")
+            assert (await rt.resume("k", retry=True)).ok
+
+    asyncio.run(main())
+    assert far.key_headers() == {KEY, "another-key"}
 
 
 def test_a_cancelled_run_closes_its_connection(far: ProviderCaller, dialect: Dialect):
-    import asyncio
-
     async def main() -> str:
-        rt = far.runtime()
-        async with rt:
-            run = asyncio.ensure_future(rt.run(ONE, {"text": "in"}, run_id="k"))
+        async with far.runtime() as rt:
+            run = asyncio.ensure_future(rt.run(ONE, IN, run_id="k"))
             await until(lambda: bool(far.server.requests))
             rt.cancel("k")
             return (await run).status
