@@ -72,10 +72,13 @@ code is never reused.
     │   ├── ModelTimeout           RYN513  transient
     │   ├── SchemaRejected         RYN514
     │   ├── PullFailed             RYN515
+    │   ├── PriceUnknown           RYN520
+    │   ├── CurrencyUnknown        RYN521
     │   ├── ImageInvalid           RYN530
     │   └── ChatStopped            RYN531
     ├── LimitError                 RYN6xx  limits
-    │   └── LimitUnknown           RYN601
+    │   ├── LimitUnknown           RYN601
+    │   └── BudgetExceeded         RYN522  also a JournalError
     ├── ConfigError                RYN7xx  configuration, secrets, installed ops
     │   ├── ConfigInvalid          RYN701
     │   ├── ProjectNotFound        RYN702
@@ -777,6 +780,20 @@ class PullFailed(ModelError):
     hint = "Check the package index that pip uses, then try again. No partial download was stored."
 
 
+class PriceUnknown(ModelError):
+    """A budget limits money, and the price of a model is unknown."""
+
+    code = "RYN520"
+    hint = "Declare `price` for the model in reyn.yaml, or install the price table: `pip install 'reyn[prices]'`."
+
+
+class CurrencyUnknown(ModelError):
+    """A price is in a currency that `budgets` does not declare."""
+
+    code = "RYN521"
+    hint = "Declare the currency under `budgets.currencies` in reyn.yaml, with its value in `budgets.currency`."
+
+
 class ImageInvalid(ModelError):
     """An image of a message does not exist, is no image, or cannot be sent."""
 
@@ -844,6 +861,33 @@ class LimitUnknown(LimitError):
     code = "RYN601"
     hint = "Raise the limit that stopped the run, to a larger number."
     exit_code = 2
+
+
+class BudgetExceeded(LimitError, JournalError):
+    """A reservation exceeds the cap of a budget, so the journal does not store it. The run stops before the call.
+
+    Attributes:
+        account: The account.
+        limit: The limit to raise.
+        cap: Its value.
+        used: What was charged to the account.
+        reserved: What other calls in progress have reserved.
+        needed: What the call could use.
+    """
+
+    code = "RYN522"
+    hint = "Raise the limit, or wait until the next day if it is a budget of the day."
+
+    def __init__(self, account: str, limit: str, cap: int, used: int, reserved: int, needed: int) -> None:
+        super().__init__(
+            f"account `{account}`: {used} + {reserved} reserved + {needed} exceed `{limit}`, which is {cap}"
+        )
+        self.account = account
+        self.limit = limit
+        self.cap = cap
+        self.used = used
+        self.reserved = reserved
+        self.needed = needed
 
 
 # -- RYN7xx: configuration, secrets, installed ops ----------------------------------------------------

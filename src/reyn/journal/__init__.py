@@ -22,6 +22,7 @@ from reyn.journal.port import (
 )
 from reyn.journal.projections import RunRow
 from reyn.journal.registry import Body, Status, decode, encode
+from reyn.journal.spending import Balance, SpendRow
 
 __all__ = [
     "ENDED",
@@ -29,6 +30,7 @@ __all__ = [
     "AbortTurn",
     "Answer",
     "Approval",
+    "Balance",
     "Batch",
     "Blob",
     "Body",
@@ -41,6 +43,7 @@ __all__ = [
     "MemoryJournal",
     "RaiseLimit",
     "RunRow",
+    "SpendRow",
     "Status",
     "canonical",
     "check_json",

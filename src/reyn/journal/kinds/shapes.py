@@ -112,6 +112,31 @@ class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.input_tokens + self.output_tokens
 
 
+class Charge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What model calls were charged: tokens, and money in billionths of `currency`.
+
+    `unpriced` counts the calls whose price is unknown; `cost` does not include them. `assumed` counts the calls that
+    were charged in full, because the model reported no usage or the outcome of the call is unknown.
+    """
+
+    tokens: Count = 0
+    cost: Count = 0
+    currency: str = ""
+    calls: Count = 0
+    unpriced: Count = 0
+    assumed: Count = 0
+
+    def __add__(self, other: Charge) -> Charge:
+        return Charge(
+            self.tokens + other.tokens,
+            self.cost + other.cost,
+            self.currency or other.currency,
+            self.calls + other.calls,
+            self.unpriced + other.unpriced,
+            self.assumed + other.assumed,
+        )
+
+
 class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A change of one file: the hashes of its content `before` and `after`; null if the file does not exist.
 
