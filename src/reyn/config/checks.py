@@ -81,6 +81,7 @@ def _check(document: Document, kind: Any, path: tuple[str | int, ...]) -> Iterat
         yield from _check_struct(document, struct, path, value)
     elif isinstance(value, dict) and get_origin(kind) is dict:
         for key in value:
+            yield from _check_key(document, get_args(kind)[0], (*path, key), key)
             yield from _check(document, get_args(kind)[1], (*path, key))
     elif isinstance(value, list) and get_origin(kind) is tuple:
         for index in range(len(value)):
@@ -100,6 +101,14 @@ def _check_struct(
             message = f"unknown key `{key_path((*path, key))}`"
             known = f"the keys are {', '.join(f'`{name}`' for name in fields)}"
             yield document.finding(CODE, message, *path, key, fix=nearest(key, fields) or known)
+
+
+def _check_key(document: Document, kind: Any, path: tuple[str | int, ...], key: Any) -> Iterator[Finding]:
+    """Check a key that the user chooses, such as the name of a server."""
+    try:
+        msgspec.convert(key, kind)
+    except msgspec.ValidationError:
+        yield document.finding(CODE, f"the key `{key_path(path)}` must be {describe_type(kind)}", *path)
 
 
 def _check_leaf(document: Document, kind: Any, path: tuple[str | int, ...], value: Any) -> Iterator[Finding]:

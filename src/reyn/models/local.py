@@ -31,6 +31,7 @@ from reyn.models.choice_probability import Token, choice_probability, label_prob
 from reyn.models.decoding import decoding_schema
 from reyn.models.prompt_cache import PromptCache
 from reyn.models.protocol import PLAIN_TEXT, ModelAnswer
+from reyn.models.usage_bound import prompt_bound
 from reyn.models.weights import DEFAULT_WEIGHTS, KNOWN_WEIGHTS, is_gguf, weights_path
 
 if TYPE_CHECKING:
@@ -128,6 +129,14 @@ class LocalModel:
 
         return await asyncio.get_running_loop().run_in_executor(_THREAD, count)
 
+    def usage_bound(self, request: ModelRequest) -> Usage:
+        """Return the most tokens of a call: of both steps, if the choice is asked for first."""
+        window, most = self._settings.window or LOCAL_WINDOW, self._settings.max_tokens
+        tokens = min(prompt_bound(request.messages), window)
+        if request.choice_prompt and self._settings.two_step != "never":
+            tokens, most = tokens + min(prompt_bound(request.choice_prompt), window), most + _MAX_LABEL_TOKENS
+        return Usage(tokens, most)
+
     def _generate(
         self, request: ModelRequest, cancelled: threading.Event, on_delta: Callable[[str], None] | None
     ) -> ModelAnswer:
@@ -187,11 +196,7 @@ class _Choice(NamedTuple):
         """Return the reply of the second step with the probability of the choice and the usage of both steps."""
         usage = reply.usage
         if usage is not None and self.usage is not None:
-            usage = Usage(
-                usage.input_tokens + self.usage.input_tokens,
-                usage.output_tokens + self.usage.output_tokens,
-                usage.cached_tokens + self.usage.cached_tokens,
-            )
+            usage += self.usage
         return msgspec.structs.replace(reply, usage=usage, choice_probability=self.probability)
 
 

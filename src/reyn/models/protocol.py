@@ -16,6 +16,7 @@ from reyn.journal.kinds import AnswerForm, Usage
 
 if TYPE_CHECKING:
     from reyn.config import ModelSettings
+    from reyn.config.budgets import PriceSettings
 
 R = TypeVar("R")
 CountTokens = Callable[[str], int]
@@ -126,6 +127,8 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
         tools: The tools that the model may call natively.
         choice_prompt: Messages that ask for the choice alone, with each choice as an example; the last is the input.
             Empty where the model may do something else than choose.
+        max_tokens: The most tokens that the answer may have. Budgets reserve them; a model that exceeds them stops the
+            run.
     """
 
     messages: Sequence[Message]
@@ -141,6 +144,7 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
     answer_form: AnswerForm = "full"
     tools: tuple[ToolDefinition, ...] = ()
     choice_prompt: tuple[Message, ...] = ()
+    max_tokens: int = 1024
 
     @cached_property
     def input(self) -> Any:
@@ -187,7 +191,7 @@ class Model(Protocol):
     """A language model.
 
     A model may also implement `DeclaresLatency`, `DeclaresAnswerForm`, `DeclaresPromptLimit`, `TokenizingModel`,
-    `DeclaresSettings`, `DeclaresImages` and `ClosableModel`.
+    `DeclaresSettings`, `DeclaresImages`, `DeclaresPrice`, `BoundsUsage` and `ClosableModel`.
     """
 
     @property
@@ -262,6 +266,28 @@ class DeclaresImages(Protocol):
     @property
     def reads_images(self) -> bool:
         """Return whether it reads images."""
+        ...
+
+
+@runtime_checkable
+class DeclaresPrice(Protocol):
+    """A model that is passed from Python and declares what a million of its tokens costs."""
+
+    @property
+    def price(self) -> PriceSettings:
+        """Return the price."""
+        ...
+
+
+@runtime_checkable
+class BoundsUsage(Protocol):
+    """A model that knows the most tokens that a call can use, because it asks its engine more than once, for example.
+
+    The tokens of other models are bounded by the bytes of their prompt and by `max_tokens`.
+    """
+
+    def usage_bound(self, request: ModelRequest) -> Usage:
+        """Return the most input and output tokens that the usage of an answer can have."""
         ...
 
 

@@ -23,19 +23,21 @@ class PriceTier(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     input: Count
     output: Count
     cached_input: Count | None = None
+    cache_write: Count | None = None
 
 
 class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The price of a million tokens, in billionths of `currency`.
 
-    Without `cached_input`, input tokens that a prompt cache served cost as much as others. `source` names the table
-    with its version, or the configuration.
+    Without `cached_input` and `cache_write`, input tokens that a prompt cache served or stored cost as much as others.
+    `source` names the table with its version, or the configuration.
     """
 
     currency: str
     input: Count
     output: Count
     cached_input: Count | None = None
+    cache_write: Count | None = None
     source: str = ""
     tiers: tuple[PriceTier, ...] = ()
 

@@ -93,17 +93,23 @@ class TranscriptRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Token usage as the model reported it. `cached_tokens` is the part of the input that a prompt cache served."""
+    """Token usage as the model reported it.
+
+    `cached_tokens` is the part of the input that a prompt cache served, `cache_write_tokens` the part that was stored
+    in one.
+    """
 
     input_tokens: Tokens = 0
     output_tokens: Tokens = 0
     cached_tokens: Tokens = 0
+    cache_write_tokens: Tokens = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.cached_tokens + other.cached_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
         )
 
     @property
