@@ -180,7 +180,7 @@ def test_an_event(copy: Copy):
     path.write_text(path.read_text() + EVENT)
     copy.change("journal/kinds/__init__.py", r"^    ModelSwitched,$", "    ModelSwitched,\n    NoteTaken,")
     rule = (
-        "def on_note_taken(state, body):\n    return _warn(state, f'note: {body.phase}')\n\n\n"
+        "def on_note_taken(state, body):\n    return state.with_warning(f'note: {body.phase}')\n\n\n"
         "_RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {\n    kinds.NoteTaken: on_note_taken,"
     )
     copy.change("kernel/run_state.py", r"^_RULES: .* = \{$", rule)

@@ -23,7 +23,7 @@ WAITING = 3
 OMITTED = {
     "reyn.kernel.live.LiveWorld.now": "reads the clock",
     "reyn.kernel.live.LiveWorld.external_events": "reads the inbox before the next effect",
-    "reyn.kernel.live.InboxPolling.is_due": "reads the inbox before the next effect",
+    "reyn.kernel.inbox.InboxPolling.is_due": "reads the inbox before the next effect",
     "reyn.journal.sqlite.SqliteJournal.drain": "reads the inbox before the next effect",
     "reyn.kernel.tape.Tape.take_external": "reads recorded inbox messages",
     "reyn.kernel.tape.Tape.upcoming": "reads recorded inbox messages",

@@ -11,6 +11,7 @@ import pytest
 
 from reyn import RunResult, SyncRuntime
 from reyn.context import NormalizedMessage, normalize
+from reyn.context.histories import Histories
 from reyn.errors import (
     HistoryInvalid,
     InputInvalid,
@@ -23,7 +24,6 @@ from reyn.errors import (
     TranscriptInvalid,
 )
 from reyn.journal.kinds import ExperienceForgotten, FrameMessage, HistoryPart, Part, TranscriptExtended
-from reyn.kernel.histories import Histories
 from reyn.kernel.run_state import apply, fold
 from reyn.runs.frames import frame_at
 from tests.kernel.support import Project

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from reyn.context.budget_log import BUDGET_LOG
 from reyn.context.handoff import HEADER
 from reyn.errors import ReplayMismatch, RunBlocked, StoreUnavailable
 from reyn.journal import MemoryJournal
-from reyn.kernel.budget_log import BUDGET_LOG
 from reyn.kernel.handoffs import MAX_HANDOFFS
 from reyn.runs.archive import ImportLimits, read_archive
 from reyn.testing import SteppingClock
@@ -156,7 +156,7 @@ def answering_in_short_form(project: Project) -> Project:
 
     def open_short(answers: list, **options: Any):
         runtime = original(answers, **options)
-        runtime.runtime._roster.answer_form = lambda name: "short"
+        runtime.runtime._project.roster.answer_form = lambda name: "short"
         return runtime
 
     project.open = open_short  # type: ignore[method-assign]

@@ -10,7 +10,7 @@ import pytest
 from reyn import SyncRuntime
 from reyn.errors import ModelUnavailable
 from reyn.journal import Cancel, MemoryJournal
-from reyn.kernel.live import InboxPolling
+from reyn.kernel.inbox import InboxPolling
 from reyn.testing import ScriptedModel
 from tests.support import finish, go, write_skill
 
@@ -41,7 +41,7 @@ class Calling(ScriptedModel):
 
 def opened(root: Path, model: Any, journal: MemoryJournal) -> SyncRuntime:
     rt = SyncRuntime.open(root, model=model, journal=journal)
-    rt.runtime._polling = InboxPolling(seconds=1e9)
+    rt.runtime._executor.polling = InboxPolling(seconds=1e9)
     return rt
 
 
@@ -92,5 +92,5 @@ def test_a_resumed_run_reads_its_inbox_first(loop: Path):
     with opened(loop, Down([]), journal) as rt:
         assert rt.run("loop", IN, run_id="k").status == "failed"
         journal.post("k", Cancel("enough"))
-        rt.runtime._polling.is_due("k")  # starts the interval
+        rt.runtime._executor.polling.is_due("k")  # starts the interval
         assert rt.resume("k", retry=True).status == "cancelled"

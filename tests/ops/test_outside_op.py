@@ -14,7 +14,7 @@ from reyn import OSRuntime
 from reyn.errors import OpInvalid, OpMissing, SkillInvalid
 from reyn.journal import Blob, Cancel
 from reyn.journal.sqlite import SqliteJournal
-from reyn.kernel.live import InboxPolling
+from reyn.kernel.inbox import InboxPolling
 from reyn.lint import lint_skill
 from reyn.ops import AskRequest, Call, Denied, Env, OpFailed, OpForm, OpSpec, Plan, RunRequest, plan_write, standard_ops
 from reyn.ops.docs import op_page
@@ -133,7 +133,7 @@ def test_it_is_recovered_after_a_kill_at_every_point(tmp_path: Path, effect: Any
                 ids=CountingIds(),
                 ops=[points.wrap(op, "op", ("perform",))],
             )
-            runtime._polling = InboxPolling(seconds=0)  # the same points every time
+            runtime._executor.polling = InboxPolling(seconds=0)  # the same points every time
             async with runtime:
                 result = await runtime.run("wire", {"text": "in"}, run_id="k")
                 if result.status == "waiting":
@@ -190,7 +190,7 @@ def test_an_unsafe_op_with_a_request_is_not_performed_twice(tmp_path: Path, requ
                 ids=CountingIds(),
                 ops=[points.wrap(op, "op", ("perform",))],
             )
-            runtime._polling = InboxPolling(seconds=0)
+            runtime._executor.polling = InboxPolling(seconds=0)
             asked = ""
             async with runtime:
                 result = await runtime.run("wire", {"text": "in"}, run_id="k")

@@ -25,7 +25,8 @@ from reyn.errors import (
 from reyn.journal.formats import FORMAT
 from reyn.journal.sqlite import SqliteJournal
 from reyn.permissions.trust import load_project
-from reyn.runtime.os_runtime import STATE, OSRuntime
+from reyn.runtime.os_runtime import OSRuntime
+from reyn.runtime.project import STATE, Project
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,7 +118,7 @@ def check_sandbox() -> Check:
 def check_config(root: Path) -> Check:
     try:
         loaded = load_project(root)
-        OSRuntime(root, loaded.config, trust=loaded.trust).check_config()
+        OSRuntime(Project(root, loaded.config, trust=loaded.trust)).check_config()
     except ConfigInvalid as error:
         return Check(
             "config", "broken", "; ".join(str(finding) for finding in error.findings), full_hint(error.code, error.hint)

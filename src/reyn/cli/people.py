@@ -17,7 +17,7 @@ import click
 
 from reyn.cli.output import clean, short
 from reyn.errors import ReplyInvalid
-from reyn.kernel.live import answer_error
+from reyn.kernel.inbox import answer_error
 from reyn.kernel.ports import LATER
 from reyn.runs.questions import parse_reply
 

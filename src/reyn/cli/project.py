@@ -70,16 +70,17 @@ def open_without_config() -> Iterator[SyncRuntime]:
     """Open the project like `open_existing_project`, with the default configuration: the project's may be invalid."""
     from reyn.config import Config
     from reyn.runtime import OSRuntime, SyncRuntime
+    from reyn.runtime.project import Project
 
     root = project_root().resolve()
-    with SyncRuntime(OSRuntime(root, Config(), journal=existing_journal(root))) as runtime:
+    with SyncRuntime(OSRuntime(Project(root, Config(), journal=existing_journal(root)))) as runtime:
         yield runtime
 
 
 def existing_journal(root: Path) -> Journal | None:
     """Return a journal to read without creating one: an empty or a read-only one, or `None` for the project's own."""
     from reyn.journal import MemoryJournal
-    from reyn.runtime.os_runtime import STATE
+    from reyn.runtime.project import STATE
 
     folder = root / STATE
     database = folder / "journal.db"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, overload
 import msgspec
 
 from reyn.context import NormalizedMessage, NormalizedMessageList, normalize, rendered_message
+from reyn.context.histories import HISTORIES
 from reyn.context.transcript import check_message
 from reyn.errors import CallImpossible, ChatStopped, FunctionInvalid, RunNotResumable
 from reyn.functions import ambient
@@ -26,7 +27,6 @@ from reyn.functions.images import check_image
 from reyn.functions.options import check_count, check_toolkit
 from reyn.functions.skill import Template, skill_name
 from reyn.journal import decode, kinds
-from reyn.kernel.histories import HISTORIES
 from reyn.kernel.nesting import current_scope
 from reyn.models import Message
 from reyn.runtime import OSRuntime, SyncRuntime
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from reyn.journal import Event
     from reyn.kernel.live import Listener
-    from reyn.kernel.run_state import RunState
+    from reyn.kernel.snapshot import RunState
     from reyn.models import Delta, Model
     from reyn.ops import Op
     from reyn.runtime import RunResult

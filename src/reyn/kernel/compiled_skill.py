@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from reyn.context import PhaseContext, StableFrame
     from reyn.contract import Candidate
     from reyn.jsonschema import Schema, Validator
-    from reyn.kernel.run_state import RunState
+    from reyn.kernel.snapshot import RunState
     from reyn.skills import Skill
     from reyn.skills.values import Phase
     from reyn.vocabulary import OpSpec, Vocabulary

@@ -21,11 +21,11 @@ from reyn.context import (
     compile_context,
     recorded_mutation,
 )
+from reyn.context.histories import HISTORIES
 from reyn.context.selfref import forget, remember
 from reyn.errors import MutationInvalid
 from reyn.journal import kinds
 from reyn.journal.kinds import Part
-from reyn.kernel.histories import HISTORIES
 from reyn.ops.op import MemoryOutcome
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from reyn.context import ContextMutation
     from reyn.kernel.compiled_skill import RunContext
-    from reyn.kernel.run_state import RunState
+    from reyn.kernel.snapshot import RunState
     from reyn.kernel.tape import Tape
 
 SUMMARY_HEADING = "# Summary of the conversation so far\n"

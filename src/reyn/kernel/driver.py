@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from reyn.journal import Blob, Body
     from reyn.kernel.compiled_skill import CompiledSkill
-    from reyn.kernel.run_state import RunState
+    from reyn.kernel.snapshot import RunState
     from reyn.kernel.tape import Tape
 
     SkillCompiler = Callable[[kinds.RunStarted], CompiledSkill]

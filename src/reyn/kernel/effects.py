@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
     from reyn.config.values import CounterName
     from reyn.context import FittedText, NormalizedMessageList, TokenCounter
-    from reyn.journal import Body
+    from reyn.journal import Blob, Body
     from reyn.models import Candidate, Message, ToolDefinition
     from reyn.skills import Skill
 
     Content = Callable[[str], bytes]
+    EventWithBlobs = tuple[Body, tuple[Blob, ...]]
 
 R = TypeVar("R")
 

@@ -13,7 +13,7 @@ from reyn.skills.values import END
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
-    from reyn.kernel.run_state import RunState
+    from reyn.kernel.snapshot import RunState
     from reyn.kernel.tape import Tape
     from reyn.skills import Skill
 

@@ -6,47 +6,40 @@ The driver decides when each of these happens. Claims, and whether a stopped run
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
+from reyn.context.budget_log import BUDGET_LOG
+from reyn.context.token_counting import TokenCounting
 from reyn.errors import InternalError
 from reyn.journal import (
     AbortTurn,
     Answer,
     Approval,
-    Blob,
     Cancel,
-    ChangeMemory,
-    RaiseLimit,
-    canonical,
-    check_json,
     decode,
     kinds,
 )
-from reyn.jsonschema import compile_schema
 from reyn.kernel import versions
-from reyn.kernel.budget_log import BUDGET_LOG
-from reyn.kernel.conversations import changed, is_turn_open, memory_error, memory_of
+from reyn.kernel.conversations import is_turn_open
 from reyn.kernel.effects import CallModel, CheckOutput, ExecuteSubRun, FitTokens, PerformOp, PlanOp, PlanSubRun, Restore
+from reyn.kernel.inbox import answer_error, inbox_events
 from reyn.kernel.llm_call_recorder import LlmCallRecorder
 from reyn.kernel.nesting import run_scope
 from reyn.kernel.ports import Later, NamedPeople
-from reyn.kernel.token_counting import TokenCounting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine
 
-    from reyn.journal import Body, Event, InboxMessage, Journal
-    from reyn.kernel.budget_log import BudgetLog
-    from reyn.kernel.commits import SharedCommits
-    from reyn.kernel.effects import Effect
+    from reyn.context.budget_log import BudgetLog
+    from reyn.journal import Body, Event, Journal
+    from reyn.journal.commits import SharedCommits
+    from reyn.kernel.effects import Effect, EventWithBlobs
+    from reyn.kernel.inbox import InboxPolling
     from reyn.kernel.loading import Resumption
     from reyn.kernel.op_performer import OpPerformer
     from reyn.kernel.ports import Clock, People
-    from reyn.kernel.run_state import RunState
+    from reyn.kernel.snapshot import RunState
     from reyn.kernel.sub_runs import SubRuns
     from reyn.kernel.tape import Tape
     from reyn.models import Delta
@@ -56,10 +49,7 @@ if TYPE_CHECKING:
     OnDelta = Callable[[Delta], None]
     OutputCheck = Callable[[Any], tuple[str, str]]
     """Returns the JSON path and the message of an error in a final output; both are empty if it is valid."""
-    EventWithBlobs = tuple[Body, tuple[Blob, ...]]
 
-_POLL_SECONDS = 0.02
-"""Interval for reading the inbox between effects."""
 _WAIT_POLL_SECONDS = 0.05
 """Interval for reading the inbox while a user is asked."""
 _ABANDON_SECONDS = 5.0
@@ -68,30 +58,6 @@ _CANCEL_POLL_SECONDS = 0.25
 """Interval for reading the inbox during a model call, for a cancellation."""
 _MAX_INVALID_ANSWERS = 3
 """Number of invalid replies after which the run stops and waits."""
-
-
-class InboxPolling:
-    """Limits how often the drivers of this process read inboxes between effects: a read costs a tenth of a visit.
-
-    A message that this process posts is reported with `notify` and read before the next effect.
-    """
-
-    def __init__(self, seconds: float = _POLL_SECONDS) -> None:
-        self._seconds = seconds
-        self._read_at: dict[str, float] = {}
-
-    def is_due(self, run_id: str) -> bool:
-        """Return whether to read the inbox now; if so, start a new interval."""
-        now = time.monotonic()
-        read_at = self._read_at.get(run_id)
-        if read_at is not None and now - read_at < self._seconds:
-            return False
-        self._read_at[run_id] = now
-        return True
-
-    def notify(self, run_id: str) -> None:
-        """Make the next read due: a message was posted, or the run stopped."""
-        self._read_at.pop(run_id, None)
 
 
 class LiveWorld:
@@ -148,8 +114,8 @@ class LiveWorld:
         match effect:
             case CallModel():
                 return await self._call_model(effect, tape)
-            case FitTokens():
-                return await self._unless_cancelled(self._counting.perform(effect), tape)
+            case FitTokens(key, counter, model, work):
+                return await self._unless_cancelled(self._counting.perform(key, counter, model, work), tape)
             case PlanOp():
                 if self._ops.is_foreign(effect):  # whatever foreign code does, the answer that asked for it is durable
                     await self.flush(tape)
@@ -291,7 +257,7 @@ class LiveWorld:
     def external_events(self, state: RunState) -> list[EventWithBlobs]:
         """Return the resumption of the run, if it was resumed, and the messages in its inbox.
 
-        While the run is running, the inbox is read at most every `_POLL_SECONDS`. It is always read when the run has
+        While the run is running, `InboxPolling` limits how often the inbox is read. It is always read when the run has
         been resumed, and before it stops or waits.
         """
         events: list[EventWithBlobs] = []
@@ -394,70 +360,3 @@ class LiveWorld:
         except Exception as error:  # noqa: BLE001 - listeners are foreign code
             self._listener = None
             self.warnings.append(f"the listener failed at event {event.seq} and was dropped: {error!r}")
-
-
-def inbox_events(messages: Sequence[InboxMessage], state: RunState, now: int) -> list[EventWithBlobs]:
-    """Return the events that record the messages of an inbox at a time.
-
-    Only the first reply to a question is accepted, none after it has expired, and nothing after a cancellation. A
-    reply to a question of a sub-run goes to the sub-run's inbox.
-    """
-    events: list[EventWithBlobs] = []
-    wait = state.wait if state.wait is not None and state.wait.run is None else None
-    is_cancelled, can_abort = False, is_turn_open(state)
-    for message in messages:
-        if is_cancelled:
-            events.append(
-                (kinds.MessageRefused(message.id, type(message.payload).__name__, "the run is cancelled"), ())
-            )
-            continue
-        body, blobs = to_event(message, wait, state, now, can_abort=can_abort)
-        events.append((body, blobs))
-        is_cancelled = isinstance(body, kinds.RunCancelled)
-        if isinstance(body, kinds.MemoryChanged):  # several changes apply one after the other
-            state = replace(state, conversations=changed(state.conversations, body))
-        can_abort = can_abort and not isinstance(body, kinds.TurnAborted)
-        wait = None if isinstance(body, kinds.WaitAnswered | kinds.TurnAborted) else wait
-    return events
-
-
-def to_event(
-    message: InboxMessage, wait: kinds.Wait | None, state: RunState, now: int, *, can_abort: bool
-) -> EventWithBlobs:
-    """Return the event that records one message."""
-    match message.payload:
-        case Cancel(reason):
-            return kinds.RunCancelled(reason, message.id), ()
-        case AbortTurn(reason, partial):
-            if not can_abort:
-                return kinds.MessageRefused(message.id, "abort_turn", "no turn of a conversation is in progress"), ()
-            text = Blob.of(partial.encode()) if partial else None
-            return kinds.TurnAborted(reason, message.id, text.hash if text else None), (text,) if text else ()
-        case ChangeMemory(action, text):
-            is_known = state.phase in state.conversations and not state.conversations[state.phase].visit
-            reason = memory_error(memory_of(state, state.phase), action, text) if is_known else "no conversation began"
-            if reason:
-                return kinds.MessageRefused(message.id, "change_memory", reason), ()
-            return kinds.MemoryChanged(state.phase, action, text, message.id), ()
-        case RaiseLimit(limit, value):
-            return kinds.LimitRaised(limit, value, message.id), ()
-        case Answer(asked, value, by):
-            reason = answer_error(wait, asked, value)
-            if not reason and wait is not None and wait.is_expired(now):
-                reason = f"the question `{asked}` has expired"
-            if reason:
-                return kinds.MessageRefused(message.id, "answer", reason), ()
-            content = Blob.of(canonical(value))
-            return kinds.WaitAnswered(asked, content.hash, message.id, by), (content,)
-
-
-def answer_error(wait: kinds.Wait | None, asked: str, value: Any) -> str:
-    """Return why the reply to a question is invalid; empty if it is valid."""
-    if wait is None or wait.id != asked:
-        return f"no question `{asked}` is open"
-    try:
-        check_json(value)
-    except ValueError as invalid:
-        return f"the reply is not JSON: {invalid}"
-    error = compile_schema(wait.response_schema).first_error(value)
-    return f"the reply does not match the question's schema: {error.path('reply')} {error.message}" if error else ""

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from reyn.context import NormalizedMessageList, message_text, normalized, rendered_message, result_images
+from reyn.context.histories import HISTORIES
 from reyn.errors import ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.effects import CallModel, Reply
-from reyn.kernel.histories import HISTORIES
 from reyn.models import Delta, Message, ModelAnswer, ModelRequest
 from reyn.models.native_reply import encode_reply
 from reyn.models.protocol import takes_time
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from reyn.config import ModelSettings
     from reyn.journal import Body
-    from reyn.kernel.run_state import RunState
+    from reyn.kernel.snapshot import RunState
     from reyn.kernel.tape import Tape
     from reyn.models import Candidate, Model, ToolDefinition
     from reyn.models.roster import Roster

@@ -11,10 +11,9 @@ import msgspec
 
 from reyn.context import Repetition, next_digest, truncate
 from reyn.journal import Blob, canonical, digest, kinds
-from reyn.kernel.approvals import Rejected, plan_op
 from reyn.kernel.conversations import change_memory
 from reyn.kernel.effects import ExecuteSubRun, PerformOp, PlanSubRun, UnknownOutcome
-from reyn.kernel.waits import ask_person
+from reyn.kernel.waits import Rejected, ask_person, plan_op
 from reyn.ops import RunOutcome
 
 if TYPE_CHECKING:

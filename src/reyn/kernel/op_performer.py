@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from reyn.journal import Approval, Body
     from reyn.kernel.compiled_skill import CompiledSkill
     from reyn.kernel.effects import PerformOp, PlanOp, Restore
-    from reyn.kernel.run_state import RunState
+    from reyn.kernel.snapshot import RunState
     from reyn.kernel.tape import Tape
     from reyn.ops import Op, OpTable, Result
     from reyn.secrets import Scrubber

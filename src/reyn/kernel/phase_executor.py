@@ -17,7 +17,6 @@ from reyn.context.words import plain_text
 from reyn.contract import Accepted, Acting, Rejected
 from reyn.errors import AnswersRejected, ApprovalExpired, CompactionFailed, StepFailed, SubRunFailed
 from reyn.journal import Blob, canonical, kinds
-from reyn.kernel.approvals import beginning, review_decision, sent_back
 from reyn.kernel.compaction import compact, plan_compaction
 from reyn.kernel.effects import CheckOutput, Pause, Restore, TurnInterrupted
 from reyn.kernel.handoffs import hand_in, hand_over
@@ -26,7 +25,7 @@ from reyn.kernel.op_dispatch import OpLog, run_sub_skill
 from reyn.kernel.prompt_budget import fit_prompt
 from reyn.kernel.steps import StepFault, run_steps
 from reyn.kernel.turn import PreparedInput, TurnContext, execute_single_llm_phase, schedule_tool_batch
-from reyn.kernel.waits import ask_person
+from reyn.kernel.waits import ask_person, beginning, review_decision, sent_back
 from reyn.skills import successors
 from reyn.skills.values import USER_MESSAGE, skill_of
 

@@ -16,7 +16,7 @@ from reyn.skills.values import is_skill_node
 if TYPE_CHECKING:
     from reyn.config import RunSettings
     from reyn.journal import Body
-    from reyn.kernel.run_state import Ending, RunState
+    from reyn.kernel.snapshot import Ending, RunState
     from reyn.skills import Skill
 
 

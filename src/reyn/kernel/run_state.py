@@ -1,4 +1,4 @@
-"""The state of a run: the fold of its events. Values and `apply`, no I/O.
+"""The state of a run: the fold of its events, `apply(state, event)`. No I/O.
 
 This module defines the effect of transitions, failures, rollbacks and limits on a run. The lifecycle itself (status,
 reason, phase, open question) is folded in `reyn.journal.lifecycle`, which the list of runs shares.
@@ -6,167 +6,24 @@ reason, phase, open question) is folded in `reyn.journal.lifecycle`, which the l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec.structs import replace
 
 from reyn.config.values import PromptLimit
 from reyn.context.tokens import NEUTRAL
 from reyn.errors import ChainBroken, ContractError, HistoryInvalid
-from reyn.journal import decode, digest, kinds
-from reyn.journal.lifecycle import Lifecycle, advance
-from reyn.kernel.conversations import Conversation, changed, seed_of
-from reyn.kernel.history import CompletedVisit, History, with_latest
+from reyn.journal import decode, kinds
+from reyn.journal.lifecycle import advance
+from reyn.kernel.conversations import changed, seed_of
+from reyn.kernel.snapshot import CompletedVisit, Ending, Recovery, RunState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from reyn.journal import Body, Event
 
-MAX_WARNINGS = 50
-"""The number of warnings in the state; the journal has all of them."""
-MAX_SUB_RUNS = 10
-"""The number of sub-runs of a visit whose summaries are part of its handoff."""
-MAX_TRUNCATED = 200
-"""The number of truncated contents that ops can read; the journal has all of them."""
-MIN_CALIBRATED = 100
-"""The tokens of a prompt that is long enough to compare its count with the reported usage."""
-_FACTORS = (250, 8000)
-"""The smallest and the largest factor, whatever a provider reports."""
-
-
-class Visit(msgspec.Struct, frozen=True):
-    """The visit in progress, or the start of the next one."""
-
-    is_open: bool = False
-    input: kinds.ArtifactRef | None = None
-    rollback: kinds.PhaseRolledBack | None = None
-    """Why the phase is entered again."""
-    started_after: int = 0
-    """The run's active time when the visit began, in microseconds."""
-    latest: dict[str, str] = {}
-    """The latest artifacts when the visit started."""
-    ops: str = ""
-    """The digest of the ops of the visit and their results."""
-    is_answered: bool = False
-    """Whether a user replied to a question in the visit."""
-    handoffs: dict[str, str] = {}
-    """The handoffs when the visit started."""
-    prompt: tuple[str, int] | None = None
-    """The model and the uncalibrated tokens of the last prompt, if it was counted."""
-    sub_runs: tuple[kinds.SubRunCompleted, ...] = ()
-    """The sub-runs of the visit that ended, at most `MAX_SUB_RUNS`."""
-    conversations: dict[str, Conversation] = {}
-    """The transcripts when the visit started."""
-
-
-class Ending(msgspec.Struct, frozen=True):
-    """The ending of the run after its last visit. The orchestrator derives the closing event from it."""
-
-    kind: Literal["finish", "abort", "failure", "no_progress", "post_failure"]
-    reason: str = ""
-    code: str = ""
-
-
-class Output(msgspec.Struct, frozen=True):
-    """The latest artifact, and the output of the postprocessor."""
-
-    artifact: kinds.ArtifactRef | None = None
-    result: kinds.ArtifactRef | None = None
-    post_attempts: int = 0
-    reason: str = ""
-    """The reason of the last decision."""
-
-
-class Models(msgspec.Struct, frozen=True):
-    """The model of the run, its fallbacks, and the usage so far."""
-
-    name: str = ""
-    form: kinds.AnswerForm = "full"
-    """The form in which it is asked to answer."""
-    switched: dict[str, str] = {}
-    """Unavailable models, each with the fallback that replaces it."""
-    answers: int = 0
-    """Answers so far, those of sub-runs included."""
-    usage: kinds.Usage = kinds.Usage()
-    prompt_limit: PromptLimit = PromptLimit()
-    """How many tokens a prompt for the run's own model may have."""
-    calibration: dict[str, int] = {}
-    """The factor, per mille, between counted and reported tokens of prompts, by model."""
-
-
-class Stop(msgspec.Struct, frozen=True):
-    """Details of why the run stopped."""
-
-    code: str = ""
-    hint: str = ""
-    limit: tuple[str, int] | None = None
-    """The cap that was reached: its name and value."""
-    sub_run: str | None = None
-    """The sub-run that the run stopped with."""
-
-
-class Recovery(msgspec.Struct, frozen=True):
-    """The intent without an outcome, if there is one."""
-
-    open_intent: str | None = None
-    unknown_outcome: str | None = None
-    """An intent that an earlier driver left open: whether it took effect is unknown."""
-
-
 _SETTLED = Recovery()
-
-
-class RunState(Lifecycle, frozen=True, kw_only=True):
-    """An immutable snapshot of a run."""
-
-    started: kinds.RunStarted | None = None
-    wording: int = 0
-    """The wording version of the events that follow."""
-    visit: Visit = Visit()
-    history: History = History()
-    ending: Ending | None = None
-    output: Output = Output()
-    models: Models = Models()
-    stop: Stop = Stop()
-    recovery: Recovery = Recovery()
-    last_answer: kinds.WaitAnswered | None = None
-    """The last reply to a question."""
-    expired: str | None = None
-    """The last question that expired."""
-    raised: dict[str, int | None] = {}  # noqa: RUF012 - msgspec copies it
-    """Limits that were raised."""
-    truncated: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
-    """Hashes of truncated contents, by the name under which ops can read the whole."""
-    conversations: dict[str, Conversation] = {}  # noqa: RUF012 - msgspec copies it
-    """The transcripts of phases that are conversations, and of the visit in progress with native tool calls."""
-    aborted: kinds.TurnAborted | None = None
-    """The request to abort the turn in progress, until its visit has ended."""
-    warnings: tuple[str, ...] = ()
-    last_input: int = 0
-    """The time of the last input event."""
-    active: int = 0
-    """Microseconds of execution, without the time in which the run waited or was stopped."""
-
-    def visits_of(self, phase: str) -> int:
-        return self.history.visits.get(phase, 0)
-
-    @property
-    def run_id(self) -> str:
-        assert self.started is not None
-        return self.started.run_id
-
-    @property
-    def workspace(self) -> str:
-        """The run whose workspace this one uses."""
-        assert self.started is not None
-        return self.started.workspace or self.started.run_id
-
-    @property
-    def final_artifact(self) -> kinds.ArtifactRef | None:
-        return self.output.result or self.output.artifact
-
 
 EMPTY = RunState()
 
@@ -207,12 +64,6 @@ def _count_time(state: RunState, body: Body, ts: int) -> RunState:
         case _:
             elapsed = max(0, ts - state.last_input) if state.status == "running" else 0
     return replace(state, last_input=ts, active=state.active + elapsed)
-
-
-def _warn(state: RunState, warning: str) -> RunState:
-    if len(state.warnings) < MAX_WARNINGS:
-        return replace(state, warnings=(*state.warnings, warning))
-    return replace(state, warnings=(*state.warnings[: MAX_WARNINGS - 1], "and more: see the run's events"))
 
 
 # -- the run ------------------------------------------------------------------------------------------
@@ -345,7 +196,7 @@ def on_wait_expired(state: RunState, body: kinds.WaitExpired) -> RunState:
 
 
 def on_context_log_failed(state: RunState, body: kinds.ContextLogFailed) -> RunState:
-    return _warn(state, f"`{body.path}` could not be written: {body.reason}")
+    return state.with_warning(f"`{body.path}` could not be written: {body.reason}")
 
 
 def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
@@ -371,15 +222,11 @@ def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
 def on_step_completed(state: RunState, body: kinds.StepCompleted) -> RunState:
     if body.status not in ("skipped", "empty"):
         return state
-    return _warn(state, f"step {body.call} `{body.step}` failed and was left {body.status}: {body.reason}")
+    return state.with_warning(f"step {body.call} `{body.step}` failed and was left {body.status}: {body.reason}")
 
 
 def on_content_truncated(state: RunState, body: kinds.ContentTruncated) -> RunState:
-    return _with_truncated(state, body.name, body.content)
-
-
-def _with_truncated(state: RunState, name: str, content: str) -> RunState:
-    return replace(state, truncated=with_latest(state.truncated, name, content, MAX_TRUNCATED))
+    return state.with_truncated(body.name, body.content)
 
 
 def on_frame_built(state: RunState, body: kinds.FrameBuilt) -> RunState:
@@ -387,7 +234,7 @@ def on_frame_built(state: RunState, body: kinds.FrameBuilt) -> RunState:
     if budget is None:
         return state if state.visit.prompt is None else replace(state, visit=replace(state.visit, prompt=None))
     for one in budget.truncated:
-        state = _with_truncated(state, one.name, one.content)
+        state = state.with_truncated(one.name, one.content)
     counted = budget.tokens * NEUTRAL // max(1, budget.factor)
     return replace(state, visit=replace(state.visit, prompt=("", counted)))
 
@@ -399,25 +246,8 @@ def on_llm_requested(state: RunState, body: kinds.LlmRequested) -> RunState:
 
 
 def on_llm_responded(state: RunState, body: kinds.LlmResponded) -> RunState:
-    models = state.models
-    usage = models.usage + body.usage if body.usage else models.usage
-    if body.usage and state.visit.prompt is not None:
-        models = _calibrate(models, *state.visit.prompt, body.usage.input_tokens)
-    return replace(state, models=replace(models, answers=models.answers + 1, usage=usage), recovery=_SETTLED)
-
-
-def _calibrate(models: Models, model: str, counted: int, reported: int) -> Models:
-    """Compare the tokens of a prompt with those that the provider reported.
-
-    The factor rises at once, because a prompt that is too long is refused, and falls slowly.
-    """
-    if counted < MIN_CALIBRATED or reported <= 0:
-        return models
-    least, most = _FACTORS
-    factor = min(max(-(-reported * NEUTRAL // counted), least), most)
-    before = models.calibration.get(model, factor)
-    factor = max(factor, (3 * before + factor) // 4)
-    return replace(models, calibration={**models.calibration, model: factor})
+    models = state.models.with_answer(body.usage, state.visit.prompt)
+    return replace(state, models=models, recovery=_SETTLED)
 
 
 def on_model_switched(state: RunState, body: kinds.ModelSwitched) -> RunState:
@@ -536,17 +366,12 @@ def on_intent(state: RunState, body: Any) -> RunState:
 
 def on_op_started(state: RunState, body: kinds.OpStarted) -> RunState:
     """An op with a request has no effect of its own: the kernel performs the request and records its intents."""
-    state = _with_op(state, body.args)
+    state = replace(state, visit=state.visit.with_op(body.args))
     return state if body.request is not None else on_intent(state, body)
 
 
 def on_op_completed(state: RunState, body: kinds.OpCompleted) -> RunState:
-    return replace(_with_op(state, body.result), recovery=_SETTLED)
-
-
-def _with_op(state: RunState, content: str) -> RunState:
-    """Add the arguments or the result of an op to the digest of the visit."""
-    return replace(state, visit=replace(state.visit, ops=digest(f"{state.visit.ops}{content}".encode())))
+    return replace(state, visit=state.visit.with_op(body.result), recovery=_SETTLED)
 
 
 def on_outcome(state: RunState, _: Any) -> RunState:
@@ -558,31 +383,29 @@ def on_sub_run_stopped(state: RunState, body: kinds.SubRunStopped) -> RunState:
 
 
 def on_sub_run_completed(state: RunState, body: kinds.SubRunCompleted) -> RunState:
-    models = state.models
-    models = replace(models, usage=models.usage + body.usage, answers=models.answers + body.answers)
-    visit = replace(state.visit, sub_runs=(*state.visit.sub_runs, body)[-MAX_SUB_RUNS:])
-    return replace(state, recovery=_SETTLED, models=models, visit=visit)
+    models = state.models.with_sub_run(body.usage, body.answers)
+    return replace(state, recovery=_SETTLED, models=models, visit=state.visit.with_sub_run(body))
 
 
 def on_nested_run_ended(state: RunState, body: kinds.NestedRunEnded) -> RunState:
     """Count what a function that an op called has used. The op itself is still being performed."""
-    models = state.models
-    models = replace(models, usage=models.usage + body.usage, answers=models.answers + body.answers)
-    return replace(state, models=models)
+    return replace(state, models=state.models.with_sub_run(body.usage, body.answers))
 
 
 def on_output_checked(state: RunState, body: kinds.OutputChecked) -> RunState:
     if body.checked:
         return state
-    return _warn(state, "the output was not checked by the program that started the run: it was resumed without it")
+    return state.with_warning(
+        "the output was not checked by the program that started the run: it was resumed without it"
+    )
 
 
 def on_workspace_restored(state: RunState, body: kinds.WorkspaceRestored) -> RunState:
     for path in body.left:
-        state = _warn(state, f"`{path}` was not restored: another program changed it, or it cannot be written")
+        state = state.with_warning(f"`{path}` was not restored: another program changed it, or it cannot be written")
     for verdict in body.verdicts:
         if verdict.reason:
-            state = _warn(state, f"`{verdict.path}` was not restored: {verdict.reason} ({verdict.rule})")
+            state = state.with_warning(f"`{verdict.path}` was not restored: {verdict.reason} ({verdict.rule})")
     return replace(state, recovery=_SETTLED)
 
 

@@ -14,11 +14,10 @@ from reyn.contract.ops import OpRules, offered_ops
 from reyn.errors import InternalError
 from reyn.journal import Blob, canonical, kinds
 from reyn.jsonschema import compile_schema
-from reyn.kernel.approvals import beginning
 from reyn.kernel.effects import ExecuteSubRun, PlanSubRun
 from reyn.kernel.limits import within_limits
 from reyn.kernel.op_dispatch import run_op, run_sub_skill
-from reyn.kernel.waits import ask_person, printable
+from reyn.kernel.waits import ask_person, beginning, printable
 from reyn.lint.plans import plan_issues
 from reyn.skills.flow import is_path
 from reyn.skills.modules import python_entry

@@ -25,14 +25,15 @@ from reyn.errors import (
 )
 from reyn.journal import ENDED, Blob, RaiseLimit, canonical, decode, digest, kinds
 from reyn.kernel import versions
-from reyn.kernel.changes import unreverted_changes
 from reyn.kernel.handoffs import summarize
-from reyn.kernel.inputs import check_supported, to_artifact
 from reyn.kernel.limits import limits_to_raise, sub_run_settings
 from reyn.kernel.loading import Resumption, check_ops, load_run, new_tape, pin_ops
 from reyn.kernel.op_performer import credentials_of, requests_above
-from reyn.kernel.run_state import Models, fold
+from reyn.kernel.run_state import fold
+from reyn.kernel.snapshot import Models
 from reyn.skills import pin
+from reyn.skills.inputs import check_supported, to_artifact
+from reyn.workspace.recorded_changes import unreverted_changes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from reyn.kernel.effects import ExecuteSubRun, PlanSubRun
     from reyn.kernel.nesting import RunScope
     from reyn.kernel.ports import Clock, Ids
-    from reyn.kernel.run_state import RunState
+    from reyn.kernel.snapshot import RunState
     from reyn.kernel.tape import Tape
     from reyn.ops import OpTable
     from reyn.skills import Skill

@@ -13,7 +13,7 @@ from reyn.context import ContextFrame, Execution, RejectedArtifact, turn_parts
 from reyn.context.frame import PATH_LENGTH
 from reyn.journal import decode, kinds
 from reyn.kernel.limits import visits_left
-from reyn.kernel.run_state import EMPTY, RunState, apply
+from reyn.kernel.run_state import EMPTY, apply
 from reyn.runs.frames import RecordedFrame, find_frame, messages_of, sections_of
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from reyn.journal import Event
     from reyn.kernel.compiled_skill import CompiledPhase, CompiledSkill, TurnSpec
+    from reyn.kernel.snapshot import RunState
 
     Content = Callable[[str], bytes]
 

@@ -13,10 +13,10 @@ import msgspec
 from reyn.errors import ForkImpossible
 from reyn.journal import Blob, Event, canonical, decode, encode, kinds, link
 from reyn.kernel import versions
-from reyn.kernel.inputs import to_artifact
-from reyn.kernel.run_state import EMPTY, RunState, apply
+from reyn.kernel.run_state import EMPTY, apply
 from reyn.permissions import Denied
 from reyn.skills import pin
+from reyn.skills.inputs import to_artifact
 from reyn.workspace import Change, FileError, PathInvalid, apply_change, locate
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from reyn.journal import Journal
     from reyn.kernel.compiled_skill import CompiledSkill
+    from reyn.kernel.snapshot import RunState
     from reyn.permissions import Gate
     from reyn.skills import Skill
 

@@ -18,7 +18,7 @@ from reyn.context import (
 from reyn.errors import ReynError, RunNotFound
 from reyn.journal import decode, kinds
 from reyn.kernel.conversations import changed, seed_of
-from reyn.kernel.history import TRAIL_LENGTH
+from reyn.kernel.snapshot import TRAIL_LENGTH
 from reyn.skills import unpin
 
 if TYPE_CHECKING:

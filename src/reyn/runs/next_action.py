@@ -10,7 +10,7 @@ from reyn.config import RunSettings
 from reyn.errors import BlobMissing, NextAction
 from reyn.journal import ENDED
 from reyn.kernel.limits import SECOND, limit_of
-from reyn.kernel.run_state import RunState, fold
+from reyn.kernel.run_state import fold
 from reyn.kernel.runtime_types import display_status
 from reyn.runs.family import descendants, root_run
 from reyn.runs.questions import open_question
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reyn.journal import Journal, RunRow
+    from reyn.kernel.snapshot import RunState
 
 
 def next_action(journal: Journal, row: RunRow) -> NextAction | None:

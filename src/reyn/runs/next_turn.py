@@ -13,7 +13,7 @@ from reyn.errors import RunNotResumable
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.driver import Driver
 from reyn.kernel.effects import CallModel
-from reyn.kernel.live import answer_error
+from reyn.kernel.inbox import answer_error
 from reyn.kernel.loading import load_run
 from reyn.kernel.tape import RecordingEnded
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from reyn.journal import Body, Journal
     from reyn.kernel.driver import SkillCompiler
     from reyn.kernel.effects import Effect
-    from reyn.kernel.run_state import RunState
+    from reyn.kernel.snapshot import RunState
     from reyn.kernel.tape import Tape
 
 

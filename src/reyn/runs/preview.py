@@ -16,13 +16,13 @@ from reyn.context import ContextFrame
 from reyn.errors import InputInvalid
 from reyn.journal import Blob, MemoryJournal, canonical, decode, kinds
 from reyn.kernel.effects import Ask, CallModel
-from reyn.kernel.inputs import to_artifact
 from reyn.kernel.limits import visits_left
 from reyn.kernel.loading import new_tape, pin_ops, start_event
 from reyn.kernel.phase_executor import visit
 from reyn.kernel.run_orchestrator import Visit
 from reyn.runs.context_frames import context_frame
 from reyn.runs.run_reader import RunReader
+from reyn.skills.inputs import to_artifact
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings

@@ -14,7 +14,7 @@ import msgspec
 from reyn.errors import ModelError, NextAction, QuestionUnknown, ReplyInvalid, RunBusy, RunNotResumable
 from reyn.journal import ENDED, Answer, Cancel, decode, kinds
 from reyn.journal.kinds import Wait
-from reyn.kernel.live import answer_error
+from reyn.kernel.inbox import answer_error
 from reyn.kernel.loading import check_supported_rules
 from reyn.runs.family import descendants, lineage
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from reyn.journal import Body, Event, Journal, RunRow
     from reyn.kernel.compiled_skill import CompiledSkill
-    from reyn.kernel.run_state import RunState
+    from reyn.kernel.snapshot import RunState
     from reyn.ops import OpTable
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from reyn.config import RunSettings
     from reyn.journal import Journal
     from reyn.kernel.compiled_skill import CompiledSkill
-    from reyn.kernel.run_state import RunState
+    from reyn.kernel.snapshot import RunState
 
 
 def has_ended(state: RunState, *, retry: bool, raised: Mapping[str, int | None]) -> bool:

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from reyn.errors import RunBlocked
 from reyn.journal import kinds
-from reyn.kernel.changes import timestamped_changes
 from reyn.kernel.loading import load_head
 from reyn.kernel.op_performer import decide_restore, roots_of
 from reyn.kernel.run_state import fold
@@ -20,6 +19,7 @@ from reyn.permissions import Gate, Policy
 from reyn.runs.family import descendants
 from reyn.runs.fork import workspace_files, write_files
 from reyn.runs.undo import UndoReport, changed_files, created_files, own_events, reverted_changes
+from reyn.workspace.recorded_changes import timestamped_changes
 from reyn.workspace.restore import Files, Restored, preview_restore, restore
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from reyn.journal import Event, Journal
     from reyn.kernel.ports import Clock
-    from reyn.kernel.run_state import RunState
+    from reyn.kernel.snapshot import RunState
     from reyn.workspace import Location
 
     GateOf = Callable[[RunState, Callable[[str], bytes]], Gate]

@@ -11,9 +11,9 @@ import msgspec
 
 from reyn.config import RunSettings
 from reyn.context import rendered_message
+from reyn.context.histories import HISTORIES
 from reyn.errors import BlobMissing, ChainBroken, RunBlocked, RunNotFound, hint_of
 from reyn.kernel.compiled_skill import CompiledSkill
-from reyn.kernel.histories import HISTORIES
 from reyn.kernel.loading import unpin_ops
 from reyn.kernel.run_state import fold
 from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport, display_status
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from reyn.context import ContextFrame, FrameSection, NormalizedMessageList
     from reyn.journal import Event, Journal, RunRow, kinds
-    from reyn.kernel.run_state import RunState
+    from reyn.kernel.snapshot import RunState
     from reyn.ops import OpTable
     from reyn.runs.diff import DiffReport
     from reyn.runs.frames import VisitContext

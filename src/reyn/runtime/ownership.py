@@ -9,7 +9,7 @@ import msgspec
 
 from reyn.config import journal_key
 from reyn.journal.sqlite import SqliteJournal
-from reyn.runtime.os_runtime import DATABASE, STATE
+from reyn.runtime.project import DATABASE, STATE
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from reyn.kernel.live import Listener, OnDelta, OutputCheck
     from reyn.kernel.nesting import RunScope
     from reyn.kernel.ports import Clock, Ids, People
-    from reyn.kernel.run_state import RunState
     from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
+    from reyn.kernel.snapshot import RunState
     from reyn.models import Message, Model
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable

@@ -14,7 +14,7 @@ from reyn import OSRuntime, RunResult
 from reyn.errors import QuestionUnknown, ReynError
 from reyn.journal import canonical, digest
 from reyn.journal.sqlite import SqliteJournal
-from reyn.kernel.live import InboxPolling
+from reyn.kernel.inbox import InboxPolling
 from reyn.kernel.ports import Clock, SystemClock
 from reyn.models import Model, ModelAnswer, ModelRequest
 from reyn.testing import CountingIds, ScriptedModel
@@ -140,7 +140,7 @@ class Scenario:
             ops=self.ops,
             **self.settings,
         )
-        runtime._polling = InboxPolling(seconds=0)  # otherwise timing would change the number of points
+        runtime._executor.polling = InboxPolling(seconds=0)  # otherwise timing would change the number of points
         with file_changes_through(points.wrap(LedgerSystem(self.ledger), "os", FILE_CALLS)):
             yield runtime
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from reyn import OSRuntime
+from reyn.journal import commits
 from reyn.journal.sqlite import SqliteJournal
-from reyn.kernel import commits
 from reyn.testing import MemoryJournal, ScriptedModel
 from tests.support import finish, go, write_skill
 

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 from reyn.errors import InputInvalid, SkillUnsupported
 from reyn.journal import check_json
 from reyn.jsonschema import compile_schema, lenient
-from reyn.skills import USER_MESSAGE
 from reyn.skills.features import unavailable_features
+from reyn.skills.values import USER_MESSAGE
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
-    from reyn.skills import Skill
-    from reyn.skills.values import ArtifactType
+    from reyn.skills.values import ArtifactType, Skill
     from reyn.vocabulary import Vocabulary
 
 

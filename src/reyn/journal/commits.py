@@ -14,12 +14,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
-from reyn.journal import Batch
+from reyn.journal.port import Batch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
-    from reyn.journal import Blob, Event, Journal
+    from reyn.journal.canonical import Blob
+    from reyn.journal.event import Event
+    from reyn.journal.port import Journal
 
 _YIELD_SECONDS = 0.005
 """The longest time that a single run holds the event loop between two commits."""

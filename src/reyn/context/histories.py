@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from reyn.context import NormalizedMessage, NormalizedMessageList, estimate_tokens
-from reyn.context.transcript import check_closed
+from reyn.context.tokens import estimate_tokens
+from reyn.context.transcript import NormalizedMessage, NormalizedMessageList, check_closed
 from reyn.errors import HistoryInvalid, ReynError
 from reyn.journal import Blob, canonical, kinds
 from reyn.models import ToolCall

@@ -1,4 +1,4 @@
-"""Count tokens with an exact counter: the side effect behind `FitTokens`.
+"""Count tokens with an exact counter: the side effect behind the kernel's effect `FitTokens`.
 
 The tokenizer of a model, or the vocabulary of the extra `tokens`, is needed only here: a replay takes the recorded
 numbers.
@@ -14,11 +14,16 @@ from reyn.journal import Blob, kinds
 from reyn.models import TokenizingModel
 
 if TYPE_CHECKING:
-    from reyn.context import FittedText
+    from collections.abc import Callable
+
+    from reyn.config.values import CounterName
+    from reyn.context.budget import FittedText
+    from reyn.context.tokens import TokenCounter
     from reyn.journal import Body
-    from reyn.kernel.effects import FitTokens
     from reyn.models.protocol import CountTokens
     from reyn.models.roster import Roster
+
+    Work = Callable[[TokenCounter], FittedText]
 
 
 class TokenCounting:
@@ -28,13 +33,20 @@ class TokenCounting:
         self._roster = roster
         self._counts: dict[str, dict[str, int]] = {}
 
-    async def perform(self, effect: FitTokens) -> tuple[Body, tuple[Blob, ...]]:
-        """Count and truncate a text; return the event that records the outcome."""
+    async def perform(self, key: str, counter: CounterName, model: str, work: Work) -> tuple[Body, tuple[Blob, ...]]:
+        """Count and truncate a text; return the event that records the outcome.
+
+        Args:
+            key: Identifies the text within the run.
+            counter: The counter.
+            model: The model whose prompt it is.
+            work: Counts and truncates the text, in any thread.
+        """
         try:
-            fitted = await self._fit(effect)
+            fitted = await self._fit(counter, model, work)
         except ReynError as error:
             scrub = self._roster.scrub
-            return kinds.LlmFailed(effect.key, error.code, scrub(error.message), scrub(error.own_hint)), ()
+            return kinds.LlmFailed(key, error.code, scrub(error.message), scrub(error.own_hint)), ()
         texts = [None if text is None else Blob.of(text.encode()) for text in fitted.texts]
         text = None if fitted.text is None else Blob.of(fitted.text.encode())
         sections = tuple(
@@ -42,8 +54,8 @@ class TokenCounting:
             for cost, blob in zip(fitted.sections, texts or [None] * len(fitted.sections), strict=True)
         )
         body = kinds.TokensCounted(
-            effect.key,
-            effect.counter,
+            key,
+            counter,
             fitted.original_tokens,
             fitted.tokens,
             sections,
@@ -51,17 +63,17 @@ class TokenCounting:
         )
         return body, tuple(blob for blob in (*texts, text) if blob)
 
-    async def _fit(self, effect: FitTokens) -> FittedText:
-        if effect.counter != "model":
+    async def _fit(self, counter: CounterName, model: str, work: Work) -> FittedText:
+        if counter != "model":
             from reyn.context.bpe import exact_counter
 
-            return effect.work(exact_counter())
-        model = self._roster.open(effect.model)
-        if not isinstance(model, TokenizingModel):
-            raise CounterUnavailable(f"model `{effect.model}` has no tokenizer")
-        cache = self._counts.setdefault(effect.model, {})
+            return work(exact_counter())
+        opened = self._roster.open(model)
+        if not isinstance(opened, TokenizingModel):
+            raise CounterUnavailable(f"model `{model}` has no tokenizer")
+        cache = self._counts.setdefault(model, {})
 
-        def work(count: CountTokens) -> FittedText:
-            return effect.work(CachingCounter(FunctionCounter("model", count), counts=cache))
+        def with_cache(count: CountTokens) -> FittedText:
+            return work(CachingCounter(FunctionCounter("model", count), counts=cache))
 
-        return await model.with_tokenizer(work)
+        return await opened.with_tokenizer(with_cache)

@@ -1,0 +1,427 @@
+"""An open project: its configuration and ops, and what its runs use: journal, models, secrets, clock, ids, people.
+
+Everything is opened on first use. `reyn.runtime.executor` executes runs with it.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from reyn.config import ModelSettings, RunSettings, journal_key, user_config
+from reyn.config.load import merge_rules
+from reyn.config.values import PromptLimit
+from reyn.context.bpe import check_installed
+from reyn.context.histories import HISTORIES
+from reyn.context.summaries import read_summaries
+from reyn.errors import BlobMissing, ProjectNotFound, SecretStoreUnavailable, SkillInvalid
+from reyn.journal import MemoryJournal
+from reyn.kernel.compiled_skill import RunContext
+from reyn.kernel.op_performer import roots_of
+from reyn.kernel.ports import SystemClock, TimedIds, Unattended
+from reyn.lint import lint_skill
+from reyn.lint.requests import malformed_requests
+from reyn.models.roster import Roster
+from reyn.ops import OpSetup, standard_ops
+from reyn.ops.configured import with_tools
+from reyn.ops.mcp import Connections, with_mcp_tools
+from reyn.permissions import RuleError, parse_requests
+from reyn.permissions.policy import policy_of
+from reyn.permissions.trust import ProjectTrust, load_project
+from reyn.runs.run_reader import RunReader
+from reyn.skills import Library, check_pinned, load_skill, read_skill
+from reyn.skills.inputs import check_supported
+from reyn.skills.resolve import is_path
+from reyn.workspace import PathInvalid, locate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from reyn.config import Config
+    from reyn.context import NormalizedMessageList
+    from reyn.errors import Finding
+    from reyn.journal import Blob, Journal, kinds
+    from reyn.journal.sqlite import SqliteJournal
+    from reyn.kernel.ports import Clock, Ids, People
+    from reyn.models import Model
+    from reyn.ops import Op, OpTable
+    from reyn.permissions import Policy
+    from reyn.secrets import Scrubber, Secrets
+    from reyn.skills import Skill
+
+STATE = ".reyn"
+"""The state directory, relative to the project."""
+DATABASE = "journal.db"
+_MAX_CHECKED = 64
+"""Skills as values that need not be checked again."""
+
+
+class Project:
+    """An open project. A project that is derived from another one, its `base`, shares journal, secrets and servers.
+
+    Attributes:
+        root: The project's folder.
+        config: The settings in effect.
+        trust: The decision about the settings that need trust.
+        library: The skills of the project.
+        mcp: The connections to MCP servers.
+        model: The model that the caller passed, used instead of the configured ones.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        config: Config,
+        *,
+        journal: Journal | None = None,
+        model: Model | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        people: People | None = None,
+        ops: Iterable[Op] = (),
+        trust: ProjectTrust | None = None,
+        vouches: bool = False,
+        allow_shell: bool = False,
+        allow_unsafe_python: bool = False,
+        base: Project | None = None,
+    ) -> None:
+        """Open a project whose configuration is loaded; see `open`.
+
+        Args:
+            root: The project's folder.
+            config: Its settings.
+            journal: Where runs are recorded; by default `.reyn/journal.db`.
+            model: The model to use instead of the configured ones.
+            clock: The source of time.
+            ids: The source of run ids.
+            people: Replies to the questions of runs.
+            ops: Op kinds to register besides the built-in and installed ones, or besides those of `base`.
+            trust: The decision about the settings that need trust.
+            vouches: Whether the caller vouches for the journal, whoever created it.
+            allow_shell: Whether a rule can grant `shell`.
+            allow_unsafe_python: Whether python steps with `mode: unsafe` may run.
+            base: The project that this one is derived from.
+        """
+        self.root = root
+        self.config = config
+        self.trust = trust or ProjectTrust(str(root))
+        self.library = Library(root)
+        self.model = model
+        self.clock: Clock = clock or SystemClock()
+        self.ids: Ids = ids or TimedIds()
+        self.people: People = people or Unattended()
+        self._base = base
+        self._vouches = vouches
+        self._allow_shell = allow_shell
+        self._allow_unsafe_python = allow_unsafe_python
+        self._journal = journal
+        self._project_journal: SqliteJournal | None = None
+        if base is not None:
+            self.mcp: Connections = base.mcp
+            self._own_ops = base.ops.overlaid(*ops)
+        else:
+            setup = OpSetup(config, self.secret_for, self.library, self._findings_of)
+            self.mcp = Connections(root)
+            self._own_ops = with_mcp_tools(standard_ops().with_ops(*ops).set_up(setup), self.mcp, setup, root)
+        self._cached_reader: RunReader | None = None
+        self._checked_skills: list[Skill] = []
+        self._has_learned = False
+        self._has_learned_keys = False
+
+    @classmethod
+    def open(
+        cls,
+        root: str | Path,
+        settings: dict[str, Any],
+        *,
+        model: Model | str | None,
+        journal: Journal | None,
+        clock: Clock | None,
+        ids: Ids | None,
+        people: People | None,
+        ops: Iterable[Op],
+        trust: bool | None,
+        allow_shell: bool,
+        allow_unsafe_python: bool,
+    ) -> Project:
+        """Load the configuration of a folder and open it; `OSRuntime.open` documents the arguments."""
+        folder = Path(root).resolve()
+        if not folder.is_dir():
+            raise ProjectNotFound(f"no folder `{root}`")
+        if isinstance(model, str):
+            settings["model"], model = model, None
+        loaded = load_project(folder, settings, trust=trust)
+        return cls(
+            folder,
+            loaded.config,
+            journal=journal,
+            model=model,
+            clock=clock,
+            ids=ids,
+            people=people,
+            ops=ops,
+            trust=loaded.trust,
+            vouches=trust is True,
+            allow_shell=allow_shell,
+            allow_unsafe_python=allow_unsafe_python,
+        )
+
+    def derive(
+        self,
+        settings: dict[str, Any],
+        *,
+        ops: Iterable[Op],
+        model: Model | str | None,
+        permissions: Mapping[str, Any] | None,
+    ) -> Project:
+        """Return this project with other ops, model or settings; `OSRuntime.derive` documents the arguments."""
+        if isinstance(model, str):
+            settings["model"], model = model, None
+        rules = merge_rules(self._origin.config.permissions, dict(permissions or {}))
+        derived = Project(
+            self.root,
+            msgspec.structs.replace(self.config, **settings, permissions=rules),
+            model=model or (None if "model" in settings else self.model),
+            clock=self.clock,
+            ids=self.ids,
+            people=self.people,
+            ops=ops,
+            trust=self.trust,
+            allow_shell=self._allow_shell,
+            allow_unsafe_python=self._allow_unsafe_python,
+            base=self._origin,
+        )
+        if derived.model is self.model:
+            derived.roster = self.roster
+        elif derived.model is None:
+            derived.roster = self._origin.roster
+        return derived
+
+    @property
+    def is_derived(self) -> bool:
+        """Whether another project owns the journal, the models and the MCP servers."""
+        return self._base is not None
+
+    @property
+    def _origin(self) -> Project:
+        return self._base or self
+
+    # -- the journal ----------------------------------------------------------------------------------
+
+    @cached_property
+    def journal(self) -> Journal:
+        """The journal. It is opened on first use, so that a refused run creates no files."""
+        if self._base is not None:
+            return self._base.journal
+        if self._journal is not None:
+            return self._journal
+        from reyn.journal.sqlite import SqliteJournal
+
+        journal = self._project_journal = SqliteJournal(self.state_folder, owner=journal_key())
+        if self._vouches:
+            journal.adopt()
+        return journal
+
+    @property
+    def state_folder(self) -> Path:
+        """The folder of the journal and of the workspaces of runs."""
+        return self.root / STATE
+
+    @property
+    def existing_journal(self) -> Journal:
+        """The journal, or an empty one if the project has none yet: reading creates no files."""
+        return self.journal if self.has_journal else MemoryJournal()
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether the journal exists already."""
+        if self._base is not None:
+            return self._base.has_journal
+        return self._journal is not None or "journal" in vars(self) or (self.state_folder / DATABASE).exists()
+
+    def check_owner(self) -> None:
+        """Refuse to execute or undo runs of a journal that another user created."""
+        if self._base is not None:
+            self._base.check_owner()
+        elif self.has_journal and self.journal is self._project_journal:
+            self._project_journal.check_own()
+
+    @property
+    def reader(self) -> RunReader:
+        """The recorded runs."""
+        journal = self.existing_journal
+        if self._cached_reader is None or self._cached_reader.journal is not journal:
+            self._cached_reader = RunReader(journal, lambda: self.ops, self._resolve_links)
+        return self._cached_reader
+
+    def _resolve_links(self, path: str) -> str:
+        """Return the path that a change of a file records for the path in an op's arguments."""
+        try:
+            return locate(path, roots_of(self.root, self.state_folder, "")).display_path
+        except PathInvalid:
+            return path
+
+    def store_history(self, history: NormalizedMessageList) -> tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]]:
+        """Return the parts of a history, and the content that the journal does not have."""
+
+        def is_stored(name: str) -> bool:
+            try:
+                return bool(self.journal.blob(name))
+            except BlobMissing:
+                return False
+
+        return HISTORIES.store(history, is_stored, self.roster.scrub)
+
+    # -- ops and skills -------------------------------------------------------------------------------
+
+    @cached_property
+    def ops(self) -> OpTable:
+        """The ops: built in, of installed packages, of the project's `tools`, and those that the caller passed."""
+        if self._base is not None or not self.config.tools:
+            return self._own_ops
+        return with_tools(self._own_ops, self.config.tools, self.root)
+
+    @cached_property
+    def policy(self) -> Policy:
+        """The operator's rules and zones. The current configuration applies to all runs, also to older ones."""
+        return policy_of(
+            self.config,
+            self.ops.vocabulary.permission_keys,
+            self.root,
+            self.trust,
+            allow_shell=self._allow_shell,
+            allow_unsafe_python=self._allow_unsafe_python,
+        )
+
+    def load(self, skill: str) -> Skill:
+        """Load and check a skill by name or path."""
+        folder = self.library.find(skill)
+        loaded = load_skill(folder, self.ops.vocabulary, self.library)
+        for name, one in ((skill, loaded), *loaded.skills.items()):
+            try:
+                parse_requests(one.permissions)
+            except RuleError as error:
+                result = read_skill(self.library.find(name), self.ops.vocabulary, self.library)
+                findings = list(malformed_requests(result, self.ops.vocabulary))
+                raise SkillInvalid(f"skill `{one.name}` has errors:", findings) from error
+        check_supported(loaded, self.ops.vocabulary)
+        return loaded
+
+    def check_skill(self, skill: Skill) -> Skill:
+        """Check a skill that is a value like one that is loaded, and return it."""
+        if skill not in self._checked_skills:
+            check_pinned(skill)
+            check_supported(skill, self.ops.vocabulary)
+            self._checked_skills.append(skill)
+            del self._checked_skills[:-_MAX_CHECKED]
+        return skill
+
+    def source_of(self, skill: str | Skill) -> str | None:
+        """Return the path of a skill that was given as a path, relative to the project if it is inside."""
+        if not isinstance(skill, str) or not is_path(skill):
+            return None
+        place = Path(skill).resolve()
+        return str(place.relative_to(self.root)) if place.is_relative_to(self.root) else str(place)
+
+    def summaries(self, skill: Skill, settings: RunSettings) -> Blob | None:
+        """Return the summaries of phases that other programs left in the project, if the skill receives handoffs."""
+        receives = RunContext(skill, settings, self.ops.vocabulary).uses_handoffs
+        return read_summaries(self.root, self.roster.scrub) if receives else None
+
+    def _findings_of(self, folder: Path) -> list[Finding]:
+        return lint_skill(folder, self.library, self.ops.vocabulary)
+
+    # -- models ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def roster(self) -> Roster:
+        """The models."""
+        return Roster(
+            self.config.models,
+            self.root,
+            lambda: self.existing_journal,
+            lambda: self.secrets,
+            self.model,
+            self.trust.may_bind,
+            RunSettings.of(self.config).counter,
+        )
+
+    def run_settings(self) -> RunSettings:
+        """Return the settings that a new run records."""
+        settings = RunSettings.of(self.config)
+        forms = {name: self.roster.answer_form(name) for name in settings.classes.values()}
+        limits = {name: self.roster.prompt_limit(name) for name in settings.classes.values()}
+        known = {name: limit for name, limit in limits.items() if limit != PromptLimit()}
+        if settings.counter == "exact":
+            check_installed()
+        return msgspec.structs.replace(settings, answer_forms=forms, prompt_limits=known)
+
+    # -- secrets --------------------------------------------------------------------------------------
+
+    @cached_property
+    def secrets(self) -> Secrets:
+        """The secrets of the user, by name."""
+        if self._base is not None:
+            return self._base.secrets
+        from reyn.secrets import EnvironmentStore, Secrets, open_secrets
+
+        origins = user_config()
+        try:
+            return open_secrets(origins=origins)
+        except SecretStoreUnavailable:  # there is no home directory
+            return Secrets([], EnvironmentStore(os.environ), origins)
+
+    def secret_for(self, handle: str, url: str) -> str:
+        """Return the value of a secret in order to send it to a server."""
+        from reyn.secrets import origin_of
+
+        return self.secrets.resolve_for(handle, url, may_bind=self.trust.may_bind(handle, origin_of(url)))
+
+    def learn_secrets(self) -> None:
+        """Register the secrets outside the keyring, so that they are redacted in everything that is recorded."""
+        if not self._has_learned:
+            self._has_learned = True
+            self.roster.secrets().learn()
+
+    def all_secrets(self) -> Scrubber:
+        """Return a scrubber that also knows the keys of the configured models, which may be in the keyring.
+
+        They are read before the first op of this project: what an op reads may hold them.
+        """
+        secrets = self.roster.secrets()
+        if not self._has_learned_keys:
+            self._has_learned_keys = True
+            entries = self.config.models.values()
+            secrets.learn(entry.key for entry in entries if isinstance(entry, ModelSettings) and entry.key)
+        return secrets.scrubber
+
+    def scrub(self, value: Any) -> Any:
+        """Replace the values of secrets in a JSON value that reaches a run from outside."""
+        self.learn_secrets()
+        return self.roster.secrets().scrubber.scrub_value(value)
+
+    # -- lifetime -------------------------------------------------------------------------------------
+
+    def warnings(self) -> Iterator[str]:
+        """Yield the warnings that apply to every run of this project."""
+        if self.trust.warning:
+            yield self.trust.warning
+        if self.config.tools:
+            yield from self.ops.problems
+        for name, why in self.roster.secrets().unreadable.items():
+            yield f"`{name}` cannot be read, so its values are not removed from what is recorded: {why}"
+
+    async def close_connections(self) -> None:
+        """Close MCP servers and models that were opened."""
+        await self.mcp.aclose()
+        if "roster" in vars(self):
+            await self.roster.close()
+
+    def close_journal(self) -> None:
+        """Close the journal if it was opened."""
+        if "journal" in vars(self):
+            self.journal.close()
