@@ -661,10 +661,14 @@ class HeadMismatch(JournalError):
 
 
 class ModelError(ReynError):
-    """A model did not answer. Transient errors are retried, after `retry_after` seconds if the provider sets it."""
+    """A model did not answer. Transient errors are retried, after `retry_after` seconds if the provider sets it.
+
+    A call that `may_be_billed` although there is no answer is charged to the budgets in full.
+    """
 
     is_transient: ClassVar[bool] = False
     retry_after: float | None = None
+    may_be_billed: bool = True
 
 
 class ModelUnknown(ModelError):
@@ -672,6 +676,7 @@ class ModelUnknown(ModelError):
 
     code = "RYN501"
     hint = "Set `model:` in reyn.yaml to `local`, `openai:NAME` or a name under `models`."
+    may_be_billed = False
     exit_code = 2
 
 
@@ -680,6 +685,7 @@ class ScriptInvalid(ModelError):
 
     code = "RYN502"
     hint = "Write one answer per line: a JSON object, or a JSON string for raw text. Blank lines are skipped."
+    may_be_billed = False
     exit_code = 2
 
 
@@ -688,6 +694,7 @@ class ScriptExhausted(ModelError):
 
     code = "RYN503"
     hint = "Add the missing answers to the file, then try again."
+    may_be_billed = False
 
 
 class RecordingMissing(ModelError):
@@ -695,6 +702,7 @@ class RecordingMissing(ModelError):
 
     code = "RYN504"
     hint = "The request differs from all recorded ones. Compare the prompts, or use a live model."
+    may_be_billed = False
 
 
 class ModelBroken(ModelError):
@@ -709,6 +717,7 @@ class ModelUnavailable(ModelError):
 
     code = "RYN506"
     hint = "Check that the server is running and that `base_url` is correct, then try again."
+    may_be_billed = False
     is_transient = True
 
 
@@ -717,6 +726,7 @@ class RateLimited(ModelError):
 
     code = "RYN507"
     hint = "Wait and try again, or configure a `fallback` for the model."
+    may_be_billed = False
     is_transient = True
 
 
@@ -725,6 +735,7 @@ class KeyRejected(ModelError):
 
     code = "RYN508"
     hint = "Store a valid key, then try again."
+    may_be_billed = False
 
 
 class RequestRejected(ModelError):
@@ -732,6 +743,7 @@ class RequestRejected(ModelError):
 
     code = "RYN509"
     hint = "The message names the reason: the model's name, a setting, or the size of the request."
+    may_be_billed = False
 
 
 class ResponseIncomplete(ModelError):
@@ -747,6 +759,7 @@ class ModelNotInstalled(ModelError):
 
     code = "RYN511"
     hint = "Install the extra or the weights that the message names."
+    may_be_billed = False
     exit_code = 2
 
 
@@ -755,6 +768,7 @@ class PromptTooLong(ModelError):
 
     code = "RYN512"
     hint = "Shorten the instructions or the input, or use a model with a larger context window."
+    may_be_billed = False
 
 
 class ModelTimeout(ModelError):
@@ -770,6 +784,7 @@ class SchemaRejected(ModelError):
 
     code = "RYN514"
     hint = "Set the model's `mode` in reyn.yaml to one that its server supports."
+    may_be_billed = False
     instead: str = ""
 
 
@@ -778,6 +793,7 @@ class PullFailed(ModelError):
 
     code = "RYN515"
     hint = "Check the package index that pip uses, then try again. No partial download was stored."
+    may_be_billed = False
 
 
 class PriceUnknown(ModelError):
@@ -785,6 +801,7 @@ class PriceUnknown(ModelError):
 
     code = "RYN520"
     hint = "Declare `price` for the model in reyn.yaml, or install the price table: `pip install 'reyn[prices]'`."
+    may_be_billed = False
 
 
 class CurrencyUnknown(ModelError):
@@ -792,6 +809,7 @@ class CurrencyUnknown(ModelError):
 
     code = "RYN521"
     hint = "Declare the currency under `budgets.currencies` in reyn.yaml, with its value in `budgets.currency`."
+    may_be_billed = False
 
 
 class ImageInvalid(ModelError):
@@ -799,6 +817,7 @@ class ImageInvalid(ModelError):
 
     code = "RYN530"
     hint = "Pass an image file to `load_image`, or an `Image` with data or an http address."
+    may_be_billed = False
 
 
 class ChatStopped(ModelError):
@@ -837,6 +856,7 @@ class SecretRefused(AccessError, ModelError):
 
     code = "RYN311"
     hint = "Allow sending the secret to that origin, if the server may have it."
+    may_be_billed = False
 
 
 class ProjectUntrusted(AccessError, ModelError):
@@ -844,6 +864,7 @@ class ProjectUntrusted(AccessError, ModelError):
 
     code = "RYN312"
     hint = "Review what the project wants, and trust it."
+    may_be_billed = False
 
 
 # -- RYN6xx: limits -----------------------------------------------------------------------------------

@@ -84,3 +84,10 @@ def to_nano(amount: float, *, rounds_up: bool = False) -> int:
     """Return an amount of money in billionths, exactly as it is written in decimals."""
     rounding = ROUND_CEILING if rounds_up else ROUND_FLOOR
     return int((Decimal(repr(amount)) * NANO).to_integral_value(rounding))
+
+
+def money_text(nano: int, currency: str) -> str:
+    """Format billionths of a currency: `0.0125 USD`. Cents are always shown, further decimals if there are any."""
+    whole, rest = divmod(abs(nano), NANO)
+    decimals = f"{rest:09}".rstrip("0").ljust(2, "0")
+    return f"{'-' if nano < 0 else ''}{whole:,}.{decimals} {currency}".rstrip()

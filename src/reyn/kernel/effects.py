@@ -95,7 +95,9 @@ class CallModel(Effect[Reply]):
     """The end of the last message, which that prompt does without."""
 
     outcomes = (kinds.LlmResponded,)
-    failures = (kinds.LlmFailed,)
+    failures = (kinds.LlmFailed, kinds.BudgetRefused)
+    needs_intent = False
+    """Its intent becomes durable together with the reservation of its budget, before the call."""
 
     def result(self, outcome: Body, content: Content) -> Reply:
         assert isinstance(outcome, kinds.LlmResponded)

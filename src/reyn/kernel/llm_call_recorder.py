@@ -1,7 +1,8 @@
-"""Record one model call: request, retries, fallback, response.
+"""Record one model call: request, budget, retries, fallback, response.
 
-Transient errors are retried; a model that cannot answer is replaced by the next one of its fallback list. Each retry
-and each switch is committed before it happens. The recorder does not parse the answer; `reyn.contract` does.
+Each attempt reserves what it can use before it is made and settles it afterwards (`budgets`). Transient errors are
+retried; a model that cannot answer is replaced by the next one of its fallback list. Each retry and each switch is
+committed before it happens. The recorder does not parse the answer; `reyn.contract` does.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from reyn.context import NormalizedMessageList, message_text, normalized, render
 from reyn.context.histories import HISTORIES
 from reyn.errors import ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, canonical, digest, kinds
+from reyn.kernel.budgets import MAX_USAGE
 from reyn.kernel.effects import CallModel, Reply
+from reyn.kernel.limits import within_allowance
 from reyn.models import Delta, Message, ModelAnswer, ModelRequest
 from reyn.models.native_reply import encode_reply
 from reyn.models.protocol import takes_time
@@ -29,12 +32,14 @@ if TYPE_CHECKING:
 
     from reyn.config import ModelSettings
     from reyn.journal import Body
+    from reyn.kernel.budgets import CallBudget
     from reyn.kernel.snapshot import RunState
     from reyn.kernel.tape import Tape
     from reyn.models import Candidate, Model, ToolDefinition
     from reyn.models.roster import Roster
 
     Recorded = tuple[Body, tuple[Blob, ...]]
+    Attempted = ModelAnswer | ModelError | kinds.BudgetRefused
     Record = Callable[[Body], Awaitable[None]]
     OnDelta = Callable[[Delta], None]
 
@@ -95,7 +100,7 @@ async def ask(
         call, model or tape.state.models.name, spec.schema.hash, request, spec.tools.hash if spec.tools else None
     )
     request = tape.emit(intent, spec.schema, *tools).request
-    return await CallModel(
+    reply = await CallModel(
         call,
         model,
         frame.messages,
@@ -111,6 +116,8 @@ async def ask(
         spec.examples,
         spec.closing,
     )
+    await within_allowance(tape)
+    return reply
 
 
 def _count_answers(state: RunState) -> int:
@@ -132,8 +139,15 @@ class LlmCallRecorder:
         """Return whether the model of a call, or one of its fallbacks, takes time."""
         return self._roster.takes_time(_current(call.model or state.models.name, state))
 
-    async def perform(self, call: CallModel, tape: Tape, record: Record) -> Recorded:
-        """Call the model; return the outcome. `record` makes retries and switches durable before they happen."""
+    async def perform(self, call: CallModel, tape: Tape, record: Record, budget: CallBudget) -> Recorded:
+        """Call the model; return the outcome.
+
+        Args:
+            call: The call.
+            tape: The run's tape.
+            record: Makes retries and switches durable before they happen.
+            budget: Reserves and settles each attempt; the first reservation makes the intent of the call durable.
+        """
         on_delta = self._on_delta
         request = ModelRequest(
             messages=self._messages(call, tape),
@@ -153,16 +167,16 @@ class LlmCallRecorder:
         if self._roster.is_overridden:
             name, settings = tape.state.models.name, self._roster.override_settings
             if settings is None:
-                return self._outcome(name, call, await self._once(name, None, request))
-            return self._outcome(name, call, await self._try(name, settings, request, record))
+                return self._outcome(name, call, await self._once(name, None, request, budget))
+            return self._outcome(name, call, await self._try(name, settings, request, record, budget))
         # After `resume --model`, the new model also answers calls that were recorded for the old one.
         first = call.model or tape.state.models.name
         models = self._roster.fallbacks(first)
         name = _current(first, tape.state)
         rest = models[models.index(name) + 1 :] if name in models else models
         while True:
-            answer = await self._try(name, self._roster.settings(name), request, record)
-            if isinstance(answer, ModelAnswer) or not rest:
+            answer = await self._try(name, self._roster.settings(name), request, record, budget)
+            if not isinstance(answer, ModelError) or not rest:
                 return self._outcome(name, call, answer)
             fallback = rest.pop(0)
             message = self._roster.scrub(answer.message)
@@ -198,14 +212,14 @@ class LlmCallRecorder:
         return tuple(Message(one.role, scrub(one.text)) for one in (*call.examples, Message("user", turn)))
 
     async def _try(
-        self, name: str, settings: ModelSettings, request: ModelRequest, record: Record
-    ) -> ModelAnswer | ModelError:
+        self, name: str, settings: ModelSettings, request: ModelRequest, record: Record, budget: CallBudget
+    ) -> Attempted:
         """Call one model, with as many retries as its settings allow."""
         attempt, failures = 0, 0
         while True:
             attempt += 1
-            answer = await self._once(name, settings, request)
-            if isinstance(answer, ModelAnswer):
+            answer = await self._once(name, settings, request, budget)
+            if not isinstance(answer, ModelError):
                 return answer
             mode = (
                 answer.instead if isinstance(answer, SchemaRejected) and attempt - failures < _MAX_MODE_CHANGES else ""
@@ -218,11 +232,37 @@ class LlmCallRecorder:
             await record(kinds.ModelRetried(request.call, name, attempt, answer.code, message, int(delay * 1000), mode))
             await _sleep(delay)
 
-    async def _once(self, name: str, settings: ModelSettings | None, request: ModelRequest) -> ModelAnswer | ModelError:
-        """Call a model once. Without settings (a model that the caller passed in) there is no timeout."""
+    async def _once(
+        self, name: str, settings: ModelSettings | None, request: ModelRequest, budget: CallBudget
+    ) -> Attempted:
+        """Reserve the budget of an attempt, call the model, and settle it.
+
+        Without settings (a model that the caller passed in) there is no timeout.
+        """
+        if settings is not None and settings.max_tokens != request.max_tokens:
+            request = msgspec.structs.replace(request, max_tokens=settings.max_tokens)
         try:
             model = self._roster.open(name)
-            if settings is None or not takes_time(model):
+            is_slow = takes_time(model)
+            refused = await budget.reserve(name, model, settings, request, takes_time=is_slow)
+        except ModelError as error:
+            return error
+        if refused is not None:
+            return refused
+        answer = await self._answer(model, name, settings if is_slow else None, request)
+        if isinstance(answer, ModelError):
+            budget.settle(answer)
+            return answer
+        usage = self._usage(name, answer)
+        budget.settle(usage)
+        return answer if usage is None and answer.usage is None else msgspec.structs.replace(answer, usage=usage)
+
+    async def _answer(
+        self, model: Model, name: str, settings: ModelSettings | None, request: ModelRequest
+    ) -> ModelAnswer | ModelError:
+        """Call a model once, within the timeout of its settings."""
+        try:
+            if settings is None:
                 reply = await self._complete(model, name, request)
             else:
                 async with asyncio.timeout(settings.timeout_seconds):
@@ -260,7 +300,9 @@ class LlmCallRecorder:
         elif _logger.isEnabledFor(logging.DEBUG):
             _logger.debug("%s", self._roster.scrub("".join(traceback.format_exception(error))))
 
-    def _outcome(self, name: str, call: CallModel, reply: ModelAnswer | ModelError) -> Recorded:
+    def _outcome(self, name: str, call: CallModel, reply: Attempted) -> Recorded:
+        if isinstance(reply, kinds.BudgetRefused):
+            return reply, ()
         scrub = self._roster.scrub
         if isinstance(reply, ModelError):
             return kinds.LlmFailed(call.key, reply.code, scrub(reply.message), scrub(reply.own_hint)), ()
@@ -268,24 +310,26 @@ class LlmCallRecorder:
             text = Blob.of(encode_reply(reply, scrub))
         else:
             text = Blob.of(scrub(reply.text).encode("utf-8", "backslashreplace"))
-        usage = self._usage(name, reply)
         probability = reply.choice_probability
         if probability is not None and not 0 <= probability <= 1:
             self.warnings.append(f"model `{name}` reported an invalid probability: {probability!r:.200}")
             probability = None
-        return kinds.LlmResponded(call.key, text.hash, usage, reply.mode, bool(reply.is_truncated), probability), (
-            text,
-        )
+        return kinds.LlmResponded(
+            call.key, text.hash, reply.usage, reply.mode, bool(reply.is_truncated), probability
+        ), (text,)
 
     def _usage(self, name: str, reply: ModelAnswer) -> kinds.Usage | None:
-        """Return the usage that an adapter reports; ignore a malformed one with a warning."""
+        """Return the usage that an adapter reports; ignore one that is malformed or implausible with a warning."""
         if reply.usage is None:
             return None
         try:
-            return msgspec.convert(msgspec.to_builtins(reply.usage), kinds.Usage)
+            usage = msgspec.convert(msgspec.to_builtins(reply.usage), kinds.Usage)
         except (msgspec.ValidationError, TypeError):
+            usage = None
+        if usage is None or usage.total > MAX_USAGE:
             self.warnings.append(f"model `{name}` reported invalid token counts: {reply.usage!r:.200}")
             return None
+        return usage
 
 
 class RenderedTranscript:

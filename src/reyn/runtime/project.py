@@ -20,6 +20,7 @@ from reyn.context.histories import HISTORIES
 from reyn.context.summaries import read_summaries
 from reyn.errors import BlobMissing, ProjectNotFound, SecretStoreUnavailable, SkillInvalid
 from reyn.journal import MemoryJournal
+from reyn.kernel.budgets import Budgets
 from reyn.kernel.compiled_skill import RunContext
 from reyn.kernel.op_performer import roots_of
 from reyn.kernel.ports import SystemClock, TimedIds, Unattended
@@ -349,6 +350,11 @@ class Project:
             self.trust.may_bind,
             RunSettings.of(self.config).counter,
         )
+
+    @cached_property
+    def budgets(self) -> Budgets:
+        """The budgets of the current configuration, and the prices of the models."""
+        return Budgets(self.config.budgets, self.roster)
 
     def run_settings(self) -> RunSettings:
         """Return the settings that a new run records."""
