@@ -91,3 +91,9 @@ def money_text(nano: int, currency: str) -> str:
     whole, rest = divmod(abs(nano), NANO)
     decimals = f"{rest:09}".rstrip("0").ljust(2, "0")
     return f"{'-' if nano < 0 else ''}{whole:,}.{decimals} {currency}".rstrip()
+
+
+def amount_text(nano: int) -> str:
+    """Return billionths as a plain decimal number: `0.0125`. It is exact, whatever reads it."""
+    whole, rest = divmod(nano, NANO)
+    return f"{whole}.{rest:09}".rstrip("0") if rest else str(whole)

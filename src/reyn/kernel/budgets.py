@@ -99,9 +99,14 @@ class Budgets:
         """Return the day of a time, as `2026-11-16`."""
         return datetime.fromtimestamp(ts / 1_000_000, self._zone).date().isoformat()
 
-    def accounts_of(self, day: str, skill: str = "") -> str:
+    def account_of(self, day: str, skill: str = "") -> str:
         """Return the account of a day, or of a skill on that day."""
         return f"day:{day}:{skill}{self._suffix}" if skill else f"day:{day}{self._suffix}"
+
+    @property
+    def skills(self) -> tuple[str, ...]:
+        """The skills that have a budget of a day."""
+        return tuple(name for name, caps in self._skill_days.items() if caps)
 
     def day_caps(self, skill: str = "") -> Caps:
         """Return the caps of a day, or of a skill on a day."""
@@ -124,10 +129,10 @@ class Budgets:
                 if caps:
                     found.append(kinds.Draw(skill_account, "skill", caps.tokens, caps.cost))
         caps = own.caps("day", self._day, own.raised)
-        found.append(kinds.Draw(self.accounts_of(day), "day", caps.tokens, caps.cost))
+        found.append(kinds.Draw(self.account_of(day), "day", caps.tokens, caps.cost))
         for skill in skills:
             caps = own.caps("skill_day", self._skill_days.get(skill, _NO_CAPS), own.raised)
-            found.append(kinds.Draw(self.accounts_of(day, skill), "skill_day", caps.tokens, caps.cost))
+            found.append(kinds.Draw(self.account_of(day, skill), "skill_day", caps.tokens, caps.cost))
         return tuple(found)
 
     def price(self, settings: ModelSettings | None, now: int) -> kinds.Price | None:
