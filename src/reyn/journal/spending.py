@@ -31,14 +31,6 @@ class Balance(msgspec.Struct, frozen=True):
     reserved_tokens: int = 0
     reserved_cost: int = 0
 
-    def __add__(self, other: Balance) -> Balance:
-        return Balance(
-            self.tokens + other.tokens,
-            self.cost + other.cost,
-            self.reserved_tokens + other.reserved_tokens,
-            self.reserved_cost + other.reserved_cost,
-        )
-
 
 class SpendRow(msgspec.Struct, frozen=True):
     """The charges of one run on one day for one model.
@@ -85,12 +77,24 @@ class SpendRow(msgspec.Struct, frozen=True):
         )
 
 
-class Posting(NamedTuple):
+class Posting:
     """The effect of a batch on one account. `draw` has the caps to check, and `needed` what was reserved last."""
 
-    change: Balance
-    draw: Draw | None = None
-    needed: tuple[int, int] = (0, 0)
+    __slots__ = ("cost", "draw", "needed", "reserved_cost", "reserved_tokens", "tokens")
+
+    def __init__(self) -> None:
+        self.tokens = self.cost = self.reserved_tokens = self.reserved_cost = 0
+        self.draw: Draw | None = None
+        self.needed = (0, 0)
+
+    def added_to(self, balance: Balance) -> Balance:
+        """Return the balance after the batch."""
+        return Balance(
+            balance.tokens + self.tokens,
+            balance.cost + self.cost,
+            balance.reserved_tokens + self.reserved_tokens,
+            balance.reserved_cost + self.reserved_cost,
+        )
 
 
 class Postings(NamedTuple):
@@ -100,11 +104,9 @@ class Postings(NamedTuple):
     rows: list[SpendRow]
 
     @property
-    def has_caps(self) -> bool:
-        return any(posting.draw is not None for posting in self.accounts.values())
-
-
-_NONE = Posting(Balance())
+    def capped(self) -> list[str]:
+        """The accounts whose caps are to be checked."""
+        return [account for account, posting in self.accounts.items() if posting.draw is not None]
 
 
 def postings(run_id: str, skill: str, reserved: BudgetReserved | None, bodies: Sequence[Body]) -> Postings | None:
@@ -119,29 +121,48 @@ def postings(run_id: str, skill: str, reserved: BudgetReserved | None, bodies: S
     Raises:
         EventInvalid: A settlement without its reservation, or a second reservation.
     """
-    accounts: dict[str, Posting] = {}
-    rows: list[SpendRow] = []
-    is_empty = True
+    found: Postings | None = None
     for body in bodies:
-        if type(body) is BudgetReserved:
+        kind = type(body)
+        if kind is not BudgetReserved and kind is not BudgetSettled:
+            continue
+        found = found or Postings({}, [])
+        if isinstance(body, BudgetReserved):
             if reserved is not None:
                 raise EventInvalid(f"run `{run_id}` reserves a budget for `{body.call}` before `{reserved.call}` ends")
-            reserved, is_empty = body, False
-            change = Balance(0, 0, body.tokens, body.cost or 0)
-            for draw in body.draws:
-                before = accounts.get(draw.account, _NONE)
-                caps = draw if draw.tokens is not None or draw.cost is not None else None
-                accounts[draw.account] = Posting(before.change + change, caps, (body.tokens, body.cost or 0))
-        elif type(body) is BudgetSettled:
+            reserved = body
+            _reserve(found.accounts, body)
+        elif isinstance(body, BudgetSettled):
             if reserved is None or (reserved.call, reserved.attempt) != (body.call, body.attempt):
                 raise EventInvalid(f"run `{run_id}` settles call `{body.call}`, for which nothing is reserved")
-            change = Balance(body.usage.total, body.cost or 0, -reserved.tokens, -(reserved.cost or 0))
-            for draw in reserved.draws:
-                before = accounts.get(draw.account, _NONE)
-                accounts[draw.account] = before._replace(change=before.change + change)
-            rows.append(_row(run_id, skill, reserved, body))
-            reserved, is_empty = None, False
-    return None if is_empty else Postings(accounts, rows)
+            _settle(found.accounts, reserved, body)
+            found.rows.append(_row(run_id, skill, reserved, body))
+            reserved = None
+    return found
+
+
+def _reserve(accounts: dict[str, Posting], reserved: BudgetReserved) -> None:
+    tokens, cost = reserved.tokens, reserved.cost or 0
+    for draw in reserved.draws:
+        posting = accounts.get(draw.account)
+        if posting is None:
+            posting = accounts[draw.account] = Posting()
+        posting.reserved_tokens += tokens
+        posting.reserved_cost += cost
+        if draw.tokens is not None or draw.cost is not None:
+            posting.draw, posting.needed = draw, (tokens, cost)
+
+
+def _settle(accounts: dict[str, Posting], reserved: BudgetReserved, settled: BudgetSettled) -> None:
+    tokens, cost, usage = reserved.tokens, reserved.cost or 0, settled.usage.total
+    for draw in reserved.draws:
+        posting = accounts.get(draw.account)
+        if posting is None:
+            posting = accounts[draw.account] = Posting()
+        posting.tokens += usage
+        posting.cost += settled.cost or 0
+        posting.reserved_tokens -= tokens
+        posting.reserved_cost -= cost
 
 
 def _row(run_id: str, skill: str, reserved: BudgetReserved, settled: BudgetSettled) -> SpendRow:

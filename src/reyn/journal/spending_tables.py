@@ -28,13 +28,23 @@ INSERT INTO spending VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (day, 
 _BALANCE = "SELECT tokens, cost, reserved_tokens, reserved_cost FROM budget_accounts WHERE account = ?"
 
 
+def check_caps(connection: sqlite3.Connection, found: Postings) -> None:
+    """Check the caps of the accounts that a batch draws on. Raises `BudgetExceeded`; nothing is changed."""
+    for account in found.capped:
+        posting = found.accounts[account]
+        check_cap(posting, posting.added_to(balance_of(connection, account)))
+
+
 def post(connection: sqlite3.Connection, found: Postings) -> None:
-    """Apply the effects of a batch. Raises `BudgetExceeded`, after which the caller rolls back to the batch."""
-    for account, posting in found.accounts.items():
-        change = posting.change
-        connection.execute(_POST, (account, change.tokens, change.cost, change.reserved_tokens, change.reserved_cost))
-        if posting.draw is not None:
-            check_cap(posting, balance_of(connection, account))
+    """Apply the effects of a batch."""
+    if found.accounts:
+        connection.executemany(
+            _POST,
+            [
+                (account, one.tokens, one.cost, one.reserved_tokens, one.reserved_cost)
+                for account, one in found.accounts.items()
+            ],
+        )
     for row in found.rows:
         connection.execute(_CHARGE, msgspec.structs.astuple(row))
 

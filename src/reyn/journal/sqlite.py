@@ -59,8 +59,8 @@ from reyn.journal.port import (
     fork_point,
 )
 from reyn.journal.projections import RunRow, project, rebuild
-from reyn.journal.spending import Balance, Postings, SpendRow, postings
-from reyn.journal.spending_tables import balance_of, charges_since, close_accounts, post
+from reyn.journal.spending import Balance, SpendRow, postings
+from reyn.journal.spending_tables import balance_of, charges_since, check_caps, close_accounts, post
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -207,28 +207,19 @@ class SqliteJournal:
             after = project(head.row if head else None, batch.events, bodies, origin)
             reserved = head.row.reserved if head else None
             found = None if is_imported else postings(batch.run_id, after.skill, reserved, bodies)
-            key = self._charge(found, head, after, batch) if found else self._store_row(head, after, batch)
+            if found is not None:
+                check_caps(self._writer, found)
+            key = self._store_row(head, after, batch)
         except JournalError as error:
             return error
+        if found is not None:  # after the last check: other batches share the transaction
+            post(self._writer, found)
         self._writer.executemany(
             "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)",
             [(key, e.seq, e.ts, e.kind, e.v, e.raw, bytes.fromhex(e.hash)) for e in batch.events],
         )
         heads[batch.run_id] = _Head(key, after)
         return after.seq
-
-    def _charge(self, found: Postings, head: _Head | None, after: RunRow, batch: Batch) -> int:
-        """Store the row of a batch and its effects on spending, or neither: other batches share the transaction."""
-        self._writer.execute("SAVEPOINT batch")
-        try:
-            key = self._store_row(head, after, batch)
-            post(self._writer, found)
-        except JournalError:
-            self._writer.execute("ROLLBACK TO batch")
-            raise
-        finally:
-            self._writer.execute("RELEASE batch")
-        return key
 
     def _store_row(self, head: _Head | None, after: RunRow, batch: Batch) -> int:
         """Insert or update the row of a run; return its key."""

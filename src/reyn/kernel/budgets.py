@@ -42,6 +42,9 @@ _FIRST_POLL, _MAX_POLL = 0.02, 0.5
 """Seconds between attempts to reserve what other calls may release."""
 _WAIT_SECONDS = 120
 """The longest wait for calls of other runs, if the model has no timeout of its own."""
+_QUARTER = 900_000_000
+"""Microseconds. In every time zone, a day begins at the start of a quarter of an hour."""
+_CACHED_RUNS = 256
 _sleep = asyncio.sleep
 
 
@@ -94,10 +97,17 @@ class Budgets:
         # Amounts of two currencies do not add up: each currency has its own accounts.
         self._suffix = "" if settings.currency == "USD" else f":{settings.currency}"
         self._prices = Prices(settings.currency, settings.currencies)
+        self._override_price: tuple[kinds.Price | None] | None = None
+        self._last_day = (-1, "")
+        self._draws: dict[str, tuple[tuple[str, BudgetedRun, tuple[BudgetedRun, ...]], tuple[kinds.Draw, ...]]] = {}
 
     def day(self, ts: int) -> str:
         """Return the day of a time, as `2026-11-16`."""
-        return datetime.fromtimestamp(ts / 1_000_000, self._zone).date().isoformat()
+        quarter = ts // _QUARTER
+        if self._last_day[0] != quarter:
+            day = datetime.fromtimestamp(ts / 1_000_000, self._zone).date().isoformat()
+            self._last_day = (quarter, day)
+        return self._last_day[1]
 
     def account_of(self, day: str, skill: str = "") -> str:
         """Return the account of a day, or of a skill on that day."""
@@ -113,7 +123,15 @@ class Budgets:
         return self._skill_days.get(skill, _NO_CAPS) if skill else self._day
 
     def draws(self, own: BudgetedRun, above: tuple[BudgetedRun, ...], day: str) -> tuple[kinds.Draw, ...]:
-        """Return the accounts that a call of a run draws on, with their caps."""
+        """Return the accounts that a call of a run draws on, with their caps. They seldom change between calls."""
+        key, known = (day, own, above), self._draws.get(own.run_id)
+        if known is None or known[0] != key:
+            while len(self._draws) >= _CACHED_RUNS:
+                self._draws.pop(next(iter(self._draws)), None)
+            known = self._draws[own.run_id] = (key, self._derive_draws(own, above, day))
+        return known[1]
+
+    def _derive_draws(self, own: BudgetedRun, above: tuple[BudgetedRun, ...], day: str) -> tuple[kinds.Draw, ...]:
         found: list[kinds.Draw] = []
         skills: dict[str, None] = {}
         for run in (own, *above):
@@ -137,7 +155,12 @@ class Budgets:
 
     def price(self, settings: ModelSettings | None, now: int) -> kinds.Price | None:
         """Return the price of a model at a time; `None` if it is unknown."""
-        return self._prices.of(settings, self._roster.override, now)
+        override = self._roster.override
+        if override is None:
+            return self._prices.of(settings, None, now)
+        if self._override_price is None:
+            self._override_price = (self._prices.of(settings, override, now),)
+        return self._override_price[0]
 
     @property
     def currency(self) -> str:

@@ -109,9 +109,10 @@ def refusal_reason(refused: kinds.BudgetRefused, phase: str) -> str:
 
 async def within_allowance(tape: Tape) -> None:
     """Stop the run if the last model call used more than its budget allowed; return once that is accepted."""
-    while (over := tape.state.over) and (allowed := tape.state.raised.get("overrun", 0)) is not None and over > allowed:
-        assert tape.state.models.attempts[0]
-        call = tape.state.models.attempts[0]
+    while tape.state.over is not None:
+        (call, over), allowed = tape.state.over, tape.state.raised.get("overrun", 0)
+        if allowed is None or over <= allowed:
+            return
         reason = f"phase `{tape.state.phase}`: call {call} used {over:,} tokens more than the model was allowed"
         tape.emit(kinds.LimitReached("overrun", allowed, tape.state.phase, reason))
         await Pause()

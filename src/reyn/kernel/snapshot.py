@@ -228,7 +228,7 @@ class Models(msgspec.Struct, frozen=True):
     calibration: dict[str, int] = {}
     """The factor, per mille, between counted and reported tokens of prompts, by model."""
     attempts: tuple[str, int] = ("", 0)
-    """The last call that reserved a budget, and its attempts so far."""
+    """The last call without an answer, and its attempts so far."""
 
     def next_attempt(self, call: str) -> int:
         """Return the number of the next attempt of a call."""
@@ -306,8 +306,8 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
     """The last question that expired."""
     raised: dict[str, int | None] = {}  # noqa: RUF012 - msgspec copies it
     """Limits that were raised."""
-    over: int = 0
-    """The tokens by which the last model call exceeded what a budget allowed it."""
+    over: tuple[str, int] | None = None
+    """The last model call and the tokens by which it exceeded what a budget allowed it, if it did."""
     truncated: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
     """Hashes of truncated contents, by the name under which ops can read the whole."""
     conversations: dict[str, Conversation] = {}  # noqa: RUF012 - msgspec copies it

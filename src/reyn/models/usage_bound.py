@@ -6,6 +6,7 @@ needs no tokenizer; it is about four times the usage of an English prompt, until
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -39,12 +40,19 @@ def usage_bound(model: Model, request: ModelRequest, window: int | None) -> Usag
         request: The call.
         window: The context window of the model, if it is known: no prompt is longer.
     """
-    if isinstance(model, BoundsUsage):
+    if _bounds_usage(type(model)):
+        assert isinstance(model, BoundsUsage)
         return model.usage_bound(request)
     tokens = prompt_bound(request.messages) + _schema_size(request.contract)
     if request.tools:
         tokens += sum(_schema_size(tool.parameters) + len(tool.description.encode()) for tool in request.tools)
     return Usage(tokens if window is None else min(tokens, window), request.max_tokens)
+
+
+@cache
+def _bounds_usage(model: type[Model]) -> bool:
+    """Return whether models of a class bound their usage; asking a protocol takes longer than the bound itself."""
+    return issubclass(model, BoundsUsage)
 
 
 def prompt_bound(messages: Iterable[Message]) -> int:

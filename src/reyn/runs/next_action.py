@@ -78,7 +78,7 @@ def _usage(name: str, states: Sequence[RunState]) -> int:
         case "run_seconds":
             return max(state.active // SECOND for state in states)
         case "overrun":
-            return max(state.over for state in states)
+            return max(state.over[1] if state.over else 0 for state in states)
         case name if name in BUDGET_LIMITS:
             return max(state.stop.sufficient for state in states)
         case "phase_seconds":
