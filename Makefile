@@ -71,7 +71,7 @@ bench: setup
 
 ## chaos: thousands of kills at random moments
 chaos: setup
-	REYN_KILL_EVERYWHERE=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/kernel/kill
+	KILL_EVERYWHERE=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/kernel/kill
 	$(BIN)/python -m tests.chaos --kills 2000
 	$(BIN)/python -m tests.chaos.edits
 

@@ -243,6 +243,8 @@ class CallBudget:
                 raise
             except BudgetExceeded as error:
                 self._tape.rewind(mark)
+                # Release what the last call had reserved: otherwise two runs would wait for each other.
+                await self._flush()
                 if error.used + error.needed > error.cap or waited >= longest:
                     return self._refusal(body, error)
             else:
